@@ -1,0 +1,262 @@
+"""How kernels are compiled and cached; the only module that imports numba.
+
+numba's own cache is keyed per function, by source file time stamp. It serves a
+stale kernel when a callee or constant in another file changed, ignores flags
+such as ``NUMBA_BOUNDSCHECK``, and two processes that save different
+specialisations of one function at the same moment can each be handed the
+other's code. So the cache here is a directory per *build*:
+
+* its name is a digest of every source file of the engine, the versions that
+  generate code, the code-generation flags and the CPU;
+* it is filled in a private directory and published by one atomic rename when
+  :func:`publish` says that it is complete; a published build never changes;
+* it is loaded only from a directory that nobody else could have written,
+  because numba unpickles what it finds there.
+
+Where nothing can be written the kernels still work, compiled in each process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import llvmlite
+import llvmlite.binding
+import numba
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CACHE_VARIABLE = "THALWEG_KERNEL_CACHE"
+"""Environment variable that names the directory kernel builds are kept in."""
+
+_IRRELEVANT_FLAGS = frozenset(
+    {
+        "CACHE_DIR",
+        "CACHE_LOCATOR_CLASSES",
+        "COLOR_SCHEME",
+        "DEBUG_CACHE",
+        "DISABLE_PERFORMANCE_WARNINGS",
+        "FULL_TRACEBACKS",
+        "FUNCTION_CACHE_SIZE",
+        "NUMBA_DEFAULT_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+        "SHOW_HELP",
+        "THREADING_LAYER",
+        "THREADING_LAYER_PRIORITY",
+    }
+)
+"""numba settings that cannot change generated code; all others are in the digest."""
+
+KERNELS: dict[str, Any] = {}
+"""Every kernel by qualified name: what the warm-up has to have compiled."""
+
+_decorating = threading.Lock()
+
+
+def _flags() -> str:
+    names = (name for name in dir(numba.config) if name.isupper())
+    return repr([(n, getattr(numba.config, n)) for n in names if n not in _IRRELEVANT_FLAGS])
+
+
+@cache
+def build_digest() -> str:
+    """Identity of the code this process would generate (32 hexadecimal digits)."""
+    parts = [
+        platform.python_implementation(),
+        platform.python_version(),
+        numba.__version__,
+        llvmlite.__version__,
+        np.__version__,
+        platform.machine(),
+        llvmlite.binding.get_host_cpu_name(),
+        llvmlite.binding.get_host_cpu_features().flatten(),
+        _flags(),
+    ]
+    digest = hashlib.sha256("\0".join(parts).encode())
+    package = Path(__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"\0{path.relative_to(package)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _roots() -> Iterator[Path]:
+    """Directories that may hold builds, best first."""
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        yield Path(named)
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    if xdg:
+        yield Path(xdg) / "thalweg" / "kernels"
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises without a passwd entry
+    if home.is_absolute():
+        yield home / ".cache" / "thalweg" / "kernels"
+    yield Path(tempfile.gettempdir()) / f"thalweg-kernels-{os.geteuid()}"
+
+
+def _is_ours_alone(directory: Path) -> bool:
+    """Whether only we, or the administrator, could have put files there."""
+    try:
+        status = directory.lstat()
+    except OSError:
+        return False
+    trusted_owner = status.st_uid in (0, os.geteuid())
+    return stat.S_ISDIR(status.st_mode) and trusted_owner and not status.st_mode & 0o022
+
+
+def _published_build() -> Path | None:
+    for root in _roots():
+        build = root / build_digest()
+        if _is_ours_alone(root) and _is_ours_alone(build):
+            return build
+    return None
+
+
+def _private_build() -> Path | None:
+    """A fresh directory to compile into, in the first root that can be written."""
+    for root in _roots():
+        build = root / f".{build_digest()}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        with contextlib.suppress(OSError):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_ours_alone(root):
+                continue
+            build.mkdir(mode=0o700)
+            return build
+    return None
+
+
+class _Build:
+    """The directory this process loads kernels from, or saves them to."""
+
+    def __init__(self) -> None:
+        published = None if numba.config.DISABLE_JIT else _published_build()
+        self.complete = published is not None
+        self.path = published
+        if published is None and not numba.config.DISABLE_JIT:
+            self.path = _private_build()
+            if self.path is not None:
+                atexit.register(self._discard, os.getpid())
+
+    def publish(self) -> None:
+        if self.complete or self.path is None:
+            return
+        self.complete = True
+        target = self.path.with_name(build_digest())
+        try:
+            self.path.rename(target)
+        except OSError:
+            # Another process published the same build first: theirs is as good.
+            shutil.rmtree(self.path, ignore_errors=True)
+        self.path = target
+
+    def _discard(self, pid: int) -> None:
+        if not self.complete and self.path is not None and pid == os.getpid():
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+@cache
+def _build() -> _Build:
+    return _Build()
+
+
+class BuildLocator:
+    """Tells numba where a kernel's files are (numba's ``CACHE_LOCATOR_CLASSES`` hook)."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._line = function.__code__.co_firstlineno
+        self._module = function.__module__
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], _file: str) -> BuildLocator:
+        """The locator of one function."""
+        return cls(function)
+
+    def get_cache_path(self) -> str:
+        """The build's directory."""
+        return str(_build().path)
+
+    def get_source_stamp(self) -> str:
+        """Freshness of the source: the whole build's digest, no time stamps."""
+        return build_digest()
+
+    def get_disambiguator(self) -> str:
+        """What tells equally named functions apart."""
+        return f"{self._module}-{self._line}"
+
+    def ensure_cache_path(self) -> None:
+        """Called before a save; the directory exists since the build was opened."""
+
+
+def _save(save: Callable[..., None], *args: object) -> None:
+    """Save a kernel unless the build is published; a full disk only costs the cache."""
+    if not _build().complete:
+        with contextlib.suppress(OSError):
+            save(*args)
+
+
+def _jit(function: Callable[..., Any], *, cached: bool) -> Any:  # noqa: ANN401 - a numba Dispatcher
+    return numba.jit(nopython=True, nogil=True, error_model="numpy", cache=cached)(function)
+
+
+def kernel(function: F) -> F:
+    """Compile a function on first use, without the GIL, through the build cache.
+
+    Typed as the identity, so that type checkers see the real signature. Divisions
+    by zero follow numpy, and no fast-math flag is set: kernels test for NaN, and
+    their results must not depend on a machine's vector width.
+    """
+    if numba.config.DISABLE_JIT:
+        return function
+    if _build().path is None:
+        compiled = _jit(function, cached=False)
+    else:
+        with _decorating:
+            before = numba.config.CACHE_LOCATOR_CLASSES
+            numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{BuildLocator.__name__}"
+            try:
+                compiled = _jit(function, cached=True)
+            finally:
+                numba.config.CACHE_LOCATOR_CLASSES = before
+        # numba offers no public way to stop a save; without this attribute the
+        # build would still be right, only not protected against a full disk.
+        store = getattr(compiled, "_cache", None)
+        if store is not None:
+            store.save_overload = partial(_save, store.save_overload)
+    KERNELS[f"{function.__module__}.{function.__qualname__}"] = compiled
+    return cast("F", compiled)
+
+
+def foreign_kernel(function: F) -> F:
+    """Compile a caller's function, or one that closes over it, for this process only.
+
+    A closure's meaning is not in its source, so it must never be cached.
+    """
+    if numba.config.DISABLE_JIT or numba.extending.is_jitted(function):
+        return function
+    return cast("F", _jit(function, cached=False))
+
+
+def is_build_published() -> bool:
+    """Whether this process loads its kernels from a complete build."""
+    return _build().complete
+
+
+def publish() -> str | None:
+    """Declare this process's build complete; return where it is kept, or None."""
+    build = _build()
+    build.publish()
+    return None if build.path is None else str(build.path)

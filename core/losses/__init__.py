@@ -1,0 +1,1 @@
+"""Loss streams: parsing, checking and event reports."""

@@ -1,0 +1,96 @@
+"""What a loss stream is made of, as values."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from .format import Kind
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHeader:
+    """The first 8 bytes of an item stream, or the first 12 of a summary stream."""
+
+    kind: Kind
+    aggregation: int
+    """1 item (or summary), 2 coverage (legacy gul streams)."""
+    source: int
+    """Source type byte: 1 gul, 2 loss, 3 summary."""
+    len_sample: int
+    summary_set: int | None
+    """Set id of a summary stream, None for the others."""
+    float_width: int
+    """Bytes of a loss, as the caller said: the stream does not."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        text = f"{self.kind.value} stream, {self.len_sample} samples, f{self.float_width} losses"
+        return text if self.summary_set is None else f"{text}, summary set {self.summary_set}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Event:
+    """All blocks of one event, in the order they came.
+
+    Block ``i`` has the pairs ``starts[i]`` to ``starts[i + 1]``.
+    """
+
+    event_id: int
+    offset: int
+    """Byte offset of the event's first block in the stream."""
+    block_ids: npt.NDArray[np.int32]
+    """Item, coverage or summary ids, shape (blocks,)."""
+    exposures: npt.NDArray[np.float64]
+    """Exposure of each summary, shape (blocks,); NaN in item streams."""
+    starts: npt.NDArray[np.int64]
+    """First pair of each block and, last, the pair count; shape (blocks + 1,)."""
+    sidx: npt.NDArray[np.int32]
+    """Sample ids, special ones included, shape (pairs,)."""
+    losses: npt.NDArray[np.floating[Any]]
+    """Losses as they came (f4 or f8), shape (pairs,)."""
+
+    def __len__(self) -> int:
+        return len(self.block_ids)
+
+
+class Signal(enum.Enum):
+    """Why there is no next event."""
+
+    NEED_DATA = "need data"
+    END = "end of stream"
+
+
+NEED_DATA: Final = Signal.NEED_DATA
+"""More bytes are needed before the next event is known to be complete."""
+END: Final = Signal.END
+"""The stream was closed and every event has been handed out."""
+
+
+class Completeness(enum.Enum):
+    """What is known about the end of a stream that ended between two blocks."""
+
+    DECLARED = "declared"
+    """It ended where the caller had said it would."""
+    UNDECLARED = "undeclared"
+    """A stream has no end marker: blocks may be missing at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """How a stream ended, and what was in it."""
+
+    completeness: Completeness
+    bytes: int
+    events: int
+    blocks: int
+    pairs: int
+    ascending: bool
+    """Whether every event id was above the one before."""
+    reopened_check: str
+    """``whole`` or ``since resume``: what part of an unsorted stream the check covers."""

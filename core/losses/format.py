@@ -1,0 +1,93 @@
+"""Byte layout of Oasis LMF loss streams: sizes, ids and dtypes, data only.
+
+All streams are little endian and packed::
+
+    gul, loss    type(4) len_sample(i4)                block*
+    summary      type(4) len_sample(i4) set_id(i4)     block*
+
+    block        event_id(i4) item_or_summary_id(i4) [exposure(f)] pair* end
+    pair         sidx(i4) loss(f)
+    end          0(i4) 0(f)
+
+``exposure`` exists in summary streams only. ``f`` is four or eight bytes wide,
+which the stream does not say. The first three type bytes are the aggregation
+type, the fourth is the source type.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+
+class Kind(enum.Enum):
+    """What a loss stream's blocks are about."""
+
+    GUL = "gul"
+    LOSS = "loss"
+    SUMMARY = "summary"
+
+    @property
+    def block_noun(self) -> str:
+        """What the second id of a block identifies."""
+        return "summary" if self is Kind.SUMMARY else "item"
+
+
+SOURCE_CDF = 0
+SOURCE_GUL = 1
+SOURCE_LOSS = 2
+SOURCE_SUMMARY = 3
+
+TYPES: dict[tuple[int, int], Kind] = {
+    (SOURCE_GUL, 1): Kind.GUL,
+    (SOURCE_GUL, 2): Kind.GUL,
+    (SOURCE_LOSS, 1): Kind.LOSS,
+    (SOURCE_SUMMARY, 1): Kind.SUMMARY,
+}
+"""(source type, aggregation type) to kind; gul aggregation 2 is by coverage."""
+
+SIDX_END = 0
+SIDX_MEAN = -1
+SIDX_STD_DEV = -2
+SIDX_TIV = -3
+SIDX_CHANCE = -4
+"""Chance of loss in gul and loss streams, number of affected risks in summary streams."""
+SIDX_MAX_LOSS = -5
+SIDX_LOWEST = -5
+
+SPECIALS = 5
+"""How many special sidx (-5 to -1) a block can carry at the most."""
+
+TYPE_SIZE = 4
+ITEM_HEADER_SIZE = 8
+SUMMARY_HEADER_SIZE = 12
+
+FLOAT_WIDTHS = (4, 8)
+
+LOSS_DTYPES: dict[int, np.dtype[np.floating]] = {4: np.dtype("<f4"), 8: np.dtype("<f8")}
+
+MAX_SAMPLES = 1_000_000
+"""Default bound on len_sample: 125 times the largest sample count seen in practice,
+and it keeps one block below 8 MB (12 MB with eight-byte losses)."""
+
+
+def header_size(kind: Kind) -> int:
+    """Bytes before the first block."""
+    return SUMMARY_HEADER_SIZE if kind is Kind.SUMMARY else ITEM_HEADER_SIZE
+
+
+def block_header_size(kind: Kind, float_width: int) -> int:
+    """Bytes of a block before its first pair."""
+    return 8 + float_width if kind is Kind.SUMMARY else 8
+
+
+def pair_size(float_width: int) -> int:
+    """Bytes of one (sidx, loss) pair."""
+    return 4 + float_width
+
+
+def max_block_size(kind: Kind, len_sample: int, float_width: int) -> int:
+    """Bytes of the largest block a valid stream can hold, its end included."""
+    pairs = len_sample + SPECIALS + 1
+    return block_header_size(kind, float_width) + pairs * pair_size(float_width)

@@ -1,0 +1,96 @@
+"""The event reports: their columns, packed dtypes and printed decimals, data only.
+
+SELT, MELT and QELT have the columns, types and formats of the Open Results Data
+tables as OasisLMF's ``eltpy`` writes them, so that their packed ``.bin`` files can
+be exchanged. ``events`` is our own: one row per event, from any kind of stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .format import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a report."""
+
+    name: str
+    type: str
+    """``i4``, ``f8``, or ``loss`` for the float width of the stream."""
+    decimals: int | None
+    """Digits after the point in csv; None for integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One table the engine can make in its pass over a stream."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    kinds: frozenset[Kind]
+    """Kinds of stream it can be made from."""
+
+    def dtype(self, float_width: int) -> np.dtype[np.void]:
+        """Packed little-endian record of one row."""
+        loss = f"f{float_width}"
+        fields = [(c.name, f"<{loss if c.type == 'loss' else c.type}") for c in self.columns]
+        return np.dtype(fields)
+
+    @property
+    def header(self) -> str:
+        """The csv header line, without line end."""
+        return ",".join(column.name for column in self.columns)
+
+
+def _columns(decimals: int, ids: str, values: str, value_type: str = "loss") -> tuple[Column, ...]:
+    integers = tuple(Column(name, "i4", None) for name in ids.split())
+    floats = tuple(Column(name, value_type, decimals) for name in values.split())
+    return integers + floats
+
+
+_ANY_KIND = frozenset(Kind)
+_SUMMARY = frozenset({Kind.SUMMARY})
+
+EVENTS = Report(
+    "events",
+    "Event totals",
+    _columns(
+        6,
+        "EventId Blocks",
+        "AnalyticalMean SampleMean SampleSD SampleMin SampleMax ChanceOfLoss MaxLoss Exposure",
+        # Totals over many items: always float64, they may not fit a float32.
+        "f8",
+    ),
+    _ANY_KIND,
+)
+SELT = Report(
+    "selt",
+    "Sample event loss table",
+    _columns(2, "EventId SummaryId SampleId", "Loss ImpactedExposure"),
+    _SUMMARY,
+)
+MELT = Report(
+    "melt",
+    "Moment event loss table",
+    _columns(
+        6,
+        "EventId SummaryId SampleType",
+        "EventRate ChanceOfLoss MeanLoss SDLoss MaxLoss"
+        " FootprintExposure MeanImpactedExposure MaxImpactedExposure",
+    ),
+    _SUMMARY,
+)
+QELT = Report(
+    "qelt",
+    "Quantile event loss table",
+    _columns(6, "EventId SummaryId", "Quantile Loss"),
+    _SUMMARY,
+)
+
+REPORTS: dict[str, Report] = {r.name: r for r in (EVENTS, SELT, MELT, QELT)}
+"""Every report by the name it has in requests and file names."""
