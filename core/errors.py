@@ -5,10 +5,12 @@ program must know to react is in attributes, what a person must know is in the
 message and the ``hint``.
 
 * CoreError
+    * OptionError ``option``: an option has a value it cannot have
     * ReportError ``report``: the wanted reports do not fit the stream or each other
     * InputError ``input``: an auxiliary file (quantiles, event rates, ...) is unusable
     * StateError ``state``: an exported state is malformed or of another stream
     * LimitError ``limit``: honest input, but larger than the caller allows
+    * StarvedError ``starved``: a partition stays behind further than may be buffered
     * StreamError: the bytes are not the loss stream they claim to be
         * EmptyStreamError ``stream-empty``
         * HeaderError ``stream-header``: unknown type bytes, absurd sample count
@@ -50,7 +52,7 @@ class CoreError(Exception):
 
     code: ClassVar[str] = "core"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is part of what every error can say
         self,
         message: str,
         *,
@@ -90,6 +92,12 @@ class CoreError(Exception):
         return text
 
 
+class OptionError(CoreError):
+    """An option has a value it cannot have, or contradicts another."""
+
+    code = "option"
+
+
 class ReportError(CoreError):
     """The wanted reports do not fit the stream, the inputs or each other."""
 
@@ -112,6 +120,12 @@ class LimitError(CoreError):
     """Honest input that is larger than the caller allows."""
 
     code = "limit"
+
+
+class StarvedError(CoreError):
+    """A merge waits for one partition and may not buffer more of the others."""
+
+    code = "starved"
 
 
 class StreamError(CoreError):

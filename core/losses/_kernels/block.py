@@ -1,0 +1,419 @@
+"""Reading one block: unpack its pairs into scratch and check every one of them.
+
+The fast path decides from a few vectorised reductions that a block is clean. Only
+a block that is not is walked pair by pair, to name the first pair that is wrong
+or, where the caller's policy says so, to repair it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..._jit import kernel
+from ..format import SIDX_LOWEST, SIDX_MAX_LOSS, SIDX_MEAN, SIDX_TIV, SPECIALS
+from .layout import (
+    FAULT,
+    FAULT_BLOCK_ID,
+    FAULT_EVENT_ID,
+    FAULT_EXPOSURE,
+    FAULT_NEGATIVE,
+    FAULT_NOT_FINITE,
+    FAULT_ORDER,
+    FAULT_RANGE,
+    FAULT_REPEATED,
+    FAULT_TERMINATOR,
+    MORE,
+    NAN_DROP,
+    NAN_ERROR,
+    OK,
+    Bits,
+    Flags,
+    Losses,
+    Record,
+    Scratch,
+    Sidx,
+    Words,
+)
+
+# Unsigned indices spare the compiler numpy's wrap-around of negative ones, which
+# is what lets the loops over interleaved pairs vectorise.
+_U = np.uintp
+_U1 = np.uintp(1)
+_U2 = np.uintp(2)
+_U3 = np.uintp(3)
+_LOW_WORD = np.int64(0xFFFFFFFF)
+
+
+@kernel
+def _unpack4(words: Words, sidx: Sidx, bits: Bits) -> None:
+    """Deinterleave four-byte pairs."""
+    for i in range(len(words) >> 1):
+        sidx[i] = words[_U2 * _U(i)]
+        bits[i] = words[_U2 * _U(i) + _U1]
+
+
+@kernel
+def _unpack8(words: Words, sidx: Sidx, bits: Bits) -> None:
+    """Deinterleave eight-byte pairs."""
+    for i in range(len(words) // 3):
+        low = np.int64(words[_U3 * _U(i) + _U1]) & _LOW_WORD
+        sidx[i] = words[_U3 * _U(i)]
+        bits[i] = (np.int64(words[_U3 * _U(i) + _U2]) << 32) | low
+
+
+@kernel
+def _unpack(words: Words, begin: int, end: int, width: int, sidx: Sidx, bits: Bits) -> None:
+    """Put the pairs of words [begin, end) into scratch."""
+    if width == 4:
+        _unpack4(words[begin:end], sidx, bits)
+    else:
+        _unpack8(words[begin:end], sidx, bits)
+
+
+@kernel
+def _find_end(words: Words, at: int, stop: int, stride: int) -> int:
+    """Word of the first pair in [at, stop) whose sidx is 0; if none, the first not whole.
+
+    Eight pairs at a time: of the samples, which are positive, only an end makes
+    ``sidx - 1`` negative. Special pairs do too, and are then looked at one by one.
+    """
+    leap = 8 * stride
+    while True:
+        while at + leap <= stop:
+            signs = words[at] - 1
+            signs |= words[at + stride] - 1
+            signs |= words[at + 2 * stride] - 1
+            signs |= words[at + 3 * stride] - 1
+            signs |= words[at + 4 * stride] - 1
+            signs |= words[at + 5 * stride] - 1
+            signs |= words[at + 6 * stride] - 1
+            signs |= words[at + 7 * stride] - 1
+            if signs < 0:
+                break
+            at += leap
+        last = min(at + leap, stop)
+        while at + stride <= last and words[at] != 0:
+            at += stride
+        if at + stride > stop or words[at] == 0:
+            return at
+
+
+@kernel
+def _summarise(first: int, last: int, scratch: Scratch) -> tuple[int, int]:
+    """Count samples [first, last) by sign; return whether one does not ascend, is not finite.
+
+    Losses are looked at as integers, whose order is that of the floats but for the
+    sign: integer reductions vectorise, comparisons of floats only half as well.
+    """
+    sidx = scratch.sidx[first:last]
+    unordered = np.int32(0)
+    for i in range(1, len(sidx)):
+        unordered |= np.int32(sidx[i] <= sidx[i - 1])
+    bits = scratch.bits[first:last]
+    magnitude = scratch.limits[1]
+    largest = scratch.limits[2]
+    signs = scratch.limits[2]
+    positives = np.int32(0)
+    for i in range(len(bits)):
+        b = bits[i]
+        largest = max(largest, b & magnitude)
+        signs |= b
+        positives += np.int32(b > 0)
+    negatives = np.int32(0)
+    if signs < 0:
+        for i in range(len(bits)):
+            negatives += np.int32(bits[i] < 0)
+    block = scratch.block[0]
+    block["positives"] = positives
+    block["negatives"] = negatives
+    return int(unordered), int(largest >= scratch.limits[0])
+
+
+@kernel
+def report_fault(
+    state: Record, code: int, offset: int, event: int, ident: int, sidx: int, value: float
+) -> int:
+    """Write a fault down for the caller; always returns FAULT."""
+    s = state[0]
+    s["fault"] = code
+    s["fault_offset"] = offset
+    s["fault_event"] = event
+    s["fault_block"] = ident
+    s["fault_sidx"] = sidx
+    s["fault_value"] = value
+    return FAULT
+
+
+@kernel
+def _pair_fault(
+    i: int,
+    sidx: Sidx,
+    losses: Losses,
+    rules: Record,
+    marks: Flags,
+    specials: int,
+    last: int,
+) -> int:
+    """What is wrong with pair ``i``, given the special ids and the sample before it."""
+    r = rules[0]
+    s = sidx[i]
+    if s < SIDX_LOWEST or s > r["samples"]:
+        return FAULT_RANGE
+    if s < 0:
+        if specials & (1 << -s):
+            return FAULT_REPEATED
+        if last > 0 and not r["any_order"]:
+            return FAULT_ORDER
+    elif marks[s]:
+        return FAULT_REPEATED
+    elif s < last and not r["any_order"]:
+        return FAULT_ORDER
+    x = losses[i]
+    if not (abs(x) < np.inf):
+        return FAULT_NOT_FINITE if r["nan"] == NAN_ERROR else 0
+    if x < 0 and not r["keep_negative"]:
+        return FAULT_NEGATIVE
+    return 0
+
+
+@kernel
+def _first_fault(
+    n: int, sidx: Sidx, losses: Losses, rules: Record, marks: Flags
+) -> tuple[int, int]:
+    """Walk the pairs; return (pair, fault) of the first that is wrong, or (n, 0)."""
+    specials = 0
+    last = 0
+    code = 0
+    i = 0
+    while i < n:
+        code = _pair_fault(i, sidx, losses, rules, marks, specials, last)
+        if code:
+            break
+        s = int(sidx[i])
+        if s < 0:
+            specials |= 1 << -s
+        else:
+            marks[s] = 1
+            last = s
+        i += 1
+    for j in range(i):
+        if sidx[j] > 0:
+            marks[sidx[j]] = 0
+    return i, code
+
+
+@kernel
+def _repair(n: int, sidx: Sidx, bits: Bits, losses: Losses, drop: bool) -> int:
+    """Zero or drop the losses that are not finite; return the pairs that remain."""
+    k = 0
+    for i in range(n):
+        finite = abs(losses[i]) < np.inf
+        if not finite and drop:
+            continue
+        sidx[k] = sidx[i]
+        bits[k] = bits[i] if finite else 0
+        k += 1
+    return k
+
+
+@kernel
+def _take_special(sidx: int, loss: float, block: Record) -> None:
+    """Note a special pair in the block record."""
+    b = block[0]
+    if sidx == SIDX_MEAN:
+        b["mean"] = loss
+    elif sidx == SIDX_MAX_LOSS:
+        b["max_loss"] = loss
+        b["has_max"] = 1
+    elif sidx == SIDX_TIV:
+        b["tiv"] = loss
+        b["has_tiv"] = 1
+
+
+@kernel
+def _clear_specials(block: Record) -> None:
+    b = block[0]
+    b["mean"] = 0.0
+    b["max_loss"] = 0.0
+    b["has_max"] = 0
+    b["tiv"] = 0.0
+    b["has_tiv"] = 0
+
+
+@kernel
+def _accept_clean(n: int, rules: Record, scratch: Scratch) -> bool:
+    """Fill the block record if nothing about the n pairs is unusual."""
+    b = scratch.block[0]
+    sidx = scratch.sidx
+    _clear_specials(scratch.block)
+    specials = 0
+    k = 0
+    while k < n and sidx[k] < 0:
+        s = int(sidx[k])
+        x = np.float64(scratch.losses[k])
+        if s < SIDX_LOWEST or specials & (1 << -s) or not (0.0 <= x < np.inf):
+            return False
+        specials |= 1 << -s
+        _take_special(s, x, scratch.block)
+        k += 1
+    b["pairs"] = n
+    b["first"] = k
+    b["count"] = n - k
+    unordered, odd = _summarise(k, n, scratch)
+    beyond = n > k and sidx[n - 1] > rules[0]["samples"]
+    return not (unordered or odd or beyond or b["negatives"] > 0)
+
+
+@kernel
+def _accept_repaired(n: int, rules: Record, scratch: Scratch) -> None:
+    """Fill the block record from n pairs that the policies allow, in any order."""
+    b = scratch.block[0]
+    sidx = scratch.sidx
+    bits = scratch.bits
+    if rules[0]["nan"] != NAN_ERROR:
+        n = _repair(n, sidx, bits, scratch.losses, rules[0]["nan"] == NAN_DROP)
+    _clear_specials(scratch.block)
+    # The samples again, behind the pairs as received, so that they are contiguous.
+    k = n
+    for i in range(n):
+        if sidx[i] > 0:
+            sidx[k] = sidx[i]
+            bits[k] = bits[i]
+            k += 1
+        else:
+            _take_special(int(sidx[i]), np.float64(scratch.losses[i]), scratch.block)
+    b["pairs"] = n
+    b["first"] = n
+    b["count"] = k - n
+    _summarise(n, k, scratch)
+
+
+@kernel
+def _read_header(words: Words, rules: Record, state: Record, scratch: Scratch) -> int:
+    """Read and check a block's ids and exposure; OK or FAULT."""
+    r = rules[0]
+    b = scratch.block[0]
+    at = state[0]["at"]
+    offset = state[0]["base"] + 4 * at
+    event = int(words[at])
+    ident = int(words[at + 1])
+    b["event"] = event
+    b["id"] = ident
+    b["exposure"] = np.nan
+    if event < 1:
+        return report_fault(state, FAULT_EVENT_ID, offset, event, ident, 0, 0.0)
+    if ident < 1:
+        return report_fault(state, FAULT_BLOCK_ID, offset + 4, event, ident, 0, 0.0)
+    if r["summary"]:
+        if r["width"] == 4:
+            scratch.bits[0] = words[at + 2]
+        else:
+            low = np.int64(words[at + 2]) & _LOW_WORD
+            scratch.bits[0] = (np.int64(words[at + 3]) << 32) | low
+        exposure = np.float64(scratch.losses[0])
+        b["exposure"] = exposure
+        if not (0.0 <= exposure < np.inf):
+            return report_fault(state, FAULT_EXPOSURE, offset + 8, event, ident, 0, exposure)
+    return OK
+
+
+@kernel
+def header_words(rules: Record) -> int:
+    """Words of a block before its first pair."""
+    r = rules[0]
+    return int(2 + (r["width"] >> 2) * r["summary"])
+
+
+@kernel
+def _find_pair_fault(n: int, rules: Record, state: Record, scratch: Scratch) -> int:
+    """Report the first of n pairs that is wrong: FAULT, or OK if none is."""
+    i, code = _first_fault(n, scratch.sidx, scratch.losses, rules, scratch.marks)
+    if code == 0:
+        return OK
+    offset = state[0]["base"] + 4 * (state[0]["at"] + header_words(rules))
+    offset += i * (4 + rules[0]["width"])
+    if code == FAULT_NOT_FINITE or code == FAULT_NEGATIVE:
+        offset += 4
+    b = scratch.block[0]
+    loss = np.float64(scratch.losses[i])
+    return report_fault(state, code, offset, b["event"], b["id"], int(scratch.sidx[i]), loss)
+
+
+@kernel
+def _check_end(words: Words, at: int, rules: Record, state: Record, block: Record) -> int:
+    """Check that the pair at word ``at``, whose sidx is 0, has no loss."""
+    dirty = words[at + 1] != 0
+    if rules[0]["width"] == 8:
+        dirty = dirty or words[at + 2] != 0
+    if not dirty:
+        return OK
+    offset = state[0]["base"] + 4 * at + 4
+    event = block[0]["event"]
+    return report_fault(state, FAULT_TERMINATOR, offset, event, block[0]["id"], 0, 0.0)
+
+
+@kernel
+def read_block(words: Words, stop: int, rules: Record, state: Record, scratch: Scratch) -> int:
+    """Read and check the block at the cursor, without moving the cursor.
+
+    Args:
+        words: the window, int32.
+        stop: words of the window that hold data.
+        rules: RULES record.
+        state: STATE record; changed only when a fault is found or bytes are missing.
+        scratch: receives the block.
+
+    Returns:
+        OK, MORE or FAULT.
+    """
+    s = state[0]
+    at = s["at"]
+    body = at + header_words(rules)
+    if body > stop:
+        return MORE
+    if _read_header(words, rules, state, scratch) == FAULT:
+        return FAULT
+    width = rules[0]["width"]
+    stride = (4 + width) >> 2
+    # A block that was cut is searched for its end from where the last search
+    # stopped, so that feeding it in small pieces stays linear.
+    limit = body + (rules[0]["samples"] + SPECIALS + 1) * stride
+    end = _find_end(words, max(body, at + s["probe"]), min(stop, limit), stride)
+    n = (end - body) // stride
+    if end == limit:
+        # More pairs than there are ids: one of them must be wrong.
+        _unpack(words, body, end, width, scratch.sidx, scratch.bits)
+        return _find_pair_fault(n, rules, state, scratch)
+    if end + stride > stop:
+        s["probe"] = end - at
+        return MORE
+    _unpack(words, body, end, width, scratch.sidx, scratch.bits)
+    block = scratch.block
+    block[0]["next"] = end + stride
+    if not _accept_clean(n, rules, scratch):
+        if _find_pair_fault(n, rules, state, scratch) == FAULT:
+            return FAULT
+        _accept_repaired(n, rules, scratch)
+    return _check_end(words, end, rules, state, block)
+
+
+@kernel
+def inspect_tail(words: Words, stop: int, rules: Record, state: Record, scratch: Scratch) -> int:
+    """Look for a fault in the part of a block that is there at the end of a stream.
+
+    Returns -FAULT, or the number of whole pairs after the block's header (0 if not
+    even the header is whole); the ids are in the block record then.
+    """
+    at = state[0]["at"]
+    body = at + header_words(rules)
+    if body > stop:
+        return 0
+    if _read_header(words, rules, state, scratch) == FAULT:
+        return -FAULT
+    stride = (4 + rules[0]["width"]) >> 2
+    n = min((stop - body) // stride, rules[0]["samples"] + SPECIALS + 1)
+    end = body + n * stride
+    _unpack(words, body, end, rules[0]["width"], scratch.sidx, scratch.bits)
+    if _find_pair_fault(n, rules, state, scratch) == FAULT:
+        return -FAULT
+    return int(n)

@@ -1,0 +1,80 @@
+"""Sums and standard deviations whose last bit does not depend on the machine.
+
+The number of lanes is read from the array, not from a constant, on purpose: LLVM
+unrolls loops of a known short length before it could vectorise them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..._jit import kernel
+from .layout import Floats, Losses
+
+
+@kernel
+def fold(lanes: Floats) -> float:
+    """Sum of the lanes, as a tree."""
+    half = len(lanes) >> 1
+    while half > 0:
+        for j in range(half):
+            lanes[j] += lanes[j + half]
+        half >>= 1
+    return float(lanes[0])
+
+
+@kernel
+def _add_group(values: Losses, lanes: Floats) -> None:
+    for j in range(len(values)):
+        lanes[j] += np.float64(values[j])
+
+
+@kernel
+def _add_group_squares(values: Losses, centre: float, lanes: Floats) -> None:
+    for j in range(len(values)):
+        d = np.float64(values[j]) - centre
+        lanes[j] += d * d
+
+
+@kernel
+def total(values: Losses, lanes: Floats) -> float:
+    """Sum of values in float64."""
+    lanes[:] = 0.0
+    n = len(values)
+    width = len(lanes)
+    i = 0
+    while i + width <= n:
+        _add_group(values[i : i + width], lanes)
+        i += width
+    _add_group(values[i:n], lanes)
+    return float(fold(lanes))
+
+
+@kernel
+def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
+    """Sum of (value - centre) squared in float64."""
+    lanes[:] = 0.0
+    n = len(values)
+    width = len(lanes)
+    i = 0
+    while i + width <= n:
+        _add_group_squares(values[i : i + width], centre, lanes)
+        i += width
+    _add_group_squares(values[i:n], centre, lanes)
+    return float(fold(lanes))
+
+
+@kernel
+def mean_and_deviation(values: Losses, samples: int, lanes: Floats) -> tuple[float, float]:
+    """Mean and sample standard deviation of ``samples`` values, absent ones being 0.
+
+    Two passes over values that are in the first-level cache by now: as exact as
+    float64 allows for any spread, where one-pass formulas cancel. The deviation is
+    0 for a single sample, as there is nothing to deviate from.
+    """
+    mean = total(values, lanes) / samples
+    if samples == 1:
+        return mean, 0.0
+    squares = squared_deviations(values, mean, lanes)
+    squares += (samples - len(values)) * (mean * mean)
+    return mean, float(np.sqrt(squares / (samples - 1)))

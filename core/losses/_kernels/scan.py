@@ -1,0 +1,233 @@
+"""The pass over a window of a stream: every block once, for every wanted report."""
+
+from __future__ import annotations
+
+from ..._jit import kernel
+from .block import read_block, report_fault
+from .layout import (
+    EVENT_DONE,
+    FAULT,
+    FAULT_BLOCK_REPEATED,
+    FAULT_EVENT_ORDER,
+    FAULT_REOPENED,
+    FULL,
+    GROW_LOG,
+    GROW_SEEN,
+    OK,
+    Floats,
+    Losses,
+    Ranks,
+    Record,
+    Scratch,
+    Seen,
+    Sidx,
+    Tables,
+    Totals,
+    Wanted,
+    Words,
+)
+from .rows import (
+    add_to_event,
+    event_rate,
+    has_room,
+    write_event,
+    write_melt,
+    write_qelt,
+    write_selt,
+)
+from .seen import NO_PAGE, SEEN, add_block, mark_event, test_event
+from .totals import add_samples
+
+
+@kernel
+def _fault_at_block(state: Record, block: Record, code: int, skip: int) -> int:
+    s = state[0]
+    offset = s["base"] + 4 * s["at"] + skip
+    return report_fault(state, code, offset, block[0]["event"], block[0]["id"], 0, 0.0)
+
+
+@kernel
+def close_event(state: Record) -> None:
+    """Forget the open event, whose row has been written."""
+    s = state[0]
+    s["event"] = 0
+    s["mean_sum"] = 0.0
+    s["max_sum"] = 0.0
+    s["has_max"] = 0
+    s["exposure_sum"] = 0.0
+    s["has_exposure"] = 0
+
+
+@kernel
+def open_event(rules: Record, state: Record, block: Record, seen: Seen) -> int:
+    """Begin the event of the block at the cursor: OK, GROW_SEEN or FAULT."""
+    s = state[0]
+    event = block[0]["event"]
+    known = test_event(event, seen.directory, seen.pages)
+    if known == NO_PAGE:
+        return GROW_SEEN
+    if known == SEEN:
+        return _fault_at_block(state, block, FAULT_REOPENED, 0)
+    if event < s["last_event"]:
+        if rules[0]["ascending"]:
+            return _fault_at_block(state, block, FAULT_EVENT_ORDER, 0)
+        s["ascending"] = 0
+    mark_event(event, seen.directory, seen.pages)
+    s["event"] = event
+    s["event_offset"] = s["base"] + 4 * s["at"]
+    s["last_event"] = event
+    s["event_blocks"] = 0
+    s["events"] += 1
+    s["serial"] += 1
+    s["logged"] = 0
+    return OK
+
+
+@kernel
+def _log_block(state: Record, block: Record, seen: Seen) -> int:
+    """Remember the block's id: OK, or FAULT if the event had it before."""
+    s = state[0]
+    ident = block[0]["id"]
+    if not add_block(ident, s["serial"], seen.table):
+        return _fault_at_block(state, block, FAULT_BLOCK_REPEATED, 4)
+    seen.log[s["logged"]] = ident
+    s["logged"] += 1
+    return OK
+
+
+@kernel
+def _pass_block(state: Record, block: Record) -> None:
+    """Move the cursor behind the block."""
+    s = state[0]
+    s["event_blocks"] += 1
+    s["blocks"] += 1
+    s["pairs"] += block[0]["pairs"]
+    s["at"] = block[0]["next"]
+    s["probe"] = 0
+
+
+@kernel
+def scan_block(
+    words: Words,
+    stop: int,
+    rules: Record,
+    state: Record,
+    scratch: Scratch,
+    seen: Seen,
+    totals: Totals,
+    wanted: Wanted,
+    tables: Tables,
+) -> int:
+    """Take one block into every wanted report and move behind it.
+
+    Unless OK is returned nothing has happened, except that the event before may have
+    been closed, which is not repeated: the call can be made again once the caller
+    has done what the status asks for.
+    """
+    s = state[0]
+    r = rules[0]
+    b = scratch.block[0]
+    status = read_block(words, stop, rules, state, scratch)
+    if status != OK:
+        return status
+    if b["event"] != s["event"]:
+        if s["event"] != 0:
+            if r["events"]:
+                status = write_event(rules, state, totals, scratch.lanes, tables.events)
+                if status != OK:
+                    return status
+            close_event(state)
+        status = open_event(rules, state, scratch.block, seen)
+        if status != OK:
+            return status
+        if r["melt"]:
+            s["rate"] = event_rate(b["event"], wanted.rate_ids, wanted.rates)
+    if has_room(rules, state, scratch.block, len(wanted.quantiles), tables) == FULL:
+        return FULL
+    if s["logged"] == len(seen.log):
+        return GROW_LOG
+    if _log_block(state, scratch.block, seen) == FAULT:
+        return FAULT
+    first = b["first"]
+    last = first + b["count"]
+    samples = scratch.losses[first:last]
+    if r["selt"]:
+        write_selt(state, scratch.block, scratch.sidx, scratch.losses, tables.selt)
+    if r["melt"]:
+        write_melt(rules, state, scratch.block, samples, scratch.lanes, tables.melt)
+    if r["qelt"]:
+        write_qelt(rules, state, scratch, samples, wanted, tables.qelt)
+    if r["events"]:
+        add_samples(scratch.sidx[first:last], samples, totals)
+        add_to_event(rules, state, scratch.block)
+    _pass_block(state, scratch.block)
+    return OK
+
+
+@kernel
+def scan(
+    words: Words,
+    stop: int,
+    rules: Record,
+    state: Record,
+    scratch: Scratch,
+    seen: Seen,
+    totals: Totals,
+    wanted: Wanted,
+    tables: Tables,
+) -> int:
+    """Take every whole block of a window; return why it stopped (never OK)."""
+    status = OK
+    while status == OK:
+        status = scan_block(words, stop, rules, state, scratch, seen, totals, wanted, tables)
+    return status
+
+
+@kernel
+def collect(
+    words: Words,
+    stop: int,
+    rules: Record,
+    state: Record,
+    scratch: Scratch,
+    seen: Seen,
+    exposures: Floats,
+    starts: Ranks,
+    sidx: Sidx,
+    losses: Losses,
+) -> int:
+    """Copy the blocks of the open event out, up to the first block of another event.
+
+    The block ids are in the log, ``exposures`` and, one longer, ``starts`` are as
+    long as it; ``starts`` receives the first pair of each block in ``sidx`` and
+    ``losses`` and, behind the last, the pair count. Returns MORE, EVENT_DONE, FULL,
+    GROW_SEEN, GROW_LOG or FAULT, never OK.
+    """
+    s = state[0]
+    b = scratch.block[0]
+    while True:
+        status = read_block(words, stop, rules, state, scratch)
+        if status != OK:
+            return status
+        if b["event"] != s["event"]:
+            if s["event"] != 0:
+                return EVENT_DONE
+            status = open_event(rules, state, scratch.block, seen)
+            if status != OK:
+                return status
+        k = s["logged"]
+        n = b["pairs"]
+        begin = starts[k]
+        if begin + n > len(sidx):
+            s["needed"] = begin + n
+            return FULL
+        if k == len(seen.log):
+            return GROW_LOG
+        if _log_block(state, scratch.block, seen) == FAULT:
+            return FAULT
+        for i in range(n):
+            sidx[begin + i] = scratch.sidx[i]
+            losses[begin + i] = scratch.losses[i]
+        exposures[k] = b["exposure"]
+        starts[k + 1] = begin + n
+        _pass_block(state, scratch.block)

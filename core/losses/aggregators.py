@@ -1,0 +1,81 @@
+"""The extension point: a caller's own numba function in the engine's pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from .._jit import foreign_kernel
+from ._kernels.layout import OK, Record, Scratch, Seen, Tables, Totals, Wanted, Words
+from ._kernels.scan import scan_block
+
+Function = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregator:
+    """A function to call for every block of a stream, and the memory it keeps.
+
+    ``function(event_id, block_id, sidx, losses, state)`` must compile with numba in
+    nopython mode; a plain Python function is compiled here. ``sidx`` (int32) and
+    ``losses`` (float32 or float64, as the stream) are the block's checked pairs in
+    the order they came, special sidx included, valid only during the call.
+    ``state`` is the array below; it is exported and restored with the analysis.
+    """
+
+    function: Function
+    state: npt.NDArray[Any]
+
+
+def _chain(functions: Sequence[Function]) -> Function:
+    """One function that calls each with its own element of a tuple of states."""
+    head = foreign_kernel(functions[0])
+    if len(functions) == 1:
+
+        def call(event: int, block: int, sidx: Any, losses: Any, states: Any) -> None:  # noqa: ANN401
+            head(event, block, sidx, losses, states[0])
+    else:
+        tail = _chain(functions[1:])
+
+        def call(event: int, block: int, sidx: Any, losses: Any, states: Any) -> None:  # noqa: ANN401
+            head(event, block, sidx, losses, states[0])
+            tail(event, block, sidx, losses, states[1:])
+
+    return foreign_kernel(call)
+
+
+def compile_pass(functions: Sequence[Function]) -> Callable[..., int] | None:
+    """The engine's pass with these functions called for every block, or None if none.
+
+    Only this loop and the functions are compiled anew; the engine's part of the
+    pass comes from the kernel cache.
+    """
+    if not functions:
+        return None
+    call = _chain(functions)
+
+    def scan_with(  # noqa: PLR0913, PLR0917 - a kernel takes arrays, not objects
+        words: Words,
+        stop: int,
+        rules: Record,
+        state: Record,
+        scratch: Scratch,
+        seen: Seen,
+        totals: Totals,
+        wanted: Wanted,
+        tables: Tables,
+        states: Any,  # noqa: ANN401 - a tuple of the callers' arrays
+    ) -> int:
+        status = OK
+        while status == OK:
+            status = scan_block(words, stop, rules, state, scratch, seen, totals, wanted, tables)
+            if status == OK:
+                b = scratch.block[0]
+                n = b["pairs"]
+                call(b["event"], b["id"], scratch.sidx[:n], scratch.losses[:n], states)
+        return status
+
+    return foreign_kernel(scan_with)

@@ -1,0 +1,431 @@
+"""Bytes of a loss stream in, rows of every wanted report out, in one pass.
+
+The one place that composes the parts of the loss engine. Feed the stream in pieces
+of any size to :meth:`Analysis.receive`; rows of complete blocks go to the sink as
+they arise. :meth:`Analysis.close` says how the stream ended.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import errors
+from ._kernels import layout
+from ._kernels.layout import Tables, Totals, Wanted, Words
+from ._kernels.rows import write_event
+from ._kernels.scan import close_event, scan
+from .aggregators import Aggregator, compile_pass
+from .buffer import ByteBuffer, Octets, as_octets, is_aligned
+from .events import Completeness, StreamEnd, StreamHeader
+from .inputs import EventRates
+from .policy import Policy
+from .reports import Report
+from .scanner import Scanner
+from .seen import SeenEvents
+from .wanted import (
+    check_inputs,
+    check_kind,
+    choose_reports,
+    digest,
+    make_tables,
+    make_wanted,
+)
+
+Rows = npt.NDArray[np.void]
+Sink = Callable[[str, Rows], None]
+"""Takes (report name, rows of it); the rows are valid only during the call."""
+
+_STATE_VERSION = 1
+_BRIDGE = 1 << 12
+"""First bytes copied to complete a block that was cut; doubled until it is whole."""
+_COPY = 1 << 18
+"""Bytes copied at a time where a piece cannot be read in place: a quarter of the
+second-level cache, so that the copy is read while it is hot."""
+
+
+class Analysis:
+    """One pass over one loss stream, for any set of reports.
+
+    Args:
+        reports: names of the wanted reports; may be empty if there are aggregators.
+        sink: receives the rows; see :data:`Sink`. An exception it raises passes
+            through, and the analysis cannot be used any more.
+        policy: what to accept.
+        quantiles: for QELT, float32, shape (k,), each 0 to 1.
+        event_rates: for MELT's EventRate, which is NaN without.
+        aggregators: functions of the caller's to run in the same pass.
+        expect_events: number of events the stream is declared to have.
+        expect_bytes: number of bytes the stream is declared to have.
+        name: what errors call the stream.
+        seen: shared among the partitions of one analysis, so that an event which
+            is in two of them is noticed.
+
+    Raises:
+        ReportError: reports and inputs do not fit each other.
+    """
+
+    def __init__(  # noqa: PLR0913 - all optional, each documented
+        self,
+        reports: Sequence[str],
+        sink: Sink,
+        *,
+        policy: Policy | None = None,
+        quantiles: npt.NDArray[np.float32] | None = None,
+        event_rates: EventRates | None = None,
+        aggregators: Mapping[str, Aggregator] | None = None,
+        expect_events: int | None = None,
+        expect_bytes: int | None = None,
+        name: str | None = None,
+        seen: SeenEvents | None = None,
+    ) -> None:
+        self.aggregators = dict(aggregators or {})
+        self.reports: tuple[Report, ...] = ()
+        if reports or not self.aggregators:
+            self.reports = choose_reports(reports)
+        check_inputs(self.reports, quantiles, event_rates)
+        self._sink = sink
+        self._quantiles = quantiles
+        self._event_rates = event_rates
+        self._expect_events = expect_events
+        self._expect_bytes = expect_bytes
+        self._digest = digest(self.reports, quantiles, event_rates)
+        self._scanner = Scanner(policy or Policy(), name, seen)
+        self._tail = ByteBuffer()
+        self._failure: BaseException | None = None
+        self._end: StreamEnd | None = None
+        self._scan_with_aggregators = compile_pass([a.function for a in self.aggregators.values()])
+        self._wanted: Wanted
+        self._tables: Tables
+        self._totals: Totals
+
+    # -- what is known -----------------------------------------------------------
+
+    @property
+    def header(self) -> StreamHeader | None:
+        """The stream's header, once its bytes have come."""
+        return self._scanner.header
+
+    @property
+    def offset(self) -> int:
+        """Byte offset up to which whole blocks have been taken."""
+        return self._scanner.offset
+
+    @property
+    def received(self) -> int:
+        """Bytes received so far, or skipped by a resume."""
+        return self._scanner.offset + len(self._tail)
+
+    @property
+    def open_event(self) -> int:
+        """The event whose blocks are coming in, 0 before the first."""
+        return int(self._scanner.state["event"][0])
+
+    @property
+    def events(self) -> int:
+        """Events begun so far."""
+        return int(self._scanner.state["events"][0])
+
+    @property
+    def blocks(self) -> int:
+        """Blocks taken so far."""
+        return int(self._scanner.state["blocks"][0])
+
+    # -- bytes in ----------------------------------------------------------------
+
+    def receive(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
+        """Take the next bytes of the stream; rows go to the sink before this returns.
+
+        ``data`` is read in place where possible and not kept.
+
+        Raises:
+            StreamError: what is wrong with the stream; rows of the blocks before it
+                have gone to the sink, and every later call raises the same error.
+            ReportError: a wanted report cannot be made from this kind of stream.
+        """
+        self._check_usable()
+        try:
+            octets = as_octets(data)
+            self._check_declared_bytes(len(octets))
+            if self.header is None:
+                octets = self._receive_header(octets)
+            if self.header is not None and len(octets):
+                self._receive_blocks(octets)
+            self._flush()
+        except BaseException as e:
+            self._failure = e
+            raise
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            if isinstance(self._failure, errors.CoreError):
+                raise self._failure
+            raise errors.StateError("the analysis failed before", source=self._scanner.name)
+        if self._end is not None:
+            raise errors.StateError("the stream was closed before", source=self._scanner.name)
+
+    def _check_declared_bytes(self, more: int) -> None:
+        if self._expect_bytes is not None and self.received + more > self._expect_bytes:
+            raise errors.ExcessError(
+                f"the stream has more than the {self._expect_bytes} bytes declared",
+                offset=self._expect_bytes,
+                source=self._scanner.name,
+            )
+
+    def _receive_header(self, octets: Octets) -> Octets:
+        """Take the header if it is whole; return the bytes behind it."""
+        self._tail.append(octets)
+        size = self._scanner.take_header(self._tail.view[:64].tobytes())
+        if size is None:
+            return octets[:0]
+        rest = octets[len(octets) - (len(self._tail) - size) :]
+        self._tail.clear()
+        self._begin()
+        return rest
+
+    def _begin(self) -> None:
+        header = self._scanner.header
+        assert header is not None  # noqa: S101 - called behind the header only
+        check_kind(self.reports, header, self._scanner.name)
+        samples, width = header.len_sample, header.float_width
+        self._wanted = make_wanted(samples, width, self._quantiles, self._event_rates)
+        self._scanner.make_scratch(len(self._wanted.ranks))
+        for report in self.reports:
+            self._scanner.rules[report.name] = 1
+        self._tables = make_tables(self.reports, width)
+        pages = -(-samples // layout.LANES)
+        self._totals = Totals(np.zeros(pages * layout.LANES), np.zeros(pages, np.uint8))
+
+    def _receive_blocks(self, octets: Octets) -> None:
+        octets = self._bridge(octets)
+        if is_aligned(octets):
+            consumed, _ = self._scanner.run(octets, self._step)
+            self._tail.append(octets[consumed:])
+            return
+        while len(octets):
+            self._tail.append(octets[:_COPY])
+            octets = octets[_COPY:]
+            self._run_tail()
+
+    def _bridge(self, octets: Octets) -> Octets:
+        """Complete the block that the last piece cut; return the bytes behind it."""
+        size = _BRIDGE
+        while len(self._tail) and len(octets):
+            before = len(self._tail)
+            self._tail.append(octets[:size])
+            consumed = self._run_tail()
+            if consumed >= before:
+                # What the tail still holds lies in `octets` too.
+                octets = octets[consumed - before :]
+                self._tail.clear()
+                break
+            octets = octets[size:]
+            size *= 2
+        return octets
+
+    def _run_tail(self) -> int:
+        consumed, _ = self._scanner.run(self._tail.view, self._step)
+        self._tail.consume(consumed)
+        return consumed
+
+    # -- rows out ----------------------------------------------------------------
+
+    def _step(self, words: Words, stop: int) -> int:
+        while True:
+            status = self._scan(words, stop)
+            if status == layout.FULL:
+                self._make_room()
+                continue
+            if status == layout.FAULT:
+                # Rows before the fault are right, and part of the answer.
+                self._flush()
+            self._check_declared_events()
+            return status
+
+    def _scan(self, words: Words, stop: int) -> int:
+        s = self._scanner
+        args = (words, stop, s.rules, s.state, s.scratch, s.seen)
+        outputs = (self._totals, self._wanted, self._tables)
+        if self._scan_with_aggregators is None:
+            return scan(*args, *outputs)
+        states = tuple(aggregator.state for aggregator in self.aggregators.values())
+        return self._scan_with_aggregators(*args, *outputs, states)
+
+    def _make_room(self) -> None:
+        self._flush()
+        needed = int(self._scanner.state["needed"][0])
+        header = self._scanner.header
+        assert header is not None  # noqa: S101 - rows come from blocks
+        if any(0 < len(table) < needed for table in self._tables):
+            self._tables = make_tables(self.reports, header.float_width, 2 * needed)
+
+    def _flush(self) -> None:
+        if self._scanner.header is None:
+            return
+        state = self._scanner.state
+        for report in self.reports:
+            counter = f"{report.name}_rows"
+            count = int(state[counter][0])
+            if count:
+                state[counter] = 0
+                self._sink(report.name, getattr(self._tables, report.name)[:count])
+
+    # -- end ---------------------------------------------------------------------
+
+    def close(self) -> StreamEnd:
+        """The stream has ended; the last rows go to the sink.
+
+        Raises:
+            TruncatedError: it ended inside its header or a block.
+            IncompleteError: it has fewer events or bytes than declared.
+            StreamError: its last, unfinished block is wrong in itself.
+        """
+        self._check_usable()
+        try:
+            end = self._scanner.finish(self._tail.view)
+            self._close_event()
+            self._end = self._certify(end)
+        except BaseException as e:
+            self._failure = e
+            raise
+        return self._end
+
+    def _close_event(self) -> None:
+        scanner = self._scanner
+        if not self.open_event:
+            return
+        if scanner.rules["events"][0]:
+            lanes = scanner.scratch.lanes
+            self._flush()
+            write_event(scanner.rules, scanner.state, self._totals, lanes, self._tables.events)
+        close_event(scanner.state)
+        self._flush()
+
+    def _check_declared_events(self) -> None:
+        if self._expect_events is not None and self.events > self._expect_events:
+            self._flush()
+            raise errors.ExcessError(
+                f"the stream has more than the {self._expect_events} events declared",
+                offset=int(self._scanner.state["event_offset"][0]),
+                event=self.open_event or None,
+                source=self._scanner.name,
+            )
+
+    def _certify(self, end: StreamEnd) -> StreamEnd:
+        for noun, expected, got in (
+            ("bytes", self._expect_bytes, end.bytes),
+            ("events", self._expect_events, end.events),
+        ):
+            if expected is not None and got < expected:
+                self._raise_incomplete(noun, expected, got, end.bytes)
+        declared = self._expect_events is not None or self._expect_bytes is not None
+        known = Completeness.DECLARED if declared else Completeness.UNDECLARED
+        return StreamEnd(
+            known, end.bytes, end.events, end.blocks, end.pairs, end.ascending, end.reopened_check
+        )
+
+    def _raise_incomplete(self, noun: str, expected: int, got: int, offset: int) -> NoReturn:
+        raise errors.IncompleteError(
+            f"the stream has {got} {noun}, but {expected} were declared",
+            offset=offset,
+            hint="It ended between two blocks, so its writer stopped early",
+            source=self._scanner.name,
+        )
+
+    # -- state -------------------------------------------------------------------
+
+    def getstate(self) -> dict[str, Any]:
+        """Where the analysis stands, as plain JSON values.
+
+        Everything up to ``state["stream"]["offset"]`` is in it or has gone to the
+        sink: a fresh analysis with this state goes on from that byte.
+        """
+        self._check_usable()
+        totals = None
+        if self.header is not None and self._scanner.rules["events"][0]:
+            pages = np.flatnonzero(self._totals.touched).astype("<i4")
+            sums = self._totals.sums.reshape(-1, layout.LANES)[pages]
+            totals = [_encode(pages), _encode(sums.astype("<f8"))]
+        return {
+            "version": _STATE_VERSION,
+            "wanted": self._digest,
+            "stream": self._scanner.getstate(),
+            "totals": totals,
+            "aggregators": {
+                name: [a.state.dtype.str, list(a.state.shape), _encode(a.state)]
+                for name, a in self.aggregators.items()
+            },
+        }
+
+    def setstate(self, state: Mapping[str, Any]) -> None:
+        """Go on from an exported state; call it before any byte is received.
+
+        Raises:
+            StateError: malformed, of another version, policy, set of reports or inputs.
+        """
+        self._check_usable()
+        if self.received:
+            raise errors.StateError("a state can only be set before bytes are received")
+        if state.get("version") != _STATE_VERSION:
+            raise errors.StateError(f"state version {state.get('version')!r} is not known")
+        if state.get("wanted") != self._digest:
+            raise errors.StateError("the state is of an analysis with other reports or inputs")
+        try:
+            self._scanner.setstate(state["stream"])
+            if self.header is not None:
+                self._begin()
+                self._restore_totals(state["totals"])
+            self._restore_aggregators(state["aggregators"])
+        except (KeyError, TypeError, ValueError, IndexError) as e:
+            raise errors.StateError(f"the state is malformed: {e}") from e
+
+    def _restore_totals(self, totals: list[str] | None) -> None:
+        if totals is None:
+            return
+        pages = np.frombuffer(base64.b85decode(totals[0]), "<i4")
+        sums = np.frombuffer(base64.b85decode(totals[1]), "<f8").reshape(-1, layout.LANES)
+        self._totals.sums.reshape(-1, layout.LANES)[pages] = sums
+        self._totals.touched[pages] = 1
+
+    def _restore_aggregators(self, states: Mapping[str, Any]) -> None:
+        if set(states) != set(self.aggregators):
+            raise errors.StateError("the state is of an analysis with other aggregators")
+        for name, (dtype, shape, text) in states.items():
+            target = self.aggregators[name].state
+            values = np.frombuffer(base64.b85decode(text), dtype).reshape(shape)
+            if (values.dtype, values.shape) != (target.dtype, target.shape):
+                raise errors.StateError(f"the state of aggregator {name!r} has another shape")
+            target[...] = values
+
+
+def _encode(array: npt.NDArray[Any]) -> str:
+    return base64.b85encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def aggregate(data: Any, reports: Sequence[str], **options: Any) -> dict[str, Rows]:  # noqa: ANN401
+    """All rows of the wanted reports of a whole stream in memory.
+
+    Args:
+        data: the stream, any bytes-like object.
+        reports: names of the wanted reports.
+        **options: as for :class:`Analysis`.
+
+    Returns:
+        A structured array for each report, in the dtype of ``Report.dtype``.
+
+    Raises:
+        CoreError: as :class:`Analysis`.
+    """
+    parts: dict[str, list[Rows]] = {name: [] for name in reports}
+    analysis = Analysis(reports, lambda name, rows: parts[name].append(rows.copy()), **options)
+    analysis.receive(data)
+    analysis.close()
+    width = analysis._scanner.policy.float_width  # noqa: SLF001 - of the same module
+    return {
+        report.name: np.concatenate([np.zeros(0, report.dtype(width)), *parts[report.name]])
+        for report in analysis.reports
+    }

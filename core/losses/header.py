@@ -1,0 +1,80 @@
+"""Reading and making a stream's first bytes."""
+
+from __future__ import annotations
+
+from .. import errors
+from .events import StreamHeader
+from .format import (
+    ITEM_HEADER_SIZE,
+    SOURCE_CDF,
+    TYPE_SIZE,
+    TYPES,
+    Kind,
+    header_size,
+)
+from .policy import Policy
+
+
+def _kind(octets: bytes, source: str | None) -> tuple[Kind, int, int]:
+    aggregation = int.from_bytes(octets[:3], "little")
+    source_type = octets[3]
+    kind = TYPES.get((source_type, aggregation))
+    if kind is not None:
+        return kind, aggregation, source_type
+    if (source_type, aggregation) == (SOURCE_CDF, 1):
+        raise errors.UnsupportedStreamError(
+            "this is a cdf stream, which holds no losses yet",
+            offset=0,
+            hint="Put a loss sampler such as gulpy between, or send its output",
+            source=source,
+        )
+    raise errors.HeaderError(
+        f"the stream begins with {octets[:4].hex(' ')}, which is no known type",
+        offset=0,
+        hint="gul begins with 01 00 00 01 or 02 00 00 01, loss with 01 00 00 02,"
+        " summary with 01 00 00 03",
+        source=source,
+    )
+
+
+def parse_header(octets: bytes, policy: Policy, source: str | None) -> StreamHeader | None:
+    """The header at the start of a stream, or None if more bytes are needed.
+
+    Raises:
+        UnsupportedStreamError: a cdf stream.
+        HeaderError: unknown type, or a sample count below 1.
+        LimitError: a sample count above the policy's.
+    """
+    if len(octets) < TYPE_SIZE:
+        return None
+    kind, aggregation, source_type = _kind(octets, source)
+    if len(octets) < header_size(kind):
+        return None
+    samples = int.from_bytes(octets[4:8], "little", signed=True)
+    if samples < 1:
+        raise errors.HeaderError(
+            f"len_sample is {samples}: there are no samples to report on",
+            offset=TYPE_SIZE,
+            hint="Run the model with at least one sample",
+            source=source,
+        )
+    if samples > policy.max_samples:
+        raise errors.LimitError(
+            f"len_sample is {samples}, above the limit of {policy.max_samples}",
+            offset=TYPE_SIZE,
+            hint="If the number is right, raise max_samples; else the header is damaged",
+            source=source,
+        )
+    summary_set = None
+    if kind is Kind.SUMMARY:
+        summary_set = int.from_bytes(octets[ITEM_HEADER_SIZE:12], "little", signed=True)
+    return StreamHeader(kind, aggregation, source_type, samples, summary_set, policy.float_width)
+
+
+def header_bytes(header: StreamHeader) -> bytes:
+    """The bytes a stream with this header begins with."""
+    octets = header.aggregation.to_bytes(3, "little") + bytes([header.source])
+    octets += header.len_sample.to_bytes(4, "little", signed=True)
+    if header.kind is Kind.SUMMARY:
+        octets += (header.summary_set or 0).to_bytes(4, "little", signed=True)
+    return octets

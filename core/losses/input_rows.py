@@ -1,0 +1,245 @@
+"""Rows of small tables in csv or packed records, with the place of every fault.
+
+The bytes alone decide which of the two a table is: packed records practically
+always hold a byte that UTF-8 text does not. Csv may start with a byte order mark
+and a header line, end its lines with CRLF and have blank lines at its end.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+INT_MAX: Final = 2**31 - 1
+"""Largest id of the formats."""
+PACKED_HINT: Final = "It was read as packed records, for it is not UTF-8 csv text"
+"""What helps when a damaged csv was taken for packed records."""
+
+_SHOWN: Final = 60
+"""Characters of a malformed text that a message shows at the most."""
+_TYPES: Final = {"i": "a 64-bit integer", "f": "a number"}
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where rows come from, as far as messages need it."""
+
+    source: str | None
+    """Name of the input, if it has one."""
+    hint: str
+    """What helps whatever is wrong with a row."""
+    noun: str = "line"
+    """What a row is to the reader of a message."""
+    first: int = 1
+    """Number of the first row."""
+    base: int | None = None
+    """Byte offset of the first packed record, None in text."""
+
+    def place(self, row: int) -> str:
+        """Name a row, counted from 0, as a person would."""
+        return f"{self.noun} {self.first + row}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows of an input, with the checks that all inputs share."""
+
+    data: NDArray[np.void]
+    """Structured rows, shape (n,), n at least 1."""
+    origin: Origin
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Fields of a row."""
+        return self.data.dtype.names or ()
+
+    def refuse(self, row: int, field: str, text: str) -> InputError:
+        """Make the error about one field of one row."""
+        origin, offset = self.origin, None
+        if origin.base is not None:
+            offset = origin.base + row * self.data.itemsize + self._offset(field)
+        message = f"{origin.place(row)}: {field} {self.data[field][row]} {text}"
+        return InputError(message, offset=offset, hint=origin.hint, source=origin.source)
+
+    def _offset(self, field: str) -> int:
+        sizes = [self.data.dtype[name].itemsize for name in self.names]
+        return sum(sizes[: self.names.index(field)])
+
+    def require(self, good: NDArray[np.bool_], field: str, text: str) -> None:
+        """Raise ``InputError`` about the first row that is not good."""
+        if not good.all():
+            raise self.refuse(int(np.argmin(good)), field, text)
+
+    def integers(self, field: str, low: int, high: int = INT_MAX) -> NDArray[np.int64]:
+        """Values of an integer field, each required to be in ``low`` to ``high``."""
+        values: NDArray[np.int64] = self.data[field].astype(np.int64)
+        self.require((values >= low) & (values <= high), field, f"is not in {low} to {high}")
+        return values
+
+    def require_unique(self, values: NDArray[Any], field: str) -> None:
+        """Raise ``InputError`` about the first row whose value of ``field`` came before."""
+        order = np.argsort(values, kind="stable")
+        ordered = values[order]
+        again = order[1:][ordered[1:] == ordered[:-1]]
+        if len(again):
+            row = int(again.min())
+            earlier = self.origin.place(int(np.argmax(values == values[row])))
+            raise self.refuse(row, field, f"is already in {earlier}")
+
+
+def text_of(data: bytes, source: str | None) -> str | None:
+    """Decode a csv.
+
+    Args:
+        data: the whole input.
+        source: name of the input, for messages.
+
+    Returns:
+        The text without byte order mark, or None when the bytes are not text.
+
+    Raises:
+        InputError: there is nothing, or nothing but white space.
+    """
+    if _CONTROL.search(data):
+        return None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    if not text.strip():
+        hint = "It has to be csv or packed records"
+        raise InputError("there is no data", hint=hint, source=source)
+    return text
+
+
+def packed_rows(data: bytes, layout: np.dtype[np.void], base: int, source: str | None) -> Rows:
+    """Take the packed records that follow the first ``base`` bytes.
+
+    Raises:
+        InputError: there is no record, or the last one is not whole.
+    """
+    count, rest = divmod(len(data) - base, layout.itemsize)
+    if rest:
+        message = f"record {count + 1} is cut off after {rest} of {layout.itemsize} bytes"
+        raise InputError(message, offset=len(data) - rest, hint=PACKED_HINT, source=source)
+    if count == 0:
+        raise InputError("there are no records", offset=base, hint=PACKED_HINT, source=source)
+    origin = Origin(source, PACKED_HINT, "record", base=base)
+    return Rows(np.frombuffer(data, layout, offset=base), origin)
+
+
+def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None) -> Rows:
+    """Read csv text of one of several layouts.
+
+    A header chooses the layout and the order of the columns, whatever the case of
+    its letters. Without one the number of columns chooses the layout.
+
+    Args:
+        text: not blank.
+        layouts: fields of type ``<i8`` and ``<f8``.
+        source: name of the input, for messages.
+
+    Raises:
+        InputError: the header or a line does not fit, or there is no line but the header.
+    """
+    lines = text.replace("\r\n", "\n").rstrip().split("\n")
+    layout, has_header = _layout_of(lines[0], layouts, source)
+    if has_header:
+        del lines[0]
+    hint = f"The columns were taken to be {_columns(layout)}"
+    if not lines:
+        raise InputError("there is a header line but no other", hint=hint, source=source)
+    return rows_of_lines(lines, layout, Origin(source, hint, first=1 + has_header))
+
+
+def rows_of_lines(lines: Sequence[str], layout: np.dtype[np.void], origin: Origin) -> Rows:
+    """Read lines that are one row each; only a fault costs the search for its line.
+
+    Args:
+        lines: without line ends, at least one.
+        layout: fields of type ``<i8`` and ``<f8``, in the order of the columns.
+        origin: where the lines come from.
+
+    Raises:
+        InputError: a line is not a row of the layout.
+    """
+    data = _load(lines, layout)
+    if data is not None:
+        return Rows(data, origin)
+    low, high = 0, len(lines)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _load(lines[low:middle], layout) is None:
+            high = middle
+        else:
+            low = middle
+    message = f"{origin.place(low)}: {_explain(lines[low], layout)}"
+    raise InputError(message, hint=origin.hint, source=origin.source)
+
+
+def _load(lines: Sequence[str], layout: np.dtype[np.void]) -> NDArray[np.void] | None:
+    """One row per line, or None when some line is not a row of the layout."""
+    if "" in lines:  # loadtxt would skip it, and the numbers of the lines would shift
+        return None
+    try:
+        return np.loadtxt(lines, dtype=layout, delimiter=",", comments=None, ndmin=1)
+    except ValueError:
+        return None
+
+
+def _explain(line: str, layout: np.dtype[np.void]) -> str:
+    """Say why a line is not a row of the layout."""
+    names = layout.names or ()
+    cells = [cell.strip() for cell in line.split(",")]
+    if not any(cells):
+        return "there are no values"
+    if len(cells) != len(names):
+        return f"the number of columns is {len(cells)} and has to be {len(names)}"
+    faults = [
+        f"{name} {cell[:_SHOWN]!r} is not {_TYPES[layout[name].kind]}"
+        for name, cell in zip(names, cells, strict=True)
+        if _load([cell], np.dtype([(name, layout[name])])) is None
+    ]
+    return "; ".join(faults)
+
+
+def _layout_of(
+    line: str, layouts: Sequence[np.dtype[np.void]], source: str | None
+) -> tuple[np.dtype[np.void], bool]:
+    """Layout of a csv by its first line, and whether that line is a header."""
+    cells = [cell.strip().strip('"') for cell in line.split(",")]
+    if not all(cell.isidentifier() and not _is_number(cell) for cell in cells):
+        fitting = [layout for layout in layouts if len(layout.names or ()) == len(cells)]
+        return (fitting or list(layouts))[0], False
+    wanted = sorted(cell.lower() for cell in cells)
+    for layout in layouts:
+        names = {name.lower(): name for name in layout.names or ()}
+        if wanted == sorted(names):
+            columns = [names[cell.lower()] for cell in cells]
+            return np.dtype([(name, layout[name]) for name in columns]), True
+    message = f"line 1: the columns are {','.join(cells)[:_SHOWN]}"
+    hint = f"They have to be {' or '.join(map(_columns, layouts))}"
+    raise InputError(message, hint=hint, source=source)
+
+
+def _columns(layout: np.dtype[np.void]) -> str:
+    return ",".join(layout.names or ())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)  # nan is a number here: a bad value, not a column
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,179 @@
+"""Several partitions of one analysis, as one: rows as ready, or by event id.
+
+Every partition is parsed by its own :class:`Analysis`; what they share is the check
+that no event comes in two of them. In event order rows wait until no partition can
+still bring a lower event; how much may wait is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from .. import errors
+from .analysis import Analysis, Rows, Sink
+from .events import StreamEnd, StreamHeader
+from .seen import SeenEvents
+
+Order = Literal["received", "event"]
+
+READ_AHEAD = 256 << 20
+"""Default bound on the bytes of rows that may wait for the slowest partition."""
+
+_NO_EVENT = 2**31
+"""Above every event id: where a closed partition stands."""
+
+
+class _Pending(NamedTuple):
+    """Rows of one report of one partition, ascending by event."""
+
+    parts: list[Rows]
+
+    def take_below(self, event: int) -> list[Rows]:
+        """Remove and return the rows of lower events."""
+        taken: list[Rows] = []
+        while self.parts:
+            rows = self.parts[0]
+            if rows["EventId"][-1] < event:
+                taken.append(self.parts.pop(0))
+                continue
+            cut = int(np.searchsorted(rows["EventId"], event))
+            if cut:
+                taken.append(rows[:cut])
+                self.parts[0] = rows[cut:]
+            break
+        return taken
+
+
+class Partitions:
+    """Partitions of one analysis, fed in any interleaving.
+
+    Args:
+        names: what errors call each partition.
+        make: builds the analysis of one partition from its name, a sink for its rows
+            and the shared check; for ``order="event"`` its policy must ask for
+            ascending events.
+        sink: receives the rows of all of them.
+        order: ``received`` hands rows on as they arise, ``event`` by event id.
+        read_ahead: bytes of rows that may wait in event order.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        make: Callable[[str, Sink, SeenEvents], Analysis],
+        sink: Sink,
+        *,
+        order: Order = "received",
+        read_ahead: int = READ_AHEAD,
+    ) -> None:
+        seen = SeenEvents()
+        self._names = list(names)
+        self._sink = sink
+        self._order = order
+        self._read_ahead = read_ahead
+        self._waiting_bytes = 0
+        self._pending: list[dict[str, _Pending]] = [{} for _ in names]
+        self._ends: list[StreamEnd | None] = [None for _ in names]
+        self._header: tuple[str, StreamHeader] | None = None
+        self.analyses = [
+            make(name, sink if order == "received" else partial(self._hold, i), seen)
+            for i, name in enumerate(names)
+        ]
+
+    def receive(self, index: int, data: Any) -> None:  # noqa: ANN401 - any buffer
+        """Take the next bytes of a partition.
+
+        Raises:
+            MismatchError: it is of another kind, sample count or set than the others.
+            StarvedError: too many rows wait for the slowest partition.
+            CoreError: as :meth:`Analysis.receive`.
+        """
+        analysis = self.analyses[index]
+        known = analysis.header is not None
+        analysis.receive(data)
+        if not known and analysis.header is not None:
+            self._compare(self._names[index], analysis.header)
+        self._release()
+        if self._waiting_bytes > self._read_ahead:
+            raise self._starved()
+
+    def close(self, index: int) -> None:
+        """A partition has ended.
+
+        Raises:
+            CoreError: as :meth:`Analysis.close`.
+        """
+        self._ends[index] = self.analyses[index].close()
+        self._release()
+
+    @property
+    def ends(self) -> list[StreamEnd]:
+        """How each partition ended, once all were closed."""
+        return [end for end in self._ends if end is not None]
+
+    def slowest(self) -> int | None:
+        """The open partition that stands at the lowest event; None if all are closed."""
+        stands = [(self._stand(i), i) for i in range(len(self._names)) if self._ends[i] is None]
+        return min(stands)[1] if stands else None
+
+    def _stand(self, index: int) -> int:
+        """No rows of lower events can come from this partition any more."""
+        return _NO_EVENT if self._ends[index] is not None else self.analyses[index].open_event
+
+    def _compare(self, name: str, header: StreamHeader) -> None:
+        if self._header is None:
+            self._header = (name, header)
+            return
+        first_name, first = self._header
+        if header != first:
+            raise errors.MismatchError(
+                f"it is a {header.describe()}, but {first_name} is a {first.describe()}",
+                offset=0,
+                hint="Partitions of one analysis have the same kind, sample count and set",
+                source=name,
+            )
+
+    def _hold(self, index: int, report: str, rows: Rows) -> None:
+        pending = self._pending[index].setdefault(report, _Pending([]))
+        pending.parts.append(rows.copy())
+        self._waiting_bytes += rows.nbytes
+
+    def _release(self) -> None:
+        if not self._waiting_bytes:
+            return
+        floor = min(self._stand(i) for i in range(len(self._names)))
+        for report in self.analyses[0].reports:
+            parts = [
+                part
+                for pending in self._pending
+                if report.name in pending
+                for part in pending[report.name].take_below(floor)
+            ]
+            if parts:
+                self._emit(report.name, parts)
+
+    def _emit(self, report: str, parts: Sequence[Rows]) -> None:
+        rows = parts[0]
+        if len(parts) > 1:
+            rows = np.concatenate(parts)
+            rows = rows[np.argsort(rows["EventId"], kind="stable")]
+        self._waiting_bytes -= rows.nbytes
+        self._sink(report, rows)
+
+    def _starved(self) -> errors.StarvedError:
+        index = self.slowest()
+        assert index is not None  # noqa: S101 - rows wait only for open partitions
+        event = self.analyses[index].open_event
+        stands = f"at event {event}" if event else "before its first event"
+        return errors.StarvedError(
+            f"the merge waits for this stream, which stands {stands}, while"
+            f" {self._waiting_bytes} bytes of rows of the others wait"
+            f" (at most {self._read_ahead} may)",
+            hint="Its writer is stuck or much slower; raise the read-ahead, write it to a"
+            " file first, or take the order received",
+            source=self._names[index],
+        )

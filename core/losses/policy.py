@@ -1,0 +1,56 @@
+"""What a reader of a loss stream accepts, and what it makes of the odd value."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from ..errors import OptionError
+from .format import FLOAT_WIDTHS, MAX_SAMPLES
+
+NanPolicy = Literal["error", "zero", "drop"]
+NegativePolicy = Literal["error", "keep"]
+SampleOrder = Literal["ascending", "any"]
+EventOrder = Literal["any", "ascending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How strict a reader is. The default accepts what a sound model run writes.
+
+    Raises:
+        OptionError: a value is not one of those documented.
+    """
+
+    float_width: int = 4
+    """Bytes of a loss, 4 or 8: the stream does not say."""
+    nan: NanPolicy = "error"
+    """NaN and infinite losses: refuse, read as 0, or drop the pair (as if absent)."""
+    negative: NegativePolicy = "error"
+    """Negative losses: refuse or keep."""
+    sample_order: SampleOrder = "ascending"
+    """Order of sidx in a block: special ones, then ascending samples; or any."""
+    event_order: EventOrder = "any"
+    """Whether event ids must ascend."""
+    max_samples: int = MAX_SAMPLES
+    """Largest len_sample accepted; memory per stream is about 40 bytes times this."""
+
+    def __post_init__(self) -> None:
+        choices: dict[str, tuple[Any, ...]] = {
+            "float_width": FLOAT_WIDTHS,
+            "nan": get_args(NanPolicy),
+            "negative": get_args(NegativePolicy),
+            "sample_order": get_args(SampleOrder),
+            "event_order": get_args(EventOrder),
+        }
+        for name, allowed in choices.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                text = ", ".join(str(choice) for choice in allowed)
+                raise OptionError(f"{name} is {value!r}, but must be one of {text}")
+        if not 1 <= self.max_samples < 2**31:
+            raise OptionError(f"max_samples is {self.max_samples}, but must be 1 to 2147483647")
+
+    def to_json(self) -> dict[str, Any]:
+        """The policy as plain values."""
+        return asdict(self)

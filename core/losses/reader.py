@@ -1,0 +1,220 @@
+"""A sans-I/O reader: bytes in, whole events out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ._kernels import layout
+from ._kernels.layout import Words
+from ._kernels.scan import close_event, collect
+from .buffer import ByteBuffer, as_octets
+from .events import END, NEED_DATA, Event, Signal, StreamEnd, StreamHeader
+from .format import LOSS_DTYPES
+from .policy import Policy
+from .scanner import Scanner
+
+MAX_EVENT_BYTES = 1 << 30
+"""Default bound on the memory of one event's blocks."""
+
+_STATE_VERSION = 1
+
+
+class LossReader:
+    """Reads one loss stream event by event.
+
+    Feed bytes in pieces of any size to :meth:`receive` and take events with
+    :meth:`next_event` until it says ``NEED_DATA``; after :meth:`close` until it says
+    ``END``. Any cut of the stream gives the same events, and only checked blocks
+    are handed out.
+
+    Args:
+        policy: what to accept.
+        name: what errors call the stream.
+        max_event_bytes: largest memory for the blocks of one event; for larger ones
+            use :class:`~core.losses.analysis.Analysis`, which holds one block.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        name: str | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+    ) -> None:
+        self._scanner = Scanner(policy or Policy(), name)
+        self._buffer = ByteBuffer()
+        self._max_event_bytes = max_event_bytes
+        self._failure: errors.CoreError | None = None
+        self._closed = False
+        self._end: StreamEnd | None = None
+        self._losses = np.zeros(0, LOSS_DTYPES[self._scanner.policy.float_width])
+        self._sidx = np.zeros(0, np.int32)
+        self._exposures = np.zeros(0)
+        self._starts = np.zeros(1, np.int64)
+        self._remember_boundary()
+
+    @property
+    def header(self) -> StreamHeader | None:
+        """The stream's header, once its bytes have come."""
+        return self._scanner.header
+
+    @property
+    def end(self) -> StreamEnd | None:
+        """How the stream ended, once :meth:`next_event` has said ``END``."""
+        return self._end
+
+    def receive(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
+        """Store a copy of the next bytes.
+
+        Raises:
+            StateError: the stream was closed.
+        """
+        if self._closed:
+            raise errors.StateError("the stream was closed before", source=self._scanner.name)
+        self._buffer.append(as_octets(data))
+
+    def close(self) -> None:
+        """The stream has ended. :meth:`next_event` says whether it ended well."""
+        self._closed = True
+
+    def next_event(self) -> Event | Signal:
+        """The next whole event, ``NEED_DATA``, or ``END`` after the last one.
+
+        An event is whole when the next one begins, or the stream was closed.
+
+        Raises:
+            StreamError: what is wrong with the stream, at its place among the events.
+            LimitError: a header or event is larger than allowed.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._next_event()
+        except errors.CoreError as e:
+            self._failure = e
+            raise
+
+    def drain(self) -> list[Event]:
+        """Every event that is whole by now."""
+        events = []
+        while isinstance(event := self.next_event(), Event):
+            events.append(event)
+        return events
+
+    def _next_event(self) -> Event | Signal:
+        if self._end is not None:
+            return END
+        if self.header is None:
+            size = self._scanner.take_header(self._buffer.view[:64].tobytes())
+            if size is not None:
+                self._buffer.consume(size)
+                self._remember_boundary()
+        status = layout.MORE
+        if self.header is not None:
+            consumed, status = self._scanner.run(self._buffer.view, self._step)
+            self._buffer.consume(consumed)
+        if status == layout.EVENT_DONE:
+            return self._take_event()
+        if not self._closed:
+            return NEED_DATA
+        end = self._scanner.finish(self._buffer.view)
+        if self._scanner.state["event"][0]:
+            return self._take_event()
+        self._end = end
+        return END
+
+    def _step(self, words: Words, stop: int) -> int:
+        scanner = self._scanner
+        while True:
+            seen = scanner.seen
+            self._match(len(seen.log))
+            status = collect(
+                words,
+                stop,
+                scanner.rules,
+                scanner.state,
+                scanner.scratch,
+                seen,
+                self._exposures,
+                self._starts,
+                self._sidx,
+                self._losses,
+            )
+            if status != layout.FULL:
+                return status
+            self._make_room(int(scanner.state["needed"][0]))
+
+    def _match(self, blocks: int) -> None:
+        """Make the arrays of blocks as long as the log of block ids."""
+        if len(self._exposures) < blocks:
+            more = blocks - len(self._exposures)
+            self._exposures = np.concatenate([self._exposures, np.zeros(more)])
+            self._starts = np.concatenate([self._starts, np.zeros(more, np.int64)])
+
+    def _make_room(self, pairs: int) -> None:
+        size = pairs * (4 + self._losses.itemsize)
+        if size > self._max_event_bytes:
+            raise errors.LimitError(
+                f"the event needs more than {self._max_event_bytes} bytes of memory",
+                event=int(self._scanner.state["event"][0]),
+                offset=int(self._scanner.state["event_offset"][0]),
+                hint="Raise max_event_bytes, or use an analysis, which holds one block at a time",
+                source=self._scanner.name,
+            )
+        capacity = max(2 * pairs, 1 << 12)
+        held = len(self._sidx)
+        sidx, losses = np.zeros(capacity, np.int32), np.zeros(capacity, self._losses.dtype)
+        sidx[:held], losses[:held] = self._sidx, self._losses
+        self._sidx, self._losses = sidx, losses
+
+    def _take_event(self) -> Event:
+        state = self._scanner.state
+        blocks = int(state["logged"][0])
+        pairs = int(self._starts[blocks])
+        event = Event(
+            int(state["event"][0]),
+            int(state["event_offset"][0]),
+            self._scanner.log.copy(),
+            self._exposures[:blocks].copy(),
+            self._starts[: blocks + 1].copy(),
+            self._sidx[:pairs].copy(),
+            self._losses[:pairs].copy(),
+        )
+        state["logged"] = 0
+        close_event(state)
+        self._remember_boundary()
+        return event
+
+    # -- state ------------------------------------------------------------------
+
+    def _remember_boundary(self) -> None:
+        self._boundary = (self._scanner.offset, self._scanner.state.copy())
+
+    def getstate(self) -> dict[str, Any]:
+        """Where the reader stands, as plain JSON values.
+
+        A fresh reader with this state is fed from byte ``state["stream"]["offset"]``
+        on, the first block of the first event that was not handed out.
+        """
+        if self._failure is not None:
+            raise self._failure
+        return {"version": _STATE_VERSION, "stream": self._scanner.getstate(self._boundary)}
+
+    def setstate(self, state: Mapping[str, Any]) -> None:
+        """Go on from an exported state; call it before any byte is received.
+
+        Raises:
+            StateError: malformed, of another version or policy.
+        """
+        if self._scanner.offset or len(self._buffer):
+            raise errors.StateError("a state can only be set before bytes are received")
+        if state.get("version") != _STATE_VERSION:
+            raise errors.StateError(f"state version {state.get('version')!r} is not known")
+        if not isinstance(state.get("stream"), dict):
+            raise errors.StateError("the state is malformed: it has no stream")
+        self._scanner.setstate(state["stream"])
+        self._remember_boundary()

@@ -1,0 +1,72 @@
+"""Making a loss stream: the inverse of the reader, blocks in, bytes out."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import OptionError
+from .events import StreamHeader
+from .format import LOSS_DTYPES, SIDX_END, SIDX_LOWEST, Kind
+from .header import header_bytes
+
+
+class LossWriter:
+    """Encodes the blocks of one loss stream.
+
+    It refuses what its reader would, block by block; that events are whole and
+    follow one another is up to the caller.
+
+    Args:
+        header: what the stream begins with; its ``float_width`` is the width written.
+    """
+
+    def __init__(self, header: StreamHeader) -> None:
+        self.header = header
+        loss = LOSS_DTYPES[header.float_width]
+        self._pair = np.dtype([("sidx", "<i4"), ("loss", loss)])
+        fields: list[tuple[str, npt.DTypeLike]] = [("event", "<i4"), ("id", "<i4")]
+        if header.kind is Kind.SUMMARY:
+            fields.append(("exposure", loss))
+        self._head = np.dtype(fields)
+
+    def begin(self) -> bytes:
+        """The stream's header."""
+        return header_bytes(self.header)
+
+    def block(
+        self,
+        event: int,
+        ident: int,
+        sidx: npt.ArrayLike,
+        losses: npt.ArrayLike,
+        exposure: float | None = None,
+    ) -> bytes:
+        """One block with its end.
+
+        Args:
+            event: event id, at least 1.
+            ident: item, coverage or summary id, at least 1.
+            sidx: sample ids, special ones first, shape (n,).
+            losses: shape (n,).
+            exposure: of a summary; None in the other kinds.
+
+        Raises:
+            OptionError: an id or sidx is out of range, or exposure is missing or
+                out of place.
+        """
+        ids = np.asarray(sidx, np.int64)
+        if event < 1 or ident < 1:
+            raise OptionError(f"ids begin at 1, but event is {event} and block is {ident}")
+        if (exposure is None) is (self.header.kind is Kind.SUMMARY):
+            raise OptionError("exposure belongs to the blocks of summary streams, and only there")
+        if np.any((ids < SIDX_LOWEST) | (ids > self.header.len_sample) | (ids == SIDX_END)):
+            raise OptionError(f"sidx must be {SIDX_LOWEST} to {self.header.len_sample}, not 0")
+        head = np.zeros(1, self._head)
+        head["event"], head["id"] = event, ident
+        if exposure is not None:
+            head["exposure"] = exposure
+        pairs = np.zeros(len(ids) + 1, self._pair)
+        pairs["sidx"][:-1] = ids
+        pairs["loss"][:-1] = losses
+        return head.tobytes() + pairs.tobytes()
