@@ -135,6 +135,16 @@ class Analysis:
         """Blocks taken so far."""
         return int(self._scanner.state["blocks"][0])
 
+    @property
+    def pairs(self) -> int:
+        """Pairs taken so far, block ends not counted."""
+        return int(self._scanner.state["pairs"][0])
+
+    @property
+    def ascending(self) -> bool:
+        """Whether every event id so far was above the one before."""
+        return bool(self._scanner.state["ascending"][0])
+
     # -- bytes in ----------------------------------------------------------------
 
     def receive(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol

@@ -2,7 +2,7 @@
 
 The bytes alone decide which of the two a table is: packed records practically
 always hold a byte that UTF-8 text does not. Csv may start with a byte order mark
-and a header line, end its lines with CRLF and have blank lines at its end.
+and a header line, end its lines with LF, CRLF or CR and have blank lines at its end.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None
     Raises:
         InputError: the header or a line does not fit, or there is no line but the header.
     """
-    lines = text.replace("\r\n", "\n").rstrip().split("\n")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n")
     layout, has_header = _layout_of(lines[0], layouts, source)
     if has_header:
         del lines[0]

@@ -1,0 +1,1 @@
+"""Use cases: what the commands, and in time the routes, do."""

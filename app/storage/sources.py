@@ -1,0 +1,182 @@
+"""Reading several files, pipes and fifos at once, whichever has bytes."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from core.errors import InputError, StarvedError
+
+CHUNK = 1 << 20
+"""Bytes asked for at a time: the size of a second-level cache, and of a pipe at most."""
+
+STDIN = "-"
+
+
+class Source:
+    """One open input.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = "standard input" if name == STDIN else name
+        self._owned = name != STDIN
+        try:
+            # A fifo opened without O_NONBLOCK would wait for its writer, and a second
+            # one, whose writer comes first, would never be opened.
+            self.fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK) if self._owned else 0
+            status = os.fstat(self.fd)
+        except OSError as e:
+            raise InputError(f"cannot be opened: {e.strerror}", source=self.name) from e
+        if stat.S_ISDIR(status.st_mode):
+            os.close(self.fd)
+            raise InputError("is a directory, not a stream", source=self.name)
+        self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
+        """Bytes in a regular file, None for anything that is read as it comes."""
+
+    def read(self, buffer: memoryview) -> int | None:
+        """Bytes read into the buffer, 0 at the end, None if there are none yet."""
+        try:
+            return os.readv(self.fd, [buffer])
+        except BlockingIOError:
+            return None
+        except OSError as e:
+            raise InputError(f"cannot be read: {e.strerror}", source=self.name) from e
+
+    def close(self) -> None:
+        """Close what was opened here."""
+        if self._owned:
+            os.close(self.fd)
+
+
+class Sources:
+    """Several inputs, read as they become ready; a context manager.
+
+    Args:
+        names: paths, ``-`` for standard input.
+        idle_timeout: seconds without a byte from any of them before giving up.
+
+    Raises:
+        InputError: one of them cannot be opened, or standard input is named twice.
+    """
+
+    def __init__(self, names: Sequence[str], idle_timeout: float | None = None) -> None:
+        if list(names).count(STDIN) > 1:
+            raise InputError("standard input can be read only once", source=STDIN)
+        self._idle_timeout = idle_timeout
+        self._selector = selectors.DefaultSelector()
+        self._open: dict[int, Source] = {}
+        self._always_ready: list[int] = []
+        self._buffer = memoryview(bytearray(CHUNK))
+        self.sources: list[Source] = []
+        try:
+            for index, name in enumerate(names):
+                self._add(index, name)
+        except InputError:
+            self.close()
+            raise
+
+    def _add(self, index: int, name: str) -> None:
+        source = Source(name)
+        self.sources.append(source)
+        self._open[index] = source
+        try:
+            self._selector.register(source.fd, selectors.EVENT_READ, index)
+        except PermissionError:
+            # What epoll refuses, such as a regular file, never blocks.
+            self._always_ready.append(index)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close everything that is still open."""
+        self._selector.close()
+        for source in self._open.values():
+            source.close()
+        self._open.clear()
+
+    @property
+    def total(self) -> int | None:
+        """Bytes there are to read, None if that is not known."""
+        sizes = [source.size for source in self.sources]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def read(self, preferred: int | None = None) -> tuple[int, memoryview] | None:
+        """The next bytes of one input; None when all have ended.
+
+        Returns (index, bytes), the bytes being empty at that input's end; they are
+        valid until the next call. The preferred input is read if it is ready,
+        others only while it is not.
+
+        Raises:
+            StarvedError: nothing came for ``idle_timeout`` seconds.
+            InputError: an input cannot be read.
+        """
+        while self._open:
+            index = self._choose(preferred)
+            count = self._open[index].read(self._buffer)
+            if count is None:
+                continue
+            if count == 0:
+                self._end(index)
+            return index, self._buffer[:count]
+        return None
+
+    def _choose(self, preferred: int | None) -> int:
+        if preferred in self._always_ready:
+            return preferred  # type: ignore[return-value] - None is in no list
+        wait = 0.0 if self._always_ready else self._idle_timeout
+        ready = [key.data for key, _ in self._selector.select(wait)] if self._waits else []
+        if preferred in ready:
+            return preferred  # type: ignore[return-value] - as above
+        if ready:
+            return int(ready[0])
+        if self._always_ready:
+            return self._always_ready[0]
+        names = ", ".join(source.name for source in self._open.values())
+        raise StarvedError(
+            f"no bytes came for {self._idle_timeout:g} seconds",
+            hint="Its writer is stuck, or was never started",
+            source=names,
+        )
+
+    @property
+    def _waits(self) -> bool:
+        return len(self._open) > len(self._always_ready)
+
+    def _end(self, index: int) -> None:
+        source = self._open.pop(index)
+        if index in self._always_ready:
+            self._always_ready.remove(index)
+        else:
+            self._selector.unregister(source.fd)
+        source.close()
+
+
+def read_file(path: str) -> bytes:
+    """All bytes of a small file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
+    except OSError as e:
+        raise InputError(f"cannot be read: {e.strerror}", source=path) from e
