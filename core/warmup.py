@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from ._jit import publish
 from .errors import StreamError
 from .losses.analysis import Analysis, Rows
 from .losses.events import StreamHeader
-from .losses.format import Kind
+from .losses.format import FLOAT_WIDTHS, Kind
 from .losses.inputs import EventRates
 from .losses.policy import Policy
 from .losses.reader import LossReader
@@ -75,12 +75,11 @@ def _refuse(data: bytes, float_width: int) -> None:
         raise AssertionError("the warm-up stream was not refused")
 
 
-def _steps() -> Iterator[tuple[str, Callable[[], None]]]:
-    for width in (4, 8):
-        data = _stream(width)
-        yield f"reports, f{width} losses", lambda d=data, w=width: _analyse(d, w)
-        yield f"reader, f{width} losses", lambda d=data, w=width: _read(d, w)
-        yield f"refusals, f{width} losses", lambda d=data, w=width: _refuse(d, w)
+_STEPS: dict[str, Callable[[bytes, int], None]] = {
+    "reports": _analyse,
+    "reader": _read,
+    "refusals": _refuse,
+}
 
 
 def warm_up() -> dict[str, float]:
@@ -90,9 +89,11 @@ def warm_up() -> dict[str, float]:
     and later processes load them in less than a second.
     """
     seconds = {}
-    for name, step in _steps():
-        start = time.perf_counter()
-        step()
-        seconds[name] = time.perf_counter() - start
+    for width in FLOAT_WIDTHS:
+        data = _stream(width)
+        for name, step in _STEPS.items():
+            start = time.perf_counter()
+            step(data, width)
+            seconds[f"{name}, f{width} losses"] = time.perf_counter() - start
     publish()
     return seconds

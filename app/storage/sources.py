@@ -140,21 +140,18 @@ class Sources:
         return None
 
     def _choose(self, preferred: int | None) -> int:
-        if preferred in self._always_ready:
-            return preferred  # type: ignore[return-value] - None is in no list
+        if preferred is not None and preferred in self._always_ready:
+            return preferred
         wait = 0.0 if self._always_ready else self._idle_timeout
-        ready = [key.data for key, _ in self._selector.select(wait)] if self._waits else []
-        if preferred in ready:
-            return preferred  # type: ignore[return-value] - as above
-        if ready:
-            return int(ready[0])
-        if self._always_ready:
-            return self._always_ready[0]
-        names = ", ".join(source.name for source in self._open.values())
+        ready = [int(key.data) for key, _ in self._selector.select(wait)] if self._waits else []
+        if preferred is not None and preferred in ready:
+            return preferred
+        if ready or self._always_ready:
+            return (ready or self._always_ready)[0]
         raise StarvedError(
             f"no bytes came for {self._idle_timeout:g} seconds",
             hint="Its writer is stuck, or was never started",
-            source=names,
+            source=", ".join(source.name for source in self._open.values()),
         )
 
     @property

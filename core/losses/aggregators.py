@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .._jit import foreign_kernel
 from ._kernels.layout import OK, Record, Scratch, Seen, Tables, Totals, Wanted, Words
-from ._kernels.scan import scan_block
+from ._kernels.scan import scan
 
 Function = Callable[..., None]
 
@@ -71,7 +71,7 @@ def compile_pass(functions: Sequence[Function]) -> Callable[..., int] | None:
     ) -> int:
         status = OK
         while status == OK:
-            status = scan_block(words, stop, rules, state, scratch, seen, totals, wanted, tables)
+            status = scan(words, stop, rules, state, scratch, seen, totals, wanted, tables, 1)
             if status == OK:
                 b = scratch.block[0]
                 n = b["pairs"]

@@ -22,6 +22,7 @@ from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
 from .buffer import ByteBuffer, Octets, as_octets, is_aligned
 from .events import Completeness, StreamEnd, StreamHeader
+from .format import SUMMARY_HEADER_SIZE
 from .inputs import EventRates
 from .policy import Policy
 from .reports import Report
@@ -41,6 +42,7 @@ Sink = Callable[[str, Rows], None]
 """Takes (report name, rows of it); the rows are valid only during the call."""
 
 _STATE_VERSION = 1
+_NO_LIMIT = 2**62
 _BRIDGE = 1 << 12
 """First bytes copied to complete a block that was cut; doubled until it is whole."""
 _COPY = 1 << 18
@@ -188,14 +190,14 @@ class Analysis:
 
     def _receive_header(self, octets: Octets) -> Octets:
         """Take the header if it is whole; return the bytes behind it."""
-        self._tail.append(octets)
-        size = self._scanner.take_header(self._tail.view[:64].tobytes())
+        held = len(self._tail)
+        self._tail.append(octets[:SUMMARY_HEADER_SIZE])
+        size = self._scanner.take_header(self._tail.view[:SUMMARY_HEADER_SIZE].tobytes())
         if size is None:
             return octets[:0]
-        rest = octets[len(octets) - (len(self._tail) - size) :]
         self._tail.clear()
         self._begin()
-        return rest
+        return octets[size - held :]
 
     def _begin(self) -> None:
         header = self._scanner.header
@@ -261,7 +263,7 @@ class Analysis:
         args = (words, stop, s.rules, s.state, s.scratch, s.seen)
         outputs = (self._totals, self._wanted, self._tables)
         if self._scan_with_aggregators is None:
-            return scan(*args, *outputs)
+            return scan(*args, *outputs, _NO_LIMIT)
         states = tuple(aggregator.state for aggregator in self.aggregators.values())
         return self._scan_with_aggregators(*args, *outputs, states)
 

@@ -13,7 +13,7 @@ from ._kernels.layout import Words
 from ._kernels.scan import close_event, collect
 from .buffer import ByteBuffer, as_octets
 from .events import END, NEED_DATA, Event, Signal, StreamEnd, StreamHeader
-from .format import LOSS_DTYPES
+from .format import LOSS_DTYPES, SUMMARY_HEADER_SIZE
 from .policy import Policy
 from .scanner import Scanner
 
@@ -109,7 +109,7 @@ class LossReader:
         if self._end is not None:
             return END
         if self.header is None:
-            size = self._scanner.take_header(self._buffer.view[:64].tobytes())
+            size = self._scanner.take_header(self._buffer.view[:SUMMARY_HEADER_SIZE].tobytes())
             if size is not None:
                 self._buffer.consume(size)
                 self._remember_boundary()

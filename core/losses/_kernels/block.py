@@ -71,31 +71,31 @@ def _unpack(words: Words, begin: int, end: int, width: int, sidx: Sidx, bits: Bi
 
 
 @kernel
-def _find_end(words: Words, at: int, stop: int, stride: int) -> int:
-    """Word of the first pair in [at, stop) whose sidx is 0; if none, the first not whole.
+def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
+    """Word of the first pair in [begin, stop) whose sidx is 0; if none, the first not whole.
 
-    Eight pairs at a time: of the samples, which are positive, only an end makes
-    ``sidx - 1`` negative. Special pairs do too, and are then looked at one by one.
+    Eight pairs at a time: a branch for each would cost more than the comparison.
     """
-    leap = 8 * stride
-    while True:
-        while at + leap <= stop:
-            signs = words[at] - 1
-            signs |= words[at + stride] - 1
-            signs |= words[at + 2 * stride] - 1
-            signs |= words[at + 3 * stride] - 1
-            signs |= words[at + 4 * stride] - 1
-            signs |= words[at + 5 * stride] - 1
-            signs |= words[at + 6 * stride] - 1
-            signs |= words[at + 7 * stride] - 1
-            if signs < 0:
-                break
-            at += leap
-        last = min(at + leap, stop)
-        while at + stride <= last and words[at] != 0:
-            at += stride
-        if at + stride > stop or words[at] == 0:
-            return at
+    at = _U(begin)
+    last = _U(stop)
+    s = _U(stride)
+    leap = _U(8) * s
+    while at + leap <= last:
+        if (
+            (words[at] == 0)
+            | (words[at + s] == 0)
+            | (words[at + _U2 * s] == 0)
+            | (words[at + _U3 * s] == 0)
+            | (words[at + _U(4) * s] == 0)
+            | (words[at + _U(5) * s] == 0)
+            | (words[at + _U(6) * s] == 0)
+            | (words[at + _U(7) * s] == 0)
+        ):
+            break
+        at += leap
+    while at + s <= last and words[at] != 0:
+        at += s
+    return int(at)
 
 
 @kernel

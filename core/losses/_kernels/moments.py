@@ -24,44 +24,43 @@ def fold(lanes: Floats) -> float:
 
 
 @kernel
-def _add_group(values: Losses, lanes: Floats) -> None:
-    for j in range(len(values)):
-        lanes[j] += np.float64(values[j])
-
-
-@kernel
-def _add_group_squares(values: Losses, centre: float, lanes: Floats) -> None:
-    for j in range(len(values)):
-        d = np.float64(values[j]) - centre
-        lanes[j] += d * d
-
-
-@kernel
 def total(values: Losses, lanes: Floats) -> float:
     """Sum of values in float64."""
-    lanes[:] = 0.0
-    n = len(values)
     width = len(lanes)
+    for j in range(width):
+        lanes[j] = 0.0
+    n = len(values)
     i = 0
     while i + width <= n:
-        _add_group(values[i : i + width], lanes)
+        group = values[i : i + width]
+        for j in range(width):
+            lanes[j] += np.float64(group[j])
         i += width
-    _add_group(values[i:n], lanes)
-    return float(fold(lanes))
+    group = values[i:n]
+    for j in range(n - i):
+        lanes[j] += np.float64(group[j])
+    return fold(lanes)
 
 
 @kernel
 def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
     """Sum of (value - centre) squared in float64."""
-    lanes[:] = 0.0
-    n = len(values)
     width = len(lanes)
+    for j in range(width):
+        lanes[j] = 0.0
+    n = len(values)
     i = 0
     while i + width <= n:
-        _add_group_squares(values[i : i + width], centre, lanes)
+        group = values[i : i + width]
+        for j in range(width):
+            d = np.float64(group[j]) - centre
+            lanes[j] += d * d
         i += width
-    _add_group_squares(values[i:n], centre, lanes)
-    return float(fold(lanes))
+    group = values[i:n]
+    for j in range(n - i):
+        d = np.float64(group[j]) - centre
+        lanes[j] += d * d
+    return fold(lanes)
 
 
 @kernel

@@ -107,64 +107,6 @@ def _pass_block(state: Record, block: Record) -> None:
 
 
 @kernel
-def scan_block(
-    words: Words,
-    stop: int,
-    rules: Record,
-    state: Record,
-    scratch: Scratch,
-    seen: Seen,
-    totals: Totals,
-    wanted: Wanted,
-    tables: Tables,
-) -> int:
-    """Take one block into every wanted report and move behind it.
-
-    Unless OK is returned nothing has happened, except that the event before may have
-    been closed, which is not repeated: the call can be made again once the caller
-    has done what the status asks for.
-    """
-    s = state[0]
-    r = rules[0]
-    b = scratch.block[0]
-    status = read_block(words, stop, rules, state, scratch)
-    if status != OK:
-        return status
-    if b["event"] != s["event"]:
-        if s["event"] != 0:
-            if r["events"]:
-                status = write_event(rules, state, totals, scratch.lanes, tables.events)
-                if status != OK:
-                    return status
-            close_event(state)
-        status = open_event(rules, state, scratch.block, seen)
-        if status != OK:
-            return status
-        if r["melt"]:
-            s["rate"] = event_rate(b["event"], wanted.rate_ids, wanted.rates)
-    if has_room(rules, state, scratch.block, len(wanted.quantiles), tables) == FULL:
-        return FULL
-    if s["logged"] == len(seen.log):
-        return GROW_LOG
-    if _log_block(state, scratch.block, seen) == FAULT:
-        return FAULT
-    first = b["first"]
-    last = first + b["count"]
-    samples = scratch.losses[first:last]
-    if r["selt"]:
-        write_selt(state, scratch.block, scratch.sidx, scratch.losses, tables.selt)
-    if r["melt"]:
-        write_melt(rules, state, scratch.block, samples, scratch.lanes, tables.melt)
-    if r["qelt"]:
-        write_qelt(rules, state, scratch, samples, wanted, tables.qelt)
-    if r["events"]:
-        add_samples(scratch.sidx[first:last], samples, totals)
-        add_to_event(rules, state, scratch.block)
-    _pass_block(state, scratch.block)
-    return OK
-
-
-@kernel
 def scan(
     words: Words,
     stop: int,
@@ -175,12 +117,54 @@ def scan(
     totals: Totals,
     wanted: Wanted,
     tables: Tables,
+    limit: int,
 ) -> int:
-    """Take every whole block of a window; return why it stopped (never OK)."""
-    status = OK
-    while status == OK:
-        status = scan_block(words, stop, rules, state, scratch, seen, totals, wanted, tables)
-    return status
+    """Take blocks of a window into every wanted report; return why it stopped.
+
+    Returns OK after ``limit`` blocks. Any other status is about the block that
+    ``state`` points at: nothing has happened to it, except that the event before may
+    have been closed, which is not repeated, so that the call can be made again once
+    the caller has done what the status asks for.
+    """
+    s = state[0]
+    r = rules[0]
+    b = scratch.block[0]
+    for _ in range(limit):
+        status = read_block(words, stop, rules, state, scratch)
+        if status != OK:
+            return status
+        if b["event"] != s["event"]:
+            if s["event"] != 0:
+                if r["events"]:
+                    status = write_event(rules, state, totals, scratch.lanes, tables.events)
+                    if status != OK:
+                        return status
+                close_event(state)
+            status = open_event(rules, state, scratch.block, seen)
+            if status != OK:
+                return status
+            if r["melt"]:
+                s["rate"] = event_rate(b["event"], wanted.rate_ids, wanted.rates)
+        if has_room(rules, state, scratch.block, len(wanted.quantiles), tables) == FULL:
+            return FULL
+        if s["logged"] == len(seen.log):
+            return GROW_LOG
+        if _log_block(state, scratch.block, seen) == FAULT:
+            return FAULT
+        first = b["first"]
+        last = first + b["count"]
+        samples = scratch.losses[first:last]
+        if r["selt"]:
+            write_selt(state, scratch.block, scratch.sidx, scratch.losses, tables.selt)
+        if r["melt"]:
+            write_melt(rules, state, scratch.block, samples, scratch.lanes, tables.melt)
+        if r["qelt"]:
+            write_qelt(rules, state, scratch, samples, wanted, tables.qelt)
+        if r["events"]:
+            add_samples(scratch.sidx[first:last], samples, totals)
+            add_to_event(rules, state, scratch.block)
+        _pass_block(state, scratch.block)
+    return OK
 
 
 @kernel
