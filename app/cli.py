@@ -29,6 +29,7 @@ from core._jit import is_build_published
 from core.errors import CoreError, OptionError, ReportError
 from core.losses.analysis import Rows
 from core.losses.events import Completeness, StreamEnd
+from core.losses.format import MAX_SAMPLES, Kind
 from core.losses.inputs import (
     EventRates,
     parse_event_rates,
@@ -40,7 +41,6 @@ from core.losses.merge import READ_AHEAD
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec
-from core.losses.format import MAX_SAMPLES, Kind
 from core.warmup import warm_up
 
 EXIT_DATA = 1

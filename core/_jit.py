@@ -110,7 +110,8 @@ def _roots() -> Iterator[Path]:
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises without a passwd entry
     if home.is_absolute():
         yield home / ".cache" / "thalweg" / "kernels"
-    yield Path(tempfile.gettempdir()) / f"thalweg-kernels-{os.geteuid()}"
+    with contextlib.suppress(FileNotFoundError):  # no directory for temporary files
+        yield Path(tempfile.gettempdir()) / f"thalweg-kernels-{os.geteuid()}"
 
 
 def _is_ours_alone(directory: Path) -> bool:

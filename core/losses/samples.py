@@ -43,7 +43,7 @@ _MAX_SUMMARIES: Final = 1_000_000
 _HINT: Final = "Correct the specification of the sample"
 
 _SPECIALS: Final = {
-    Kind.SUMMARY: (SIDX_MEAN, SIDX_CHANCE, SIDX_MAX_LOSS),
+    Kind.SUMMARY: (SIDX_MAX_LOSS, SIDX_CHANCE, SIDX_MEAN),
     Kind.GUL: (SIDX_MAX_LOSS, SIDX_CHANCE, SIDX_TIV, SIDX_STD_DEV, SIDX_MEAN),
 }
 """Special sidx of a block, in the order they are written."""

@@ -60,6 +60,7 @@ def assert_refused(
         (b"1e999", "line 1: quantile inf is not in 0 to 1"),
         (b"1.000000001", "line 1: quantile 1.000000001 is not in 0 to 1"),
         (b"quantile\n0.5\n0.7\n0.5", "line 4: quantile 0.5 is already in line 2"),
+        (b"0.7\n0.5\n0.7\n0.5", "line 3: quantile 0.7 is already in line 1"),
         (b"0.1\n0.1000000001", "line 2: quantile 0.1000000001 is already in line 1"),
         ("0.5\n½".encode(), "line 2: quantile '½' is not a number"),
         (b"x" * 1000, "line 1: the columns are " + "x" * 60 + ". They"),

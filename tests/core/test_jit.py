@@ -1,0 +1,230 @@
+"""The kernel cache: never stale, foreign or differently flagged, and never in the way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from core._jit import KERNELS, build_digest
+
+ROOT = Path(__file__).parents[2]
+
+PROBE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from core import _jit
+from core.losses._kernels import seen
+import numpy as np
+table = np.zeros(8, np.int64)
+print(seen.add_block(3, 1, table), seen.add_block(3, 1, table), _jit.is_build_published())
+if "publish" in sys.argv:
+    print(_jit.publish())
+"""
+"""Uses one small kernel, so that a cold start takes a second and not a minute."""
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled in this mode"
+)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the engine whose sources a test may edit."""
+    root = tmp_path / "copy"
+    shutil.copytree(ROOT / "core", root / "core", ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+def variables_for(package: Path, cache: Path) -> dict[str, str]:
+    """An environment in which no other cache than this one can be found."""
+    nowhere = str(package.parent / "nowhere")
+    Path(nowhere).mkdir(exist_ok=True)
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": nowhere,
+        "TMPDIR": nowhere,
+        "THALWEG_KERNEL_CACHE": str(cache),
+    }
+
+
+def probe(package: Path, cache: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    variables = variables_for(package, cache) | env
+    command = [sys.executable, "-c", PROBE, str(package), *args]
+    # Not from the checkout: the copy is what is to be imported.
+    return subprocess.run(
+        command,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        cwd=package,
+    )
+
+
+def answers(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return done.stdout.split()
+
+
+def builds(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.iterdir())
+
+
+def test_a_published_build_is_loaded_and_not_changed(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = answers(probe(package, cache, "publish"))
+    assert first[:3] == ["True", "False", "False"]
+    build = Path(first[3])
+    before = {path: path.stat().st_mtime_ns for path in build.rglob("*")}
+    assert any(path.suffix == ".nbc" for path in before)
+    again = probe(package, cache, NUMBA_DEBUG_CACHE="1")
+    assert "data loaded from" in again.stdout
+    assert "data saved to" not in again.stdout
+    assert "True" in again.stdout.splitlines()[-1]
+    assert {path: path.stat().st_mtime_ns for path in build.rglob("*")} == before
+
+
+def test_an_unpublished_build_is_not_left_behind(package: Path, tmp_path: Path) -> None:
+    probe(package, tmp_path / "cache")
+    assert builds(tmp_path / "cache") == []
+
+
+def test_touching_a_source_changes_nothing_editing_one_does(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    probe(package, cache, "publish")
+    layout = package / "core" / "losses" / "_kernels" / "layout.py"
+    os.utime(layout)
+    assert answers(probe(package, cache))[2] == "True"
+    # A constant imported by the kernel: numba's own cache would not notice.
+    layout.write_text(layout.read_text().replace("SEEN_PAGE_BITS = 12", "SEEN_PAGE_BITS = 11"))
+    assert answers(probe(package, cache))[2] == "False"
+
+
+@pytest.mark.parametrize("flag", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME"])
+def test_a_flag_that_changes_code_is_another_build(
+    package: Path, tmp_path: Path, flag: str
+) -> None:
+    cache = tmp_path / "cache"
+    probe(package, cache, "publish")
+    value = {"NUMBA_CPU_NAME": "generic"}.get(flag, "1")
+    assert answers(probe(package, cache, **{flag: value}))[2] == "False"
+
+
+def test_a_flag_that_does_not_is_the_same_build(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    probe(package, cache, "publish")
+    assert answers(probe(package, cache, NUMBA_NUM_THREADS="1"))[2] == "True"
+
+
+def test_a_moved_package_finds_its_build(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    probe(package, cache, "publish")
+    moved = package.rename(tmp_path / "elsewhere")
+    assert answers(probe(moved, cache))[2] == "True"
+
+
+@pytest.mark.parametrize("what", ["root", "build"])
+def test_a_build_others_could_have_written_is_not_loaded(
+    package: Path, tmp_path: Path, what: str
+) -> None:
+    cache = tmp_path / "cache"
+    build = Path(answers(probe(package, cache, "publish"))[3])
+    target = cache if what == "root" else build
+    target.chmod(target.stat().st_mode | stat.S_IWOTH)
+    assert answers(probe(package, cache))[2] == "False"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand a file to someone else")
+def test_a_build_of_another_user_is_not_loaded(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    build = Path(answers(probe(package, cache, "publish"))[3])
+    os.chown(build, 12345, 12345)
+    assert answers(probe(package, cache))[2] == "False"
+
+
+@pytest.mark.parametrize("temporary", ["'/proc/none'", "None"])
+def test_without_a_home_or_any_place_to_write_it_still_works(
+    package: Path, tmp_path: Path, temporary: str
+) -> None:
+    code = PROBE.replace(
+        "from core import _jit\n",
+        f"import tempfile\ntempfile.tempdir = {temporary}\n"
+        "tempfile._candidate_tempdir_list = lambda: []\nfrom core import _jit\n",
+    )
+    env = variables_for(package, Path("/proc/none"))
+    command = [sys.executable, "-B", "-c", code, str(package), "publish"]
+    done = subprocess.run(
+        command,
+        env=env | {"HOME": "/proc/none"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout.split() == ["True", "False", "False", "None"]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can become another user"
+)
+def test_any_user_can_use_a_build_root_published(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    probe(package, cache, "publish")
+    # The interpreter may lie where other users cannot read: that is not the question.
+    become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    become += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    done = subprocess.run(
+        [*become, sys.executable, "-c", PROBE, str(package)],
+        env=variables_for(package, cache),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        cwd="/",
+    )
+    assert answers(done) == ["True", "False", "True"]
+
+
+def test_processes_that_race_on_an_empty_cache_all_work(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda _: probe(package, cache, "publish"), range(4)))
+    assert all(answers(d)[:2] == ["True", "False"] for d in done)
+    assert len(builds(cache)) == 1
+    assert answers(probe(package, cache))[2] == "True"
+
+
+def test_a_full_disk_only_costs_the_cache(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    code = PROBE.replace(
+        "from core import _jit\n",
+        "from core import _jit\nimport resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n",
+    )
+    env = variables_for(package, cache)
+    command = [sys.executable, "-B", "-c", code, str(package)]
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=300, check=True, cwd=package
+    )
+    assert done.stdout.split()[:2] == ["True", "False"]
+
+
+def test_the_digest_is_stable_within_a_process() -> None:
+    assert build_digest() == build_digest()
+    assert len(build_digest()) == 32
+
+
+def test_kernels_are_registered_by_name() -> None:
+    import core.losses._kernels.seen  # noqa: F401 - registers its kernels
+
+    assert "core.losses._kernels.seen.add_block" in KERNELS

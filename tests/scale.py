@@ -1,0 +1,18 @@
+"""How much work the tests do: less where kernels are plain Python, more in a soak."""
+
+from __future__ import annotations
+
+import os
+
+PURE_PYTHON = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
+"""Whether kernels run as plain Python, about a hundred times slower."""
+SOAK = os.environ.get("THALWEG_SOAK", "0") not in {"", "0"}
+
+
+def examples(n: int) -> int:
+    """Examples to try where a normal run tries ``n``."""
+    if SOAK:
+        n *= 20
+    if PURE_PYTHON:
+        n //= 12
+    return max(n, 3)
