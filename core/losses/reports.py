@@ -41,6 +41,11 @@ class Report:
         fields = [(c.name, f"<{loss if c.type == 'loss' else c.type}") for c in self.columns]
         return np.dtype(fields)
 
+    def describe(self, column: str) -> dict[str, str]:
+        """What a column means and, for amounts, in which unit it is."""
+        unit = {} if column in _UNITLESS else {"unit": "currency of the exposure"}
+        return {"description": _DESCRIPTIONS[column], **unit}
+
     @property
     def header(self) -> str:
         """The csv header line, without line end."""
@@ -52,6 +57,43 @@ def _columns(decimals: int, ids: str, values: str, value_type: str = "loss") -> 
     floats = tuple(Column(name, value_type, decimals) for name in values.split())
     return integers + floats
 
+
+_DESCRIPTIONS = {
+    "EventId": "Event",
+    "SummaryId": "Summary within its set",
+    "SampleId": "Sample; -1 is the numerical mean, -4 the number of affected risks",
+    "SampleType": "1 analytical mean, 2 statistics of the samples",
+    "Blocks": "Items or summaries the event has",
+    "EventRate": "Annual rate of occurrence of the event",
+    "ChanceOfLoss": "Share of samples with a loss",
+    "Quantile": "Quantile of the samples, 0 to 1",
+    "Loss": "Loss",
+    "ImpactedExposure": "Exposure if there is a loss, else 0",
+    "MeanLoss": "Mean loss over all samples",
+    "SDLoss": "Sample standard deviation of the loss",
+    "MaxLoss": "Largest loss possible",
+    "FootprintExposure": "Exposure in the footprint of the event",
+    "MeanImpactedExposure": "Mean over all samples of the impacted exposure",
+    "MaxImpactedExposure": "Largest impacted exposure of a sample",
+    "AnalyticalMean": "Sum of the numerical means of the event's blocks",
+    "SampleMean": "Mean of the event's total over all samples",
+    "SampleSD": "Sample standard deviation of the event's total",
+    "SampleMin": "Smallest total of a sample",
+    "SampleMax": "Largest total of a sample",
+    "Exposure": "Exposure of the event's blocks",
+}
+_UNITLESS = frozenset(
+    {
+        "EventId",
+        "SummaryId",
+        "SampleId",
+        "SampleType",
+        "Blocks",
+        "EventRate",
+        "ChanceOfLoss",
+        "Quantile",
+    }
+)
 
 _ANY_KIND = frozenset(Kind)
 _SUMMARY = frozenset({Kind.SUMMARY})

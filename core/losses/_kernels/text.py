@@ -97,7 +97,7 @@ def least_digits(exponent_bits: int) -> npt.NDArray[np.int64]:
 
 
 @kernel
-def _eight_digits(number: int) -> int:
+def _eight_digits(number: np.int64) -> int:
     """Eight characters of ``0 <= number < 10**8``, the first one lowest."""
     # A multiplication and a shift divide by 1000: exact below 4.9e9.
     high = (number * 274_877_907) >> 38
@@ -119,6 +119,8 @@ def write_rows(
     first: int,
     out: npt.NDArray[np.int64],
     position: int,
+    starts: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
 ) -> tuple[int, int]:
     """Print rows from ``first`` on; stop before one that needs exact arithmetic.
 
@@ -134,13 +136,13 @@ def write_rows(
             buffer is where ``out[i]`` begins. There must be room for all rows,
             and ``SLACK``.
         position: where in ``out`` the text begins.
+        starts: scratch, shape (columns,): where each column was printed last.
+        sizes: scratch, shape (columns,): how long that was.
 
     Returns:
         The row it stopped at, or the number of rows; and where the text ends.
     """
     rows, width = bits.shape
-    starts = np.empty(width, np.int64)
-    sizes = np.empty(width, np.int64)
     for row in range(first, rows):
         row_start = position
         for col in range(width):
@@ -171,11 +173,11 @@ def write_rows(
                     position += 1
             else:
                 value = abs(np.float64(values[row, col]))
-                if cell < 0 and value == value:
+                if cell < 0 and not np.isnan(value):
                     out[_at(position)] = _MINUS
                     position += 1
                 if not value < _LIMIT:
-                    if value == np.inf or value != value:
+                    if value == np.inf or np.isnan(value):
                         word = _INF if value == np.inf else _NAN
                         out[_at(position)] = word | (columns[col]["separator"] << 24)
                         position += 4
