@@ -11,6 +11,8 @@ import numpy as np
 from ..._jit import kernel
 from .layout import Floats, Losses
 
+_U = np.uintp
+
 
 @kernel
 def fold(lanes: Floats) -> float:
@@ -64,16 +66,47 @@ def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
 
 
 @kernel
-def mean_and_deviation(values: Losses, samples: int, lanes: Floats) -> tuple[float, float]:
+def _shifted_sums(values: Losses, shift: float, lanes: Floats) -> tuple[float, float]:
+    """Sums of (value - shift) and of its square, in one pass over half the lanes each."""
+    half = len(lanes) >> 1
+    for j in range(len(lanes)):
+        lanes[j] = 0.0
+    n = len(values)
+    i = 0
+    while i + half <= n:
+        for j in range(half):
+            d = np.float64(values[_U(i) + _U(j)]) - shift
+            lanes[_U(j)] += d
+            lanes[_U(half) + _U(j)] += d * d
+        i += half
+    for j in range(n - i):
+        d = np.float64(values[_U(i) + _U(j)]) - shift
+        lanes[_U(j)] += d
+        lanes[_U(half) + _U(j)] += d * d
+    return fold(lanes[:half]), fold(lanes[half:])
+
+
+@kernel
+def mean_and_deviation(
+    values: Losses, samples: int, shift: float, lanes: Floats
+) -> tuple[float, float]:
     """Mean and sample standard deviation of ``samples`` values, absent ones being 0.
 
-    Two passes over values that are in the first-level cache by now: as exact as
-    float64 allows for any spread, where one-pass formulas cancel. The deviation is
-    0 for a single sample, as there is nothing to deviate from.
+    In one pass, shifted by a value near the mean, so that the squares do not cancel.
+    Where they do all the same, because the shift was not near, in two: the result is
+    as exact as float64 allows for any spread. The deviation is 0 for a single sample,
+    as there is nothing to deviate from.
     """
-    mean = total(values, lanes) / samples
+    absent = samples - len(values)
+    first, second = _shifted_sums(values, shift, lanes)
+    first -= absent * shift
+    second += absent * (shift * shift)
+    if 2.0 * first * first <= samples * second:
+        mean = shift + first / samples
+        second -= first * first / samples
+    else:
+        mean = total(values, lanes) / samples
+        second = squared_deviations(values, mean, lanes) + absent * (mean * mean)
     if samples == 1:
         return mean, 0.0
-    squares = squared_deviations(values, mean, lanes)
-    squares += (samples - len(values)) * (mean * mean)
-    return mean, float(np.sqrt(squares / (samples - 1)))
+    return mean, float(np.sqrt(max(second, 0.0) / (samples - 1)))

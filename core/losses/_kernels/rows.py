@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..._jit import kernel
 from ..format import SIDX_MAX_LOSS
-from .layout import FULL, OK, Floats, Losses, Record, Rows, Scratch, Sidx, Tables, Totals, Wanted
+from .layout import FULL, OK, Floats, Losses, Record, Rows, Scratch, Sidx, Totals, Wanted
 from .moments import mean_and_deviation
 from .quantiles import order_statistics
 from .totals import statistics
@@ -34,22 +34,6 @@ def event_rate(event: int, ids: npt.NDArray[np.int32], rates: Floats) -> float:
     if low < len(ids) and ids[low] == event:
         return float(rates[low])
     return np.nan
-
-
-@kernel
-def has_room(rules: Record, state: Record, block: Record, quantiles: int, tables: Tables) -> int:
-    """OK if every wanted table has room for the block's rows, else FULL."""
-    r = rules[0]
-    s = state[0]
-    pairs = block[0]["pairs"]
-    s["needed"] = max(pairs, 2, quantiles)
-    if r["selt"] and s["selt_rows"] + pairs > len(tables.selt):
-        return FULL
-    if r["melt"] and s["melt_rows"] + 2 > len(tables.melt):
-        return FULL
-    if r["qelt"] and s["qelt_rows"] + quantiles > len(tables.qelt):
-        return FULL
-    return OK
 
 
 @kernel
@@ -89,7 +73,7 @@ def write_melt(
     if not exposure > 0:
         return
     samples = rules[0]["samples"]
-    mean, deviation = mean_and_deviation(losses, samples, lanes)
+    mean, deviation = mean_and_deviation(losses, samples, b["mean"], lanes)
     chance = b["positives"] / samples
     k = s["melt_rows"]
     for i in range(2):
