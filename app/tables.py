@@ -113,7 +113,11 @@ def _schema(report: Report, float_width: int) -> pa.Schema:
         kind = pa.from_numpy_dtype(dtype[column.name])
         description = report.describe(column.name)
         fields.append(pa.field(column.name, kind, nullable=False, metadata=description))
-    about: dict[bytes | str, bytes | str] = {"report": report.name, "title": report.title, "float_width": str(float_width)}
+    about: dict[bytes | str, bytes | str] = {
+        "report": report.name,
+        "title": report.title,
+        "float_width": str(float_width),
+    }
     return pa.schema(fields, metadata=about)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -350,7 +351,9 @@ def test_events_are_logged_at_debug_level(
 
 
 def test_every_option_has_a_help_text() -> None:
-    for parser in [build_parser(), *build_parser()._subparsers._group_actions[0].choices.values()]:  # type: ignore[union-attr,attr-defined]
-        for action in parser._actions:
+    parser = build_parser()
+    commands: Any = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    for each in [parser, *commands.values()]:
+        for action in each._actions:
             documented = action.help or action.dest in {"out", "kind"} or action.choices
             assert documented, action.dest

@@ -149,7 +149,7 @@ def in_process(setup: Setup, rounds: int) -> None:
     octets = np.fromfile(setup.stream, np.uint8)
     words, losses = octets.view(np.int32), octets.view(np.float32)
     out = np.zeros((200_000, 4))
-    data = memoryview(octets)
+    data = octets.data
 
     def analyse(reports: Sequence[str], piece: int = 0, **options: Any) -> None:  # noqa: ANN401
         analysis = Analysis(reports, lambda _name, _rows: None, **options)
@@ -215,10 +215,10 @@ def long_stream(octets: npt.NDArray[np.uint8], size: int) -> Iterable[memoryview
     words = octets.view(np.int32)
     places = np.zeros(200_000, np.int64)
     places = places[: event_words(words, places)]
-    yield memoryview(octets)[:12]
+    yield octets.data[:12]
     step = int(words[places].max())
     for _ in range(-(-size // len(octets))):
-        yield memoryview(octets)[12:]
+        yield octets.data[12:]
         words[places] += step
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,10 @@ def test_python_examples_run(
 
 
 def test_every_option_named_exists() -> None:
-    choices = build_parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    known = {option for parser in choices.values() for option in parser._option_string_actions}  # type: ignore[attr-defined]
-    known |= set(build_parser()._option_string_actions)
+    parser = build_parser()
+    commands: Any = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    parsers = [parser, *commands.values()]
+    known = {option for each in parsers for option in each._option_string_actions}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
     assert named <= known
 
