@@ -210,9 +210,9 @@ def _event_rates(args: argparse.Namespace) -> EventRates | None:
 def _quantiles(text: str | None) -> Any:  # noqa: ANN401 - an array or None
     if text is None:
         return None
-    if Path(text).exists():
-        return parse_quantiles(read_file(text), text)
-    return quantiles_from_text(text, "--quantiles")
+    if set(text) <= set("0123456789.eE+-, ") and not Path(text).exists():
+        return quantiles_from_text(text, "--quantiles")
+    return parse_quantiles(read_file(text), text)
 
 
 def _log_events(rows: Rows) -> None:
