@@ -18,8 +18,8 @@ from core.losses.tables import BinEncoder, CsvEncoder
 
 Rows = npt.NDArray[np.void]
 
-ROW_GROUP = 1 << 20
-"""Rows of a parquet row group: the size its readers are made for."""
+ROW_GROUP = 1 << 18
+"""Rows of a parquet row group: many enough for its readers, few enough to be held."""
 
 
 class TableEncoder(Protocol):
@@ -155,25 +155,26 @@ class _Parquet:
         self._drain = _Drain()
         sink = pa.PythonFile(self._drain, mode="w")
         self._writer = pq.ParquetWriter(sink, self._schema, compression="zstd")
-        self._waiting: list[Rows] = []
+        self._group = np.empty(ROW_GROUP, report.dtype(float_width))
         self._count = 0
 
     def begin(self) -> bytes:
         return self._drain.take()
 
     def encode(self, rows: Rows) -> bytes:
-        if len(rows):
-            self._waiting.append(rows.copy())
-            self._count += len(rows)
-        if self._count >= ROW_GROUP:
-            self._write_group()
+        while len(rows):
+            part = rows[: ROW_GROUP - self._count]
+            self._group[self._count : self._count + len(part)] = part
+            self._count += len(part)
+            rows = rows[len(part) :]
+            if self._count == ROW_GROUP:
+                self._write_group()
         return self._drain.take()
 
     def _write_group(self) -> None:
-        rows = np.concatenate(self._waiting)
-        self._waiting.clear()
+        batch = _batch(self._group[: self._count], self._schema)
+        self._writer.write_batch(batch, row_group_size=ROW_GROUP)
         self._count = 0
-        self._writer.write_batch(_batch(rows, self._schema), row_group_size=len(rows))
 
     def end(self) -> bytes:
         if self._count:

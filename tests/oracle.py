@@ -137,7 +137,7 @@ def _deviation(vector: npt.NDArray[np.float64]) -> float:
 
 def selt(stream: Parsed) -> Rows:
     """A row for every pair but the maximum loss."""
-    rows = [
+    rows: list[tuple[float, ...]] = [
         (b.event, b.ident, sidx, loss, b.exposure if loss != 0 else 0.0)
         for b in stream.blocks
         for sidx, loss in b.pairs

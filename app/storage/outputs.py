@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import stat
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,9 +32,10 @@ def _write_all(fd: int, data: Any) -> None:  # noqa: ANN401 - whatever has the b
         BrokenPipeError: the reader has gone.
     """
     view = memoryview(data).cast("B")
-    while view:
+    at = 0
+    while at < len(view):
         try:
-            view = view[os.write(fd, view) :]
+            at += os.write(fd, view[at:])
         except BlockingIOError:
             with selectors.DefaultSelector() as selector:
                 selector.register(fd, selectors.EVENT_WRITE)
@@ -76,25 +78,53 @@ class FileOutput:
             self._file = self._partial.open("wb", buffering=0)
         except OSError as e:
             raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
+        self._writer = ThreadPoolExecutor(1, "writer")
+        self._written: Future[None] | None = None
+        self._copy = bytearray()
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
-        """Write all of the bytes.
+        """Take a copy of the bytes, to be written while the caller makes the next ones.
+
+        Copying into pages costs as long as formatting what is copied: side by side
+        they take half the time.
 
         Raises:
-            InputError: the disk is full, or failed.
+            InputError: the disk is full, or failed, by now.
         """
+        self._wait()
+        view = memoryview(data).cast("B")
+        if len(view) > len(self._copy):
+            self._copy = bytearray(len(view))
+        self._copy[: len(view)] = view
+        self._written = self._writer.submit(self._write, memoryview(self._copy)[: len(view)])
+
+    def _write(self, view: memoryview) -> None:
+        with view:
+            _write_all(self._file.fileno(), view)
+
+    def _wait(self) -> None:
+        if self._written is None:
+            return
+        written, self._written = self._written, None
         try:
-            _write_all(self._file.fileno(), data)
+            written.result()
         except OSError as e:
             raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
 
     def commit(self) -> None:
-        """Move the file to its place."""
+        """Move the file to its place.
+
+        Raises:
+            InputError: the disk is full, or failed.
+        """
+        self._wait()
+        self._writer.shutdown()
         self._file.close()
         self._partial.replace(self._path)
 
     def discard(self) -> None:
         """Remove what was written."""
+        self._writer.shutdown()
         self._file.close()
         self._partial.unlink(missing_ok=True)
 

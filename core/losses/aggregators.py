@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy.typing as npt
@@ -47,11 +48,12 @@ def _chain(functions: Sequence[Function]) -> Function:
     return foreign_kernel(call)
 
 
-def compile_pass(functions: Sequence[Function]) -> Callable[..., int] | None:
+@lru_cache(maxsize=16)
+def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
     """The engine's pass with these functions called for every block, or None if none.
 
-    Only this loop and the functions are compiled anew; the engine's part of the
-    pass comes from the kernel cache.
+    Only this loop and the functions are compiled anew, once for the same functions;
+    the engine's part of the pass comes from the kernel cache.
     """
     if not functions:
         return None
@@ -67,11 +69,12 @@ def compile_pass(functions: Sequence[Function]) -> Callable[..., int] | None:
         totals: Totals,
         wanted: Wanted,
         tables: Tables,
+        most: int,
         states: Any,  # noqa: ANN401 - a tuple of the callers' arrays
     ) -> int:
         status = OK
         while status == OK:
-            status = scan(words, stop, rules, state, scratch, seen, totals, wanted, tables, 1)
+            status = scan(words, stop, rules, state, scratch, seen, totals, wanted, tables, 1, most)
             if status == OK:
                 b = scratch.block[0]
                 n = b["pairs"]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .. import errors
 from ._kernels import layout
 from ._kernels.layout import Tables, Totals, Wanted, Words
-from ._kernels.rows import write_event
+from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
 from .buffer import ByteBuffer, Octets, as_octets, is_aligned
@@ -100,7 +100,9 @@ class Analysis:
         self._tail = ByteBuffer()
         self._failure: BaseException | None = None
         self._end: StreamEnd | None = None
-        self._scan_with_aggregators = compile_pass([a.function for a in self.aggregators.values()])
+        self._scan_with_aggregators = compile_pass(
+            tuple(a.function for a in self.aggregators.values())
+        )
         self._wanted: Wanted
         self._tables: Tables
         self._totals: Totals
@@ -161,16 +163,21 @@ class Analysis:
         """
         self._check_usable()
         try:
-            octets = as_octets(data)
-            self._check_declared_bytes(len(octets))
-            if self.header is None:
-                octets = self._receive_header(octets)
-            if self.header is not None and len(octets):
-                self._receive_blocks(octets)
-            self._flush()
+            self._take(as_octets(data))
         except BaseException as e:
             self._failure = e
             raise
+
+    def _take(self, octets: Octets) -> None:
+        excess = self._bytes_beyond_declared(len(octets))
+        octets = octets[: len(octets) - excess]
+        if self.header is None:
+            octets = self._receive_header(octets)
+        if self.header is not None and len(octets):
+            self._receive_blocks(octets)
+        self._flush()
+        if excess:
+            raise self._excess("bytes", self._expect_bytes, self._expect_bytes)
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -180,13 +187,20 @@ class Analysis:
         if self._end is not None:
             raise errors.StateError("the stream was closed before", source=self._scanner.name)
 
-    def _check_declared_bytes(self, more: int) -> None:
-        if self._expect_bytes is not None and self.received + more > self._expect_bytes:
-            raise errors.ExcessError(
-                f"the stream has more than the {self._expect_bytes} bytes declared",
-                offset=self._expect_bytes,
-                source=self._scanner.name,
-            )
+    def _bytes_beyond_declared(self, more: int) -> int:
+        if self._expect_bytes is None:
+            return 0
+        return min(max(self.received + more - self._expect_bytes, 0), more)
+
+    def _excess(
+        self, noun: str, declared: int | None, offset: int | None, event: int | None = None
+    ) -> errors.ExcessError:
+        return errors.ExcessError(
+            f"the stream has more than the {declared} {noun} declared",
+            offset=offset,
+            event=event,
+            source=self._scanner.name,
+        )
 
     def _receive_header(self, octets: Octets) -> Octets:
         """Take the header if it is whole; return the bytes behind it."""
@@ -255,17 +269,23 @@ class Analysis:
             if status == layout.FAULT:
                 # Rows before the fault are right, and part of the answer.
                 self._flush()
-            self._check_declared_events()
+            elif status == layout.EVENT_DONE:
+                self._flush()
+                s = self._scanner.state[0]
+                event = int(self._scanner.scratch.block["event"][0])
+                offset = int(s["base"] + 4 * s["at"])
+                raise self._excess("events", self._expect_events, offset, event)
             return status
 
     def _scan(self, words: Words, stop: int) -> int:
         s = self._scanner
         args = (words, stop, s.rules, s.state, s.scratch, s.seen)
         outputs = (self._totals, self._wanted, self._tables)
+        most = _NO_LIMIT if self._expect_events is None else self._expect_events
         if self._scan_with_aggregators is None:
-            return scan(*args, *outputs, _NO_LIMIT)
+            return scan(*args, *outputs, _NO_LIMIT, most)
         states = tuple(aggregator.state for aggregator in self.aggregators.values())
-        return self._scan_with_aggregators(*args, *outputs, states)
+        return self._scan_with_aggregators(*args, *outputs, most, states)
 
     def _make_room(self) -> None:
         self._flush()
@@ -316,16 +336,6 @@ class Analysis:
             write_event(scanner.rules, scanner.state, self._totals, lanes, self._tables.events)
         close_event(scanner.state)
         self._flush()
-
-    def _check_declared_events(self) -> None:
-        if self._expect_events is not None and self.events > self._expect_events:
-            self._flush()
-            raise errors.ExcessError(
-                f"the stream has more than the {self._expect_events} events declared",
-                offset=int(self._scanner.state["event_offset"][0]),
-                event=self.open_event or None,
-                source=self._scanner.name,
-            )
 
     def _certify(self, end: StreamEnd) -> StreamEnd:
         for noun, expected, got in (
@@ -382,24 +392,39 @@ class Analysis:
         self._check_usable()
         if self.received:
             raise errors.StateError("a state can only be set before bytes are received")
+        try:
+            self._restore(state)
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as e:
+            self._failure = errors.StateError(f"the state is malformed: {e}")
+            raise self._failure from e
+        except errors.StateError as e:
+            # What has been restored so far is no place to begin from.
+            self._failure = e
+            raise
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != _STATE_VERSION:
             raise errors.StateError(f"state version {state.get('version')!r} is not known")
         if state.get("wanted") != self._digest:
             raise errors.StateError("the state is of an analysis with other reports or inputs")
-        try:
-            self._scanner.setstate(state["stream"])
-            if self.header is not None:
-                self._begin()
-                self._restore_totals(state["totals"])
-            self._restore_aggregators(state["aggregators"])
-        except (KeyError, TypeError, ValueError, IndexError) as e:
-            raise errors.StateError(f"the state is malformed: {e}") from e
+        self._scanner.setstate(state["stream"])
+        if self.header is not None:
+            self._begin()
+            self._restore_totals(state["totals"])
+            wanted = self._wanted
+            rate = event_rate(self.open_event, wanted.rate_ids, wanted.rates)
+            self._scanner.state["rate"] = rate
+        self._restore_aggregators(state["aggregators"])
 
     def _restore_totals(self, totals: list[str] | None) -> None:
-        if totals is None:
+        if not self._scanner.rules["events"][0]:
             return
+        if totals is None:
+            raise ValueError("it has no totals")
         pages = np.frombuffer(base64.b85decode(totals[0]), "<i4")
         sums = np.frombuffer(base64.b85decode(totals[1]), "<f8").reshape(-1, layout.LANES)
+        if len(pages) != len(sums) or np.any(pages < 0):
+            raise ValueError("its totals are cut")
         self._totals.sums.reshape(-1, layout.LANES)[pages] = sums
         self._totals.touched[pages] = 1
 
@@ -408,10 +433,9 @@ class Analysis:
             raise errors.StateError("the state is of an analysis with other aggregators")
         for name, (dtype, shape, text) in states.items():
             target = self.aggregators[name].state
-            values = np.frombuffer(base64.b85decode(text), dtype).reshape(shape)
-            if (values.dtype, values.shape) != (target.dtype, target.shape):
+            if (dtype, shape) != (target.dtype.str, list(target.shape)):
                 raise errors.StateError(f"the state of aggregator {name!r} has another shape")
-            target[...] = values
+            target[...] = np.frombuffer(base64.b85decode(text), target.dtype).reshape(shape)
 
 
 def _encode(array: npt.NDArray[Any]) -> str:

@@ -32,15 +32,15 @@ class _Pending(NamedTuple):
 
     parts: list[Rows]
 
-    def take_below(self, event: int) -> list[Rows]:
-        """Remove and return the rows of lower events."""
+    def take_upto(self, event: int) -> list[Rows]:
+        """Remove and return the rows of this and lower events."""
         taken: list[Rows] = []
         while self.parts:
             rows = self.parts[0]
-            if rows["EventId"][-1] < event:
+            if rows["EventId"][-1] <= event:
                 taken.append(self.parts.pop(0))
                 continue
-            cut = int(np.searchsorted(rows["EventId"], event))
+            cut = int(np.searchsorted(rows["EventId"], event, side="right"))
             if cut:
                 taken.append(rows[:cut])
                 self.parts[0] = rows[cut:]
@@ -145,13 +145,15 @@ class Partitions:
     def _release(self) -> None:
         if not self._waiting_bytes:
             return
+        # Rows of the event it stands at are the slowest partition's own: they can go,
+        # as no two partitions have the same event.
         floor = min(self._stand(i) for i in range(len(self._names)))
         for report in self.analyses[0].reports:
             parts = [
                 part
                 for pending in self._pending
                 if report.name in pending
-                for part in pending[report.name].take_below(floor)
+                for part in pending[report.name].take_upto(floor)
             ]
             if parts:
                 self._emit(report.name, parts)

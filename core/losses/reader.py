@@ -21,6 +21,8 @@ MAX_EVENT_BYTES = 1 << 30
 """Default bound on the memory of one event's blocks."""
 
 _STATE_VERSION = 1
+_BLOCK_BYTES = 36
+"""Memory of a block without its pairs: its id logged and hashed, exposure and start."""
 
 
 class LossReader:
@@ -151,12 +153,23 @@ class LossReader:
     def _match(self, blocks: int) -> None:
         """Make the arrays of blocks as long as the log of block ids."""
         if len(self._exposures) < blocks:
+            if len(self._exposures):
+                self._check_size(blocks * _BLOCK_BYTES)
             more = blocks - len(self._exposures)
             self._exposures = np.concatenate([self._exposures, np.zeros(more)])
             self._starts = np.concatenate([self._starts, np.zeros(more, np.int64)])
 
     def _make_room(self, pairs: int) -> None:
-        size = pairs * (4 + self._losses.itemsize)
+        pair = 4 + self._losses.itemsize
+        self._check_size(pairs * pair)
+        # No more room than is allowed, so that what is refused does not depend on the past.
+        capacity = min(max(2 * pairs, 1 << 12), self._max_event_bytes // pair)
+        held = len(self._sidx)
+        sidx, losses = np.zeros(capacity, np.int32), np.zeros(capacity, self._losses.dtype)
+        sidx[:held], losses[:held] = self._sidx, self._losses
+        self._sidx, self._losses = sidx, losses
+
+    def _check_size(self, size: int) -> None:
         if size > self._max_event_bytes:
             raise errors.LimitError(
                 f"the event needs more than {self._max_event_bytes} bytes of memory",
@@ -165,11 +178,6 @@ class LossReader:
                 hint="Raise max_event_bytes, or use an analysis, which holds one block at a time",
                 source=self._scanner.name,
             )
-        capacity = max(2 * pairs, 1 << 12)
-        held = len(self._sidx)
-        sidx, losses = np.zeros(capacity, np.int32), np.zeros(capacity, self._losses.dtype)
-        sidx[:held], losses[:held] = self._sidx, self._losses
-        self._sidx, self._losses = sidx, losses
 
     def _take_event(self) -> Event:
         state = self._scanner.state
@@ -212,9 +220,19 @@ class LossReader:
         """
         if self._scanner.offset or len(self._buffer):
             raise errors.StateError("a state can only be set before bytes are received")
+        try:
+            self._restore(state)
+        except (AttributeError, KeyError, TypeError) as e:
+            self._failure = errors.StateError(f"the state is malformed: {e}")
+            raise self._failure from e
+        except errors.StateError as e:
+            self._failure = e
+            raise
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != _STATE_VERSION:
             raise errors.StateError(f"state version {state.get('version')!r} is not known")
-        if not isinstance(state.get("stream"), dict):
-            raise errors.StateError("the state is malformed: it has no stream")
         self._scanner.setstate(state["stream"])
+        if self._scanner.state["event"][0]:
+            raise errors.StateError("the state is of an analysis: it is inside an event")
         self._remember_boundary()

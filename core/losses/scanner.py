@@ -7,6 +7,7 @@ kernel says into memory it needs, errors, or a new position. It holds no bytes.
 from __future__ import annotations
 
 import base64
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from ._kernels.quantiles import STACK
 from ._kernels.seen import fill_table
 from .events import Completeness, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error
-from .format import LOSS_DTYPES, Kind, header_size
+from .format import LOSS_DTYPES, TYPES, Kind, header_size
 from .header import parse_header
 from .policy import Policy
 from .seen import SeenEvents
@@ -34,6 +35,18 @@ _NAN_CODES = {"error": layout.NAN_ERROR, "zero": layout.NAN_ZERO, "drop": layout
 
 _COUNTERS = ("events", "blocks", "pairs")
 _SUMS = ("mean_sum", "max_sum", "has_max", "exposure_sum", "has_exposure")
+
+
+_ID_MAX = 2**31 - 1
+_OFFSET_MAX = 2**62
+
+
+def _whole(value: Any, least: int, most: int) -> int:  # noqa: ANN401 - out of a state
+    """A number of a state, if it is one in this range."""
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{value!r} is not {least} to {most}")
+    return number
 
 
 def make_scratch(samples: int, float_width: int, ranks: int = 0) -> Scratch:
@@ -195,8 +208,10 @@ class Scanner:
         other = 12 - self.header.float_width
         rules = self.rules.copy()
         rules["width"] = other
+        state = self.state.copy()
+        state["probe"] = 0  # it counts pairs of the width that is wrong
         scratch = make_scratch(self.header.len_sample, other)
-        return read_block(words, len(words), rules, self.state.copy(), scratch) == layout.OK
+        return read_block(words, len(words), rules, state, scratch) == layout.OK
 
     # -- end --------------------------------------------------------------------
 
@@ -311,33 +326,38 @@ class Scanner:
             )
         if state["header"] is None:
             return
-        kind, aggregation, source, samples, summary_set = state["header"]
-        self.begin(
-            StreamHeader(
-                Kind(kind),
-                int(aggregation),
-                int(source),
-                int(samples),
-                summary_set,
-                self.policy.float_width,
-            )
-        )
-        self.offset = int(state["offset"])
+        self.begin(self._restored_header(*state["header"]))
+        assert self.header is not None  # noqa: S101 - just begun
+        self.offset = _whole(state["offset"], header_size(self.header.kind), _OFFSET_MAX)
         s = self.state
         event = state["event"]
         log = np.frombuffer(base64.b85decode(event["blocks"]), np.int32)
-        s["ascending"] = state["ascending"]
-        s["last_event"] = state["last_event"]
-        s["event"] = event["id"]
-        s["event_offset"] = event["offset"]
+        s["ascending"] = bool(state["ascending"])
+        s["last_event"] = _whole(state["last_event"], 0, _ID_MAX)
+        s["event"] = _whole(event["id"], 0, _ID_MAX)
+        if (len(log) > 0) is not bool(s["event"][0]):
+            raise ValueError("it has an event without blocks, or blocks without an event")
+        s["event_offset"] = _whole(event["offset"], 0, _OFFSET_MAX)
         s["event_blocks"] = s["logged"] = len(log)
         s["serial"] = 1
-        for name, value in zip(_COUNTERS, state["counts"], strict=True):
-            s[name] = value
-        for name, value in zip(_SUMS, event["sums"], strict=True):
-            s[name] = value
+        for counter, value in zip(_COUNTERS, state["counts"], strict=True):
+            s[counter] = _whole(value, 0, _OFFSET_MAX)
+        for total, value in zip(_SUMS, event["sums"], strict=True):
+            s[total] = s.dtype[total].type(value)
         size = max(64, 1 << len(log).bit_length())
         self._set_log(np.concatenate([log, np.zeros(size - len(log), np.int32)]), len(log))
         self.resumed = True
         if state["last_event"]:
             self._events.add(int(state["last_event"]))
+
+    def _restored_header(
+        self, kind: str, aggregation: int, source: int, samples: int, summary_set: int | None
+    ) -> StreamHeader:
+        if TYPES.get((source, aggregation)) is not Kind(kind):
+            raise ValueError("its header is of no stream")
+        _whole(samples, 1, self.policy.max_samples)
+        if Kind(kind) is Kind.SUMMARY:
+            _whole(summary_set, -_ID_MAX - 1, _ID_MAX)
+        return StreamHeader(
+            Kind(kind), aggregation, source, samples, summary_set, self.policy.float_width
+        )

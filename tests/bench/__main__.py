@@ -28,6 +28,7 @@ from core.losses.analysis import Analysis
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 
 SERVER = [sys.executable, "-m", "app.cli"]
+ROOT = Path(__file__).parents[2]
 ROUNDS = 5
 
 
@@ -95,12 +96,15 @@ def timed(run: Callable[[], object]) -> Callable[[], float]:
     return measure
 
 
-def command(args: Sequence[str], env: Mapping[str, str] | None = None) -> Callable[[], float]:
-    """A contest that measures a process."""
+def command(
+    args: Sequence[str], where: Path, env: Mapping[str, str] | None = None
+) -> Callable[[], float]:
+    """A contest that measures a process, which may leave its logs ``where`` it runs."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
 
     def measure() -> float:
         start = time.perf_counter()
-        subprocess.run(args, check=True, capture_output=True, env={**os.environ, **(env or {})})
+        subprocess.run(args, check=True, capture_output=True, env=variables, cwd=where)
         return time.perf_counter() - start
 
     return measure
@@ -182,10 +186,10 @@ def against_peer(setup: Setup, rounds: int) -> None:
     """Whole commands on a file, start-up taken off."""
     for report, target in (("melt", None), ("qelt", 5.0), ("selt", 3.0)):
         contests = {
-            "ours": command(setup.ours(report, setup.stream)),
-            "ours start": command(setup.ours(report, setup.tiny)),
-            "peer": command(setup.theirs(report, setup.stream)),
-            "peer start": command(setup.theirs(report, setup.tiny)),
+            "ours": command(setup.ours(report, setup.stream), setup.directory),
+            "ours start": command(setup.ours(report, setup.tiny), setup.directory),
+            "peer": command(setup.theirs(report, setup.stream), setup.directory),
+            "peer start": command(setup.theirs(report, setup.tiny), setup.directory),
         }
         contests["peer start"]()
         t = medians(contests, rounds)
@@ -204,7 +208,7 @@ def starts(setup: Setup) -> None:
         rows["eltpy"] = (setup.theirs("melt", setup.tiny), "NUMBA_CACHE_DIR")
     for name, (args, variable) in rows.items():
         with tempfile.TemporaryDirectory() as cache:
-            run = command(args, {variable: cache})
+            run = command(args, setup.directory, {variable: cache, "HOME": cache, "TMPDIR": cache})
             cold = run()
             warm = statistics.median(run() for _ in range(3))
         print(f"start of {name}: cold {cold:.1f} s, warm {warm:.2f} s")
@@ -222,28 +226,38 @@ def long_stream(octets: npt.NDArray[np.uint8], size: int) -> Iterable[memoryview
         words[places] += step
 
 
+def peak_memory(pid: int) -> float:
+    """Largest resident memory of a process so far, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 def memory(setup: Setup, size: int) -> None:
-    """Peak resident memory of one process that reads a long stream from a pipe."""
+    """Peak resident memory of a process that reads a long stream from a pipe."""
     octets = np.fromfile(setup.stream, np.uint8)
-    for stream_size in (len(octets), size):
-        for reports in ("melt", "events,melt"):
-            args = [*SERVER, "aggregate", "-", "--reports", reports]
-            args += ["--format", "bin", "--out", str(setup.directory / "long")]
-            process = subprocess.Popen(args, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            assert process.stdin
-            for piece in long_stream(octets.copy(), stream_size):
-                process.stdin.write(piece)
-            process.stdin.close()
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            peak = usage.ru_maxrss / 1024
-            print(
-                f"{reports} of {stream_size / 1e9:.1f} GB: peak {peak:.0f} MiB,"
-                f" exit code {process.returncode}"
-            )
-    idle = subprocess.Popen([*SERVER, "warmup"], stdout=subprocess.DEVNULL)
-    _, _, usage = os.wait4(idle.pid, 0)
-    print(f"warm-up alone: peak {usage.ru_maxrss / 1024:.0f} MiB")
+    for reports in ("melt", "events,melt,qelt", "selt"):
+        args = [*SERVER, "aggregate", "-", "--reports", reports, "--format", "bin"]
+        if "qelt" in reports:
+            args += ["--quantiles", "0.1,0.5,0.9"]
+        args += ["--out", str(setup.directory / "long")]
+        process = subprocess.Popen(args, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdin
+        peaks = []
+        sent = 0
+        for piece in long_stream(octets.copy(), size if reports != "selt" else len(octets)):
+            for at in range(0, len(piece), 1 << 24):
+                process.stdin.write(piece[at : at + (1 << 24)])
+                if not sent:
+                    print(f"{reports}: {peak_memory(process.pid):.0f} MiB at start", end="")
+                sent += len(piece[at : at + (1 << 24)])
+                peaks.append((sent, peak_memory(process.pid)))
+        process.stdin.close()
+        code = process.wait()
+        early = next(peak for at, peak in peaks if at > 100e6)
+        print(
+            f", {early:.0f} MiB after 0.1 GB, {peaks[-1][1]:.0f} MiB after"
+            f" {sent / 1e9:.1f} GB, exit code {code}"
+        )
 
 
 def main() -> None:

@@ -114,6 +114,7 @@ def _enter_event(
     totals: Totals,
     wanted: Wanted,
     tables: Tables,
+    most: int,
 ) -> int:
     """Close the open event, if any, and open that of the block: OK, or what is missing."""
     s = state[0]
@@ -123,6 +124,8 @@ def _enter_event(
             if status != OK:
                 return status
         close_event(state)
+    if s["events"] >= most:
+        return EVENT_DONE
     status = open_event(rules, state, scratch.block, seen)
     if status == OK and rules[0]["melt"]:
         s["rate"] = event_rate(s["event"], wanted.rate_ids, wanted.rates)
@@ -160,10 +163,12 @@ def scan(
     wanted: Wanted,
     tables: Tables,
     limit: int,
+    most: int,
 ) -> int:
     """Take blocks of a window into every wanted report; return why it stopped.
 
-    Returns OK after ``limit`` blocks. Any other status is about the block that
+    Returns OK after ``limit`` blocks, and EVENT_DONE where the stream would come to
+    have more than ``most`` events. Any status but OK is about the block that
     ``state`` points at: nothing has happened to it, except that the event before may
     have been closed, which is not repeated, so that the call can be made again once
     the caller has done what the status asks for.
@@ -181,7 +186,7 @@ def scan(
         if status != OK:
             return status
         if b["event"] != s["event"]:
-            status = _enter_event(rules, state, scratch, seen, totals, wanted, tables)
+            status = _enter_event(rules, state, scratch, seen, totals, wanted, tables, most)
             if status != OK:
                 return status
         pairs = b["pairs"]

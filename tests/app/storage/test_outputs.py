@@ -36,12 +36,29 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         FileOutput(tmp_path / "file" / "melt.csv")
 
 
-def test_a_full_disk_is_an_error_not_a_short_file() -> None:
-    output = FileOutput.__new__(FileOutput)
-    output._path = output._partial = Path("/dev/full")
-    with Path("/dev/full").open("wb", buffering=0) as output._file:  # noqa: SIM117
-        with pytest.raises(InputError, match="No space"):
-            output.write(b"x")
+def test_a_full_disk_is_an_error_not_a_short_file(tmp_path: Path) -> None:
+    target = tmp_path / "melt.csv"
+    output = FileOutput(target)
+    os.dup2(os.open("/dev/full", os.O_WRONLY), output._file.fileno())
+    output.write(b"x")
+    with pytest.raises(InputError, match="No space"):
+        output.commit()
+    output.discard()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_given_may_change_after_the_call(tmp_path: Path) -> None:
+    target = tmp_path / "melt.csv"
+    output = FileOutput(target)
+    expected = bytearray()
+    buffer = bytearray(100_000)
+    for i in range(50):
+        buffer[:] = bytes([i]) * len(buffer)
+        output.write(memoryview(buffer)[: 1 + 2000 * i])
+        expected += buffer[: 1 + 2000 * i]
+    buffer[:] = bytes(len(buffer))
+    output.commit()
+    assert target.read_bytes() == expected
 
 
 def test_a_fifo_in_place_of_the_file_is_written_to(tmp_path: Path) -> None:

@@ -76,6 +76,14 @@ def test_many_magnitudes(width: int) -> None:
     check(SELT, width, made(SELT, width, {"Loss": ties, "ImpactedExposure": amounts}))
 
 
+def test_ties_that_only_the_product_makes() -> None:
+    """The float64 nearest to a tie is above or below it, but its product is the tie."""
+    values = (2 * np.arange(500) + 1) / 2e6
+    values = values[values * 1e6 % 1 == 0.5]
+    assert len(values) > 300
+    check(QELT, 8, made(QELT, 8, {"Quantile": values, "Loss": -values}))
+
+
 @pytest.mark.parametrize("report", REPORTS.values(), ids=list(REPORTS))
 @pytest.mark.parametrize("width", [4, 8])
 def test_every_report(report: Report, width: int) -> None:
