@@ -77,17 +77,6 @@ def header_size(kind: Kind) -> int:
     return SUMMARY_HEADER_SIZE if kind is Kind.SUMMARY else ITEM_HEADER_SIZE
 
 
-def block_header_size(kind: Kind, float_width: int) -> int:
-    """Bytes of a block before its first pair."""
-    return 8 + float_width if kind is Kind.SUMMARY else 8
-
-
 def pair_size(float_width: int) -> int:
     """Bytes of one (sidx, loss) pair."""
     return 4 + float_width
-
-
-def max_block_size(kind: Kind, len_sample: int, float_width: int) -> int:
-    """Bytes of the largest block a valid stream can hold, its end included."""
-    pairs = len_sample + SPECIALS + 1
-    return block_header_size(kind, float_width) + pairs * pair_size(float_width)

@@ -160,7 +160,8 @@ def parse_event_rates(data: bytes, source: str | None = None) -> EventRates:
     else:
         rows = csv_rows(text, (_RATES_CSV,), source)
     event_ids = rows.integers("EventIds", 1).astype(np.int32)
-    rates = rows.data["Event_rates"].astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
+        rates = rows.data["Event_rates"].astype(np.float64)
     usable = np.isfinite(rates) & (rates >= 0)
     rows.require(usable, "Event_rates", "is negative or not finite")
     rows.require_unique(event_ids, "EventIds")

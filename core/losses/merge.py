@@ -89,16 +89,17 @@ class Partitions:
 
         Raises:
             MismatchError: it is of another kind, sample count or set than the others.
-            StarvedError: too many rows wait for the slowest partition.
+            StarvedError: too many rows wait for the slowest partition, which this is not.
             CoreError: as :meth:`Analysis.receive`.
         """
         analysis = self.analyses[index]
         known = analysis.header is not None
+        slowest = self.slowest()
         analysis.receive(data)
         if not known and analysis.header is not None:
             self._compare(self._names[index], analysis.header)
         self._release()
-        if self._waiting_bytes > self._read_ahead:
+        if index != slowest and self._waiting_bytes > self._read_ahead:
             raise self._starved()
 
     def close(self, index: int) -> None:

@@ -150,11 +150,13 @@ def split_by_event(stream: bytes) -> list[bytes]:
 
 
 def test_a_tee_into_two_fifos_that_would_deadlock_names_the_starving_stream(
-    run_directory: Path, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """One writer fills the first fifo before it touches the second."""
-    whole = (run_directory / "summary.bin").read_bytes()
+    spec = SampleSpec(events=600, summaries=5, samples=50)
+    whole = b"".join(generate_stream(spec))
     events = split_by_event(whole)
+    assert len(whole) > 4 * 65536, "it must not fit the pipe"
     paths = [tmp_path / "a", tmp_path / "starving"]
     for path in paths:
         os.mkfifo(path)

@@ -223,3 +223,9 @@ def test_another_number_of_periods_than_the_file_has_is_refused() -> None:
 def test_an_absurd_number_of_periods_is_refused(data: bytes, periods: int) -> None:
     message = f"the number of periods, {periods}, is not in 1 to 2147483647"
     assert_refused(message, None, parse_occurrence, data, periods)
+
+
+def test_a_signalling_nan_is_refused_without_a_warning() -> None:
+    data = struct.pack("<iI", 1, 0x7F800001)
+    with pytest.raises(InputError, match="not finite"):
+        parse_event_rates(data)
