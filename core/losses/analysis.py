@@ -20,10 +20,10 @@ from ._kernels.layout import Tables, Totals, Wanted, Words
 from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
-from .buffer import ByteBuffer, Octets, as_octets, is_aligned
+from .buffer import Octets, as_octets
 from .events import Completeness, StreamEnd, StreamHeader
-from .format import SUMMARY_HEADER_SIZE
 from .inputs import EventRates
+from .intake import Intake
 from .policy import Policy
 from .reports import Report
 from .scanner import Scanner
@@ -43,11 +43,6 @@ Sink = Callable[[str, Rows], None]
 
 _STATE_VERSION = 1
 _NO_LIMIT = 2**62
-_BRIDGE = 1 << 12
-"""First bytes copied to complete a block that was cut; doubled until it is whole."""
-_COPY = 1 << 18
-"""Bytes copied at a time where a piece cannot be read in place: a quarter of the
-second-level cache, so that the copy is read while it is hot."""
 
 
 class Analysis:
@@ -97,7 +92,7 @@ class Analysis:
         self._expect_bytes = expect_bytes
         self._digest = digest(self.reports, quantiles, event_rates)
         self._scanner = Scanner(policy or Policy(), name, seen)
-        self._tail = ByteBuffer()
+        self._intake = Intake(self._scanner, self._step)
         self._failure: BaseException | None = None
         self._end: StreamEnd | None = None
         self._scan_with_aggregators = compile_pass(
@@ -122,7 +117,7 @@ class Analysis:
     @property
     def received(self) -> int:
         """Bytes received so far, or skipped by a resume."""
-        return self._scanner.offset + len(self._tail)
+        return self._scanner.offset + len(self._intake.rest)
 
     @property
     def open_event(self) -> int:
@@ -172,9 +167,13 @@ class Analysis:
         excess = self._bytes_beyond_declared(len(octets))
         octets = octets[: len(octets) - excess]
         if self.header is None:
-            octets = self._receive_header(octets)
-        if self.header is not None and len(octets):
-            self._receive_blocks(octets)
+            behind = self._intake.take_header(octets)
+            octets = octets[:0]
+            if behind is not None:
+                self._begin()
+                octets = behind
+        if len(octets):
+            self._intake.take_blocks(octets)
         self._flush()
         if excess:
             raise self._excess("bytes", self._expect_bytes, self._expect_bytes)
@@ -202,17 +201,6 @@ class Analysis:
             source=self._scanner.name,
         )
 
-    def _receive_header(self, octets: Octets) -> Octets:
-        """Take the header if it is whole; return the bytes behind it."""
-        held = len(self._tail)
-        self._tail.append(octets[:SUMMARY_HEADER_SIZE])
-        size = self._scanner.take_header(self._tail.view[:SUMMARY_HEADER_SIZE].tobytes())
-        if size is None:
-            return octets[:0]
-        self._tail.clear()
-        self._begin()
-        return octets[size - held :]
-
     def _begin(self) -> None:
         header = self._scanner.header
         assert header is not None  # noqa: S101 - called behind the header only
@@ -225,38 +213,6 @@ class Analysis:
         self._tables = make_tables(self.reports, width)
         pages = -(-samples // layout.LANES)
         self._totals = Totals(np.zeros(pages * layout.LANES), np.zeros(pages, np.uint8))
-
-    def _receive_blocks(self, octets: Octets) -> None:
-        octets = self._bridge(octets)
-        if is_aligned(octets):
-            consumed, _ = self._scanner.run(octets, self._step)
-            self._tail.append(octets[consumed:])
-            return
-        while len(octets):
-            self._tail.append(octets[:_COPY])
-            octets = octets[_COPY:]
-            self._run_tail()
-
-    def _bridge(self, octets: Octets) -> Octets:
-        """Complete the block that the last piece cut; return the bytes behind it."""
-        size = _BRIDGE
-        while len(self._tail) and len(octets):
-            before = len(self._tail)
-            self._tail.append(octets[:size])
-            consumed = self._run_tail()
-            if consumed >= before:
-                # What the tail still holds lies in `octets` too.
-                octets = octets[consumed - before :]
-                self._tail.clear()
-                break
-            octets = octets[size:]
-            size *= 2
-        return octets
-
-    def _run_tail(self) -> int:
-        consumed, _ = self._scanner.run(self._tail.view, self._step)
-        self._tail.consume(consumed)
-        return consumed
 
     # -- rows out ----------------------------------------------------------------
 
@@ -318,7 +274,7 @@ class Analysis:
         """
         self._check_usable()
         try:
-            end = self._scanner.finish(self._tail.view)
+            end = self._scanner.finish(self._intake.rest)
             self._close_event()
             self._end = self._certify(end)
         except BaseException as e:

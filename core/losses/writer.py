@@ -10,6 +10,8 @@ from .events import StreamHeader
 from .format import LOSS_DTYPES, SIDX_END, SIDX_LOWEST, Kind
 from .header import header_bytes
 
+_ID_MAX = 2**31 - 1
+
 
 class LossWriter:
     """Encodes the blocks of one loss stream.
@@ -52,12 +54,14 @@ class LossWriter:
             exposure: of a summary; None in the other kinds.
 
         Raises:
-            OptionError: an id or sidx is out of range, or exposure is missing or
-                out of place.
+            OptionError: an id or sidx is out of range, there are not as many losses as
+                sidx, or exposure is missing or out of place.
         """
         ids = np.asarray(sidx, np.int64)
-        if event < 1 or ident < 1:
-            raise OptionError(f"ids begin at 1, but event is {event} and block is {ident}")
+        if not (1 <= event <= _ID_MAX and 1 <= ident <= _ID_MAX):
+            raise OptionError(f"ids are 1 to {_ID_MAX}, but event is {event} and block is {ident}")
+        if ids.shape != np.shape(losses):
+            raise OptionError(f"there are {np.size(losses)} losses for {ids.size} sidx")
         if (exposure is None) is (self.header.kind is Kind.SUMMARY):
             raise OptionError("exposure belongs to the blocks of summary streams, and only there")
         if np.any((ids < SIDX_LOWEST) | (ids > self.header.len_sample) | (ids == SIDX_END)):

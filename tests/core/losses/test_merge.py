@@ -253,7 +253,7 @@ def test_the_order_received_never_starves() -> None:
 def test_partitions_of_nothing() -> None:
     for order in ("received", "event"):
         collector = Collector()
-        merged = partitions(2, collector, order)  # type: ignore[arg-type]
+        merged = partitions(2, collector, order)
         merged.receive(0, simple().encode())
         merged.close(0)
         merged.receive(1, simple(3).encode())

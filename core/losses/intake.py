@@ -1,0 +1,75 @@
+"""Bringing the pieces of a stream before a scanner, read in place where possible."""
+
+from __future__ import annotations
+
+from .buffer import ByteBuffer, Octets, is_aligned
+from .format import SUMMARY_HEADER_SIZE
+from .scanner import Scanner, Step
+
+_BRIDGE = 1 << 12
+"""First bytes copied to complete a block that was cut; doubled until it is whole."""
+_COPY = 1 << 18
+"""Bytes copied at a time where a piece cannot be read in place: a quarter of the
+second-level cache, so that the copy is read while it is hot."""
+
+
+class Intake:
+    """Runs a scanner over pieces of any size; keeps only what a piece cut off.
+
+    Args:
+        scanner: whose stream it is.
+        step: runs the consumer's kernel; it must take every whole block.
+    """
+
+    def __init__(self, scanner: Scanner, step: Step) -> None:
+        self._scanner = scanner
+        self._step = step
+        self._tail = ByteBuffer()
+
+    @property
+    def rest(self) -> Octets:
+        """Bytes behind the last whole block; valid until more are taken."""
+        return self._tail.view
+
+    def take_header(self, octets: Octets) -> Octets | None:
+        """Take the header; return the bytes behind it, or None if it is not whole yet."""
+        held = len(self._tail)
+        self._tail.append(octets[:SUMMARY_HEADER_SIZE])
+        size = self._scanner.take_header(self._tail.view[:SUMMARY_HEADER_SIZE].tobytes())
+        if size is None:
+            return None
+        self._tail.clear()
+        return octets[size - held :]
+
+    def take_blocks(self, octets: Octets) -> None:
+        """Take every block that is whole by now."""
+        octets = self._bridge(octets)
+        if is_aligned(octets):
+            consumed, _ = self._scanner.run(octets, self._step)
+            self._tail.append(octets[consumed:])
+            return
+        while len(octets):
+            self._tail.append(octets[:_COPY])
+            octets = octets[_COPY:]
+            self._run_tail()
+
+    def _bridge(self, octets: Octets) -> Octets:
+        """Complete the block that the last piece cut; return the bytes behind it."""
+        size = _BRIDGE
+        while len(self._tail) and len(octets):
+            before = len(self._tail)
+            self._tail.append(octets[:size])
+            consumed = self._run_tail()
+            if consumed >= before:
+                # What the tail still holds lies in `octets` too.
+                octets = octets[consumed - before :]
+                self._tail.clear()
+                break
+            octets = octets[size:]
+            size *= 2
+        return octets
+
+    def _run_tail(self) -> int:
+        consumed, _ = self._scanner.run(self._tail.view, self._step)
+        self._tail.consume(consumed)
+        return consumed
