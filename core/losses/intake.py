@@ -6,8 +6,9 @@ from .buffer import ByteBuffer, Octets, is_aligned
 from .format import SUMMARY_HEADER_SIZE
 from .scanner import Scanner, Step
 
-_BRIDGE = 1 << 12
-"""First bytes copied to complete a block that was cut; doubled until it is whole."""
+_BRIDGE = 1 << 14
+"""First bytes copied to complete a block that was cut; doubled until it is whole. More
+than most blocks have, because a second call costs more than the copy."""
 _COPY = 1 << 18
 """Bytes copied at a time where a piece cannot be read in place: a quarter of the
 second-level cache, so that the copy is read while it is hot."""
