@@ -47,6 +47,9 @@ TYPES: dict[tuple[int, int], Kind] = {
 }
 """(source type, aggregation type) to kind; gul aggregation 2 is by coverage."""
 
+ID_MAX = 2**31 - 1
+"""Event, item and summary ids are 1 to this."""
+
 SIDX_END = 0
 SIDX_MEAN = -1
 SIDX_STD_DEV = -2

@@ -22,7 +22,7 @@ from ._kernels.quantiles import STACK
 from ._kernels.seen import fill_table
 from .events import Completeness, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error
-from .format import LOSS_DTYPES, TYPES, Kind, header_size
+from .format import ID_MAX, LOSS_DTYPES, TYPES, Kind, header_size
 from .header import parse_header
 from .policy import Policy
 from .seen import SeenEvents
@@ -37,7 +37,6 @@ _COUNTERS = ("events", "blocks", "pairs")
 _SUMS = ("mean_sum", "max_sum", "has_max", "exposure_sum", "has_exposure")
 
 
-_ID_MAX = 2**31 - 1
 _OFFSET_MAX = 2**62
 
 
@@ -333,8 +332,8 @@ class Scanner:
         event = state["event"]
         log = np.frombuffer(base64.b85decode(event["blocks"]), np.int32)
         s["ascending"] = bool(state["ascending"])
-        s["last_event"] = _whole(state["last_event"], 0, _ID_MAX)
-        s["event"] = _whole(event["id"], 0, _ID_MAX)
+        s["last_event"] = _whole(state["last_event"], 0, ID_MAX)
+        s["event"] = _whole(event["id"], 0, ID_MAX)
         if (len(log) > 0) is not bool(s["event"][0]):
             raise ValueError("it has an event without blocks, or blocks without an event")
         s["event_offset"] = _whole(event["offset"], 0, _OFFSET_MAX)
@@ -357,7 +356,7 @@ class Scanner:
             raise ValueError("its header is of no stream")
         _whole(samples, 1, self.policy.max_samples)
         if Kind(kind) is Kind.SUMMARY:
-            _whole(summary_set, -_ID_MAX - 1, _ID_MAX)
+            _whole(summary_set, -ID_MAX - 1, ID_MAX)
         return StreamHeader(
             Kind(kind), aggregation, source, samples, summary_set, self.policy.float_width
         )

@@ -7,17 +7,15 @@ import numpy.typing as npt
 
 from ..errors import OptionError
 from .events import StreamHeader
-from .format import LOSS_DTYPES, SIDX_END, SIDX_LOWEST, Kind
+from .format import ID_MAX, LOSS_DTYPES, SIDX_END, SIDX_LOWEST, Kind
 from .header import header_bytes
-
-_ID_MAX = 2**31 - 1
 
 
 class LossWriter:
     """Encodes the blocks of one loss stream.
 
-    It refuses what its reader would, block by block; that events are whole and
-    follow one another is up to the caller.
+    It refuses ids, sidx and exposures that cannot be. That samples ascend and come
+    once, that losses are finite and that events are whole is up to the caller.
 
     Args:
         header: what the stream begins with; its ``float_width`` is the width written.
@@ -58,8 +56,8 @@ class LossWriter:
                 sidx, or exposure is missing or out of place.
         """
         ids = np.asarray(sidx, np.int64)
-        if not (1 <= event <= _ID_MAX and 1 <= ident <= _ID_MAX):
-            raise OptionError(f"ids are 1 to {_ID_MAX}, but event is {event} and block is {ident}")
+        if not (1 <= event <= ID_MAX and 1 <= ident <= ID_MAX):
+            raise OptionError(f"ids are 1 to {ID_MAX}, but event is {event} and block is {ident}")
         if ids.shape != np.shape(losses):
             raise OptionError(f"there are {np.size(losses)} losses for {ids.size} sidx")
         if (exposure is None) is (self.header.kind is Kind.SUMMARY):

@@ -95,18 +95,21 @@ def mean_and_deviation(
     In one pass, shifted by a value near the mean, so that the squares do not cancel.
     Where they do all the same, because the shift was not near, in two: the result is
     as exact as float64 allows for any spread. The deviation is 0 for a single sample,
-    as there is nothing to deviate from.
+    as there is nothing to deviate from, and infinite where squares of losses, from
+    about 1e154, are beyond float64.
     """
     absent = samples - len(values)
     first, second = _shifted_sums(values, shift, lanes)
     first -= absent * shift
     second += absent * (shift * shift)
-    if 2.0 * first * first <= samples * second:
+    if second < np.inf and 2.0 * first * first <= samples * second:
         mean = shift + first / samples
         second -= first * first / samples
     else:
         mean = total(values, lanes) / samples
-        second = squared_deviations(values, mean, lanes) + absent * (mean * mean)
+        second = squared_deviations(values, mean, lanes)
+        if absent > 0:
+            second += absent * (mean * mean)
     if samples == 1:
         return mean, 0.0
     return mean, float(np.sqrt(max(second, 0.0) / (samples - 1)))

@@ -54,7 +54,9 @@ def statistics(
         low = min(low, 0.0)
         high = max(high, 0.0)
     mean = fold(lanes) / samples
-    squares = (samples - visited) * (mean * mean)
+    squares = 0.0
+    if visited < samples:
+        squares = (samples - visited) * (mean * mean)
     lanes[:] = 0.0
     for p in range(len(touched)):
         if touched[p]:

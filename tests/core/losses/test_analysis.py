@@ -687,3 +687,15 @@ def test_summary_reports_need_a_summary_stream(kind: str, report: str) -> None:
 def test_a_policy_has_only_documented_values(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):
         Policy(**options)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_squares_beyond_float64_are_infinite_not_absent(count: int) -> None:
+    """Of losses near the largest float64 the mean is right, the deviation infinite."""
+    pairs = tuple((s, 1e200 * s) for s in range(1, count + 1))
+    stream = Stream("summary", 3, 8, (Block(1, 1, pairs),))
+    tables = aggregate(stream.encode(), ["melt", "events"], policy=Policy(float_width=8))
+    mean = 1e200 * sum(range(1, count + 1)) / 3
+    assert tables["melt"]["MeanLoss"][1] == pytest.approx(mean)
+    assert tables["melt"]["SDLoss"][1] == np.inf
+    assert tables["events"]["SampleSD"][0] == np.inf
