@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..._jit import kernel
 from .layout import Losses, Ranks, Scratch
 
@@ -78,23 +80,6 @@ def _split_below(values: Losses, low: int, high: int, pivot: float, spare: Losse
 
 
 @kernel
-def _split_equal(values: Losses, low: int, high: int, pivot: float, spare: Losses) -> int:
-    """Move values equal to the pivot, the least of all, to the front."""
-    front = low
-    back = 0
-    for i in range(low, high):
-        x = values[i]
-        values[front] = x
-        spare[back] = x
-        equal = int(x <= pivot)
-        front += equal
-        back += 1 - equal
-    for i in range(back):
-        values[front + i] = spare[i]
-    return front
-
-
-@kernel
 def _median_of_three(values: Losses, low: int, high: int) -> float:
     a = values[low]
     b = values[(low + high) >> 1]
@@ -146,8 +131,8 @@ def select(values: Losses, ranks: Ranks, begin: int, end: int, spare: Losses, st
             pivot = _median_of_three(values, low, high)
             middle = _split_below(values, low, high, pivot, spare)
             if middle == low:
-                # The pivot is the least value: its equals are in place now.
-                low = _split_equal(values, low, high, pivot, spare)
+                # The pivot is the least value: put its equals in place.
+                low = _split_below(values, low, high, np.nextafter(pivot, np.inf), spare)
                 begin = _first_rank_from(ranks, begin, end, low)
                 continue
             cut = _first_rank_from(ranks, begin, end, middle)
