@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
+from typing import Literal
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
-from tests.scale import examples
+from tests.scale import PURE_PYTHON, examples
 
 settings.register_profile("thalweg", deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile("thalweg")
@@ -16,7 +18,15 @@ settings.load_profile("thalweg")
 @pytest.fixture(scope="session", autouse=True)
 def _warm_kernels() -> None:
     """Compile once, not in the middle of whichever test comes first."""
-    if os.environ.get("NUMBA_DISABLE_JIT") != "1":
+    if not PURE_PYTHON:
         from core.warmup import warm_up
 
         warm_up()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet_floats() -> Iterator[None]:
+    """Plain Python kernels overflow to infinity as quietly as compiled ones."""
+    quiet: Literal["ignore", "warn"] = "ignore" if PURE_PYTHON else "warn"
+    with np.errstate(over=quiet, invalid=quiet):
+        yield
