@@ -7,7 +7,7 @@ they arise. :meth:`Analysis.close` says how the stream ended.
 
 from __future__ import annotations
 
-import base64
+import bisect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -25,9 +25,11 @@ from .events import Completeness, StreamEnd, StreamHeader
 from .inputs import EventRates
 from .intake import Intake
 from .policy import Policy
+from .position import Position
 from .reports import Report
 from .scanner import Scanner
 from .seen import SeenEvents
+from .snapshots import encode_aggregators, encode_totals, restore_aggregators, restore_totals
 from .wanted import (
     check_inputs,
     check_kind,
@@ -61,6 +63,9 @@ class Analysis:
         name: what errors call the stream.
         seen: shared among the partitions of one analysis, so that an event which
             is in two of them is noticed.
+        at_event: called with the place where the open event begins, behind the rows
+            of all events before it and before any of its own; not for every event,
+            but for the last one of a piece.
 
     Raises:
         ReportError: reports and inputs do not fit each other.
@@ -79,6 +84,7 @@ class Analysis:
         expect_bytes: int | None = None,
         name: str | None = None,
         seen: SeenEvents | None = None,
+        at_event: Callable[[Position], None] | None = None,
     ) -> None:
         self.aggregators = dict(aggregators or {})
         self.reports: tuple[Report, ...] = ()
@@ -86,6 +92,8 @@ class Analysis:
             self.reports = choose_reports(reports)
         check_inputs(self.reports, quantiles, event_rates)
         self._sink = sink
+        self._at_event = at_event
+        self._told = 0
         self._quantiles = quantiles
         self._event_rates = event_rates
         self._expect_events = expect_events
@@ -118,6 +126,11 @@ class Analysis:
     def received(self) -> int:
         """Bytes received so far, or skipped by a resume."""
         return self._scanner.offset + len(self._intake.rest)
+
+    @property
+    def position(self) -> Position:
+        """The place to go on from without a state: where the open event begins."""
+        return self._scanner.position
 
     @property
     def open_event(self) -> int:
@@ -254,13 +267,32 @@ class Analysis:
     def _flush(self) -> None:
         if self._scanner.header is None:
             return
+        waiting = self._take_rows()
+        if self._at_event is not None and self.position.offset != self._told:
+            position = self.position
+            self._told = position.offset
+            for name, rows in waiting:
+                self._hand_on(name, rows[: _rows_before(rows, self.open_event)])
+            self._at_event(position)
+            waiting = [
+                (name, rows[_rows_before(rows, self.open_event) :]) for name, rows in waiting
+            ]
+        for name, rows in waiting:
+            self._hand_on(name, rows)
+
+    def _take_rows(self) -> list[tuple[str, Rows]]:
         state = self._scanner.state
+        taken = []
         for report in self.reports:
             counter = f"{report.name}_rows"
             count = int(state[counter][0])
-            if count:
-                state[counter] = 0
-                self._sink(report.name, getattr(self._tables, report.name)[:count])
+            state[counter] = 0
+            taken.append((report.name, getattr(self._tables, report.name)[:count]))
+        return taken
+
+    def _hand_on(self, report: str, rows: Rows) -> None:
+        if len(rows):
+            self._sink(report, rows)
 
     # -- end ---------------------------------------------------------------------
 
@@ -325,18 +357,13 @@ class Analysis:
         self._check_usable()
         totals = None
         if self.header is not None and self._scanner.rules["events"][0]:
-            pages = np.flatnonzero(self._totals.touched).astype("<i4")
-            sums = self._totals.sums.reshape(-1, layout.LANES)[pages]
-            totals = [_encode(pages), _encode(sums.astype("<f8"))]
+            totals = encode_totals(self._totals)
         return {
             "version": _STATE_VERSION,
             "wanted": self._digest,
             "stream": self._scanner.getstate(),
             "totals": totals,
-            "aggregators": {
-                name: [a.state.dtype.str, list(a.state.shape), _encode(a.state)]
-                for name, a in self.aggregators.items()
-            },
+            "aggregators": encode_aggregators(self.aggregators),
         }
 
     def setstate(self, state: Mapping[str, Any]) -> None:
@@ -358,6 +385,24 @@ class Analysis:
             self._failure = e
             raise
 
+    def resume(self, position: Position) -> None:
+        """Go on from a place between two events; call it before any byte is received.
+
+        The next byte received is that at ``position.offset``. Reopened events are
+        noticed from there on, and the event before.
+
+        Raises:
+            StateError: it does not fit the policy, or bytes were received.
+            ReportError: a wanted report cannot be made from this kind of stream.
+        """
+        self._check_usable()
+        if self.received:
+            raise errors.StateError("a position can only be set before bytes are received")
+        self._scanner.resume(position)
+        self._told = position.offset
+        if self.header is not None:
+            self._begin()
+
     def _restore(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != _STATE_VERSION:
             raise errors.StateError(f"state version {state.get('version')!r} is not known")
@@ -366,36 +411,18 @@ class Analysis:
         self._scanner.setstate(state["stream"])
         if self.header is not None:
             self._begin()
-            self._restore_totals(state["totals"])
+            if self._scanner.rules["events"][0]:
+                restore_totals(self._totals, state["totals"])
             wanted = self._wanted
             rate = event_rate(self.open_event, wanted.rate_ids, wanted.rates)
             self._scanner.state["rate"] = rate
-        self._restore_aggregators(state["aggregators"])
-
-    def _restore_totals(self, totals: list[str] | None) -> None:
-        if not self._scanner.rules["events"][0]:
-            return
-        if totals is None:
-            raise ValueError("it has no totals")
-        pages = np.frombuffer(base64.b85decode(totals[0]), "<i4")
-        sums = np.frombuffer(base64.b85decode(totals[1]), "<f8").reshape(-1, layout.LANES)
-        if len(pages) != len(sums) or np.any(pages < 0):
-            raise ValueError("its totals are cut")
-        self._totals.sums.reshape(-1, layout.LANES)[pages] = sums
-        self._totals.touched[pages] = 1
-
-    def _restore_aggregators(self, states: Mapping[str, Any]) -> None:
-        if set(states) != set(self.aggregators):
-            raise errors.StateError("the state is of an analysis with other aggregators")
-        for name, (dtype, shape, text) in states.items():
-            target = self.aggregators[name].state
-            if (dtype, shape) != (target.dtype.str, list(target.shape)):
-                raise errors.StateError(f"the state of aggregator {name!r} has another shape")
-            target[...] = np.frombuffer(base64.b85decode(text), target.dtype).reshape(shape)
+        restore_aggregators(self.aggregators, state["aggregators"])
 
 
-def _encode(array: npt.NDArray[Any]) -> str:
-    return base64.b85encode(np.ascontiguousarray(array).tobytes()).decode()
+def _rows_before(rows: Rows, event: int) -> int:
+    """Rows before those of this event, which come last."""
+    ids = rows["EventId"]
+    return bisect.bisect_left(range(len(rows)), 1, key=lambda i: ids[i] == event)
 
 
 def aggregate(data: Any, reports: Sequence[str], **options: Any) -> dict[str, Rows]:  # noqa: ANN401

@@ -73,6 +73,8 @@ LOSS_DTYPES: dict[int, np.dtype[np.floating]] = {4: np.dtype("<f4"), 8: np.dtype
 MAX_SAMPLES = 1_000_000
 """Default bound on len_sample: 125 times the largest sample count seen in practice,
 and it keeps one block below 8 MB (12 MB with eight-byte losses)."""
+MAX_BLOCKS = 1 << 24
+"""Most blocks of one event that are accepted by default."""
 
 
 def header_size(kind: Kind) -> int:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from ..errors import OptionError
-from .format import FLOAT_WIDTHS, MAX_SAMPLES
+from .format import FLOAT_WIDTHS, MAX_BLOCKS, MAX_SAMPLES
 
 NanPolicy = Literal["error", "zero", "drop"]
 NegativePolicy = Literal["error", "keep"]
@@ -34,6 +34,9 @@ class Policy:
     """Whether event ids must ascend."""
     max_samples: int = MAX_SAMPLES
     """Largest len_sample accepted; memory per stream is about 40 bytes times this."""
+    max_blocks: int = MAX_BLOCKS
+    """Most blocks of one event, at least: about 20 bytes are kept for each, and the
+    limit is looked at when memory for four times as many is wanted."""
 
     def __post_init__(self) -> None:
         choices: dict[str, tuple[Any, ...]] = {
@@ -48,8 +51,9 @@ class Policy:
             if value not in allowed:
                 text = ", ".join(str(choice) for choice in allowed)
                 raise OptionError(f"{name} is {value!r}, but must be one of {text}")
-        if not 1 <= self.max_samples < 2**31:
-            raise OptionError(f"max_samples is {self.max_samples}, but must be 1 to 2147483647")
+        for name in ("max_samples", "max_blocks"):
+            if not 1 <= getattr(self, name) < 2**31:
+                raise OptionError(f"{name} is {getattr(self, name)}, but must be 1 to 2147483647")
 
     def to_json(self) -> dict[str, Any]:
         """The policy as plain values."""

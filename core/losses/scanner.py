@@ -25,6 +25,7 @@ from .faults import WIDTH_SENSITIVE, Fault, fault_error
 from .format import ID_MAX, LOSS_DTYPES, TYPES, Kind, header_size
 from .header import parse_header
 from .policy import Policy
+from .position import Position
 from .seen import SeenEvents
 
 Octets = npt.NDArray[np.uint8]
@@ -117,6 +118,7 @@ class Scanner:
             return None
         self.begin(header)
         self.offset = header_size(header.kind)
+        self.state["base"] = self.offset
         return self.offset
 
     def begin(self, header: StreamHeader) -> None:
@@ -171,6 +173,15 @@ class Scanner:
         return consumed, status
 
     def _grow_log(self) -> None:
+        if len(self._log) >= self.policy.max_blocks:
+            s = self.state[0]
+            raise errors.LimitError(
+                f"the event has more than {len(self._log)} items or summaries",
+                offset=int(s["base"] + 4 * s["at"]),
+                event=int(s["event"]),
+                hint=f"max_blocks is {self.policy.max_blocks}",
+                source=self.name,
+            )
         log = np.zeros(4 * len(self._log), np.int32)
         log[: len(self._log)] = self._log
         self._set_log(log, len(self._log))
@@ -276,6 +287,51 @@ class Scanner:
 
     # -- state ------------------------------------------------------------------
 
+    @property
+    def position(self) -> Position:
+        """Where the open event begins or, if none is open, the next block."""
+        s = self.state[0]
+        is_open = bool(s["event"])
+        return Position(
+            self.header,
+            int(s["event_offset"] if is_open else s["base"] + 4 * s["at"]),
+            int(s["closed_event"] if is_open else s["last_event"]),
+            bool(s["ascending"]),
+            int(s["events"]) - is_open,
+        )
+
+    def resume(self, position: Position) -> None:
+        """Go on from a place between two events, in a fresh scanner.
+
+        Raises:
+            StateError: the place is of a stream with other losses or more samples.
+        """
+        header = position.header
+        if header is None:
+            return
+        if header.float_width != self.policy.float_width:
+            raise errors.StateError(
+                f"the losses were read as {header.float_width} bytes wide before",
+                hint=f"Use float_width={header.float_width}",
+                source=self.name,
+            )
+        if header.len_sample > self.policy.max_samples:
+            raise errors.StateError("the stream has more samples than accepted", source=self.name)
+        self.begin(header)
+        self.offset = position.offset
+        s = self.state
+        s["base"] = position.offset
+        s["ascending"] = position.ascending
+        s["last_event"] = position.last_event
+        s["events"] = position.events
+        self._begin_behind(position.last_event)
+
+    def _begin_behind(self, last_event: int) -> None:
+        """Know no event before this one, and this one not as a whole set of blocks."""
+        self.resumed = True
+        if last_event:
+            self._events.add(last_event)
+
     def getstate(self, boundary: tuple[int, Record] | None = None) -> dict[str, Any]:
         """The position as plain JSON values; bytes from ``offset`` on are to be fed again.
 
@@ -300,6 +356,7 @@ class Scanner:
             "event": {
                 "id": int(s["event"]),
                 "offset": int(s["event_offset"]),
+                "before": int(s["closed_event"]),
                 "blocks": base64.b85encode(log.tobytes()).decode(),
                 "sums": [float(s[name]) for name in _SUMS],
             },
@@ -329,6 +386,7 @@ class Scanner:
         assert self.header is not None  # noqa: S101 - just begun
         self.offset = _whole(state["offset"], header_size(self.header.kind), _OFFSET_MAX)
         s = self.state
+        s["base"] = self.offset
         event = state["event"]
         log = np.frombuffer(base64.b85decode(event["blocks"]), np.int32)
         s["ascending"] = bool(state["ascending"])
@@ -337,6 +395,7 @@ class Scanner:
         if (len(log) > 0) is not bool(s["event"][0]):
             raise ValueError("it has an event without blocks, or blocks without an event")
         s["event_offset"] = _whole(event["offset"], 0, _OFFSET_MAX)
+        s["closed_event"] = _whole(event["before"], 0, ID_MAX)
         s["event_blocks"] = s["logged"] = len(log)
         s["serial"] = 1
         for counter, value in zip(_COUNTERS, state["counts"], strict=True):
@@ -345,9 +404,7 @@ class Scanner:
             s[total] = s.dtype[total].type(value)
         size = max(64, 1 << len(log).bit_length())
         self._set_log(np.concatenate([log, np.zeros(size - len(log), np.int32)]), len(log))
-        self.resumed = True
-        if state["last_event"]:
-            self._events.add(int(state["last_event"]))
+        self._begin_behind(int(state["last_event"]))
 
     def _restored_header(
         self, kind: str, aggregation: int, source: int, samples: int, summary_set: int | None

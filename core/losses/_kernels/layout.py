@@ -88,6 +88,7 @@ STATE = np.dtype(
         ("event", "i8"),  # open event, 0 if none
         ("event_offset", "i8"),  # byte offset of its first block
         ("last_event", "i8"),  # the event opened last, 0 at the start
+        ("closed_event", "i8"),  # the event before the open one, 0 if there is none
         ("event_blocks", "i8"),
         ("rate", "f8"),  # event rate of the open event
         ("events", "i8"),  # counts over the stream

@@ -72,6 +72,7 @@ def open_event(rules: Record, state: Record, block: Record, seen: Seen) -> int:
             return _fault_at_block(state, block, FAULT_EVENT_ORDER, 0)
         s["ascending"] = 0
     mark_event(event, seen.directory, seen.pages)
+    s["closed_event"] = s["last_event"]
     s["event"] = event
     s["event_offset"] = s["base"] + 4 * s["at"]
     s["last_event"] = event
