@@ -7,8 +7,11 @@ the command, 130 interrupted, 141 the reader of the output has gone.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
+import secrets
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,12 +19,14 @@ from typing import Any
 
 import orjson
 import structlog
+from pydantic import ValidationError
 
 from app import __version__
 from app.progress import progress_bar
 from app.services.aggregation import STDOUT, Aggregation, Job
 from app.services.inspection import Findings, inspect
 from app.services.sampling import write_sample
+from app.settings import Settings
 from app.storage.sources import read_file
 from app.tables import FORMATS
 from app.telemetry import LEVELS, configure_logging
@@ -168,8 +173,48 @@ def _add_others(commands: Any) -> None:  # noqa: ANN401 - as above
     )
     parser.add_argument("--float-width", type=int, choices=(4, 8), default=4)
 
+    _add_service(commands)
     parser = commands.add_parser("warmup", help="compile the kernels and keep them")
     parser.set_defaults(run=_warmup)
+
+
+def _add_service(commands: Any) -> None:  # noqa: ANN401 - as above
+    parser = commands.add_parser(
+        "serve",
+        help="answer loss streams over HTTP",
+        description="Serve until SIGTERM. Every setting can also be a THALWEG_... variable.",
+    )
+    parser.set_defaults(run=_serve)
+    for name, field in Settings.model_fields.items():
+        kind = _FLAGS.get(name)
+        if kind is None:
+            continue
+        flag = "--" + name.replace("_", "-")
+        text = "" if field.default is None else f" (default {field.get_default()})"
+        help_text = kind[1] + (text if not field.default_factory else "")
+        parser.add_argument(flag, dest=name, type=kind[0], metavar=kind[2], help=help_text)
+
+    parser = commands.add_parser("openapi", help="print the OpenAPI document")
+    parser.set_defaults(run=_openapi)
+
+    parser = commands.add_parser("key", help="make a key for clients, and what to store of it")
+    parser.set_defaults(run=_key)
+    parser.add_argument("name", nargs="?", default="client")
+
+
+_FLAGS: dict[str, tuple[Callable[[str], Any], str, str]] = {
+    "host": (str, "address to listen at", "ADDRESS"),
+    "port": (int, "0 for any that is free", "N"),
+    "workers": (int, "processes", "N"),
+    "threads": (int, "threads of a process that compute; default one a core", "N"),
+    "data_dir": (Path, "where inputs, the token key and waiting rows are kept", "DIR"),
+    "public_url": (str, "how clients reach the service", "URL"),
+    "trusted_proxies": (str, "whose X-Forwarded headers are believed", "LIST"),
+    "cors_origins": (str, "origins of pages that may use the service", "LIST"),
+    "drain_seconds": (float, "grace of running requests at the end", "S"),
+    "drain_delay": (float, "time between readiness ending and connections being refused", "S"),
+}
+"""Settings that are flags too: how to read them, what they are, how they are called."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -307,6 +352,33 @@ def _sample(args: argparse.Namespace) -> int:
     )
     for path, size in write_sample(spec, Path(args.out)):
         print(f"{size:>12,} bytes  {path}")  # noqa: T201 - the command's answer
+    return 0
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from app.serving import run_server  # noqa: PLC0415 - half a second other commands save
+
+    given = {name: getattr(args, name) for name in _FLAGS if getattr(args, name) is not None}
+    try:
+        return run_server(Settings(log_level=args.log_level, **given))
+    except (ValidationError, ValueError) as e:
+        raise OptionError(str(e)) from e
+
+
+def _openapi(_args: argparse.Namespace) -> int:
+    from app.main import create_app  # noqa: PLC0415 - as above
+
+    with tempfile.TemporaryDirectory() as directory:
+        document = create_app(Settings(data_dir=Path(directory))).openapi()
+    sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    return 0
+
+
+def _key(args: argparse.Namespace) -> int:
+    key = secrets.token_urlsafe(32)
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    print(f"key for the client:   {key}")  # noqa: T201 - the command's answer
+    print(f"for THALWEG_API_KEYS: {args.name}:{digest}")  # noqa: T201 - as above
     return 0
 
 

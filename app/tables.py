@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -126,7 +126,7 @@ def _batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class _Arrow:
+class ArrowEncoder:
     """An Arrow IPC stream."""
 
     def __init__(self, report: Report, float_width: int) -> None:
@@ -135,14 +135,21 @@ class _Arrow:
         self._writer = pa.ipc.new_stream(self._drain, self._schema)
 
     def begin(self) -> bytes:
+        """The schema."""
         return self._drain.take()
 
-    def encode(self, rows: Rows) -> bytes:
+    def encode(self, rows: Rows, metadata: Mapping[str, str] | None = None) -> bytes:
+        """The next rows as a record batch, with metadata of its own."""
         if len(rows):
-            self._writer.write_batch(_batch(rows, self._schema))
+            about = None
+            if metadata is not None:
+                pairs = {name.encode(): value.encode() for name, value in metadata.items()}
+                about = pa.KeyValueMetadata(pairs)
+            self._writer.write_batch(_batch(rows, self._schema), about)
         return self._drain.take()
 
     def end(self) -> bytes:
+        """The end of the stream."""
         self._writer.close()
         return self._drain.take()
 
@@ -186,7 +193,7 @@ class _Parquet:
 _MAKERS: dict[str, Callable[[Report, int], TableEncoder]] = {
     "csv": lambda report, width: _Plain(CsvEncoder(report, width)),
     "bin": lambda _report, _width: _Plain(BinEncoder()),
-    "arrow": _Arrow,
+    "arrow": ArrowEncoder,
     "parquet": _Parquet,
     "ndjson": lambda report, _width: _Ndjson(report),
 }

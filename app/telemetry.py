@@ -1,27 +1,98 @@
-"""Logs: one line an event, for people on a terminal, as JSON everywhere else."""
+"""Logs and metrics of a process."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 LEVELS = ("debug", "info", "warning", "error")
 
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable that names the directory through which workers share their metrics."""
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0)
+
 
 def configure_logging(level: str) -> None:
-    """Send logs of this level and above to standard error."""
+    """Send logs to standard error: for people on a terminal, as JSON everywhere else."""
     on_terminal = sys.stderr.isatty()
     renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
     if on_terminal:
         renderer = structlog.dev.ConsoleRenderer()
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    number = logging.getLevelName(level.upper())
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        processors=[*shared, structlog.processors.format_exc_info, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    # The server's own messages come through the standard library.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                renderer,
+            ],
+            foreign_pre_chain=shared,
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+
+
+class Metrics:
+    """What a process counts; the same names in every worker, added up when they are read."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "thalweg_requests",
+            "Requests answered",
+            ["method", "route", "status"],
+            registry=self._registry,
+        )
+        self.seconds = Histogram(
+            "thalweg_request_seconds",
+            "Time from the request's headers to the end of its answer",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self.running = Gauge(
+            "thalweg_requests_running",
+            "Requests that are being answered",
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        self.body_bytes = Counter(
+            "thalweg_body_bytes", "Bytes of loss streams read, as sent", registry=self._registry
+        )
+        self.answer_bytes = Counter(
+            "thalweg_answer_bytes", "Bytes of answers sent", registry=self._registry
+        )
+        self.events = Counter("thalweg_events", "Complete events answered", registry=self._registry)
+        self.buffers = Gauge(
+            "thalweg_buffers_used",
+            "Read buffers in use",
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+
+    def text(self) -> bytes:
+        """All workers' metrics in the text format of Prometheus."""
+        if os.environ.get(MULTIPROCESS):
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+            return generate_latest(registry)
+        return generate_latest(self._registry)

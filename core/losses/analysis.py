@@ -123,6 +123,11 @@ class Analysis:
         return self._scanner.offset
 
     @property
+    def rest(self) -> Octets:
+        """Bytes behind the last whole block; valid until more are received."""
+        return self._intake.rest
+
+    @property
     def received(self) -> int:
         """Bytes received so far, or skipped by a resume."""
         return self._scanner.offset + len(self._intake.rest)

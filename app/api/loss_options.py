@@ -1,0 +1,128 @@
+"""A posted loss stream's query and headers as what is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+
+from app.api.negotiation import choose_coding, choose_format
+from app.api.schemas import LossQuery
+from app.errors import BadRequestError, InvalidOptionError, NotAcceptableError
+from app.services import compression
+from app.services.context import Services
+from app.services.requests import LossRequest, parse_ids
+from app.wire import MEDIA_TYPES
+from core.losses.inputs import EventRates
+from core.losses.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One post: the analysis, and how it is to be answered."""
+
+    request: LossRequest
+    form: str
+    """Format of the answer."""
+    coding: str | None
+    """Compression of the answer."""
+    body_coding: str | None
+    """Compression of the body."""
+    duplex: bool
+    after: str | None
+
+
+def read_options(
+    reports: tuple[str, ...], query: LossQuery, headers: Headers, services: Services
+) -> Wanted:
+    """Check everything that can be checked before the body.
+
+    May read and parse auxiliary files: not for the event loop.
+
+    Raises:
+        CoreError, ServiceError: what is wrong.
+    """
+    partial = _is_partial(headers)
+    if partial and query.duplex:
+        raise InvalidOptionError(
+            "a part of a stream (Upload-Complete: ?0) is answered after it, not in duplex",
+            option="duplex",
+        )
+    settings = services.settings
+    request = LossRequest(
+        reports=reports,
+        policy=Policy(
+            float_width=int(query.float_width),
+            nan=query.nan,
+            negative=query.negative,
+            sample_order=query.sample_order,
+            event_order="ascending" if query.order == "event" else "any",
+            max_samples=settings.max_samples,
+            max_blocks=settings.max_blocks,
+        ),
+        quantiles=None if query.quantiles is None else services.inputs.quantiles(query.quantiles),
+        event_rates=_event_rates(query, services),
+        summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
+        expect_events=query.expect_events,
+        expect_bytes=_expected_bytes(query, headers),
+        partial=partial,
+    )
+    return Wanted(
+        request,
+        _format(reports, query, headers),
+        choose_coding(headers.get("accept-encoding"), compression.CODINGS),
+        headers.get("content-encoding"),
+        query.duplex,
+        query.after,
+    )
+
+
+def _event_rates(query: LossQuery, services: Services) -> EventRates | None:
+    if query.event_rates is not None and query.occurrence is not None:
+        raise InvalidOptionError(
+            "event rates come from event_rates or from occurrence, not from both",
+            option="occurrence",
+        )
+    if query.no_of_periods is not None and query.occurrence is None:
+        raise InvalidOptionError("no_of_periods goes with occurrence", option="no_of_periods")
+    if query.event_rates is not None:
+        return services.inputs.event_rates(query.event_rates)
+    if query.occurrence is not None:
+        return services.inputs.occurrence_rates(query.occurrence, query.no_of_periods)
+    return None
+
+
+def _format(reports: tuple[str, ...], query: LossQuery, headers: Headers) -> str:
+    formats = ("frames",) if len(reports) > 1 else tuple(MEDIA_TYPES)
+    if query.format is None:
+        return choose_format(headers.get("accept"), formats)
+    if query.format not in formats:
+        raise NotAcceptableError(
+            f"several reports come in frames, not in {query.format}",
+            hint="Ask for one report, or for format=frames",
+        )
+    return query.format
+
+
+def _is_partial(headers: Headers) -> bool:
+    value = headers.get("upload-complete", "?1").strip()
+    if value not in {"?0", "?1"}:
+        raise BadRequestError(
+            f"Upload-Complete is {value[:80]!r}", hint="?0: more follows; ?1: this is the last part"
+        )
+    return value == "?0"
+
+
+def _expected_bytes(query: LossQuery, headers: Headers) -> int | None:
+    text = headers.get("upload-length")
+    if text is None:
+        return query.expect_bytes
+    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - fits i8
+        raise BadRequestError(f"Upload-Length is {text[:80]!r}, not a number of bytes")
+    length = int(text)
+    if query.expect_bytes not in {None, length}:
+        raise BadRequestError(
+            f"Upload-Length is {length}, but expect_bytes is {query.expect_bytes}",
+            hint="Both are the length of the whole stream; give one of them",
+        )
+    return length

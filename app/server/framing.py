@@ -1,0 +1,119 @@
+"""The chunked coding, taken off in place."""
+
+from __future__ import annotations
+
+import re
+
+from .body import FramingError
+
+_LINE_BYTES = 4096
+_NEVER = b"no line of a chunk"
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n")
+_SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{0,15}(?:[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r?)?")
+_TRAILER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*")
+
+
+class ChunkDecoder:
+    """Finds the payload of a chunked body.
+
+    Args:
+        trailer_bytes: Most bytes of all trailers together.
+
+    Attributes:
+        done: Whether the end of the body was found.
+        trailers: Names in lower case, and values; complete when ``done``.
+    """
+
+    def __init__(self, trailer_bytes: int) -> None:
+        self.done = False
+        self.trailers: list[tuple[bytes, bytes]] = []
+        self._trailer_bytes = trailer_bytes
+        self._left = 0
+        self._pending = b""
+        self._ending = b""
+        self._in_trailers = False
+        # Senders use chunks of one size: its line is compared, not parsed.
+        self._usual_line = _NEVER
+        self._usual_size = 0
+
+    def decode(self, view: memoryview, size: int) -> tuple[int, int]:
+        """Move the payload among the first ``size`` bytes to the front.
+
+        Returns:
+            Bytes of payload, and bytes looked at: fewer than ``size`` only behind the end.
+
+        Raises:
+            FramingError: Not the chunked coding.
+        """
+        at = out = 0
+        usual, usual_bytes = self._usual_line, len(self._usual_line)
+        left = self._left
+        while at < size:
+            if left:
+                take = min(left, size - at)
+                if out != at:
+                    view[out : out + take] = view[at : at + take]
+                out += take
+                at += take
+                left -= take
+                if left:
+                    break
+                self._ending = b"\r\n"
+            elif at + usual_bytes <= size and view[at : at + usual_bytes] == usual:
+                at += usual_bytes
+                left = self._usual_size
+            else:
+                at = self._line(view, at, size)
+                if self.done:
+                    break
+                usual, usual_bytes, left = self._usual_line, len(self._usual_line), self._left
+        self._left = left
+        return out, at
+
+    def _line(self, view: memoryview, at: int, size: int) -> int:
+        """Take a line, or what is there of it; returns where it ends."""
+        if self._in_trailers:
+            return self._trailer(view, at, size)
+        known = len(self._pending)
+        head = self._pending + bytes(view[at : min(at + _LINE_BYTES, size)])
+        start = len(self._ending)
+        if head[:start] != self._ending[: len(head)]:
+            raise FramingError("a chunk is longer than its size says")
+        end = head.find(b"\r\n", start)
+        if end < 0:
+            if len(head) >= _LINE_BYTES or not _SIZE_BEGUN.fullmatch(head, start):
+                raise FramingError("not the size of a chunk")
+            self._pending, self._usual_line, self._left = head, _NEVER, 0
+            return size
+        match = _SIZE.fullmatch(head, start, end + 2)
+        if not match:
+            raise FramingError("not the size of a chunk")
+        self._pending = b""
+        self._left = int(match[1], 16)
+        if self._left:
+            self._usual_line, self._usual_size = b"\r\n" + head[start : end + 2], self._left
+        else:
+            self._in_trailers, self._usual_line = True, _NEVER
+        return at + end + 2 - known
+
+    def _trailer(self, view: memoryview, at: int, size: int) -> int:
+        known = len(self._pending)
+        head = self._pending + bytes(view[at : min(at + self._trailer_bytes, size)])
+        end = head.find(b"\r\n")
+        if end < 0:
+            self._trailer_bytes -= size - at
+            if self._trailer_bytes <= 0 or b"\n" in head:
+                raise FramingError("trailers are too long or malformed")
+            self._pending = head
+            return size
+        self._pending = b""
+        used = end + 2 - known
+        self._trailer_bytes -= used
+        if end == 0:
+            self.done = True
+            return at + used
+        match = _TRAILER.fullmatch(head, 0, end)
+        if not match or self._trailer_bytes <= 0:
+            raise FramingError("trailers are too long or malformed")
+        self.trailers.append((match[1].lower(), match[2]))
+        return at + used

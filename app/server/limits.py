@@ -1,0 +1,32 @@
+"""What one connection may ask of the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """Bounds of a connection; sizes in bytes, times in seconds.
+
+    Attributes:
+        header_bytes: Request line and headers together; more is answered with 431.
+        header_count: Headers of a request; more is answered with 431.
+        header_seconds: From the first byte of a request to the end of its headers;
+            longer is answered with 408.
+        body_idle_seconds: Without a byte of the body while the application waits for some.
+        body_seconds: From the end of the headers to the end of the body; None for no limit.
+        write_idle_seconds: Without a byte of the answer taken while some wait to be sent.
+        keep_alive_seconds: Without a byte of a next request before the connection is closed.
+        linger_seconds: How long what is still sent is discarded after an answer that did
+            not wait for the whole body, so that the client can read the answer.
+    """
+
+    header_bytes: int = 65536
+    header_count: int = 200
+    header_seconds: float = 10.0
+    body_idle_seconds: float = 30.0
+    body_seconds: float | None = None
+    write_idle_seconds: float = 60.0
+    keep_alive_seconds: float = 15.0
+    linger_seconds: float = 2.0

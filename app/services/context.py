@@ -1,0 +1,109 @@
+"""What the routes of one process share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from app.services.inputs import Inputs
+from app.services.workers import Buffers, Workers
+from app.settings import Settings
+from app.storage.inputs import InputStore
+from app.storage.spool import Spool
+from app.storage.token_keys import load_keys
+from app.telemetry import Metrics
+from app.tokens import Key, KeyRing, new_key, parse_key
+from core.warmup import warm_up
+
+SPOOL = "spool"
+INPUTS = "inputs"
+
+
+def resolve_keys(settings: Settings) -> list[Key]:
+    """The token keys of the settings, else of the data directory, else for this run only.
+
+    Raises:
+        ValueError: they are malformed.
+    """
+    if settings.token_keys:
+        return [parse_key(text) for text in settings.token_keys]
+    kept = load_keys(settings.data_dir)
+    if kept is not None:
+        return kept
+    structlog.get_logger().warning(
+        "tokens will not outlive this process: the data directory cannot be written to",
+        data_dir=str(settings.data_dir),
+        hint="set THALWEG_TOKEN_KEYS",
+    )
+    return [new_key()]
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of a running service."""
+
+    settings: Settings
+    keys: KeyRing
+    inputs: Inputs
+    workers: Workers
+    buffers: Buffers
+    metrics: Metrics
+    warm: threading.Event = field(default_factory=threading.Event)
+    """Set when the kernels are compiled or loaded."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Services:
+        """Everything made anew.
+
+        Raises:
+            ValueError: the token keys are malformed.
+        """
+        return cls(
+            settings,
+            KeyRing(resolve_keys(settings)),
+            Inputs(InputStore(settings.data_dir / INPUTS, settings.input_days)),
+            Workers(settings.threads),
+            Buffers(settings.buffers, settings.buffer_bytes),
+            Metrics(),
+        )
+
+    def start(self) -> None:
+        """Get kernels ready, beside the event loop."""
+        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        seconds = warm_up()
+        self.warm.set()
+        structlog.get_logger().info("kernels ready", seconds=round(sum(seconds.values()), 2))
+
+    def spool(self) -> Spool:
+        """Room for the rows of one answer."""
+        settings = self.settings
+        return Spool(self._spool_directory(), settings.spool_memory, settings.spool_limit)
+
+    def _spool_directory(self) -> Path:
+        directory = self.settings.data_dir / SPOOL
+        # If it cannot be made, the first row that does not fit in memory says so.
+        if not directory.is_dir():
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError as e:
+                structlog.get_logger().warning("no room for waiting rows", error=str(e))
+        return directory
+
+    def unready(self) -> list[str]:
+        """Why requests should go elsewhere; empty if they need not."""
+        reasons = []
+        if not self.warm.is_set():
+            reasons.append("kernels are being compiled")
+        if not os.access(self._spool_directory(), os.W_OK):
+            reasons.append("the data directory cannot be written to")
+        return reasons
+
+    def close(self) -> None:
+        """End the threads."""
+        self.workers.close()

@@ -1,0 +1,108 @@
+"""Auxiliary files, kept under the digest of their content until nobody uses them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.errors import InputGoneError, StorageFullError
+
+DIGEST_SIZE = 16
+"""Bytes of a digest, which is written as twice as many hexadecimal digits."""
+_DAY = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file that is kept."""
+
+    created: bool
+    expires: float
+    """Seconds since 1970."""
+
+
+class InputStore:
+    """Files named by kind and digest in one directory, shared by all workers.
+
+    Args:
+        directory: made when needed.
+        days: how long a file is kept after its last use.
+    """
+
+    def __init__(self, directory: Path, days: float) -> None:
+        self.directory = directory
+        self._seconds = days * _DAY
+
+    def put(self, kind: str, digest: str, data: bytes) -> Kept:
+        """Keep a file, durably.
+
+        Raises:
+            StorageFullError: it cannot be written.
+        """
+        path = self._path(kind, digest)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.sweep()
+            created = not path.exists()
+            if created:
+                self._write(path, data)
+            os.utime(path)
+        except OSError as e:
+            raise StorageFullError(f"the file cannot be kept: {e.strerror}", retry_after=30) from e
+        return Kept(created, time.time() + self._seconds)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        descriptor, name = tempfile.mkstemp(dir=self.directory, prefix=".")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def touch(self, kind: str, digest: str) -> None:
+        """Note that a file is used.
+
+        Raises:
+            InputGoneError: it is not there, or no longer.
+        """
+        path = self._path(kind, digest)
+        try:
+            if path.stat().st_mtime + self._seconds < time.time():
+                path.unlink()
+                raise FileNotFoundError
+            os.utime(path)
+        except OSError as e:
+            raise InputGoneError(
+                f"there is no {kind} input {digest}",
+                hint=f"PUT it to /v1/inputs/{kind}, and use the digest it answers",
+            ) from e
+
+    def read(self, kind: str, digest: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            InputGoneError: it is not there, or no longer.
+        """
+        self.touch(kind, digest)
+        return self._path(kind, digest).read_bytes()
+
+    def sweep(self) -> None:
+        """Remove files that nobody has used for long."""
+        oldest = time.time() - self._seconds
+        with contextlib.suppress(OSError), os.scandir(self.directory) as entries:
+            for entry in entries:
+                # Another worker may be first.
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat().st_mtime < oldest:
+                        Path(entry.path).unlink()
+
+    def _path(self, kind: str, digest: str) -> Path:
+        return self.directory / f"{digest}.{kind}"
