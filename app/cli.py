@@ -199,7 +199,7 @@ def _add_service(commands: Any) -> None:  # noqa: ANN401 - as above
 
     parser = commands.add_parser("key", help="make a key for clients, and what to store of it")
     parser.set_defaults(run=_key)
-    parser.add_argument("name", nargs="?", default="client")
+    parser.add_argument("name", nargs="?", default="client", help="what logs call its owner")
 
 
 _FLAGS: dict[str, tuple[Callable[[str], Any], str, str]] = {

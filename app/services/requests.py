@@ -93,9 +93,9 @@ def parse_ids(text: str) -> npt.NDArray[np.int32]:
     """
     ids: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
+        first, dash, last = part.strip().partition("-")
         try:
-            low, high = int(first), int(last or first)
+            low, high = int(first), int(last if dash else first)
         except ValueError:
             raise _no_ids(text) from None
         if not 1 <= low <= high <= ID_MAX or high - low > _MOST_IDS:

@@ -1,0 +1,65 @@
+"""Settings come from variables and flags, and reach every worker the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app.cli import _FLAGS
+from app.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("THALWEG_"):
+            monkeypatch.delenv(name)
+
+
+def test_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THALWEG_API_KEYS", "alice:aa, bb")
+    monkeypatch.setenv("THALWEG_DATA_DIR", "/data")
+    monkeypatch.setenv("THALWEG_BODY_SECONDS", "12.5")
+    settings = Settings()
+    assert settings.api_keys == ("alice:aa", "bb")
+    assert settings.data_dir == Path("/data")
+    assert settings.body_seconds == 12.5
+
+
+def test_flags_come_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THALWEG_PORT", "9000")
+    assert Settings().port == 9000
+    assert Settings(port=0).port == 0
+
+
+def test_workers_get_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(
+        port=1234,
+        api_keys=("a:b", "c"),
+        body_seconds=3.5,
+        public_url="https://example.org",
+        data_dir=Path("/some where"),
+        token_keys=("1:sign:" + "00" * 32,),
+    )
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("port", "70000"), ("workers", "0"), ("log_level", "loud"), ("buffers", "x")],
+)
+def test_values_that_cannot_be_are_refused(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"THALWEG_{name.upper()}", value)
+    with pytest.raises(ValidationError):
+        Settings()
+
+
+def test_flags_are_settings() -> None:
+    assert set(_FLAGS) <= set(Settings.model_fields)
