@@ -3,14 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CLIENT := $(VENV)/.client
 LOCKS := deploy/requirements.lock deploy/requirements-dev.lock
 
-.PHONY: help install demo test lint unit bounds nojit soak bench lock clean
+.PHONY: help install serve demo test lint unit bounds nojit soak bench lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-install: $(STAMP)  ## create .venv with locked versions and compile the kernels
+install: $(CLIENT)  ## create .venv with locked versions and compile the kernels
 	@$(BIN)/thalweg-server warmup
 
 $(STAMP): $(LOCKS) pyproject.toml
@@ -23,7 +24,17 @@ $(STAMP): $(LOCKS) pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: install  ## make a stream, report on it, cut it, see the cut refused
+# The client is a package of its own: installed as its users install it, never editable.
+$(CLIENT): $(STAMP) $(wildcard app/client/*)
+	rm -rf build/client
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/client ./app/client
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall build/client/*.whl
+	@touch $@
+
+serve: install  ## start the service on its defaults
+	$(BIN)/thalweg-server serve
+
+demo: install  ## the service, a connection that keeps breaking, and a table that is whole
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
 
 test: install lint unit bounds nojit  ## everything CI checks

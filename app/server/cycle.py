@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from .protocol import BodyProtocol
 
+_TURN_BYTES = 1 << 20
+
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -56,6 +58,7 @@ class BodyCycle(RequestResponseCycle):
         self.gone = asyncio.Event()
         self._received = False
         self._until_close = False
+        self._unyielded = 0
 
     def offer(self, extensions: dict[str, Any]) -> None:
         """Add what applications may use to the extensions of the scope."""
@@ -114,11 +117,16 @@ class BodyCycle(RequestResponseCycle):
             self.on_response = lambda: None
 
     async def receive(self) -> ASGIReceiveEvent:
-        """The next message for applications that know nothing of ours."""
+        """The next message for applications that know nothing of ours.
+
+        Raises:
+            BodyStalled: As the body would raise it.
+            FramingError: Likewise.
+        """
         if not self._received and not self.disconnected and not self.response_complete:
             try:
                 data = await self.reader.read_some()
-            except (ClientDisconnected, BodyStalled, FramingError):
+            except ClientDisconnected:
                 self._received = True
                 return {"type": "http.disconnect"}
             self._received = self.reader.complete
@@ -136,6 +144,13 @@ class BodyCycle(RequestResponseCycle):
         """
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
+        elif self._unyielded >= _TURN_BYTES:
+            # A client as fast as the application would have all others wait.
+            self._unyielded = 0
+            await asyncio.sleep(0)
+        if self.transport.is_closing():
+            # The loop has not told us yet.
+            self.lose()
         if self.disconnected:
             raise ClientDisconnected("the client is gone")
         if self.response_complete:
@@ -189,6 +204,7 @@ class BodyCycle(RequestResponseCycle):
         return [b"transfer-encoding: chunked\r\n"]
 
     def _continue(self, body: bytes | memoryview, *, more: bool) -> None:
+        self._unyielded += len(body)
         if self.scope["method"] == "HEAD":
             self.expected_content_length = 0
         elif self.chunked_encoding:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import inspect
 import logging
 import socket
 import struct
-import termios
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import httptools
@@ -26,6 +24,7 @@ from .cycle import BodyCycle, problem
 from .drain import DRAIN_EXTENSION
 from .limits import ServerLimits
 from .reader import SocketBody
+from .writing import WriteWatch
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -35,6 +34,12 @@ _logger = logging.getLogger(__name__)
 _HEAD_END = b"\r\n\r\n"
 _PROBE_SECONDS = 1.0
 _TCP_CLOSED = 7
+_DROP_BYTES = 32 << 20
+# Of uvicorn's class, what is overridden or called here.
+_BUILT_ON = frozenset(
+    {"_start_asgi_task", "_should_upgrade", "_unset_keepalive_if_required"}
+    | {"handle_websocket_upgrade", "on_headers_complete", "timeout_keep_alive_handler"}
+)
 
 
 class BodyProtocol(HttpToolsProtocol):
@@ -63,8 +68,8 @@ class BodyProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._refusal: tuple[int, str, str] | None = None
         self._leaving = False
-        self._written = 0
-        self._write_mark = (0, 0.0)
+        self._dropped = 0
+        self._watch: WriteWatch | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # Events of the connection.
@@ -72,6 +77,8 @@ class BodyProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connected."""
         super().connection_made(transport)
+        seconds = self.limits.write_idle_seconds
+        self._watch = WriteWatch(transport, self.loop, seconds, self._not_taken)
         self._set_timer("head", self.limits.header_seconds, self.timeout_keep_alive_handler)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -79,6 +86,8 @@ class BodyProtocol(HttpToolsProtocol):
         self._leaving = True
         for name in list(self._timers):
             self._stop_timer(name)
+        if self._watch:
+            self._watch.stop()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._active:
@@ -110,6 +119,10 @@ class BodyProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came outside of a body."""
         if self._leaving:
+            self._dropped += len(data)
+            if self._dropped > _DROP_BYTES:
+                # It may wait for the rest of the time, but not keep us busy.
+                self.flow.pause_reading()
             return
         if self._active is None:
             self._unset_keepalive_if_required()
@@ -243,7 +256,8 @@ class BodyProtocol(HttpToolsProtocol):
 
     def write(self, *pieces: bytes | memoryview) -> None:
         """Send bytes, which must not change until they are sent."""
-        self._written += sum(map(len, pieces))
+        if self._watch:
+            self._watch.written += sum(map(len, pieces))
         if len(pieces) == 1:
             self.transport.write(pieces[0])
         else:
@@ -278,11 +292,8 @@ class BodyProtocol(HttpToolsProtocol):
         content = [STATUS_LINE[status]]
         for name, value in self.server_state.default_headers:
             content += [name, b": ", value, b"\r\n"]
-        content += [
-            b"content-type: application/problem+json\r\n",
-            b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body),
-            body,
-        ]
+        content.append(b"content-type: application/problem+json\r\nconnection: close\r\n")
+        content.append(b"content-length: %d\r\n\r\n%b" % (len(body), body))
         self._active = self._pending = None
         if not self.transport.is_closing():
             self.write(b"".join(content))
@@ -354,35 +365,14 @@ class BodyProtocol(HttpToolsProtocol):
         self._set_timer("probe", _PROBE_SECONDS, self._probe)
 
     def _watch_writes(self) -> None:
-        """Look after an answer that is not taken."""
-        if "write" not in self._timers and self.transport.get_write_buffer_size():
-            self._write_mark = (self._taken(), self.loop.time())
-            self._set_timer("write", self.limits.write_idle_seconds / 4, self._check_writes)
+        if self._watch:
+            self._watch.start()
 
-    def _check_writes(self) -> None:
-        self._stop_timer("write")
-        if not self.transport.get_write_buffer_size():
-            return
-        taken, now = self._taken(), self.loop.time()
-        if taken > self._write_mark[0]:
-            self._write_mark = (taken, now)
-        elif now - self._write_mark[1] >= self.limits.write_idle_seconds * 0.99:
-            if self._active:
-                self._active.lose()
-            self.break_off(hard=True)
-            return
-        self._set_timer("write", self.limits.write_idle_seconds / 4, self._check_writes)
-
-    def _taken(self) -> int:
-        """Bytes the client's machine has confirmed, where the system tells."""
-        waiting = self.transport.get_write_buffer_size()
-        sock = self.transport.get_extra_info("socket")
-        try:
-            answer = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
-            waiting += int.from_bytes(answer, "little", signed=True)
-        except (OSError, AttributeError):
-            pass
-        return self._written - waiting
+    def _not_taken(self) -> None:
+        """The client does not take its answer."""
+        if self._active:
+            self._active.lose()
+        self.break_off(hard=True)
 
 
 def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol] | str:
@@ -403,16 +393,9 @@ def _unfit() -> str | None:
     version = tuple(int(part) for part in uvicorn.__version__.split(".")[:2] if part.isdigit())
     if not (0, 50) <= version < (0, 60):
         return "not a version this was written for"
-    for name in (
-        "_start_asgi_task",
-        "_unset_keepalive_if_required",
-        "_should_upgrade",
-        "handle_websocket_upgrade",
-        "on_headers_complete",
-        "timeout_keep_alive_handler",
-    ):
-        if not hasattr(HttpToolsProtocol, name):
-            return f"HttpToolsProtocol has no {name}"
+    lost = [name for name in sorted(_BUILT_ON) if not hasattr(HttpToolsProtocol, name)]
+    if lost:
+        return f"HttpToolsProtocol has no {lost[0]}"
     wanted = {"scope", "transport", "flow", "message_event", "on_response", "expect_100_continue"}
     missing = wanted - set(inspect.signature(RequestResponseCycle).parameters)
     return f"its cycle takes no {', '.join(sorted(missing))}" if missing else None

@@ -1,0 +1,337 @@
+"""The ``thalweg`` command.
+
+Exit codes: 0 done, 1 the stream or the service is wrong, 2 the command is wrong, 3 gave
+up on the connection, 130 interrupted, 141 the reader of the output has gone, 143 told to
+stop. After 3, 130 and 143 the same command goes on where it stopped, if it had a state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from . import __version__
+from ._client import Client
+from ._errors import ThalwegError
+from ._jobs import PART_SIZE, Observe
+from ._progress import Bar
+from ._retry import is_retryable
+from ._rows import End
+from ._saving import FORMATS
+from ._sources import SourceLike
+
+EXIT_DATA = 1
+EXIT_USAGE = 2
+EXIT_CONNECTION = 3
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+EXIT_TERMINATED = 143
+
+STDOUT = 1
+_LIST = re.compile(r"[0-9.eE+-]+(,[0-9.eE+-]+)*")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d+) ?([KMG]?)(i?B)?", text)
+    if not found or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 16MiB")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of things")
+    return int(text)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line, with its help texts."""
+    parser = argparse.ArgumentParser(
+        prog="thalweg", description="Event reports from loss streams, made by a Thalweg service."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_post(commands)
+    group = commands.add_parser("inputs", help="auxiliary files").add_subparsers(required=True)
+    put = group.add_parser("put", help="store a file; prints its digest")
+    put.set_defaults(run=_put)
+    put.add_argument("name", choices=("quantiles", "event_rates", "occurrence"))
+    put.add_argument("file", type=Path)
+    _add_service(put)
+    group = commands.add_parser("token", help="tokens").add_subparsers(required=True)
+    inspect = group.add_parser("inspect", help="print what a token says")
+    inspect.set_defaults(run=_inspect)
+    inspect.add_argument("token")
+    _add_service(inspect)
+    return parser
+
+
+def _add_service(parser: argparse.ArgumentParser) -> None:
+    url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
+    parser.add_argument("--url", default=url, help="of the service (THALWEG_URL)")
+    key = os.environ.get("THALWEG_KEY")
+    parser.add_argument("--key", default=key, help="bearer key (THALWEG_KEY)")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="of silence (default 60)"
+    )
+    parser.add_argument(
+        "--retries", type=_count, default=8, metavar="N", help="faults in a row (default 8)"
+    )
+
+
+def _add_post(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
+    post = commands.add_parser(
+        "post",
+        help="post a loss stream and write its reports",
+        description="Post a loss stream and write its reports. Several reports are made in"
+        " one pass as bin, and in one pass each, of a FILE, in other formats.",
+    )
+    post.set_defaults(run=_post)
+    post.add_argument("file", nargs="?", metavar="FILE", help="a file or fifo, - for stdin")
+    post.add_argument("--report", type=_names, required=True, metavar="LIST")
+    post.add_argument(
+        "-o", "--out", default="-", help="file, or directory for several reports (default -)"
+    )
+    post.add_argument("--format", choices=FORMATS, help="default: as --out ends, or csv")
+    post.add_argument("--mode", choices=("parts", "whole", "duplex"))
+    post.add_argument("--part-size", type=_size, default=PART_SIZE, help="default 16MiB")
+    post.add_argument("--state", help="state file (default: --out with .thalweg-state)")
+    post.add_argument("--no-progress", action="store_true", help="no progress bar")
+    post.add_argument("--quiet", action="store_true", help="say nothing but errors")
+    post.add_argument("--quantiles", metavar="F", help="file, or a list such as 0.5,0.9")
+    rates = post.add_mutually_exclusive_group()
+    rates.add_argument("--event-rates", type=Path, metavar="F")
+    rates.add_argument("--occurrence", type=Path, metavar="F")
+    post.add_argument("--no-of-periods", type=_count, metavar="N")
+    post.add_argument("--float-width", type=int, choices=(4, 8))
+    post.add_argument("--nan", choices=("error", "zero", "drop"))
+    post.add_argument("--negative", choices=("error", "keep"))
+    post.add_argument("--sample-order", choices=("ascending", "any"))
+    post.add_argument("--order", choices=("received", "event"))
+    post.add_argument("--summary-ids", metavar="LIST", help="such as 1,5,10-20")
+    post.add_argument("--expect-events", type=_count, metavar="N")
+    post.add_argument("--expect-bytes", type=_count, metavar="N")
+    _add_service(post)
+    post.add_argument(
+        "--exec", nargs=argparse.REMAINDER, metavar="CMD", help="post the output of a command"
+    )
+
+
+_OPTIONS = (
+    "event_rates",
+    "occurrence",
+    "no_of_periods",
+    "float_width",
+    "nan",
+    "negative",
+    "sample_order",
+    "order",
+    "summary_ids",
+    "expect_events",
+    "expect_bytes",
+)
+
+
+def _quantiles(text: str) -> Any:  # noqa: ANN401 - a list or a file
+    if _LIST.fullmatch(text) and not Path(text).exists():
+        return [float(q) for q in text.split(",")]
+    return Path(text)
+
+
+class _Post:
+    """What the post command is to do, made of its arguments."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self.reports: list[str] = args.report
+        self.format = args.format or _format_of(args.out)
+        self.options: dict[str, Any] = {
+            name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None
+        }
+        if args.quantiles is not None:
+            self.options["quantiles"] = _quantiles(args.quantiles)
+        self.to_file = args.out != "-" and not _is_special(Path(args.out))
+        self._check()
+
+    def _check(self) -> None:
+        args = self._args
+        if (args.file is None) is (not args.exec):
+            raise ValueError("give either FILE or --exec CMD")
+        if args.state and not self.to_file:
+            raise ValueError("--state needs --out FILE: what was written must be there again")
+        if len(self.reports) > 1:
+            self._check_several()
+
+    def _check_several(self) -> None:
+        if not self.to_file:
+            raise ValueError("several reports need --out DIR")
+        if self.format == "bin":
+            return
+        if self._args.exec or self._args.file == "-":
+            raise ValueError(
+                "several reports of what comes once are made in one pass, as --format bin"
+            )
+        if self._args.state:
+            raise ValueError("several reports in this format have a state file each")
+
+    @property
+    def source(self) -> SourceLike | None:
+        """What is posted, if it is not a command."""
+        return 0 if self._args.file == "-" else self._args.file
+
+    def passes(self) -> list[tuple[Any, str | int]]:
+        """What is made in each pass, and where it goes."""
+        out = self._args.out
+        if len(self.reports) == 1:
+            return [(self.reports[0], out if out != "-" else STDOUT)]
+        if self.format == "bin":
+            return [(self.reports, out)]
+        Path(out).mkdir(parents=True, exist_ok=True)
+        return [(name, f"{out}/{name}.{self.format}") for name in self.reports]
+
+    def state(self, out: str | int) -> str | None:
+        """The state file of a pass."""
+        if self._args.state or not self.to_file:
+            return str(self._args.state) if self._args.state else None
+        return f"{str(out).rstrip('/')}.thalweg-state"
+
+
+def _format_of(out: str) -> str:
+    ending = Path(out).suffix.removeprefix(".")
+    return ending if ending in FORMATS else "csv"
+
+
+def _is_special(path: Path) -> bool:
+    if not path.exists():
+        return False
+    mode = path.stat().st_mode
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _post(args: argparse.Namespace) -> int:
+    try:
+        post = _Post(args)
+    except ValueError as e:
+        return _fail(e, EXIT_USAGE)
+    bar = None
+    if not (args.quiet or args.no_progress) and sys.stderr.isatty():
+        bar = Bar(sys.stderr)
+    for report, out in post.passes():
+        state = post.state(out)
+        try:
+            end = _pass(args, post, report, out, state, bar)
+        finally:
+            if bar is not None:
+                bar.clear()
+            if state is not None and Path(state).exists():
+                _say(f"what was done is kept in {state}: the same command goes on from there")
+        if not args.quiet:
+            name = report if isinstance(report, str) else ",".join(report)
+            _say(f"{name}: {_describe(end)}")
+    return 0
+
+
+def _pass(  # noqa: PLR0913, PLR0917 - what differs from pass to pass
+    args: argparse.Namespace,
+    post: _Post,
+    report: Any,  # noqa: ANN401 - one or several
+    out: str | int,
+    state: str | None,
+    observe: Observe | None,
+) -> End:
+    with _client(args) as client:
+        return client.losses.save(
+            report,
+            post.source,
+            out,
+            post.format,
+            exec=args.exec or None,
+            mode=args.mode,
+            part_size=args.part_size,
+            state=state,
+            progress=observe,
+            **post.options,
+        )
+
+
+def _describe(end: End) -> str:
+    text = f"{end.events} events of {end.bytes} bytes, completeness {end.completeness}"
+    if end.completeness == "undeclared":
+        text += " (a stream has no end marker: --expect-events says how many there must be)"
+    if end.reopened_check != "whole":
+        text += f", reopened events checked {end.reopened_check}"
+    return text
+
+
+def _client(args: argparse.Namespace) -> Client:
+    return Client(args.url, args.key, timeout=args.timeout, retries=args.retries)
+
+
+def _put(args: argparse.Namespace) -> int:
+    with _client(args) as client:
+        sys.stdout.write(client.inputs.put(args.name, args.file) + "\n")
+    return 0
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    with _client(args) as client:
+        json.dump(client.tokens.inspect(args.token), sys.stdout, indent=2)
+    sys.stdout.write("\n")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"thalweg: {text}\n")
+
+
+def _fail(error: BaseException | str, code: int) -> int:
+    _say(str(error))
+    return code
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        argv: its arguments; those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    args = build_parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code: int = args.run(args)
+    except ThalwegError as e:
+        return _fail(e, EXIT_CONNECTION if is_retryable(e) else EXIT_DATA)
+    except BrokenPipeError:
+        return EXIT_BROKEN_PIPE
+    except OSError as e:
+        return _fail(e, EXIT_DATA)
+    except ValueError as e:
+        return _fail(e, EXIT_USAGE)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

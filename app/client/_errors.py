@@ -1,0 +1,124 @@
+"""The error tree of the client.
+
+* ThalwegError
+    * ProblemError: the service refused, and says why (a problem document)
+    * ConnectionFailed: the service could not be reached, or the connection broke
+    * ProtocolError: an answer that is not what the contract says, or was cut
+    * ProducerFailed: the command whose output was posted did not end well
+    * SourceError: what is posted cannot be read, or is not what it was
+    * StateError: a state file does not fit what it is to go on with
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class ThalwegError(Exception):
+    """Base of everything the client raises on purpose."""
+
+
+class ProblemError(ThalwegError):
+    """The service refused, or the stream is wrong: what its problem document says.
+
+    Attributes:
+        status: HTTP status.
+        code: stable identifier of the kind of problem, for programs.
+        title: the kind of problem, for people.
+        detail: what is wrong in this case.
+        offset: byte of the stream where the fault is, or None.
+        event: id of the event the fault is in, or None.
+        hint: what to do about it, or None.
+        token: last position whose rows have all been answered, or None.
+        resume_offset: stream offset in bytes that belongs to ``token``, or None.
+        retry_after: seconds after which the service wants to be asked again, or None.
+        problem: the whole document.
+    """
+
+    def __init__(
+        self, status: int, problem: Mapping[str, Any], retry_after: float | None = None
+    ) -> None:
+        self.status = status
+        self.problem = dict(problem)
+        self.retry_after = retry_after
+        self.code = str(problem.get("code", f"http-{status}"))
+        self.title = str(problem.get("title", f"HTTP status {status}"))
+        self.detail = str(problem.get("detail") or self.title)
+        self.offset: int | None = problem.get("offset")
+        self.event: int | None = problem.get("event")
+        self.hint: str | None = problem.get("hint")
+        self.token: str | None = problem.get("token")
+        self.resume_offset: int | None = problem.get("resume_offset")
+        super().__init__(self.detail)
+
+    def __str__(self) -> str:
+        places = []
+        if self.offset is not None:
+            places.append(f"byte {self.offset}")
+        if self.event is not None:
+            places.append(f"event {self.event}")
+        place = f" (at {', '.join(places)})" if places else ""
+        hint = f". {self.hint}" if self.hint else ""
+        return f"[{self.code}] {self.detail}{place}{hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.status, self.problem, self.retry_after)
+
+
+class ConnectionFailed(ThalwegError):  # noqa: N818 - says what happened
+    """The service could not be reached, or the connection broke."""
+
+
+class ProtocolError(ThalwegError):
+    """An answer that is not what the contract says: damaged, out of order, or cut."""
+
+
+class ProducerFailed(ThalwegError):  # noqa: N818 - says what happened
+    """The command whose output was posted failed; its last event may not be whole.
+
+    Attributes:
+        returncode: exit code of the command; negative: the signal that ended it.
+    """
+
+    def __init__(self, command: str, returncode: int) -> None:
+        self.command = command
+        self.returncode = returncode
+        how = f"exit code {returncode}" if returncode >= 0 else f"signal {-returncode}"
+        super().__init__(f"{command} ended with {how}: its output may not be whole")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.command, self.returncode)
+
+
+class SourceError(ThalwegError):
+    """What is posted cannot be read, or is not what it was."""
+
+
+class StateError(ThalwegError):
+    """A state file does not fit what it is to go on with."""
+
+
+def problem_error(
+    status: int, body: bytes, content_type: str, retry_after: str | None
+) -> ProblemError:
+    """The error an answer stands for; also one that a proxy made, in a form of its own.
+
+    Args:
+        status: HTTP status.
+        body: what came with it, perhaps shortened.
+        content_type: its media type.
+        retry_after: the header of this name; a date counts as none.
+    """
+    problem: Any = None
+    if "json" in content_type:
+        try:
+            problem = json.loads(body)
+        except ValueError:
+            problem = None
+    if not isinstance(problem, dict):
+        text = body[:200].decode("utf-8", "replace").strip() if "html" not in content_type else ""
+        problem = {"detail": text or f"HTTP status {status}"}
+    seconds = float(retry_after) if retry_after and retry_after.strip().isdigit() else None
+    return ProblemError(status, problem, seconds)

@@ -1,0 +1,101 @@
+"""A connection that breaks: passes bytes on to a server, and cuts now and then.
+
+For demonstrations: ``python cutting_proxy.py HOST:PORT BYTES`` prints where it listens
+and resets every connection after about BYTES bytes of requests, until it has done so
+as often as CUTS says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import socket
+import struct
+
+_PIECE = 1 << 16
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER of zero seconds: closing sends a reset, as a failing network does."""
+
+
+class CuttingProxy:
+    """Passes on what it gets, and cuts.
+
+    Args:
+        host: of the server.
+        port: of the server.
+        size: bytes of a request after which the connection is reset.
+        cuts: how often.
+    """
+
+    def __init__(self, host: str, port: int, size: int, cuts: int) -> None:
+        self._server = (host, port)
+        self._size = size
+        self._left = cuts
+        self._done = 0
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection of a client."""
+        try:
+            up_reader, up_writer = await asyncio.open_connection(*self._server)
+        except OSError:
+            writer.close()
+            return
+        back = asyncio.ensure_future(self._pass_on(up_reader, writer, None))
+        cut = await self._pass_on(reader, up_writer, self._size if self._left > 0 else None)
+        if cut:
+            self._left -= 1
+            self._done += 1
+            print(f"cut {self._done}: the connection was reset", flush=True)  # noqa: T201
+            back.cancel()
+            for each in (writer, up_writer):
+                _reset(each)
+            return
+        await back
+        writer.close()
+
+    @staticmethod
+    async def _pass_on(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: int | None
+    ) -> bool:
+        """Whether the limit was reached before the sender ended."""
+        passed = 0
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            while data := await reader.read(_PIECE):
+                writer.write(data)
+                await writer.drain()
+                passed += len(data)
+                if limit is not None and passed >= limit:
+                    return True
+            writer.write_eof()
+        return False
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    connection = writer.get_extra_info("socket")
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
+
+
+async def _run(proxy: CuttingProxy) -> None:
+    server = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    print(f"listening on http://{host}:{port}", flush=True)  # noqa: T201
+    await server.serve_forever()
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("server", metavar="HOST:PORT")
+    parser.add_argument("size", type=int, metavar="BYTES")
+    parser.add_argument("--cuts", type=int, default=3)
+    args = parser.parse_args()
+    host, _, port = args.server.rpartition(":")
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(CuttingProxy(host, int(port), args.size, args.cuts)))
+
+
+if __name__ == "__main__":
+    main()
