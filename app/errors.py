@@ -229,8 +229,10 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
 _OTHERS = {
     "method-not-allowed": Kind(405, "Method not allowed", "The route has other methods."),
     "unprocessable": Kind(422, "Invalid request", "A parameter or the JSON body is not valid."),
-    "header-too-large": Kind(431, "Headers too large", "The request's headers are too large."),
-    "slow-headers": Kind(408, "Slow headers", "The request's headers did not come in time."),
+    "headers-too-large": Kind(431, "Headers too large", "The request's headers are too large."),
+    "headers-too-slow": Kind(408, "Slow headers", "The request's headers did not come in time."),
+    "not-implemented": Kind(501, "Not implemented", "A Transfer-Encoding other than chunked."),
+    "cut-off": Kind(503, "Cut off", "The server stopped before the answer had begun."),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,8 +23,8 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535)
     workers: int = Field(default=1, ge=1, le=256)
     """Processes that serve."""
-    threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=256)
-    """Threads of a process that parse and encode."""
+    threads: int | None = Field(default=None, ge=1, le=256)
+    """Threads of a process that parse and encode; default: its share of the cores."""
     data_dir: Path = Path("thalweg-data")
     """Where inputs, the token key and waiting rows are kept."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

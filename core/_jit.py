@@ -77,6 +77,14 @@ def _flags() -> str:
     return repr([(name, _setting(name)) for name in names if name not in _IRRELEVANT_FLAGS])
 
 
+def _target() -> tuple[str, str]:
+    """Name and features of the CPU that code is made for, as numba chooses them."""
+    name, features = _setting("CPU_NAME"), _setting("CPU_FEATURES")
+    if features is None:
+        features = llvmlite.binding.get_host_cpu_features().flatten()
+    return name or llvmlite.binding.get_host_cpu_name(), features
+
+
 @cache
 def build_digest() -> str:
     """Identity of the code this process would generate (32 hexadecimal digits)."""
@@ -87,8 +95,7 @@ def build_digest() -> str:
         llvmlite.__version__,
         np.__version__,
         platform.machine(),
-        llvmlite.binding.get_host_cpu_name(),
-        llvmlite.binding.get_host_cpu_features().flatten(),
+        *_target(),
         _flags(),
     ]
     digest = hashlib.sha256("\0".join(parts).encode())
@@ -115,10 +122,12 @@ def _roots() -> Iterator[Path]:
 
 
 def _is_ours_alone(directory: Path) -> bool:
-    """Whether only we, or the administrator, could have put files there."""
+    """Whether we can read it, and only we or the administrator could have put files there."""
     try:
         status = directory.lstat()
     except OSError:
+        return False
+    if not os.access(directory, os.R_OK | os.X_OK, effective_ids=True):
         return False
     trusted_owner = status.st_uid in (0, os.geteuid())
     return stat.S_ISDIR(status.st_mode) and trusted_owner and not status.st_mode & 0o022

@@ -48,6 +48,7 @@ async def _read_all(
 @router.put(
     "/{name}",
     operation_id="put_input",
+    status_code=201,
     response_class=ExchangeResponse,
     openapi_extra=_BODY,
     responses={

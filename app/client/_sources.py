@@ -92,7 +92,13 @@ class MemorySource:
         return
 
     def skip(self, offset: int) -> None:
-        """Nothing to do."""
+        """Check that there is something at the offset.
+
+        Raises:
+            SourceError: the stream ends before it.
+        """
+        if offset > self.size:
+            raise SourceError(f"the stream has {self.size} bytes, but {offset} were read before")
 
     def fill(self, stop: int) -> Filled:
         """Everything is there."""

@@ -236,7 +236,7 @@ class BodyCycle(RequestResponseCycle):
         elif isinstance(cause, BodyStalled) and _left(error):
             self._give_up(408, "stalled", str(cause))
         elif isinstance(cause, FramingError) and _left(error):
-            self._give_up(400, "bad-request", str(cause))
+            self._give_up(400, "framing", str(cause))
         else:
             self.logger.error("Exception in ASGI application\n", exc_info=error)
             self._give_up(500, "internal", "the server failed")

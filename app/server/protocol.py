@@ -67,8 +67,7 @@ class BodyProtocol(HttpToolsProtocol):
         self._tail = b""
         self._head_bytes = 0
         self._refusal: tuple[int, str, str] | None = None
-        self._leaving = False
-        self._dropped = 0
+        self._leaving, self._dropped = False, 0
         self._watch: WriteWatch | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -345,8 +344,7 @@ class BodyProtocol(HttpToolsProtocol):
         self._timers[name] = self.loop.call_later(seconds, call)
 
     def _stop_timer(self, name: str) -> None:
-        timer = self._timers.pop(name, None)
-        if timer:
+        if timer := self._timers.pop(name, None):
             timer.cancel()
 
     def _head_late(self) -> None:

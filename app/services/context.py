@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from dataclasses import dataclass, field
@@ -42,6 +43,11 @@ def resolve_keys(settings: Settings) -> list[Key]:
     return [new_key()]
 
 
+def _share_of_cores(workers: int) -> int:
+    """Threads of one of several processes: two at least, as one answer must not hold up all."""
+    return max(2, len(os.sched_getaffinity(0)) // workers)
+
+
 @dataclass(slots=True)
 class Services:
     """The parts of a running service."""
@@ -66,7 +72,7 @@ class Services:
             settings,
             KeyRing(resolve_keys(settings)),
             Inputs(InputStore(settings.data_dir / INPUTS, settings.input_days)),
-            Workers(settings.threads),
+            Workers(settings.threads or _share_of_cores(settings.workers)),
             Buffers(settings.buffers, settings.buffer_bytes),
             Metrics(),
         )
@@ -87,12 +93,10 @@ class Services:
 
     def _spool_directory(self) -> Path:
         directory = self.settings.data_dir / SPOOL
-        # If it cannot be made, the first row that does not fit in memory says so.
-        if not directory.is_dir():
-            try:
-                directory.mkdir(parents=True, exist_ok=True)
-            except OSError as e:
-                structlog.get_logger().warning("no room for waiting rows", error=str(e))
+        # If it cannot be made, readiness says so, and the first row that does not fit in
+        # memory.
+        with contextlib.suppress(OSError):
+            directory.mkdir(parents=True, exist_ok=True)
         return directory
 
     def unready(self) -> list[str]:

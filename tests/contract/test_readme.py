@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app import __version__
 from app.cli import build_parser
+from app.client._cli import build_parser as build_client_parser
+from app.wire import FrameKind, FrameWriter, rows_header
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_stream
 
@@ -29,15 +35,42 @@ def test_python_examples_run(
     (tmp_path / "summary.bin").write_bytes(b"".join(generate_stream(spec)))
     monkeypatch.chdir(tmp_path)
     code = code.replace('open("summary.bin", "rb").read()', 'Path("summary.bin").read_bytes()')
-    exec(code, {"Path": Path})  # noqa: S102 - the README is ours
-    assert capsys.readouterr().out
+    names: dict[str, Any] = {"Path": Path}
+    exec(code, names)  # noqa: S102 - the README is ours
+    assert capsys.readouterr().out or "read_frames" in names
+
+
+def test_the_reader_of_frames_reads_what_the_service_writes() -> None:
+    (code,) = (code for code in examples() if "def read_frames" in code)
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - the README is ours
+    rows = np.zeros(3, REPORTS["melt"].dtype(4))
+    rows["EventId"] = [1, 2, 3]
+    writer = FrameWriter()
+    header = rows_header("melt", rows) | {"token": "t"}
+    made = writer.frame(FrameKind.DATA, header, rows.view("u1").data, more=True)
+    made += writer.frame(FrameKind.DATA, header, rows.view("u1").data)
+    made += writer.frame(FrameKind.END, {"reason": "complete"})
+    octets = b"".join(made)
+    first, second = names["read_frames"](io.BytesIO(octets))
+    assert (first[0], first[2], second[2]) == ("melt", None, "t")
+    assert np.array_equal(second[1], rows)
+    for damaged in (octets[:-1], octets[:100] + b"x" + octets[101:]):
+        with pytest.raises((ValueError, struct.error)):
+            list(names["read_frames"](io.BytesIO(damaged)))
+
+
+def options(parser: argparse.ArgumentParser) -> set[str]:
+    """Every option of a command and of the commands below it."""
+    known = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            known |= {option for each in action.choices.values() for option in options(each)}
+    return known
 
 
 def test_every_option_named_exists() -> None:
-    parser = build_parser()
-    commands: Any = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    parsers = [parser, *commands.values()]
-    known = {option for each in parsers for option in each._option_string_actions}
+    known = options(build_parser()) | options(build_client_parser())
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
     assert named <= known
 

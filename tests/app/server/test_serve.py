@@ -1,0 +1,212 @@
+"""Processes that start, drain and end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from app.server.drain import Drain, drain_of
+from app.server.limits import ServerLimits
+from app.server.memory import raise_malloc_thresholds
+from app.server.protocol import BodyProtocol, protocol_class
+from tests.app.server.harness import Answer, head, rest
+
+ROOT = Path(__file__).parents[3]
+
+APP = """
+import asyncio, sys
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from app.server.drain import drain_of
+from app.server.responses import ExchangeResponse
+from app.server.serve import serve
+
+app = FastAPI()
+
+@app.get("/ready")
+async def ready(request: Request):
+    return JSONResponse({}, 503 if drain_of(request.scope).draining else 200)
+
+@app.get("/sleep")
+async def sleep(seconds: float):
+    await asyncio.sleep(seconds)
+    return {"slept": seconds}
+
+@app.get("/stream")
+async def stream(request: Request):
+    drain = drain_of(request.scope)
+    async def handler(exchange):
+        await exchange.start(200)
+        await exchange.write(b"begun,")
+        await drain.hard.wait()
+        await exchange.end(b"drained")
+    return ExchangeResponse(handler)
+
+def told(drain):
+    print("told", drain.draining, file=sys.stderr, flush=True)
+
+if __name__ == "__main__":
+    workers, seconds, delay = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+    target = app if workers == 1 else "thalweg_test_app:app"
+    uds = sys.argv[4] if len(sys.argv) > 4 else None
+    sys.exit(serve(target, port=0, uds=uds, workers=workers, drain_seconds=seconds,
+                   drain_delay=delay, on_drain=told))
+"""
+
+
+class Command:
+    """The server in a process."""
+
+    def __init__(self, directory: Path, *args: object) -> None:
+        script = directory / "thalweg_test_app.py"
+        script.write_text(APP)
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), *map(str, args)],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{directory}"},
+        )
+        assert self.process.stderr
+        self.first = self.process.stderr.readline().decode()
+        match = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", self.first)
+        self.port = int(match[1]) if match else 0
+
+    @contextlib.contextmanager
+    def get(self, path: str, *headers: str) -> Iterator[socket.socket]:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=15) as client:
+            client.sendall(head(path, *headers, method="GET"))
+            yield client
+
+    def status(self, path: str) -> int:
+        with self.get(path) as client:
+            return Answer(client).status
+
+    def term(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def end(self) -> tuple[int, str]:
+        _, err = self.process.communicate(timeout=20)
+        return self.process.returncode, err.decode()
+
+
+@contextlib.contextmanager
+def command(directory: Path, *args: object) -> Iterator[Command]:
+    server = Command(directory, *args)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.communicate()
+
+
+def test_drain_of_one_process(tmp_path: Path) -> None:
+    with command(tmp_path, 1, 8, 0.6) as server:
+        assert server.status("/ready") == 200
+        with server.get("/sleep?seconds=1.2") as slow, server.get("/hello") as idle:
+            assert Answer(idle).status == 404
+            server.term()
+            time.sleep(0.2)
+            assert server.status("/ready") == 503
+            assert Answer(slow).json() == {"slept": 1.2}
+            assert rest(idle) == b""
+        with pytest.raises(ConnectionRefusedError):
+            server.status("/ready")
+        code, err = server.end()
+    assert code == 0
+    assert "told True" in err
+
+
+def test_streams_learn_of_the_end(tmp_path: Path) -> None:
+    with command(tmp_path, 1, 1, 0) as server, server.get("/stream") as client:
+        assert client.recv(100)
+        server.term()
+        assert b"drained" in rest(client)
+        assert server.end()[0] == 0
+
+
+def test_what_takes_too_long_is_cut(tmp_path: Path) -> None:
+    with command(tmp_path, 1, 0.4, 0) as server, server.get("/sleep?seconds=60") as client:
+        time.sleep(0.2)
+        start = time.monotonic()
+        server.term()
+        assert Answer(client).status == 503
+        assert server.end()[0] == 0
+        assert time.monotonic() - start < 5
+
+
+def test_workers(tmp_path: Path) -> None:
+    with command(tmp_path, 2, 5, 0.2) as server:
+        statuses: list[int] = []
+        threads = [
+            threading.Thread(target=lambda: statuses.append(server.status("/sleep?seconds=1")))
+            for _ in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.4)
+        server.term()
+        for thread in threads:
+            thread.join()
+        assert statuses == [200] * 6
+        code, err = server.end()
+    assert code == 0
+    assert err.count("told True") == 2
+
+
+def test_unix_sockets(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with command(tmp_path, 1, 1, 0, path) as server:
+        assert server.first == f"listening on unix:{path}\n"
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(head("/ready", "Connection: close", method="GET"))
+            assert Answer(client).status == 200
+        server.term()
+        assert server.end()[0] == 0
+    assert not path.exists()
+
+
+def test_drain() -> None:
+    drain = Drain()
+    assert drain.left() is None
+    drain.begin(5)
+    drain.begin(50)
+    assert 4 < (drain.left() or 0) <= 5
+    assert drain_of({"extensions": {"thalweg.drain": drain}}) is drain
+    assert not drain_of({}).draining
+
+
+def test_other_uvicorns_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = ServerLimits()
+    made = protocol_class(limits)
+    assert isinstance(made, type)
+    assert issubclass(made, BodyProtocol)
+    with caplog.at_level(logging.WARNING):
+        monkeypatch.setattr(uvicorn, "__version__", "0.60.1")
+        assert protocol_class(limits) == "auto"
+        monkeypatch.setattr(uvicorn, "__version__", "0.54.0")
+        monkeypatch.delattr(
+            "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol._start_asgi_task"
+        )
+        assert protocol_class(limits) == "auto"
+    assert len(caplog.records) == 2
+
+
+def test_malloc_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert raise_malloc_thresholds() is None
+    monkeypatch.setattr("platform.libc_ver", lambda: ("musl", "1"))
+    assert raise_malloc_thresholds() == "the C library is not glibc"

@@ -1,0 +1,271 @@
+"""What is deployed: the image's recipe, compose, nginx and the locks, as far as files show."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from ruamel.yaml import YAML
+
+from app.settings import Settings
+from core._jit import CACHE_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+BIN = Path(sys.executable).parent
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+COMPOSE = DEPLOY / "compose.yaml"
+NGINX = (DEPLOY / "nginx.conf").read_text()
+LOCKS = [DEPLOY / "requirements.lock", DEPLOY / "requirements-dev.lock"]
+
+
+def check(*command: str | Path) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def instruction(name: str) -> str:
+    """The last instruction of this name, its continued lines joined."""
+    joined = DOCKERFILE.replace("\\\n", " ")
+    return re.findall(rf"^{name}\s+(.*)", joined, re.MULTILINE)[-1]  # type: ignore[no-any-return]
+
+
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = YAML(typ="safe").load(COMPOSE)
+    return loaded
+
+
+def seconds(text: str) -> float:
+    number, unit = re.fullmatch(r"(\d+)([smh])", text).groups()  # type: ignore[union-attr]
+    return int(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+
+
+def directive(name: str) -> str:
+    return re.search(rf"\b{name} ([^;]+);", NGINX)[1]  # type: ignore[index]
+
+
+# --- the image ---
+
+
+def test_the_dockerfile_passes_hadolint() -> None:
+    check(BIN / "hadolint", "Dockerfile")
+
+
+def test_the_server_gets_the_signal_and_is_not_root() -> None:
+    assert json.loads(instruction("ENTRYPOINT")) == ["thalweg-server"]
+    assert json.loads(instruction("CMD")) == ["serve"]
+    assert instruction("STOPSIGNAL") == "SIGTERM"
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", instruction("USER"))
+
+
+def test_what_builds_the_wheel_is_complete() -> None:
+    """The names picked from the development lock are hatchling and all it needs."""
+    needed = set[str]()
+    waiting = ["hatchling"]
+    while waiting:
+        name = waiting.pop()
+        needed.add(name)
+        direct = map(Requirement, requires(name) or [])
+        waiting += [r.name for r in direct if r.marker is None or r.marker.evaluate()]
+    picked = re.search(r"/\^\(([a-z|-]+)\)==/", DOCKERFILE)
+    assert picked is not None
+    assert set(picked[1].split("|")) == needed
+
+
+@contextmanager
+def answering(status: HTTPStatus) -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/healthz" else HTTPStatus.NOT_FOUND)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "healthy"), [(HTTPStatus.OK, True), (HTTPStatus.SERVICE_UNAVAILABLE, False)]
+)
+def test_the_health_check_says_what_the_server_says(status: HTTPStatus, healthy: bool) -> None:
+    command = json.loads(instruction("HEALTHCHECK").split(" CMD ", 1)[1])
+    with answering(status) as port:
+        command[0] = sys.executable
+        done = subprocess.run(command, env={"THALWEG_PORT": str(port)}, check=False)
+    assert (done.returncode == 0) is healthy
+
+
+def test_the_health_check_fails_where_nobody_listens() -> None:
+    command = json.loads(instruction("HEALTHCHECK").split(" CMD ", 1)[1])
+    command[0] = sys.executable
+    with answering(HTTPStatus.OK) as port:
+        pass
+    done = subprocess.run(
+        command, env={"THALWEG_PORT": str(port)}, capture_output=True, check=False
+    )
+    assert done.returncode != 0
+
+
+# --- what is sent to the builder ---
+
+
+def is_sent(path: str) -> bool:
+    """Whether .dockerignore lets a path through: the last pattern that matches decides."""
+    sent = True
+    steps = Path(path).parts
+    parents = ["/".join(steps[:n]) for n in range(1, len(steps) + 1)]
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = line.strip()
+        if not pattern or pattern.startswith("#"):
+            continue
+        negated = pattern.startswith("!")
+        expression = re.escape(pattern.removeprefix("!"))
+        expression = expression.replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*")
+        if any(re.fullmatch(expression, parent) for parent in parents):
+            sent = negated
+    return sent
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/HEAD",
+        ".venv/bin/python",
+        ".env",
+        ".coverage",
+        ".mypy_cache/3.11/cache.db",
+        ".pytest_cache/README.md",
+        ".hypothesis/examples/1",
+        "tests/contract/test_deploy.py",
+        "tests/__pycache__/scale.pyc",
+        "app/__pycache__/cli.cpython-311.pyc",
+        "core/losses/__pycache__/reader.cpython-311.pyc",
+        "app/.env",
+        "deploy/compose.yaml",
+        "thalweg-data/token.key",
+        "dist/thalweg.whl",
+    ],
+)
+def test_what_the_image_does_not_need_is_not_sent(path: str) -> None:
+    assert not is_sent(path)
+
+
+def test_what_the_dockerfile_copies_is_sent() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    sources = " ".join(copied).split()
+    assert {"app", "core", "pyproject.toml", "deploy/requirements.lock"} <= set(sources)
+    for source in sources:
+        assert (ROOT / source).exists()
+        assert is_sent(source)
+    assert is_sent("app/cli.py")
+    assert is_sent("core/losses/_kernels/scan.py")
+
+
+# --- settings, compose, nginx ---
+
+
+def test_every_setting_named_exists() -> None:
+    known = {f"THALWEG_{name.upper()}" for name in Settings.model_fields} | {CACHE_VARIABLE}
+    for path in [ROOT / "Dockerfile", COMPOSE, DEPLOY / "nginx.conf", DEPLOY / "README.md"]:
+        assert set(re.findall(r"THALWEG_[A-Z_]+", path.read_text())) <= known
+
+
+def test_compose_follows_its_schema() -> None:
+    check(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE)
+
+
+def test_compose_services_have_no_more_rights_than_they_need() -> None:
+    for service in compose()["services"].values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "mem_limit" in service
+
+
+def test_compose_waits_longer_than_the_service_drains() -> None:
+    services = compose()["services"]
+    drain = float(services["thalweg"]["environment"]["THALWEG_DRAIN_SECONDS"])
+    grace = seconds(services["thalweg"]["stop_grace_period"])
+    assert grace >= drain + Settings().drain_delay + 10
+    assert seconds(services["nginx"]["stop_grace_period"]) > grace
+
+
+def test_only_nginx_is_trusted_with_forwarded_headers() -> None:
+    services = compose()["services"]
+    address = services["nginx"]["networks"]["front"]["ipv4_address"]
+    assert services["thalweg"]["environment"]["THALWEG_TRUSTED_PROXIES"] == address
+
+
+def test_nginx_is_told_where_the_service_is() -> None:
+    port = re.search(r"THALWEG_PORT=(\d+)", DOCKERFILE)
+    assert port is not None
+    assert re.search(rf"server thalweg:{port[1]};", NGINX)
+    assert instruction("EXPOSE") == port[1]
+
+
+def test_nginx_is_more_patient_than_the_service() -> None:
+    """Time limits are the service's: its answer says which one was reached."""
+    settings = Settings()
+    assert seconds(directive("client_body_timeout")) > settings.idle_seconds
+    assert seconds(directive("send_timeout")) > settings.write_seconds
+    # the other way round: whoever reuses a connection must give it up first
+    upstream = re.search(r"upstream service \{.*?\n    \}", NGINX, re.DOTALL)
+    assert upstream is not None
+    kept = re.search(r"keepalive_timeout (\w+);", upstream[0])
+    assert kept is not None
+    assert seconds(kept[1]) < settings.keep_alive_seconds
+
+
+def test_nginx_takes_the_configuration(tmp_path: Path) -> None:
+    nginx = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+    if nginx is None:
+        pytest.skip("no nginx on this machine (apt-get install nginx-light)")
+    config = NGINX.replace("server thalweg:8000", "server 127.0.0.1:8000")
+    config = config.replace("/tmp/", f"{tmp_path}/")  # noqa: S108 - replaced, not used
+    path = tmp_path / "nginx.conf"
+    path.write_text(config)
+    check(nginx, "-t", "-q", "-p", tmp_path, "-c", path)
+
+
+# --- the locks ---
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_locked_versions_have_hashes_and_no_origin(path: Path) -> None:
+    text = path.read_text()
+    assert "://" not in text
+    requirements = re.split(r"^(?=\S)", text, flags=re.MULTILINE)[1:]
+    assert requirements
+    for requirement in requirements:
+        first, *hashes = requirement.replace("\\", "").split("\n    ")
+        assert re.match(r"[a-z0-9.-]+(\[[a-z0-9,-]+\])?==\S+", first)
+        assert hashes
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each.strip()) for each in hashes)
+
+
+def test_no_file_names_a_package_index() -> None:
+    assert "://" not in DOCKERFILE
+    for option in ("index-url", "trusted-host", "find-links"):
+        for path in [ROOT / "Dockerfile", COMPOSE, *LOCKS]:
+            assert option not in path.read_text()
