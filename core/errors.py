@@ -11,6 +11,12 @@ message and the ``hint``.
     * StateError ``state``: an exported state is malformed or of another stream
     * LimitError ``limit``: honest input, but larger than the caller allows
     * StarvedError ``starved``: a partition stays behind further than may be buffered
+    * FormatError ``format``: a file is not what its format says, cut or contradictory
+    * AmbiguousFormatError ``format-ambiguous``: several formats fit, or none
+    * ShapeError ``shape``: shapes that do not fit the data or each other
+    * SelectionError ``selection``: a view asks for what is not there
+    * CastingError ``casting``: values that the wanted type cannot hold
+    * RepairError ``repair``: an excluded pixel without a good neighbour
     * StreamError: the bytes are not the loss stream they claim to be
         * EmptyStreamError ``stream-empty``
         * HeaderError ``stream-header``: unknown type bytes, absurd sample count
@@ -126,6 +132,42 @@ class StarvedError(CoreError):
     """A merge waits for one partition and may not buffer more of the others."""
 
     code = "starved"
+
+
+class FormatError(CoreError):
+    """A file is not of the format it should be, is damaged, cut, or contradicts another."""
+
+    code = "format"
+
+
+class AmbiguousFormatError(CoreError):
+    """More than one format fits a file, or none does."""
+
+    code = "format-ambiguous"
+
+
+class ShapeError(CoreError):
+    """Shapes, sizes or tile shapes that do not fit the data or each other."""
+
+    code = "shape"
+
+
+class SelectionError(CoreError):
+    """A view asks for frames or pixels that do not exist, or for none."""
+
+    code = "selection"
+
+
+class CastingError(CoreError):
+    """The wanted type cannot hold the values."""
+
+    code = "casting"
+
+
+class RepairError(CoreError):
+    """An excluded pixel has no good neighbour to be repaired from."""
+
+    code = "repair"
 
 
 class StreamError(CoreError):

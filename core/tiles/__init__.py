@@ -1,0 +1,1 @@
+"""Dataset tiles: which bytes of which files make a tile, and how they become values."""

@@ -1,0 +1,1 @@
+"""File formats of detectors: what is in their headers, one module each."""
