@@ -131,9 +131,7 @@ class Format(Protocol):
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
         """Whether a file with these first bytes (up to 4096) can be of this format."""
 
-    def understand(
-        self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints
-    ) -> Recording:
+    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Find out what is in the files, which are in their order already.
 
         Raises:

@@ -1,0 +1,64 @@
+"""Values out of a buffer or a mapped file into a tile: read once, written once.
+
+``values`` is flat and holds more than is wanted: pixel (y, x) of frame i is at
+``starts[i] + y * pitch + x``. So frames need not lie one behind the other, and a tile
+that is narrower than its frames needs no copy of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._jit import kernel
+
+Values = npt.NDArray[Any]
+"""Stored values, shape (k,), contiguous, native byte order, read-only."""
+Starts = npt.NDArray[np.int64]
+Reals = npt.NDArray[Any]
+Octets = npt.NDArray[np.uint8]
+
+
+@kernel
+def gather(values: Values, starts: Starts, pitch: int, out: Reals) -> None:
+    """Convert to the floating type of ``out``, shape (frames, rows, columns)."""
+    frames, rows, columns = out.shape
+    for i in range(frames):
+        for y in range(rows):
+            begin = starts[i] + y * pitch
+            source = values[begin : begin + columns]
+            target = out[i, y]
+            for x in range(columns):
+                target[x] = source[x]
+
+
+@kernel
+def correct(
+    values: Values, starts: Starts, pitch: int, dark: Reals, gain: Reals, out: Reals
+) -> None:
+    """(value - dark) x gain in the type of ``out``; dark and gain have shape (rows, columns)."""
+    frames, rows, columns = out.shape
+    for i in range(frames):
+        for y in range(rows):
+            begin = starts[i] + y * pitch
+            source = values[begin : begin + columns]
+            target = out[i, y]
+            offset = dark[y]
+            factor = gain[y]
+            for x in range(columns):
+                target[x] = (target.dtype.type(source[x]) - offset[x]) * factor[x]
+
+
+@kernel
+def copy(values: Octets, starts: Starts, pitch: int, out: Octets) -> None:
+    """Bytes as they are, whatever they stand for; everything counts bytes."""
+    frames, rows, columns = out.shape
+    for i in range(frames):
+        for y in range(rows):
+            begin = starts[i] + y * pitch
+            source = values[begin : begin + columns]
+            target = out[i, y]
+            for x in range(columns):
+                target[x] = source[x]

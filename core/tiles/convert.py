@@ -1,0 +1,114 @@
+"""Values of one type as values of another, by a rule that never changes one silently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CastingError
+from .view import Casting
+
+Array = npt.NDArray[Any]
+
+_HINT = "Ask for a wider dtype, or for casting=clip or wrap"
+
+
+def convert(values: Array, out: Array, casting: Casting) -> None:
+    """Put values into an array of another type and the same shape.
+
+    To a floating type rounds to nearest, whatever ``casting``. To an integer type
+
+    * ``safe`` accepts what the type holds exactly,
+    * ``clip`` takes the nearest value it holds (0 for NaN), fractions towards zero,
+    * ``wrap`` takes fractions towards zero and then the lowest bits.
+
+    Complex to real needs an imaginary part of zero if ``safe``, and drops it otherwise.
+
+    Raises:
+        CastingError: a value cannot be held, or a wrap is not defined for it.
+    """
+    if values.dtype.kind == "c" and out.dtype.kind != "c":
+        values = _real(values, casting)
+    if out.dtype.kind in "fc" or np.can_cast(values.dtype, out.dtype, "safe"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.copyto(out, values, casting="unsafe")
+        return
+    if out.dtype.kind == "b":
+        _to_bool(values, out, casting)
+        return
+    if casting == "clip":
+        _clip(values, out)
+    elif values.dtype.kind == "f":
+        _whole_numbers(values, out, casting)
+    else:
+        if casting == "safe":
+            _check_range(values, out.dtype)
+        np.copyto(out, values, casting="unsafe")
+
+
+def _real(values: Array, casting: Casting) -> Array:
+    if casting == "safe" and np.any(values.imag):
+        raise CastingError(
+            "a value has an imaginary part, which a real type cannot hold",
+            hint="Ask for a complex dtype, or for casting=clip to drop it",
+        )
+    return values.real
+
+
+def _to_bool(values: Array, out: Array, casting: Casting) -> None:
+    if casting == "safe" and not np.all((values == 0) | (values == 1)):
+        raise CastingError("a value is neither 0 nor 1, which bool cannot hold", hint=_HINT)
+    np.not_equal(values, 0, out=out)
+
+
+def _check_range(values: Array, dtype: np.dtype[Any]) -> None:
+    if not values.size:
+        return
+    limits = np.iinfo(dtype)
+    low, high = int(values.min()), int(values.max())
+    wrong = low if low < limits.min else high
+    if low < limits.min or high > limits.max:
+        raise CastingError(f"the value {wrong} cannot be held by {dtype.str}", hint=_HINT)
+
+
+def _clip(values: Array, out: Array) -> None:
+    limits = np.iinfo(out.dtype)
+    if values.dtype.kind != "f":
+        np.copyto(out, _clipped_integers(values, limits), casting="unsafe")
+        return
+    # The largest integers have no float of their own: what is at a limit is set, not cast.
+    over, under = values >= float(limits.max), values <= float(limits.min)
+    inside = np.where(over | under | np.isnan(values), 0, values)
+    np.copyto(out, inside, casting="unsafe")
+    out[over] = limits.max
+    out[under] = limits.min
+
+
+def _clipped_integers(values: Array, limits: np.iinfo[Any]) -> Array:
+    own = np.iinfo(values.dtype) if values.dtype.kind in "iu" else np.iinfo(np.uint8)
+    low, high = max(own.min, limits.min), min(own.max, limits.max)
+    return np.clip(values, values.dtype.type(low), values.dtype.type(high))
+
+
+def _whole_numbers(values: Array, out: Array, casting: Casting) -> None:
+    """Floating values into integers: exact ones if safe, else cut and wrapped."""
+    limits = np.iinfo(out.dtype)
+    cut = np.trunc(values)
+    if casting == "safe":
+        # 2**63 and 2**64 are floats, the largest integers below them are not.
+        fits = (cut == values) & (cut >= float(limits.min)) & (cut < float(limits.max) + 1.0)
+        if limits.bits < 53:  # noqa: PLR2004 - then every integer has a float of its own
+            fits &= cut <= float(limits.max)
+        if not fits.all():
+            wrong = values[~fits].flat[0]
+            raise CastingError(f"the value {wrong!s} cannot be held by {out.dtype.str}", hint=_HINT)
+        np.copyto(out, cut, casting="unsafe")
+        return
+    if not (np.abs(cut) < 2.0**63).all():
+        raise CastingError(
+            "a value is not finite, or beyond 64 bits, and cannot be wrapped",
+            hint="Ask for casting=clip, or for a floating dtype",
+        )
+    np.copyto(out, cut.astype(np.int64), casting="unsafe")

@@ -1,0 +1,153 @@
+"""Dark, gain and excluded pixels of a detector."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RepairError, ShapeError
+from .plan import Box
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Patch:
+    """One excluded pixel and the good ones around it."""
+
+    pixel: tuple[int, ...]
+    neighbours: npt.NDArray[np.int64]
+    """Shape (k, axes of a frame), k at least 1."""
+
+
+class Corrections:
+    """What is done to every frame: ``(value - dark) x gain``, then excluded pixels.
+
+    An excluded pixel becomes the mean of those of its neighbours (all that differ by at
+    most 1 along every axis) that are not excluded themselves; they are looked for in the
+    whole frame, wherever a tile ends.
+
+    Args:
+        sig_shape: of a frame.
+        dark: shape sig_shape, None for 0.
+        gain: shape sig_shape, None for 1.
+        excluded: pixels, shape (k, len(sig_shape)), None for none.
+
+    Raises:
+        ShapeError: one has another shape, a value that is not finite, or lies outside.
+        RepairError: an excluded pixel has only excluded neighbours.
+    """
+
+    def __init__(
+        self,
+        sig_shape: tuple[int, ...],
+        dark: Array | None = None,
+        gain: Array | None = None,
+        excluded: Array | None = None,
+    ) -> None:
+        self._sig_shape = sig_shape
+        self._dark = self._checked(dark, "dark")
+        self._gain = self._checked(gain, "gain")
+        self._patches = self._patched(excluded)
+        self._cut: dict[tuple[Box, str], tuple[Array, Array]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._patches) or self.scales
+
+    @property
+    def scales(self) -> bool:
+        """Whether there is a dark or a gain."""
+        return self._dark is not None or self._gain is not None
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether dark or gain are complex."""
+        return any(a is not None and a.dtype.kind == "c" for a in (self._dark, self._gain))
+
+    def _checked(self, array: Array | None, name: str) -> Array | None:
+        if array is None:
+            return None
+        if array.shape != self._sig_shape:
+            raise ShapeError(
+                f"{name} has shape {list(array.shape)}, a frame has {list(self._sig_shape)}"
+            )
+        if array.dtype.kind not in "biufc" or not np.isfinite(array).all():
+            raise ShapeError(f"{name} has values that are not finite numbers")
+        return array
+
+    def _patched(self, excluded: Array | None) -> list[Patch]:
+        if excluded is None or not len(excluded):
+            return []
+        shape = self._sig_shape
+        if excluded.ndim != 2 or excluded.shape[1] != len(shape):  # noqa: PLR2004
+            raise ShapeError(f"excluded pixels need {len(shape)} coordinates each")
+        pixels = np.asarray(excluded, np.int64)
+        if (pixels < 0).any() or (pixels >= np.array(shape)).any():
+            raise ShapeError(f"an excluded pixel lies outside of a frame of {list(shape)}")
+        bad = {tuple(map(int, pixel)) for pixel in pixels}
+        return [self._patch(pixel, bad) for pixel in sorted(bad)]
+
+    def _patch(self, pixel: tuple[int, ...], bad: set[tuple[int, ...]]) -> Patch:
+        around = itertools.product(*((i - 1, i, i + 1) for i in pixel))
+        inside = (
+            near
+            for near in around
+            if all(0 <= i < n for i, n in zip(near, self._sig_shape, strict=True))
+        )
+        good = [near for near in inside if near not in bad]
+        if not good:
+            raise RepairError(
+                f"pixel {list(pixel)} is excluded, and so are all of its neighbours",
+                hint="It cannot be repaired; leave it in, or turn corrections off",
+            )
+        return Patch(pixel, np.array(good, np.int64))
+
+    def halo(self, box: Box) -> Box:
+        """The pixels that a box needs: its own, and neighbours of those it must repair."""
+        low = [start for start, _ in box]
+        high = [stop for _, stop in box]
+        for patch in self._inside(box):
+            low = np.minimum(low, patch.neighbours.min(axis=0)).tolist()
+            high = np.maximum(high, patch.neighbours.max(axis=0) + 1).tolist()
+        return tuple(zip(low, high, strict=True))
+
+    def _inside(self, box: Box) -> list[Patch]:
+        return [
+            patch
+            for patch in self._patches
+            if all(a <= i < b for i, (a, b) in zip(patch.pixel, box, strict=True))
+        ]
+
+    def cut(self, box: Box, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+        """Dark and gain of a box, contiguous, in this type."""
+        key = (box, dtype.str)
+        if key not in self._cut:
+            where = tuple(slice(a, b) for a, b in box)
+            shape = tuple(b - a for a, b in box)
+            dark = np.zeros(shape, dtype) if self._dark is None else self._dark[where]
+            gain = np.ones(shape, dtype) if self._gain is None else self._gain[where]
+            self._cut[key] = (
+                np.ascontiguousarray(dark, dtype),
+                np.ascontiguousarray(gain, dtype),
+            )
+        return self._cut[key]
+
+    def repair(self, values: Array, halo: Box, box: Box) -> None:
+        """Repair the excluded pixels of ``box`` in place.
+
+        Args:
+            values: corrected frames, shape (n, *shape of halo).
+            halo: the pixels ``values`` has.
+            box: the pixels that are wanted of them.
+        """
+        corner = np.array([start for start, _ in halo])
+        wide = np.result_type(values.dtype, np.float64)
+        # From good pixels only: the order does not matter.
+        for patch in self._inside(box):
+            near = tuple((patch.neighbours - corner).T)
+            mean = values[(slice(None), *near)].mean(axis=1, dtype=wide)
+            values[(slice(None), *(np.array(patch.pixel) - corner))] = mean

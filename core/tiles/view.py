@@ -1,0 +1,317 @@
+"""What a request wants of a dataset: which frames, which pixels, as what.
+
+A view is canonical JSON: equal requests have equal digests, whatever the order of their
+members, and the digest changes when the same request would give other bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from ..errors import CastingError, OptionError, SelectionError, ShapeError
+
+Casting = Literal["safe", "wrap", "clip"]
+Missing = Literal["skip", "zero", "nan"]
+
+ALGORITHM = 1
+"""Changes when the same view of the same data would be other bytes."""
+
+MAX_DIMS = 8
+MAX_SELECTED = 1 << 28
+"""Frames a list, mask or shuffle may name; a grid may be of any size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All positions of the scan, in C order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Positions by flat index, in this order, repeated as often as named."""
+
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Positions whose bit is set, ascending."""
+
+    bits: bytes
+    """``np.packbits`` of the flat scan in C order, first position in the high bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A slice (start, stop, step) along each axis of the scan."""
+
+    slices: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """All positions in an order drawn from a seed."""
+
+    seed: int
+
+
+Select = Every | Frames | Mask | Grid | Shuffle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A request, checked in itself; :mod:`.plan` checks it against a dataset."""
+
+    select: Select = Every()
+    sig: tuple[tuple[int, int], ...] | None = None
+    """Pixels (start, stop) along each axis of a frame; None for all."""
+    bin_nav: int = 1
+    bin_sig: int = 1
+    """Sums over blocks of so many positions, or pixels, along each axis."""
+    tile_shape: tuple[int, ...] | None = None
+    target_bytes: int | None = None
+    dtype: str | None = None
+    """numpy type string; None for the dataset's own."""
+    casting: Casting = "safe"
+    corrections: bool = True
+    sync_offset: int | None = None
+    """Replaces the dataset's."""
+    missing: Missing = "skip"
+
+    def to_json(self) -> dict[str, Any]:
+        """As canonical JSON values, defaults left out."""
+        made: dict[str, Any] = {}
+        if not isinstance(self.select, Every):
+            made["select"] = _select_json(self.select)
+        if self.sig is not None:
+            made["sig"] = [list(pair) for pair in self.sig]
+        if (self.bin_nav, self.bin_sig) != (1, 1):
+            made["bin"] = {"nav": self.bin_nav, "sig": self.bin_sig}
+        if self.tile_shape is not None:
+            made["tile_shape"] = list(self.tile_shape)
+        for name in ("target_bytes", "dtype", "sync_offset"):
+            if getattr(self, name) is not None:
+                made[name] = getattr(self, name)
+        for name, default in (("casting", "safe"), ("corrections", True), ("missing", "skip")):
+            if getattr(self, name) != default:
+                made[name] = getattr(self, name)
+        return made
+
+    def digest(self) -> bytes:
+        """Identity of the view, 8 bytes."""
+        text = json.dumps([ALGORITHM, self.to_json()], sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def _select_json(select: Select) -> dict[str, Any]:
+    match select:
+        case Frames(indices):
+            return {"frames": list(indices)}
+        case Mask(bits):
+            return {"mask": base64.b64encode(bits).decode()}
+        case Grid(slices):
+            return {"nav": [list(each) for each in slices]}
+        case Shuffle(seed):
+            return {"shuffle": {"seed": seed}}
+        case Every():
+            return {"all": True}
+
+
+_MEMBERS = {
+    "select",
+    "sig",
+    "bin",
+    "tile_shape",
+    "target_bytes",
+    "dtype",
+    "casting",
+    "corrections",
+    "sync_offset",
+    "missing",
+}
+
+
+def parse_view(spec: Mapping[str, Any]) -> View:
+    """A view out of JSON values.
+
+    Raises:
+        OptionError: a member is unknown, or of another kind than it should be.
+        SelectionError, ShapeError, CastingError: its value cannot be.
+    """
+    _only(spec, _MEMBERS, "a view")
+    binning = _mapping(spec.get("bin", {}), "bin")
+    _only(binning, {"nav", "sig"}, "bin")
+    if spec.get("tile_shape") is not None and spec.get("target_bytes") is not None:
+        raise OptionError("tile_shape and target_bytes exclude each other")
+    return View(
+        select=_parse_select(spec.get("select", {"all": True})),
+        sig=_pairs(spec["sig"], "sig") if spec.get("sig") is not None else None,
+        bin_nav=_whole(binning.get("nav", 1), "bin.nav", 1),
+        bin_sig=_whole(binning.get("sig", 1), "bin.sig", 1),
+        tile_shape=_shape(spec.get("tile_shape"), "tile_shape"),
+        target_bytes=_optional(spec.get("target_bytes"), "target_bytes", 1),
+        dtype=parse_dtype(spec.get("dtype")),
+        casting=_choice(spec.get("casting", "safe"), "casting", get_args(Casting)),
+        corrections=_flag(spec.get("corrections", True), "corrections"),
+        sync_offset=_optional(spec.get("sync_offset"), "sync_offset", -(2**62)),
+        missing=_choice(spec.get("missing", "skip"), "missing", get_args(Missing)),
+    )
+
+
+def parse_dtype(text: Any) -> str | None:  # noqa: ANN401 - JSON
+    """The canonical numpy type string of a wanted type.
+
+    Raises:
+        CastingError: it is no type of numbers.
+    """
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise OptionError(f"dtype is {text!r}, not a string such as '<f4'")
+    try:
+        dtype = np.dtype(text)
+    except (TypeError, ValueError, SyntaxError) as e:
+        raise CastingError(f"there is no type {text[:80]!r}", hint="Try '<f4' or 'uint16'") from e
+    if dtype.kind not in "biufc" or dtype.subdtype is not None:
+        raise CastingError(f"{text[:80]!r} is not a type of numbers")
+    return dtype.str
+
+
+def _parse_select(value: Any) -> Select:  # noqa: ANN401 - JSON
+    spec = _mapping(value, "select")
+    if len(spec) != 1:
+        raise OptionError(
+            f"select has {len(spec)} members, not one of frames, mask, nav, shuffle, all",
+            hint="A list of indices and a mask are different things, hence their names",
+        )
+    (form, given), *_ = spec.items()
+    if form == "all":
+        if given is not True:
+            raise OptionError("select.all can only be true")
+        return Every()
+    if form == "frames":
+        return _frames(given)
+    if form == "mask":
+        return _mask(given)
+    if form == "nav":
+        return Grid(_slices(given))
+    if form == "shuffle":
+        shuffle = _mapping(given, "select.shuffle")
+        _only(shuffle, {"seed"}, "select.shuffle")
+        return Shuffle(_whole(shuffle.get("seed"), "select.shuffle.seed", 0, 2**64 - 1))
+    raise OptionError(f"select.{form} is not known", hint="frames, mask, nav, shuffle or all")
+
+
+def _frames(given: Any) -> Frames:  # noqa: ANN401 - JSON
+    items = _sequence(given, "select.frames")
+    if not items:
+        raise SelectionError("select.frames is empty: nothing is selected")
+    if len(items) > MAX_SELECTED:
+        raise SelectionError(f"select.frames has more than {MAX_SELECTED} indices")
+    return Frames(tuple(_whole(item, "select.frames", 0) for item in items))
+
+
+def _mask(given: Any) -> Mask:  # noqa: ANN401 - JSON
+    if not isinstance(given, str):
+        raise OptionError("select.mask is not a string of base64")
+    try:
+        bits = base64.b64decode(given, validate=True)
+    except (binascii.Error, ValueError) as e:
+        raise OptionError("select.mask is not base64", hint="base64 of np.packbits(mask)") from e
+    if len(bits) > MAX_SELECTED // 8:
+        raise SelectionError(f"select.mask has more than {MAX_SELECTED} bits")
+    return Mask(bits)
+
+
+def _slices(given: Any) -> tuple[tuple[int, int, int], ...]:  # noqa: ANN401 - JSON
+    found = []
+    for item in _sequence(given, "select.nav"):
+        numbers = _sequence(item, "select.nav")
+        if len(numbers) not in {2, 3}:
+            raise OptionError("select.nav needs [start, stop] or [start, stop, step] per axis")
+        start, stop, step = (*numbers, 1) if len(numbers) == 2 else numbers  # noqa: PLR2004
+        low = _whole(start, "select.nav", 0)
+        high = _whole(stop, "select.nav", 0)
+        if high <= low:
+            raise SelectionError(f"select.nav [{low}, {high}] selects nothing")
+        found.append((low, high, _whole(step, "select.nav step", 1)))
+    return tuple(found)
+
+
+def _pairs(given: Any, name: str) -> tuple[tuple[int, int], ...]:  # noqa: ANN401 - JSON
+    found = []
+    for item in _sequence(given, name):
+        numbers = _sequence(item, name)
+        if len(numbers) != 2:  # noqa: PLR2004
+            raise OptionError(f"{name} needs [start, stop] per axis of a frame")
+        low, high = _whole(numbers[0], name, 0), _whole(numbers[1], name, 0)
+        if high <= low:
+            raise SelectionError(f"{name} [{low}, {high}] selects nothing")
+        found.append((low, high))
+    return tuple(found)
+
+
+def _shape(given: Any, name: str) -> tuple[int, ...] | None:  # noqa: ANN401 - JSON
+    if given is None:
+        return None
+    items = _sequence(given, name)
+    if not 1 <= len(items) <= MAX_DIMS:
+        raise ShapeError(f"{name} has {len(items)} axes, not 1 to {MAX_DIMS}")
+    return tuple(_whole(item, name, 1) for item in items)
+
+
+def _mapping(value: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+    if not isinstance(value, Mapping):
+        raise OptionError(f"{name} is not an object")
+    return value
+
+
+def _sequence(value: Any, name: str) -> Sequence[Any]:  # noqa: ANN401 - JSON
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise OptionError(f"{name} is not an array")
+    return value
+
+
+def _only(spec: Mapping[str, Any], known: set[str], name: str) -> None:
+    unknown = sorted(set(spec) - known)
+    if unknown:
+        raise OptionError(
+            f"{name} has no member {unknown[0]!r}", hint=f"There are {', '.join(sorted(known))}"
+        )
+
+
+def _whole(value: Any, name: str, least: int, most: int = 2**62) -> int:  # noqa: ANN401 - JSON
+    if isinstance(value, bool):
+        raise OptionError(f"{name} is {value!r}, not a whole number")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise OptionError(f"{name} is {value!r}, not a whole number") from None
+    if not least <= number <= most:
+        raise OptionError(f"{name} is {number}, not {least} to {most}")
+    return number
+
+
+def _optional(value: Any, name: str, least: int) -> int | None:  # noqa: ANN401 - JSON
+    return None if value is None else _whole(value, name, least)
+
+
+def _flag(value: Any, name: str) -> bool:  # noqa: ANN401 - JSON
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} is {value!r}, not true or false")
+    return value
+
+
+def _choice(value: Any, name: str, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401 - JSON
+    if value not in choices:
+        raise OptionError(f"{name} is {value!r}, not one of {', '.join(map(str, choices))}")
+    return value
