@@ -35,6 +35,8 @@ def convert(values: Array, out: Array, casting: Casting) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             np.copyto(out, values, casting="unsafe")
         return
+    if values.dtype.kind == "f" and values.dtype.itemsize == 2:  # noqa: PLR2004
+        values = values.astype(np.float32)  # most limits lie beyond its own
     if out.dtype.kind == "b":
         _to_bool(values, out, casting)
         return

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from .decoders import DECODERS
 from .positions import Indices
 from .recording import Recording
+
+Decode = Callable[[npt.NDArray[np.uint8], npt.NDArray[Any]], None]
 
 
 class RangeSource(Protocol):
@@ -57,9 +59,14 @@ class FileFrames:
     Args:
         recording: where the frames lie.
         ranges: reads them.
+        decode: for packed frames: from octets, shape (n, frame_bytes), to values, shape
+            (n, *sig_shape).
     """
 
-    def __init__(self, recording: Recording, ranges: RangeSource) -> None:
+    def __init__(
+        self, recording: Recording, ranges: RangeSource, decode: Decode | None = None
+    ) -> None:
+        self._decode = decode
         self._recording = recording
         self._ranges = ranges
         counts = [extent.frames for extent in recording.extents]
@@ -75,7 +82,7 @@ class FileFrames:
         """Rows start to stop, along the first axis of a frame, of these frames."""
         extent = np.searchsorted(self._ends, frames, side="right")
         first = self._ends[extent] - self._counts(extent)
-        begins = self._offset[extent] + (frames - first) * self._stride[extent]
+        begins = (self._offset[extent] + (frames - first) * self._stride[extent]).astype(np.int64)
         if self._recording.stored is None:
             return self._unpacked(self._file[extent], begins, rows)
         stored = self._recording.stored
@@ -129,9 +136,8 @@ class FileFrames:
         if len(self._decoded) < len(files) * pixels:
             self._decoded = np.empty(len(files) * pixels, recording.dtype)
         values = self._decoded[: len(files) * pixels]
-        assert recording.decoder is not None  # noqa: S101 - packed
-        decode = DECODERS[recording.decoder].decode
-        decode(
+        assert self._decode is not None  # noqa: S101 - packed
+        self._decode(
             octets.reshape(len(files), recording.frame_bytes),
             values.reshape(len(files), *recording.sig_shape),
         )

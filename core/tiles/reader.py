@@ -227,4 +227,6 @@ def _block_sums(values: Array, step: int) -> Array:
     """Sums over blocks of ``step`` along every axis but the first."""
     split = [n for length in values.shape[1:] for n in (length // step, step)]
     blocks = values.reshape(values.shape[0], *split)
-    return blocks.sum(axis=tuple(range(2, 2 * len(values.shape), 2)), dtype=values.dtype)
+    axes = tuple(range(2, 2 * len(values.shape), 2))
+    sums: Array = blocks.sum(axis=axes, dtype=values.dtype)
+    return sums

@@ -1,0 +1,270 @@
+"""Reductions of a view: over its frames to an image, or over pixels to a map of the scan.
+
+A reduction is made of partial results over fixed stretches of frames, merged in order:
+the same to the last bit on any number of threads, and resumable at a stretch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import OptionError, ShapeError
+from ._kernels.reduce import (
+    LANES,
+    frame_moments,
+    pixel_moments,
+    pixel_sums,
+    weighted_sums,
+)
+
+Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
+Op = Literal["sum", "mean", "std", "min", "max", "virtual", "com"]
+Over = Literal["frames", "pixels"]
+
+MAX_DETECTORS = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partial:
+    """The result of one stretch of frames, mergeable with the next one's."""
+
+    frames: int
+    values: Floats
+    """Over frames: shape (4, pixels), mean, squared deviations, min, max (or (1, pixels),
+    sums). Over pixels: shape (frames, columns), final."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """A virtual detector: which pixels count, and how much."""
+
+    kind: Literal["disk", "annulus", "rectangle", "point"]
+    centre: tuple[float, ...] = ()
+    inner: float = 0.0
+    outer: float = 0.0
+    box: tuple[tuple[int, int], ...] = ()
+
+    def weights(self, sig_shape: tuple[int, ...]) -> Floats:
+        """1 where a pixel counts, else 0; shape sig_shape.
+
+        A disk or annulus takes pixels whose distance r from the centre is
+        inner <= r <= outer.
+        """
+        if self.kind in {"rectangle", "point"}:
+            made = np.zeros(sig_shape)
+            made[tuple(slice(*pair) for pair in self.box)] = 1.0
+            return made
+        grids = np.indices(sig_shape, np.float64)
+        squares = sum((grid - c) ** 2 for grid, c in zip(grids, self.centre, strict=True))
+        return np.asarray((squares >= self.inner**2) & (squares <= self.outer**2), np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """What is wanted."""
+
+    op: Op
+    over: Over
+    detectors: tuple[Detector, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the values per frame, for maps of the scan."""
+        if self.op == "virtual":
+            return tuple(f"detector_{k}" for k in range(len(self.detectors)))
+        if self.op == "com":
+            return ("com_0", "com_1", "com_2")
+        return (self.op,)
+
+
+def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Reduction:
+    """A reduction out of JSON values.
+
+    ``{"op": "sum|mean|std|min|max", "over": "frames|pixels"}``, ``{"op": "com"}``, or
+    ``{"op": "virtual", "detectors": [{"disk": {"centre": [y, x], "radius": r}},
+    {"annulus": {"centre", "inner", "outer"}}, {"rectangle": [[y0, y1], [x0, x1]]},
+    {"point": [y, x]}]}``.
+
+    Raises:
+        OptionError: a member is unknown, missing, or of another kind than it should be.
+        ShapeError: a detector does not lie in a frame of this shape.
+    """
+    op = spec.get("op")
+    if op not in get_args(Op):
+        raise OptionError(f"op is {op!r}, not one of {', '.join(get_args(Op))}")
+    known = {"op", "over"} if op in {"sum", "mean", "std", "min", "max"} else {"op"}
+    known |= {"detectors"} if op == "virtual" else set()
+    unknown = sorted(set(spec) - known)
+    if unknown:
+        raise OptionError(f"a reduction {op!r} has no member {unknown[0]!r}")
+    over = spec.get("over", "frames" if "over" in known else "pixels")
+    if over not in get_args(Over):
+        raise OptionError(f"over is {over!r}, not one of {', '.join(get_args(Over))}")
+    detectors: tuple[Detector, ...] = ()
+    if op == "virtual":
+        given = spec.get("detectors")
+        if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+            raise OptionError("virtual needs detectors, an array of at least one")
+        if len(given) > MAX_DETECTORS:
+            raise OptionError(f"there are {len(given)} detectors, more than {MAX_DETECTORS}")
+        detectors = tuple(_detector(item, sig_shape) for item in given)
+    if op == "com" and len(sig_shape) > 3:  # noqa: PLR2004
+        raise ShapeError("a centre of mass is of frames with up to 3 axes")
+    return Reduction(op, over, detectors)
+
+
+def _detector(item: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN401 - JSON
+    if not isinstance(item, Mapping) or len(item) != 1:
+        raise OptionError("a detector is an object with one member: its form")
+    ((kind, given),) = item.items()
+    axes = len(sig_shape)
+    if kind == "point":
+        point = _numbers(given, axes, "point")
+        box = tuple((int(i), int(i) + 1) for i in point)
+        return Detector("point", box=_inside(box, sig_shape, "point"))
+    if kind == "rectangle":
+        if not isinstance(given, Sequence) or len(given) != axes:
+            raise OptionError(f"a rectangle needs [start, stop] for each of {axes} axes")
+        pairs = [_numbers(pair, 2, "rectangle") for pair in given]
+        box = tuple((int(low), int(high)) for low, high in pairs)
+        return Detector("rectangle", box=_inside(box, sig_shape, "rectangle"))
+    if kind not in {"disk", "annulus"} or not isinstance(given, Mapping):
+        raise OptionError(f"there is no detector {kind!r}: disk, annulus, rectangle or point")
+    centre = _numbers(given.get("centre"), axes, "centre")
+    if kind == "disk":
+        (radius,) = _numbers([given.get("radius")], 1, "radius")
+        inner, outer = 0.0, radius
+    else:
+        inner, outer = _numbers([given.get("inner"), given.get("outer")], 2, "inner, outer")
+    if not 0 <= inner <= outer:
+        raise OptionError(f"a {kind} from {inner} to {outer} has no pixels")
+    return Detector("disk" if kind == "disk" else "annulus", centre, inner, outer)
+
+
+def _numbers(given: Any, count: int, name: str) -> tuple[float, ...]:  # noqa: ANN401 - JSON
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != count:
+        raise OptionError(f"{name} needs {count} numbers")
+    for number in given:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise OptionError(f"{name} has {number!r}, which is not a number")
+        if not math.isfinite(number) or abs(number) > 1e9:  # noqa: PLR2004
+            raise OptionError(f"{name} has {number!r}, which lies in no frame")
+    return tuple(float(number) for number in given)
+
+
+def _inside(
+    box: tuple[tuple[int, int], ...], sig_shape: tuple[int, ...], name: str
+) -> tuple[tuple[int, int], ...]:
+    for (low, high), length in zip(box, sig_shape, strict=True):
+        if not 0 <= low < high <= length:
+            raise ShapeError(f"a {name} {list(map(list, box))} does not lie in {list(sig_shape)}")
+    return box
+
+
+class Reducer:
+    """Makes partial results of one reduction, and merges them.
+
+    Args:
+        reduction: what is wanted.
+        sig_shape: of the frames it is given.
+        dtype: of them, float32 or float64.
+    """
+
+    def __init__(
+        self, reduction: Reduction, sig_shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self._reduction = reduction
+        self._sig_shape = sig_shape
+        self._pixels = math.prod(sig_shape)
+        self._weights = self._make_weights(dtype)
+
+    def _make_weights(self, dtype: np.dtype[Any]) -> Array:
+        if self._reduction.op == "virtual":
+            rows = [d.weights(self._sig_shape).reshape(-1) for d in self._reduction.detectors]
+            return np.ascontiguousarray(rows, dtype)
+        if self._reduction.op == "com":
+            grids = np.indices(self._sig_shape, np.float64).reshape(len(self._sig_shape), -1)
+            rows = [np.ones(self._pixels), *grids]
+            return np.ascontiguousarray(rows, dtype)
+        return np.zeros((0, 0), dtype)
+
+    def partial(self, frames: Array) -> Partial:
+        """The result of some frames, shape (n, *sig_shape), of the given type."""
+        flat = frames.reshape(len(frames), self._pixels)
+        if self._reduction.over == "frames":
+            return Partial(len(flat), self._over_frames(flat))
+        return Partial(len(flat), self._over_pixels(flat))
+
+    def _over_frames(self, frames: Array) -> Floats:
+        if self._reduction.op == "sum":
+            total = np.zeros((1, self._pixels))
+            pixel_sums(frames, total[0])
+            return total
+        state = np.zeros((4, self._pixels))
+        state[2] = np.inf
+        state[3] = -np.inf
+        pixel_moments(frames, 0, state[0], state[1], state[2], state[3])
+        return state
+
+    def _over_pixels(self, frames: Array) -> Floats:
+        lanes = np.zeros(LANES)
+        if self._reduction.op in {"virtual", "com"}:
+            sums = np.zeros((len(frames), len(self._weights)))
+            weighted_sums(frames, self._weights, lanes, sums)
+            return sums if self._reduction.op == "virtual" else _centres(sums)
+        moments = np.zeros((len(frames), 4))
+        frame_moments(frames, lanes, np.zeros(LANES), moments)
+        column = {"sum": 0, "mean": 0, "std": 1, "min": 2, "max": 3}[self._reduction.op]
+        values = moments[:, column]
+        if self._reduction.op == "mean":
+            values = values / self._pixels
+        elif self._reduction.op == "std":
+            values = np.sqrt(values / self._pixels)
+        return np.ascontiguousarray(values.reshape(-1, 1))
+
+    def merge(self, first: Partial, second: Partial) -> Partial:
+        """The result of both stretches; ``first`` comes before ``second``.
+
+        Means and squared deviations by Chan, Golub and LeVeque (1983).
+        """
+        frames = first.frames + second.frames
+        a, b = first.values, second.values
+        if self._reduction.over == "pixels":
+            return Partial(frames, np.concatenate([a, b]))
+        if self._reduction.op == "sum":
+            return Partial(frames, a + b)
+        merged = np.empty_like(a)
+        d = b[0] - a[0]
+        share = second.frames / frames
+        merged[0] = a[0] + d * share
+        merged[1] = a[1] + b[1] + d * d * first.frames * share
+        np.minimum(a[2], b[2], out=merged[2])
+        np.maximum(a[3], b[3], out=merged[3])
+        return Partial(frames, merged)
+
+    def finish(self, whole: Partial, nav_shape: tuple[int, ...]) -> dict[str, Floats]:
+        """The result by name: an image of sig_shape, or maps of nav_shape."""
+        reduction = self._reduction
+        if reduction.over == "pixels":
+            columns = whole.values.T
+            names = reduction.columns[: len(columns)]
+            return {n: c.reshape(nav_shape) for n, c in zip(names, columns, strict=True)}
+        row = {"sum": 0, "mean": 0, "std": 1, "min": 2, "max": 3}[reduction.op]
+        values = whole.values[row]
+        if reduction.op == "std":
+            values = np.sqrt(values / whole.frames)
+        return {reduction.op: values.reshape(self._sig_shape)}
+
+
+def _centres(sums: Floats) -> Floats:
+    """First moments over the total; NaN where the total is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        made: Floats = np.where(sums[:, :1] == 0, np.nan, sums[:, 1:] / sums[:, :1])
+    return np.ascontiguousarray(made)

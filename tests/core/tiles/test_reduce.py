@@ -1,0 +1,95 @@
+"""Reductions against numpy, in any stretches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.errors import CoreError
+from core.tiles.reduce import Partial, Reducer, parse_reduction
+from tests.scale import examples
+
+DETECTORS = [
+    {"disk": {"centre": [3.5, 4], "radius": 2.5}},
+    {"annulus": {"centre": [3, 4], "inner": 1, "outer": 3}},
+    {"rectangle": [[1, 5], [0, 9]]},
+    {"point": [6, 2]},
+]
+
+
+def run(spec: dict[str, Any], frames: np.ndarray[Any, Any], cuts: list[int]) -> dict[str, Any]:
+    sig = frames.shape[1:]
+    reducer = Reducer(parse_reduction(spec, sig), sig, frames.dtype)
+    whole: Partial | None = None
+    for a, b in zip([0, *cuts], [*cuts, len(frames)], strict=True):
+        if a < b:
+            part = reducer.partial(frames[a:b])
+            whole = part if whole is None else reducer.merge(whole, part)
+    assert whole is not None
+    return reducer.finish(whole, (len(frames),))
+
+
+@pytest.mark.parametrize("seed", range(examples(40)))
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_reductions_are_what_numpy_says(seed: int, dtype: str) -> None:
+    rng = np.random.default_rng(seed)
+    frames = rng.normal(100, 20, (int(rng.integers(1, 40)), 8, 11)).astype(dtype)
+    cuts = sorted(rng.integers(0, len(frames), int(rng.integers(0, 4)), endpoint=True).tolist())
+    exact = frames.astype("f8")
+    for op in ("sum", "mean", "std", "min", "max"):
+        image = run({"op": op}, frames, cuts)[op]
+        np.testing.assert_allclose(image, getattr(exact, op)(axis=0), rtol=1e-9, atol=1e-9)
+        values = run({"op": op, "over": "pixels"}, frames, cuts)[op]
+        np.testing.assert_allclose(values, getattr(exact, op)(axis=(1, 2)), rtol=1e-9, atol=1e-9)
+
+
+def test_detectors_and_centres() -> None:
+    rng = np.random.default_rng(1)
+    frames = rng.uniform(0, 9, (17, 8, 11)).astype("f4")
+    frames[3] = 0
+    y, x = np.indices((8, 11))
+    masks = [
+        np.hypot(y - 3.5, x - 4) <= 2.5,
+        (np.hypot(y - 3, x - 4) >= 1) & (np.hypot(y - 3, x - 4) <= 3),
+        (y >= 1) & (y < 5) & (x < 9),
+        (y == 6) & (x == 2),
+    ]
+    exact = frames.astype("f8")
+    found = run({"op": "virtual", "detectors": DETECTORS}, frames, [5, 9])
+    for k, mask in enumerate(masks):
+        np.testing.assert_allclose(found[f"detector_{k}"], exact[:, mask].sum(axis=1), rtol=1e-12)
+    centre = run({"op": "com"}, frames, [5])
+    total = exact.sum(axis=(1, 2))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(centre["com_0"], (exact * y).sum(axis=(1, 2)) / total)
+        np.testing.assert_allclose(centre["com_1"], (exact * x).sum(axis=(1, 2)) / total)
+    assert np.isnan(centre["com_0"][3])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"op": "median"},
+        {"op": "sum", "over": "time"},
+        {"op": "com", "over": "frames"},
+        {"op": "sum", "detectors": []},
+        {"op": "virtual"},
+        {"op": "virtual", "detectors": []},
+        {"op": "virtual", "detectors": ["disk"]},
+        {"op": "virtual", "detectors": [{"blob": {}}]},
+        {"op": "virtual", "detectors": [{"disk": {"centre": [1], "radius": 1}}]},
+        {"op": "virtual", "detectors": [{"disk": {"centre": [1, 1], "radius": -1}}]},
+        {"op": "virtual", "detectors": [{"disk": {"centre": [1, "x"], "radius": 1}}]},
+        {"op": "virtual", "detectors": [{"annulus": {"centre": [1, 1], "inner": 3, "outer": 2}}]},
+        {"op": "virtual", "detectors": [{"rectangle": [[0, 99], [0, 1]]}]},
+        {"op": "virtual", "detectors": [{"point": [8, 0]}]},
+        {"op": "virtual", "detectors": [{"point": [1, 1]}] * 65},
+    ],
+)
+def test_what_cannot_be_is_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(CoreError) as caught:
+        parse_reduction(spec, (8, 11))
+    assert caught.value.code in {"option", "shape"}
