@@ -15,6 +15,7 @@ import httpx
 from ._async_port import AsyncPort, HttpxCaller, drive
 from ._async_sources import async_source
 from ._client import RETRIES, TIMEOUT, is_ready
+from ._effects import Table
 from ._errors import ThalwegError
 from ._frames import Rows
 from ._http import Address, Pool
@@ -30,7 +31,7 @@ from ._jobs import (
     save_job,
     with_report,
 )
-from ._posting import Table, checked
+from ._posting import checked
 from ._requests import (
     InputLike,
     LossOptions,

@@ -10,10 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from ._errors import ConnectionFailed, ThalwegError
-from ._http import Pool
-from ._port import BlockingPort, SourceBody
-from ._posting import (
+from ._effects import (
     Call,
     Drop,
     Effect,
@@ -31,6 +28,9 @@ from ._posting import (
     Table,
     Undone,
 )
+from ._errors import ConnectionFailed, ThalwegError
+from ._http import Pool
+from ._port import BlockingPort, SourceBody
 from ._requests import Head, Reply, Request
 from ._sources import Source
 

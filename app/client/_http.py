@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import selectors
 import socket
 import ssl
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ._errors import ConnectionFailed, ThalwegError
@@ -19,6 +20,28 @@ from ._requests import Head, Reply, Request
 _IDLE_CONNECTIONS = 4
 _REPLY_SIZE = 1 << 20
 """Bytes of a small answer that are read."""
+
+
+class _WholeLines(io.BufferedReader):
+    """Lines that end, as those of a head and between chunks do.
+
+    http.client takes the end of the connection for the end of the head: an answer cut
+    there would look whole, and without some of its headers.
+    """
+
+    def readline(self, size: int | None = -1) -> bytes:
+        line = super().readline(size)
+        if not line.endswith(b"\n") and len(line) != size:
+            raise ConnectionError("closed by the service")
+        return line
+
+
+class _Response(HTTPResponse):
+    """An answer whose head cannot be cut unnoticed."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **named: Any) -> None:  # noqa: ANN401
+        super().__init__(sock, *args, **named)
+        self.fp = _WholeLines(self.fp.detach())
 
 
 class Body(Protocol):
@@ -91,6 +114,7 @@ class Connection:
             )
         else:
             self._http = HTTPConnection(address.host, address.port, timeout=address.timeout)
+        self._http.response_class = _Response
         self._response: HTTPResponse | None = None
         self._sender: _Sender | None = None
         self._whole = True
@@ -113,6 +137,8 @@ class Connection:
                 self._sender = _Sender(self._http, body)
                 self._sender.start() if duplex else self._sender.run()
             self._response = self._http.getresponse()
+            if self._response.length is None and not self._response.chunked:
+                raise ConnectionError("the answer does not say how long it is")
         except (OSError, HTTPException) as e:
             raise self._failed(e) from e
         headers = {name.lower(): value for name, value in self._response.getheaders()}

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from ._effects import Item, Settled, Table
 from ._frames import Rows
-from ._posting import Item, Posting, Settled, Table
+from ._posting import Posting
 from ._requests import LossOptions, LossRequests, Mode
 from ._resume import StateFile
 from ._retry import Backoff
@@ -130,7 +131,7 @@ def save_job(  # noqa: PLR0913, PLR0917 - each is what the caller said
         wire = wire_format(table_format)
         target = path if isinstance(path, int) else Path(path)
         file = StateFile(Path(state)) if state is not None else None
-        saving = Saving(reports, table_format, target, file, source.identity())
+        saving = Saving(reports, table_format, target, file, source)
         on_error.callback(saving.stop)
         job = _job(reports, wire, source, saving.start, how, options, saving)
         on_error.pop_all()
@@ -148,7 +149,8 @@ def _job(  # noqa: PLR0913, PLR0917 - as above
 ) -> Job:
     requests = LossRequests(reports, wire, options, source.size)
     mode = how.mode or "parts"
-    posting = Posting(requests, mode, how.part_size, start, Backoff(how.retries))
+    passed = saving.passed if saving is not None else None
+    posting = Posting(requests, mode, how.part_size, start, Backoff(how.retries), passed=passed)
     return Job(posting, source, saving, how.observe)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
+from ._effects import Table
 from ._frames import Rows
 from ._http import Pool
 from ._jobs import (
@@ -23,7 +24,6 @@ from ._jobs import (
     with_report,
 )
 from ._port import BlockingPort, drive
-from ._posting import Table
 from ._requests import LossOptions, Mode
 from ._rows import End, Position
 from ._sources import SourceLike, open_source

@@ -7,9 +7,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ._errors import ThalwegError
-from ._http import Connection, Pool
-from ._posting import (
+from ._effects import (
     Call,
     Drop,
     Effect,
@@ -27,6 +25,8 @@ from ._posting import (
     Table,
     Undone,
 )
+from ._errors import ThalwegError
+from ._http import Connection, Pool
 from ._requests import Head
 from ._sources import Source
 
@@ -78,7 +78,7 @@ class BlockingPort:
             case Receive():
                 return self._used().receive(effect.view)
             case Skip():
-                self.source.skip(effect.offset)
+                self.source.skip(effect.offset, effect.passed)
             case Fill():
                 return self.source.fill(effect.stop)
             case Send():

@@ -8,9 +8,25 @@ blocking and the asynchronous client share every decision.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
+from ._effects import (
+    Call,
+    Drop,
+    Effect,
+    Fill,
+    Finish,
+    Piece,
+    Receive,
+    Release,
+    Send,
+    Settled,
+    Skip,
+    Sleep,
+    Steps,
+    Table,
+    Undone,
+)
 from ._errors import (
     ConnectionFailed,
     ProblemError,
@@ -19,7 +35,7 @@ from ._errors import (
     ThalwegError,
     problem_error,
 )
-from ._frames import FrameReader, Rows
+from ._frames import FrameReader
 from ._ndjson import RowLines
 from ._requests import (
     Head,
@@ -27,7 +43,6 @@ from ._requests import (
     Mode,
     PartPlan,
     Reply,
-    Request,
     end_of_table,
     position_of_table,
     token_request,
@@ -41,112 +56,6 @@ _PROBLEM_SIZE = 1 << 16
 """Bytes of a problem document that are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """Bytes of the source before this offset are not wanted."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """Make the source's bytes up to ``stop`` available; answered with Filled."""
-
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send a request with the source's bytes; answered with the Head of the answer.
-
-    Attributes:
-        request: what to send.
-        start: offset of the first byte of the body.
-        stop: offset behind the last one; None: up to the end of the source.
-        duplex: the answer is read while the body is sent.
-    """
-
-    request: Request
-    start: int
-    stop: int | None
-    duplex: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Receive:
-    """Fill a view with the answer's next bytes; answered with how many, 0 at the end."""
-
-    view: memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The answer has been read: the connection may be used again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """The answer will not be read further: close the connection, and stop sending."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Send a small request; answered with its Reply, whatever the status."""
-
-    request: Request
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Wait so many seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The source's bytes before this offset will not be needed again."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of one report; handed out once."""
-
-    report: str
-    rows: Rows
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes of a table, to be kept apart until Settled; valid until the next effect."""
-
-    data: memoryview | bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What came since the last Settled is whole.
-
-    Attributes:
-        position: what goes on behind it; None at the end of the stream.
-    """
-
-    position: Position | None
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """What came since the last Settled is to be forgotten: it comes again."""
-
-
-Item: TypeAlias = Table | Piece | Settled | Undone
-"""What is for the consumer; needs no answer."""
-Effect: TypeAlias = Skip | Fill | Send | Receive | Finish | Drop | Call | Sleep | Release | Item
-Steps: TypeAlias = Generator[Effect, Any, None]
-
-
 class Posting:
     """Posts one stream until its last row was handed out.
 
@@ -157,6 +66,7 @@ class Posting:
         part_size: bytes of a part.
         start: where to begin.
         backoff: decides on other tries.
+        passed: digest of the bytes before the start, if known.
 
     Attributes:
         position: what to go on with; every row before it was handed out. While the
@@ -165,13 +75,15 @@ class Posting:
         events: events complete so far, as far as answers have said.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         requests: LossRequests,
         mode: Mode,
         part_size: int,
         start: Position,
         backoff: Backoff,
+        *,
+        passed: str | None = None,
     ) -> None:
         if mode not in {"parts", "whole", "duplex"}:
             raise ValueError(f"there is no mode {mode!r}: choose parts, whole or duplex")
@@ -182,6 +94,7 @@ class Posting:
         self._mode: Mode = mode
         self._plan = PartPlan(part_size, start.offset)
         self._backoff = backoff
+        self._passed = passed
         self._inputs_put = False
         self._failed = False
         self._answered = -1
@@ -195,7 +108,7 @@ class Posting:
             ProducerFailed: the source did not end well; the rows of its complete
                 events were handed out before.
         """
-        yield Skip(self.position.offset)
+        yield Skip(self.position.offset, self._passed)
         while self.end is None:
             before = (self.position, self._plan.stop)
             try:
@@ -329,8 +242,8 @@ class Posting:
                     self._move(group.position)
                 yield Table(report, table)
             self._move(group.position)
-            yield Settled(group.position)
             yield Release(self.position.offset)
+            yield Settled(group.position)
         yield Finish()
         return rows.end
 
@@ -348,8 +261,8 @@ class Posting:
         end = end_of_table(head)
         position = position_of_table(head) if end.reason == "partial" else None
         self._move(position)
-        yield Settled(position)
         yield Release(self.position.offset)
+        yield Settled(position)
         return end
 
     def _move(self, position: Position | None) -> None:

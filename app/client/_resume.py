@@ -25,6 +25,7 @@ class State:
         format: of their tables.
         position: what to go on with.
         source: identity of the source, None if it has none.
+        passed: digest of its bytes before the position, if it cannot be read again.
         outputs: how far the table of each report was written.
     """
 
@@ -32,6 +33,7 @@ class State:
     format: str
     position: Position
     source: Mapping[str, Any] | None = None
+    passed: str | None = None
     outputs: Mapping[str, Mark] = field(default_factory=dict)
 
     def check(
@@ -78,6 +80,7 @@ class StateFile:
                 str(content["format"]),
                 Position(str(content["token"]), int(content["offset"])),
                 content["source"],
+                content["passed"],
                 {k: Mark(int(v["size"]), str(v["xxh3"])) for k, v in content["outputs"].items()},
             )
         except (AttributeError, KeyError, TypeError, ValueError) as e:
@@ -92,6 +95,7 @@ class StateFile:
             "token": state.position.token,
             "offset": state.position.offset,
             "source": state.source,
+            "passed": state.passed,
             "outputs": {k: {"size": v.size, "xxh3": v.digest} for k, v in state.outputs.items()},
         }
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")

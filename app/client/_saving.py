@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ._effects import Item, Piece, Settled, Table
 from ._outputs import Mark, Output, open_output
-from ._posting import Item, Piece, Settled, Table
 from ._resume import State, StateFile
 from ._rows import Position
+from ._sources import Source
 
 FORMATS = ("csv", "ndjson", "bin", "arrow", "parquet")
 """Formats of saved tables; they are the file name endings too."""
@@ -22,7 +22,7 @@ FORMATS = ("csv", "ndjson", "bin", "arrow", "parquet")
 WHOLE_FORMATS = ("arrow", "parquet")
 """Formats whose parts cannot be joined."""
 
-_STATE_INTERVAL = 0.5
+_STATE_INTERVAL = 0.1
 """Seconds between writes of the state file; what is done in them is done again after
 a kill, and nothing is lost."""
 
@@ -62,10 +62,11 @@ class Saving:
         path: of the table; of a directory if there are several reports; or a file
             descriptor.
         state: file to go on from, and to write; None for none.
-        source: identity of what is posted.
+        source: what is posted.
 
     Attributes:
         start: where to begin.
+        passed: digest of the source's bytes before it, if known.
 
     Raises:
         StateError: the state file does not fit.
@@ -78,18 +79,21 @@ class Saving:
         table_format: str,
         path: Path | int,
         state: StateFile | None,
-        source: Mapping[str, Any] | None,
+        source: Source,
     ) -> None:
         self._reports = tuple(reports)
         self._format = table_format
         self._file = state
         self._source = source
+        self._identity = source.identity()
         loaded = state.load() if state else None
         if loaded is not None:
-            loaded.check(self._reports, table_format, source)
+            loaded.check(self._reports, table_format, self._identity)
         self.start = loaded.position if loaded else Position()
+        self.passed = loaded.passed if loaded else None
+        self._passed: str | None = None
         self._position: Position | None = None
-        self._written = time.monotonic()
+        self._written = float("-inf")
         marks = loaded.outputs if loaded else {}
         self._outputs: dict[str, Output] = {}
         with ExitStack() as on_error:
@@ -122,6 +126,7 @@ class Saving:
             return
         self._each(lambda output: output.settle())
         self._position = position
+        self._passed = self._source.passed()
         if time.monotonic() - self._written > _STATE_INTERVAL:
             self._write_state()
 
@@ -130,7 +135,14 @@ class Saving:
         known: dict[str, Mark] = {k: m for k, m in marks.items() if m is not None}
         if self._file is None or self._position is None or len(known) < len(marks):
             return
-        state = State(self._reports, self._format, self._position, self._source, known)
+        state = State(
+            self._reports,
+            self._format,
+            self._position,
+            self._identity,
+            self._passed,
+            known,
+        )
         self._file.save(state)
         self._written = time.monotonic()
 

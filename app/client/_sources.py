@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
-from xxhash import xxh3_64_hexdigest
+from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from ._errors import ProducerFailed, SourceError
 from ._readers import CommandReader, DescriptorReader, FileReader, PiecesReader, Reader
@@ -51,10 +51,21 @@ class Source(Protocol):
         """Bytes of the whole stream, if known beforehand."""
 
     def identity(self) -> dict[str, Any] | None:
-        """What tells it from another one, if anything does."""
+        """What tells it from another one, if anything does beforehand."""
 
-    def skip(self, offset: int) -> None:
-        """Bytes before this offset are not wanted."""
+    def passed(self) -> str | None:
+        """Digest of the bytes that were released, where they cannot be read again."""
+
+    def skip(self, offset: int, passed: str | None = None) -> None:
+        """Bytes before this offset are not wanted.
+
+        Args:
+            offset: of the stream.
+            passed: what ``passed`` gave at this offset in another process, if known.
+
+        Raises:
+            SourceError: the stream ends before the offset, or its bytes are others.
+        """
 
     def fill(self, stop: int) -> Filled:
         """Wait until the bytes up to an offset can be read, or the end is reached."""
@@ -91,7 +102,11 @@ class MemorySource:
         """Memory does not outlive the process."""
         return
 
-    def skip(self, offset: int) -> None:
+    def passed(self) -> None:
+        """It can be read again."""
+        return
+
+    def skip(self, offset: int, passed: str | None = None) -> None:  # noqa: ARG002 - of Source
         """Check that there is something at the offset.
 
         Raises:
@@ -148,7 +163,11 @@ class FileSource:
             "head": xxh3_64_hexdigest(head),
         }
 
-    def skip(self, offset: int) -> None:
+    def passed(self) -> None:
+        """It can be read again."""
+        return
+
+    def skip(self, offset: int, passed: str | None = None) -> None:  # noqa: ARG002 - of Source
         """Check that there is something at the offset.
 
         Raises:
@@ -203,6 +222,7 @@ class KeptSource:
     def __init__(self, reader: Reader, window: Window | None = None) -> None:
         self._reader = reader
         self._window = window or Window()
+        self._passed = xxh3_64()
         self._ended = False
         self._broken = False
         self._failure: ProducerFailed | None = None
@@ -213,21 +233,28 @@ class KeptSource:
         return
 
     def identity(self) -> None:
-        """Bytes that come once cannot be told from others."""
+        """Bytes that come once cannot be told from others beforehand."""
         return
 
-    def skip(self, offset: int) -> None:
+    def passed(self) -> str:
+        """Digest of the bytes that were released."""
+        return self._passed.hexdigest()
+
+    def skip(self, offset: int, passed: str | None = None) -> None:
         """Read up to the offset, and forget it.
 
         Raises:
-            SourceError: the stream ends before it.
+            SourceError: the stream ends before it, or is not what it was.
         """
         while self._window.stop < offset:
             self.fill(min(self._window.stop + BLOCK, offset))
             if self._ended and self._window.stop < offset:
                 came = self._window.stop
                 raise SourceError(f"the stream has {came} bytes, but {offset} were read before")
-            self._window.release(offset)
+            self.release(offset)
+        self.release(offset)
+        if passed not in {None, self.passed()}:
+            raise SourceError(f"the stream is not what it was: its first {offset} bytes differ")
 
     def fill(self, stop: int) -> Filled:
         """Read until there are so many bytes, or the end."""
@@ -254,6 +281,8 @@ class KeptSource:
 
     def release(self, offset: int) -> None:
         """Bytes before this offset will not be needed again."""
+        for view in self._window.views(self._window.start, min(offset, self._window.stop)):
+            self._passed.update(view)
         self._window.release(offset)
 
     def interrupt(self) -> None:

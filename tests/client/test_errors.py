@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pickle
+
+from app.client import _errors
+from app.client._errors import ProblemError, ProducerFailed, ThalwegError, problem_error
+
+
+def test_the_tree() -> None:
+    names = [n for n in vars(_errors) if isinstance(getattr(_errors, n), type)]
+    errors = [getattr(_errors, n) for n in names if issubclass(getattr(_errors, n), Exception)]
+    assert all(issubclass(error, ThalwegError) for error in errors)
+    assert _errors.__doc__ is not None
+    assert all(error.__name__ in _errors.__doc__ for error in errors)
+
+
+def test_a_problem_says_where_and_what_to_do() -> None:
+    error = ProblemError(400, {"code": "a", "detail": "b", "offset": 0, "event": 2, "hint": "c"})
+    assert str(error) == "[a] b (at byte 0, event 2). c"
+    assert str(ProblemError(500, {})) == "[http-500] HTTP status 500"
+
+
+def test_a_problem_of_a_proxy() -> None:
+    error = problem_error(502, b"<html>Bad</html>", "text/html", "7")
+    assert (error.status, error.code, error.detail) == (502, "http-502", "HTTP status 502")
+    assert error.retry_after == 7
+    error = problem_error(500, b"boom", "text/plain", "Fri, 31 Dec 1999 23:59:59 GMT")
+    assert (error.detail, error.retry_after) == ("boom", None)
+    assert problem_error(500, b"{", "application/json", None).code == "http-500"
+    assert problem_error(500, b"[]", "application/json", None).code == "http-500"
+
+
+def test_errors_cross_processes() -> None:
+    problem = ProblemError(400, {"code": "a", "offset": 3}, 2.0)
+    again = pickle.loads(pickle.dumps(problem))  # noqa: S301 - our own
+    assert (again.code, again.offset, again.retry_after, str(again)) == ("a", 3, 2.0, str(problem))
+    failed = pickle.loads(pickle.dumps(ProducerFailed("model", -9)))  # noqa: S301 - our own
+    assert (failed.returncode, str(failed)) == (
+        -9,
+        "model ended with signal 9: its output may not be whole",
+    )
