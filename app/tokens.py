@@ -22,7 +22,7 @@ from app.errors import TokenForgedError, TokenMalformedError, TokenRetiredError
 
 VERSION = 1
 KIND_LOSSES = 1
-KIND_NAMES = {KIND_LOSSES: "losses"}
+KIND_TILES = 2
 
 _DIGEST = 8
 _SIGNATURE = 16
