@@ -58,6 +58,7 @@ nojit: $(STAMP)  ## the engine's tests as plain Python, with coverage
 soak: install  ## the full counts: more examples, ten minutes of fuzzing
 	THALWEG_SOAK=1 $(BIN)/python -m pytest
 	$(BIN)/python -m tests.fuzz.fuzz_losses --seconds 600
+	$(BIN)/python -m tests.fuzz.fuzz_http --seconds 600
 
 bench: install  ## speeds, as ratios within one run (THALWEG_PEER_PYTHON adds the peer)
 	$(BIN)/python -m tests.bench
