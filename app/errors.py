@@ -120,6 +120,12 @@ class TooLargeError(ServiceError):
     code = "too-large"
 
 
+class RangeError(ServiceError):
+    """A range of which nothing is there."""
+
+    code = "range"
+
+
 class BombError(ServiceError):
     """A body that decodes to many times its size."""
 
@@ -181,6 +187,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     DataChangedError: (412, "The data is not what the token stands for"),
     InputGoneError: (410, "Input gone"),
     TooLargeError: (413, "Too large"),
+    RangeError: (416, "Range not there"),
     BombError: (413, "Decompression bomb"),
     UnsupportedCodingError: (415, "Unsupported Content-Encoding"),
     InvalidOptionError: (422, "Invalid option"),
@@ -224,9 +231,21 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
     core.UnsupportedStreamError: (415, "Unsupported stream"),
     core.LimitError: (413, "Too large"),
     core.StateError: (409, "Unusable state"),
+    core.FormatError: (422, "Unusable file"),
+    core.AmbiguousFormatError: (422, "Format not clear"),
+    core.ShapeError: (422, "Shapes do not fit"),
+    core.SelectionError: (422, "Nothing there to select"),
+    core.CastingError: (422, "The type cannot hold the values"),
+    core.RepairError: (422, "A pixel cannot be repaired"),
 }
 
 _OTHERS = {
+    "path-refused": Kind(403, "Path refused", "A path outside of the directories that are served."),
+    "file-missing": Kind(404, "File missing", "A file of a dataset is not there."),
+    "head-exists": Kind(409, "Exists already", "Something else has this id already."),
+    "head-conflict": Kind(409, "Changed meanwhile", "It is no longer what was seen."),
+    "store": Kind(503, "Store failed", "What the service keeps could not be read or written."),
+    "read-failed": Kind(503, "Reading failed", "A disk failed while a dataset was read."),
     "method-not-allowed": Kind(405, "Method not allowed", "The route has other methods."),
     "unprocessable": Kind(422, "Invalid request", "A parameter or the JSON body is not valid."),
     "headers-too-large": Kind(431, "Headers too large", "The request's headers are too large."),

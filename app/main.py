@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
-from app.api import inputs, losses, ops, tokens
+from app.api import datasets, inputs, losses, ops, tiles, tokens, zarr
 from app.api.guard import Guard, Keys
 from app.api.problems import add_problem_handlers
 from app.api.schemas import ProblemDocument
@@ -60,7 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.services = services
-    for routes in (losses, inputs, tokens, ops):
+    for routes in (losses, inputs, datasets, tiles, zarr, tokens, ops):
         app.include_router(routes.router)
     add_problem_handlers(app)
     _add_middleware(app, services)

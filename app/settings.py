@@ -29,6 +29,13 @@ class Settings(BaseSettings):
     """Where inputs, the token key and waiting rows are kept."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    dataset_roots: str = ""
+    """Directories that datasets' files may lie in, separated as in PATH; none: none."""
+    catalogue: Path | None = None
+    """TOML file of datasets that are always there."""
+    read_buffers: int = Field(default=16, ge=1)
+    """Buffers of 1 MiB for reading what is not wanted whole."""
+
     public_url: str | None = None
     """How clients reach the service; default: as the request says."""
     trusted_proxies: str | None = None

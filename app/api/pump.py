@@ -62,7 +62,7 @@ class Pump:
         progress: called with the bytes taken when a buffer was parsed.
     """
 
-    def __init__(  # noqa: PLR0913 - each is another party
+    def __init__(
         self,
         body: RequestBody,
         posting: Posting,

@@ -10,11 +10,18 @@ from pathlib import Path
 
 import structlog
 
+from app.services.datasets import Catalogue, read_catalogue
 from app.services.inputs import Inputs
+from app.services.tiles import Tiles
 from app.services.workers import Buffers, Workers
 from app.settings import Settings
+from app.storage.base import StateStore, StoreReadOnlyError
+from app.storage.buffers import BufferPool
 from app.storage.inputs import InputStore
+from app.storage.roots import Roots
 from app.storage.spool import Spool
+from app.storage.state_memory import MemoryStateStore
+from app.storage.state_sqlite import SqliteStateStore
 from app.storage.token_keys import load_keys
 from app.telemetry import Metrics
 from app.tokens import Key, KeyRing, new_key, parse_key
@@ -22,6 +29,7 @@ from core.warmup import warm_up
 
 SPOOL = "spool"
 INPUTS = "inputs"
+STATE = "state.sqlite"
 
 
 def resolve_keys(settings: Settings) -> list[Key]:
@@ -43,6 +51,16 @@ def resolve_keys(settings: Settings) -> list[Key]:
     return [new_key()]
 
 
+def _store(settings: Settings) -> StateStore:
+    """The state of all workers; of this process alone if it cannot be kept."""
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        return SqliteStateStore(settings.data_dir / STATE)
+    except (OSError, StoreReadOnlyError) as e:
+        structlog.get_logger().warning("what is registered will not be kept", error=str(e))
+        return MemoryStateStore()
+
+
 def _share_of_cores(workers: int) -> int:
     """Threads of one of several processes: two at least, as one answer must not hold up all."""
     return max(2, len(os.sched_getaffinity(0)) // workers)
@@ -58,6 +76,8 @@ class Services:
     workers: Workers
     buffers: Buffers
     metrics: Metrics
+    tiles: Tiles
+    store: StateStore
     warm: threading.Event = field(default_factory=threading.Event)
     """Set when the kernels are compiled or loaded."""
 
@@ -68,13 +88,23 @@ class Services:
         Raises:
             ValueError: the token keys are malformed.
         """
+        keys = KeyRing(resolve_keys(settings))
+        store = _store(settings)
+        catalogue = Catalogue(
+            store,
+            Roots.parse(settings.dataset_roots),
+            read_catalogue(settings.catalogue),
+            BufferPool(settings.read_buffers),
+        )
         return cls(
             settings,
-            KeyRing(resolve_keys(settings)),
+            keys,
             Inputs(InputStore(settings.data_dir / INPUTS, settings.input_days)),
             Workers(settings.threads or _share_of_cores(settings.workers)),
             Buffers(settings.buffers, settings.buffer_bytes),
             Metrics(),
+            Tiles(catalogue, store, keys),
+            store,
         )
 
     def start(self) -> None:
@@ -99,6 +129,10 @@ class Services:
             directory.mkdir(parents=True, exist_ok=True)
         return directory
 
+    def address(self, base: str, path: str) -> str:
+        """The absolute address of a path, as clients reach it; ``base`` if nothing is said."""
+        return (self.settings.public_url or base).rstrip("/") + path
+
     def unready(self) -> list[str]:
         """Why requests should go elsewhere; empty if they need not."""
         reasons = []
@@ -109,5 +143,7 @@ class Services:
         return reasons
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, close the files."""
         self.workers.close()
+        self.tiles.catalogue.close()
+        self.store.close()

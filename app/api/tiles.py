@@ -1,0 +1,311 @@
+"""Routes of views: plans, tiles, streams of tiles, plain bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.requests import Request
+
+from app.api.datasets import JSON_BODY, json_response, send_json
+from app.api.deps import OPTIONS_ONCE, DrainDep, ServicesDep
+from app.api.json_body import read_json
+from app.api.negotiation import choose_coding, joined
+from app.api.ranges import not_modified, wanted_range
+from app.api.schemas import problem_responses
+from app.api.tile_answer import FrameStream, send_raw
+from app.errors import NotAcceptableError, NotFoundError
+from app.server.drain import Drain
+from app.server.responses import Exchange, ExchangeResponse
+from app.services import compression
+from app.services.context import Services
+from app.services.tile_answers import (
+    npy_bytes,
+    octets_of,
+    partitions,
+    plan_json,
+    plan_summary,
+)
+from app.services.tiles import OpenView
+from core.tiles.plan import Tile
+
+router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[OPTIONS_ONCE])
+
+_MOST_BODY = 64 << 20
+"""Bytes of a view: a mask or list of many millions of frames."""
+_PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 412, 413, 416, 422, 503)
+
+After = Annotated[str | None, Query(description="Token: go on behind it")]
+MaxTiles = Annotated[int | None, Query(ge=1, description="Tiles to send at the most")]
+
+
+def _coding(request: Request) -> str | None:
+    return choose_coding(joined(request.headers, "accept-encoding"), compression.CODINGS)
+
+
+async def _stream(
+    exchange: Exchange,
+    view: OpenView,
+    request: Request,
+    services: Services,
+    drain: Drain,
+    after: str | None,
+    most: int | None,
+) -> None:
+    try:
+        first = 0 if after is None else view.tokens.read(after, view.plan.tiles)
+        stream = FrameStream(view, first, most, _coding(request), services, drain)
+        await stream.send(exchange)
+    finally:
+        view.close()
+
+
+@router.post(
+    "/tiles",
+    operation_id="stream_tiles",
+    response_class=ExchangeResponse,
+    status_code=200,
+    openapi_extra=JSON_BODY,
+    responses=_PROBLEMS,
+)
+async def stream_tiles(
+    ident: str,
+    request: Request,
+    services: ServicesDep,
+    drain: DrainDep,
+    after: After = None,
+    max_tiles: MaxTiles = None,
+) -> ExchangeResponse:
+    """The tiles of the view in the body, as frames, each with the token behind it."""
+
+    async def handle(exchange: Exchange) -> None:
+        spec = await read_json(exchange, services, _MOST_BODY)
+        view = await services.workers.start(services.tiles.open, ident, spec)
+        await _stream(exchange, view, request, services, drain, after, max_tiles)
+
+    return ExchangeResponse(handle)
+
+
+@router.post(
+    "/plan",
+    operation_id="plan_view",
+    response_class=ExchangeResponse,
+    status_code=200,
+    openapi_extra=JSON_BODY,
+    responses=_PROBLEMS,
+)
+async def plan_view(
+    ident: str,
+    services: ServicesDep,
+    first: Annotated[int, Query(ge=0)] = 0,
+    count: Annotated[int, Query(ge=0, le=100_000)] = 1000,
+) -> ExchangeResponse:
+    """The plan of the view in the body: shapes, and a list of its tiles."""
+
+    async def handle(exchange: Exchange) -> None:
+        spec = await read_json(exchange, services, _MOST_BODY)
+
+        def plan() -> dict[str, Any]:
+            view = services.tiles.open(ident, spec)
+            view.close()
+            return plan_json(view.plan, first, count)
+
+        await send_json(exchange, await services.workers.start(plan))
+
+    return ExchangeResponse(handle)
+
+
+@router.post(
+    "/views",
+    operation_id="register_view",
+    response_class=ExchangeResponse,
+    status_code=201,
+    openapi_extra=JSON_BODY,
+    responses=_PROBLEMS,
+)
+async def register_view(ident: str, request: Request, services: ServicesDep) -> ExchangeResponse:
+    """Keep a view; the same view again finds it again."""
+
+    async def handle(exchange: Exchange) -> None:
+        spec = await read_json(exchange, services, _MOST_BODY)
+        name, view, created = await services.workers.start(services.tiles.register, ident, spec)
+        view.close()
+        where = services.address(str(request.base_url), f"/v1/datasets/{ident}/views/{name}")
+        about = _describe(name, ident, view)
+        await send_json(exchange, about, 201 if created else 200, {"Location": where})
+
+    return ExchangeResponse(handle)
+
+
+def _describe(name: str, dataset: str, view: OpenView) -> dict[str, Any]:
+    return {
+        "id": name,
+        "dataset": dataset,
+        "view": view.view.to_json(),
+        "fingerprint": view.dataset.fingerprint.hex(),
+        "token": view.tokens.token(0),
+        **plan_summary(view.plan),
+    }
+
+
+async def _registered(services: Services, ident: str, name: str) -> OpenView:
+    return await services.workers.start(services.tiles.registered, name, ident)
+
+
+@router.get("/views/{name}", operation_id="view", responses=_PROBLEMS)
+async def view_of(ident: str, name: str, services: ServicesDep) -> Response:
+    """What a view says, and what it comes to."""
+    view = await _registered(services, ident, name)
+    view.close()
+    return json_response(_describe(name, ident, view))
+
+
+@router.get("/views/{name}/plan", operation_id="view_plan", responses=_PROBLEMS)
+async def view_plan(
+    ident: str,
+    name: str,
+    services: ServicesDep,
+    first: Annotated[int, Query(ge=0)] = 0,
+    count: Annotated[int, Query(ge=0, le=100_000)] = 1000,
+    parts: Annotated[int, Query(ge=1, le=10_000, description="Stretches for readers")] = 1,
+) -> Response:
+    """Its tiles, in order, and stretches of them for readers in parallel."""
+    view = await _registered(services, ident, name)
+    view.close()
+
+    def plan() -> dict[str, Any]:
+        made = plan_json(view.plan, first, count)
+        return {**made, "partitions": list(partitions(view.plan, parts))}
+
+    return json_response(await services.workers.start(plan))
+
+
+@router.get(
+    "/views/{name}/tiles",
+    operation_id="view_tiles",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=_PROBLEMS,
+)
+async def view_tiles(
+    ident: str,
+    name: str,
+    request: Request,
+    services: ServicesDep,
+    drain: DrainDep,
+    after: After = None,
+    max_tiles: MaxTiles = None,
+) -> ExchangeResponse:
+    """Its tiles as frames, each with the token behind it."""
+
+    async def handle(exchange: Exchange) -> None:
+        view = await _registered(services, ident, name)
+        await _stream(exchange, view, request, services, drain, after, max_tiles)
+
+    return ExchangeResponse(handle)
+
+
+@router.get(
+    "/views/{name}/raw",
+    operation_id="view_raw",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=_PROBLEMS,
+)
+async def view_raw(
+    ident: str, name: str, request: Request, services: ServicesDep
+) -> ExchangeResponse:
+    """All its tiles one behind the other, whole or a range of bytes."""
+
+    async def handle(exchange: Exchange) -> None:
+        view = await _registered(services, ident, name)
+        try:
+            etag = view.etag("raw")
+            headers = _raw_headers(etag, view)
+            if not_modified(request.headers, etag):
+                await exchange.start(304, headers)
+                return
+            length = view.plan.nbytes
+            span = wanted_range(request.headers, length, etag)
+            start, stop = span or (0, length)
+            if span is not None:
+                headers["Content-Range"] = f"bytes {start}-{stop - 1}/{length}"
+            status = 200 if span is None else 206
+            await exchange.start(status, headers, content_length=stop - start)
+            await send_raw(exchange, view, services, start, stop)
+        finally:
+            view.close()
+
+    return ExchangeResponse(handle)
+
+
+def _raw_headers(etag: str, view: OpenView) -> dict[str, str]:
+    return {
+        "Content-Type": "application/octet-stream",
+        "Accept-Ranges": "bytes",
+        "ETag": etag,
+        "Cache-Control": "no-cache",
+        "Thalweg-Dtype": view.plan.dtype.str,
+        "Thalweg-Shape": json.dumps(list(view.plan.shape)),
+        "Thalweg-Tile-Shape": json.dumps(list(view.plan.tile_shape)),
+    }
+
+
+@router.get(
+    "/views/{name}/tiles/{index}",
+    operation_id="view_tile",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=_PROBLEMS,
+)
+async def view_tile(
+    ident: str,
+    name: str,
+    index: int,
+    request: Request,
+    services: ServicesDep,
+    format: Annotated[str, Query(description="bin or npy")] = "bin",  # noqa: A002 - its name outside
+) -> ExchangeResponse:
+    """One tile: plain values, or a file that numpy loads."""
+    if format not in {"bin", "npy"}:
+        raise NotAcceptableError(f"a tile comes as bin or npy, not as {format[:40]!r}")
+
+    async def handle(exchange: Exchange) -> None:
+        view = await _registered(services, ident, name)
+        try:
+            if not 0 <= index < view.plan.tiles:
+                raise NotFoundError(f"the view has tiles 0 to {view.plan.tiles - 1}")
+            tile = view.plan.tile(index)
+            etag = view.etag(f"{index}-{format}")
+            headers = _tile_headers(view, tile, etag, format)
+            if not_modified(request.headers, etag):
+                await exchange.start(304, headers)
+                return
+            data = await services.workers.start(_encoders[format], view, tile)
+            await exchange.start(200, headers, content_length=len(data))
+            await exchange.end(data)
+        finally:
+            view.close()
+
+    return ExchangeResponse(handle)
+
+
+def _tile_headers(view: OpenView, tile: Tile, etag: str, form: str) -> Mapping[str, str]:
+    return {
+        "Content-Type": "application/octet-stream" if form == "bin" else "application/x-npy",
+        "ETag": etag,
+        "Cache-Control": "no-cache",
+        "Thalweg-Dtype": view.plan.dtype.str,
+        "Thalweg-Shape": json.dumps(list(tile.shape)),
+        "Thalweg-Origin": json.dumps(list(tile.origin)),
+        "Thalweg-Token": view.tokens.token(tile.index + 1),
+    }
+
+
+_encoders: dict[str, Callable[[OpenView, Tile], bytes | memoryview]] = {
+    "bin": lambda view, tile: octets_of(view.read(tile)),
+    "npy": lambda view, tile: npy_bytes(view.read(tile)),
+}
