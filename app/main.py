@@ -58,6 +58,8 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         separate_input_output_schemas=False,
+        # A redirect would come before a body was read, and name a place proxies do not know.
+        redirect_slashes=False,
     )
     app.state.services = services
     for routes in (losses, inputs, datasets, tiles, zarr, tokens, ops):
@@ -100,11 +102,24 @@ def _describe(app: FastAPI, settings: Settings) -> None:
             schemas["ProblemDocument"] = ProblemDocument.model_json_schema()
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
+            _correct_answers(document)
             _declare_keys(document, settings)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
+
+
+def _correct_answers(document: dict[str, Any]) -> None:
+    """Every answer has an id, and every error is a problem."""
+    ident = {"description": "As the request had it, or a new one", "schema": {"type": "string"}}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            answers = operation["responses"]
+            if "HTTPValidationError" in str(answers.get("422")):
+                del answers["422"]
+            for answer in answers.values():
+                answer.setdefault("headers", {})["X-Request-Id"] = ident
 
 
 def _declare_keys(document: dict[str, Any], settings: Settings) -> None:

@@ -11,20 +11,21 @@ from app.server.drain import Drain, drain_of
 from app.services.context import Services
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:
     services: Services = request.app.state.services
     return services
 
 
-def _drain(request: Request) -> Drain:
+async def _drain(request: Request) -> Drain:
     return drain_of(request.scope)
 
 
-def _no_option_twice(request: Request) -> None:
-    names = [name for name, _ in request.query_params.multi_items()]
-    for name in names:
-        if names.count(name) > 1:
+async def _no_option_twice(request: Request) -> None:
+    known = set()
+    for name, _ in request.query_params.multi_items():
+        if name in known:
             raise InvalidOptionError(f"the option {name!r} is given twice", option=name)
+        known.add(name)
 
 
 ServicesDep = Annotated[Services, Depends(_services)]

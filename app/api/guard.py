@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import ProblemResponse
 from app.errors import DrainingError, ServiceError, UnauthorizedError, problem_of
+from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
 from app.telemetry import Metrics
 
@@ -102,6 +103,13 @@ class Guard:
                 found = problem_of(refusal)
                 found.members["request_id"] = visit.ident
                 await ProblemResponse(found)(scope, receive, visit.send)
+        except ClientDisconnected:
+            # Who left before its answer, a problem perhaps, is no failure of ours.
+            structlog.get_logger().debug("client left")
+        except Exception:
+            # It is answered outside of this.
+            visit.status = visit.status or 500
+            raise
         finally:
             seconds = time.perf_counter() - start
             metrics.running.dec()

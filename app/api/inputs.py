@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 
 from app.api.deps import OPTIONS_ONCE, ServicesDep
+from app.api.negotiation import joined
 from app.api.pump import discard, read
 from app.api.schemas import InputAnswer, InputName, InputQuery, problem_responses
 from app.errors import ServiceError
@@ -61,7 +62,7 @@ async def put_input(
     name: InputName, query: Annotated[InputQuery, Query()], request: Request, services: ServicesDep
 ) -> ExchangeResponse:
     """Keep an auxiliary file; its digest is what queries name it by."""
-    coding = request.headers.get("content-encoding")
+    coding = joined(request.headers, "content-encoding")
 
     async def handle(exchange: Exchange) -> None:
         buffers = services.buffers.take(1)

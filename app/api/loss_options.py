@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
-from app.api.negotiation import choose_coding, choose_format
-from app.api.schemas import LossQuery
+from app.api.negotiation import choose_coding, choose_format, joined
+from app.api.schemas import LossQuery, ReportsQuery
 from app.errors import BadRequestError, InvalidOptionError, NotAcceptableError
 from app.services import compression
 from app.services.context import Services
@@ -69,9 +69,9 @@ def read_options(
     )
     return Wanted(
         request,
-        _format(reports, query, headers),
-        choose_coding(headers.get("accept-encoding"), compression.CODINGS),
-        headers.get("content-encoding"),
+        _format(query, headers),
+        choose_coding(joined(headers, "accept-encoding"), compression.CODINGS),
+        joined(headers, "content-encoding"),
         query.duplex,
         query.after,
     )
@@ -92,29 +92,30 @@ def _event_rates(query: LossQuery, services: Services) -> EventRates | None:
     return None
 
 
-def _format(reports: tuple[str, ...], query: LossQuery, headers: Headers) -> str:
-    formats = ("frames",) if len(reports) > 1 else tuple(MEDIA_TYPES)
+def _format(query: LossQuery, headers: Headers) -> str:
+    formats = ("frames",) if isinstance(query, ReportsQuery) else tuple(MEDIA_TYPES)
     if query.format is None:
-        return choose_format(headers.get("accept"), formats)
+        return choose_format(joined(headers, "accept"), formats)
     if query.format not in formats:
         raise NotAcceptableError(
-            f"several reports come in frames, not in {query.format}",
-            hint="Ask for one report, or for format=frames",
+            f"reports made in one pass come in frames, not in {query.format}",
+            hint="Post to /v1/losses/ and the report, or ask for format=frames",
         )
     return query.format
 
 
 def _is_partial(headers: Headers) -> bool:
-    value = headers.get("upload-complete", "?1").strip()
-    if value not in {"?0", "?1"}:
+    value = joined(headers, "upload-complete")
+    if value not in {None, "?0", "?1"}:
         raise BadRequestError(
-            f"Upload-Complete is {value[:80]!r}", hint="?0: more follows; ?1: this is the last part"
+            f"Upload-Complete is {str(value)[:80]!r}",
+            hint="?0: more follows; ?1: this is the last part",
         )
     return value == "?0"
 
 
 def _expected_bytes(query: LossQuery, headers: Headers) -> int | None:
-    text = headers.get("upload-length")
+    text = joined(headers, "upload-length")
     if text is None:
         return query.expect_bytes
     if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - fits i8

@@ -28,10 +28,16 @@ _BODY: dict[str, Any] = {
     }
 }
 _TEXT = {"schema": {"type": "string"}}
+_NUMBER = {"schema": {"type": "integer"}}
 _HEADERS: dict[str, Any] = {
     "Thalweg-Completeness": {"description": "declared, undeclared or partial", **_TEXT},
     "Thalweg-Token": {"description": "Partial answers: goes on behind these rows", **_TEXT},
-    "Thalweg-Offset": {"description": "Partial answers: first byte to post next", **_TEXT},
+    "Thalweg-Offset": {"description": "Partial answers: first byte to post next", **_NUMBER},
+    "Thalweg-Events": {"description": "Events complete so far in the stream", **_NUMBER},
+    "Thalweg-Bytes": {"description": "Bytes of the stream that were read", **_NUMBER},
+    "Thalweg-Reopened-Check": {"description": "whole or since resume", **_TEXT},
+    "Upload-Complete": {"description": "As the request had it: ?0 or ?1", **_TEXT},
+    "Content-Encoding": {"description": "gzip or zstd, if one was accepted", **_TEXT},
 }
 
 
@@ -47,6 +53,9 @@ UploadComplete = Annotated[
 ]
 UploadLength = Annotated[
     str | None, Header(alias="Upload-Length", description="Bytes of the whole stream")
+]
+ContentEncoding = Annotated[
+    str | None, Header(alias="Content-Encoding", description="gzip or zstd; of the body")
 ]
 
 
@@ -72,6 +81,7 @@ async def _one_report(
     drain: DrainDep,
     _complete: UploadComplete = None,
     _length: UploadLength = None,
+    _coding: ContentEncoding = None,
 ) -> ExchangeResponse:
     """Rows of one report of the posted stream."""
     return await _answer((report,), query, request, services, drain)
@@ -84,6 +94,7 @@ async def _several_reports(
     drain: DrainDep,
     _complete: UploadComplete = None,
     _length: UploadLength = None,
+    _coding: ContentEncoding = None,
 ) -> ExchangeResponse:
     """Rows of several reports, made in one pass, in frames."""
     return await _answer(parse_reports(query.reports), query, request, services, drain)

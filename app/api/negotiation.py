@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from starlette.datastructures import Headers
+
 from app.errors import NotAcceptableError
 
 _FORMAT_OF = {
@@ -16,6 +18,11 @@ _FORMAT_OF = {
     "application/octet-stream": "bin",
     "application/vnd.thalweg.frames": "frames",
 }
+
+
+def joined(headers: Headers, name: str) -> str | None:
+    """A header, which may come in several lines; None if it is absent."""
+    return ", ".join(headers.getlist(name)) if name in headers else None
 
 
 def _preferences(header: str) -> Iterable[tuple[str, float]]:

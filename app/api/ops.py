@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 from app.api.deps import DrainDep, ServicesDep
 from app.api.pages import docs_page, problem_page
-from app.api.schemas import problem_responses
+from app.api.schemas import Health, Readiness, problem_responses
 from app.errors import KINDS, NotFoundError
 from app.telemetry import METRICS_TYPE
 
@@ -22,16 +22,19 @@ def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
     return Response(orjson.dumps(value), status, headers, "application/json")
 
 
-@router.get("/healthz", operation_id="healthz")
+@router.head("/healthz", include_in_schema=False)
+@router.get("/healthz", operation_id="healthz", response_model=Health)
 async def healthz() -> Response:
     """Whether the process lives."""
     return _json({"status": "ok"})
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get(
     "/readyz",
     operation_id="readyz",
-    responses={503: {"description": "Requests should go elsewhere"}},
+    response_model=Readiness,
+    responses={503: {"description": "Requests should go elsewhere", "model": Readiness}},
 )
 async def readyz(services: ServicesDep, drain: DrainDep) -> Response:
     """Whether requests should come here."""
@@ -43,13 +46,20 @@ async def readyz(services: ServicesDep, drain: DrainDep) -> Response:
     return _json({"status": "ready"})
 
 
-@router.get("/metrics", operation_id="metrics")
+@router.head("/metrics", include_in_schema=False)
+@router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
 async def metrics(services: ServicesDep) -> Response:
     """Metrics of all workers, for Prometheus."""
     return Response(services.metrics.text(), media_type=METRICS_TYPE)
 
 
-@router.get("/problems/{code}", operation_id="problem", responses=problem_responses(404))
+@router.head("/problems/{code}", include_in_schema=False)
+@router.get(
+    "/problems/{code}",
+    operation_id="problem",
+    response_class=HTMLResponse,
+    responses=problem_responses(404),
+)
 async def explain_problem(code: str) -> Response:
     """What a problem code means."""
     if code not in KINDS:
@@ -57,6 +67,7 @@ async def explain_problem(code: str) -> Response:
     return HTMLResponse(problem_page(code, KINDS[code]))
 
 
+@router.head("/docs", include_in_schema=False)
 @router.get("/docs", operation_id="docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
     """The routes, for people."""

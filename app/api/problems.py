@@ -11,12 +11,19 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app.errors import Problem, ProblemError, ServiceError, problem, problem_of
 from app.wire import PROBLEM
 from core.errors import CoreError
 
-_CODE_OF_STATUS = {404: "not-found", 405: "method-not-allowed"}
+_CODE_OF_STATUS = {
+    404: "not-found",
+    405: "method-not-allowed",
+    408: "stalled",
+    413: "too-large",
+}
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class ProblemResponse(Response):
@@ -45,7 +52,9 @@ async def _expected(request: Request, error: Exception) -> Response:
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     structlog.get_logger().error("request failed", path=request.url.path, exc_info=error)
-    return ProblemResponse(_identified(request, problem_of(error)))
+    found = _identified(request, problem_of(error))
+    # This one is sent outside of all middleware.
+    return ProblemResponse(found, {"X-Request-Id": str(found.members["request_id"])})
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -53,7 +62,23 @@ async def _http(request: Request, error: Exception) -> Response:
     code = _CODE_OF_STATUS.get(error.status_code, "bad-request")
     found = problem(code, str(error.detail))
     found.status = error.status_code
-    return ProblemResponse(_identified(request, found), error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:  # noqa: PLR2004
+        headers["Allow"] = ", ".join(_methods(request))
+        found.members["hint"] = f"Use {headers['Allow']}"
+    return ProblemResponse(_identified(request, found), headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """What the path can be asked for, by all of its routes; the framework names one's."""
+    return [
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    ]
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -61,14 +86,18 @@ async def _invalid(request: Request, error: Exception) -> Response:
     first: dict[str, Any] = error.errors()[0]
     where, *path = (str(part) for part in first["loc"])
     name = ".".join(path)
-    if first["type"] == "extra_forbidden":
+    if first["type"] == "json_invalid":
+        detail, hint = f"the body is not JSON: {first['ctx']['error']} at character {name}", None
+    elif first["type"] == "extra_forbidden" and where == "query":
         detail, hint = f"there is no option {name!r}", "See /docs for the options of this route"
     elif first["type"] == "missing":
-        detail, hint = f"{name!r} is missing from the {where}", None
+        detail, hint = f"{name or 'JSON'!r} is missing from the {where}", None
     else:
         detail, hint = f"{name or where}: {first['msg']}", None
-    kind = "option" if where in {"query", "path"} else "unprocessable"
-    found = problem(kind, detail, hint=hint, option=name or None)
+    if where in {"query", "path"}:
+        found = problem("option", detail, hint=hint, option=name)
+    else:
+        found = problem("unprocessable", detail, hint=hint)
     return ProblemResponse(_identified(request, found))
 
 

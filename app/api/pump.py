@@ -78,7 +78,7 @@ class Pump:
         self._workers = workers
         self._drain = drain
         self._progress = progress
-        self._parsing: asyncio.Future[None] | None = None
+        self._parsing: asyncio.Future[Any] | None = None
 
     async def run(self) -> Ending:
         """Read the body to its end, or until draining is hard.
@@ -94,7 +94,10 @@ class Pump:
             stop.cancel()
             if self._parsing is not None:
                 # Its buffer is given back next; that it failed too is no news.
-                await asyncio.wait({self._parsing})
+                while not self._parsing.done():
+                    # Nor does another cancellation end the thread.
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.wait({self._parsing})
                 self._parsing.cancelled() or self._parsing.exception()
             self._views.clear()
 
@@ -103,10 +106,11 @@ class Pump:
             view = self._views[0]
             count = await self._read(view, stop)
             await self._parsed()
-            if count is None:
-                return await self._workers.start(self._posting.suspend)
             if not count:
-                return await self._workers.start(self._posting.finish)
+                end = self._posting.suspend if count is None else self._posting.finish
+                self._parsing = self._workers.start(end)
+                ending: Ending = await self._parsed()
+                return ending
             self._parsing = self._workers.start(self._posting.feed, view[:count])
             self._parsing.add_done_callback(self._tell(count))
             self._views.reverse()
@@ -114,10 +118,17 @@ class Pump:
     def _tell(self, count: int) -> Callable[[asyncio.Future[None]], None]:
         return lambda _: self._progress(count)
 
-    async def _parsed(self) -> None:
-        if self._parsing is not None:
-            parsing, self._parsing = self._parsing, None
-            await parsing
+    async def _parsed(self) -> Any:  # noqa: ANN401 - what the call returns
+        """Wait for the call in a thread; it is forgotten only when it is over.
+
+        Cancelling this task does not end the thread, which uses the buffers and the spool.
+        """
+        if self._parsing is None:
+            return None
+        if not self._parsing.done():
+            await asyncio.wait({self._parsing})
+        parsing, self._parsing = self._parsing, None
+        return parsing.result()
 
     async def _read(self, view: memoryview, stop: asyncio.Future[Any]) -> int | None:
         """Bytes read; None if draining is hard. A fault in what came before ends the wait."""
@@ -137,5 +148,6 @@ class Pump:
         finally:
             if not reading.done():
                 reading.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await reading
+                await asyncio.wait({reading})
+            # If something else ended the wait, that it failed too is no news.
+            reading.cancelled() or reading.exception()

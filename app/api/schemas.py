@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from app.errors import KINDS
 
 Format = Literal["csv", "ndjson", "arrow", "parquet", "bin", "frames"]
 ReportName = Literal["events", "selt", "melt", "qelt"]
 InputName = Literal["quantiles", "event_rates", "occurrence"]
 
 _MOST = 2**62
+_CODES: list[JsonValue] = [*sorted(KINDS)]
 
 
 class LossQuery(BaseModel):
@@ -103,36 +107,59 @@ class TokenDescription(BaseModel):
     unfinished_bytes: int = Field(description="Bytes behind the offset that were seen")
 
 
+class Health(BaseModel):
+    """A process that lives."""
+
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    """Whether requests should come here, and if not, why."""
+
+    status: Literal["ready", "not ready"]
+    reasons: list[str] = []
+
+
 class ProblemDocument(BaseModel):
     """What went wrong (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str
+    type: str = Field(description="/problems/ and the code, where it is explained")
     title: str
     status: int
     detail: str
-    code: str
-    offset: int | None = None
+    code: str = Field(json_schema_extra={"enum": _CODES})
+    offset: int | None = Field(None, description="Byte of the stream")
     event: int | None = None
-    block: int | None = None
-    hint: str | None = None
-    option: str | None = None
-    token: str | None = None
-    resume_offset: int | None = None
+    block: int | None = Field(None, description="Item or summary")
+    hint: str | None = Field(None, description="What to do about it")
+    option: str | None = Field(None, description="Which one it is about")
+    token: str | None = Field(None, description="Goes on behind the rows that were answered")
+    resume_offset: int | None = Field(None, description="First byte to post with that token")
     request_id: str | None = None
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Problem documents of these statuses, for the OpenAPI document."""
+    return {status: _problem_response(status) for status in statuses}
+
+
+def _problem_response(status: int) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/ProblemDocument"}
     return {
-        status: {
-            "description": "Problem",
-            "content": {
-                "application/problem+json": {
-                    "schema": {"$ref": "#/components/schemas/ProblemDocument"}
-                }
-            },
-        }
-        for status in statuses
+        "description": HTTPStatus(status).phrase,
+        "content": {"application/problem+json": {"schema": schema}},
+        "headers": _HEADERS_OF.get(status, {}),
     }
+
+
+_HEADERS_OF = {
+    401: {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}},
+    503: {
+        "Retry-After": {
+            "description": "Seconds after which to try again",
+            "schema": {"type": "integer"},
+        }
+    },
+}

@@ -19,6 +19,10 @@ _ALLOWANCE = 64 << 20
 _RATIO = 200
 """Bytes that may be decoded for each one that was sent. Loss streams come to 2 or 3,
 sparse ones to 20."""
+_FRAME = 8 << 10
+"""Bytes that beginning a frame counts for: it takes as long as decoding them."""
+_FIRST = 4 << 10
+"""Bytes a frame begins with: it hands back a copy of what is behind its end."""
 _WINDOW = 23
 """log2 of the largest zstd window: what level 19 uses."""
 
@@ -49,6 +53,7 @@ class _Gauge:
         self._limit = limit
         self._sent = 0
         self._decoded = 0
+        self._frames = 0
 
     def sent(self, count: int) -> None:
         self._sent += count
@@ -57,9 +62,16 @@ class _Gauge:
     def decoded(self, count: int) -> None:
         self._decoded += count
         self._check(self._decoded)
-        if self._decoded > _ALLOWANCE + _RATIO * self._sent:
+        self._weigh()
+
+    def frame(self) -> None:
+        self._frames += 1
+        self._weigh()
+
+    def _weigh(self) -> None:
+        if self._decoded + _FRAME * self._frames > _ALLOWANCE + _RATIO * self._sent:
             raise BombError(
-                f"the body decodes to more than {_RATIO} times its size",
+                f"the body decodes to more than {_RATIO} times its size, or has too many frames",
                 hint="Post it uncompressed, or in parts of a few megabytes",
             )
 
@@ -93,18 +105,26 @@ class _Compressed:
 
     def decode(self, data: memoryview) -> Iterator[bytes]:
         self._gauge.sent(len(data))
-        rest: bytes | memoryview = data
-        while len(rest):
-            frame = self._frame = self._frame or _FRAMES[self._name]()
+        at = 0
+        while at < len(data):
+            end = len(data) if self._frame else at + _FIRST
+            frame = self._frame = self._frame or self._begin()
+            part: bytes | memoryview = data[at:end]
+            at += len(part)
             while True:
-                piece = self._step(frame, rest)
-                rest = b""
+                piece = self._step(frame, part)
+                part = b""
                 if piece:
                     yield piece
                 if frame.eof or frame.needs_input:
                     break
             if frame.eof:
-                rest, self._frame = frame.unused_data, None
+                at -= len(frame.unused_data)
+                self._frame = None
+
+    def _begin(self) -> _Frame:
+        self._gauge.frame()
+        return _FRAMES[self._name]()
 
     def _step(self, frame: _Frame, data: bytes | memoryview) -> bytes:
         try:

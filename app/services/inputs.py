@@ -65,11 +65,14 @@ class Inputs:
         """Quantiles from a list, or from the file of this digest.
 
         Raises:
-            InputError: a quantile is no number, or not in 0 to 1.
+            InvalidOptionError: a quantile is no number, or not in 0 to 1, or comes twice.
             InputGoneError: there is no such file.
         """
         if not _is_digest(text):
-            return quantiles_from_text(text, "quantiles")
+            try:
+                return quantiles_from_text(text)
+            except InputError as e:
+                raise InvalidOptionError(e.message, hint=e.hint, option="quantiles") from e
         found: npt.NDArray[np.float32] = self._cached(
             "quantiles", _digest(text, "quantiles"), None, parse_quantiles
         )
@@ -90,13 +93,20 @@ class Inputs:
         """Event rates from the occurrences of this digest.
 
         Raises:
-            InvalidOptionError: it is no digest, or the number of periods is missing.
+            InvalidOptionError: it is no digest, or the number of periods is missing or
+                does not fit.
             InputGoneError: there is no such file.
         """
         digest = _digest(text, "occurrence")
 
         def parse(data: bytes) -> EventRates:
-            return _parse_occurrence(data, periods)
+            try:
+                return _parse_occurrence(data, periods)
+            except InputError as e:
+                # It was right when it came: the number of periods is what does not fit.
+                raise InvalidOptionError(
+                    e.message, hint="It is the number of periods", option="no_of_periods"
+                ) from e
 
         found: EventRates = self._cached("occurrence", digest, periods, parse)
         return found

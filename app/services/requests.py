@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -91,21 +92,19 @@ def parse_ids(text: str) -> npt.NDArray[np.int32]:
     Raises:
         InvalidOptionError: it is no such list.
     """
-    ids: set[int] = set()
+    parts: list[npt.NDArray[np.int64]] = []
+    count = 0
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        try:
-            low, high = int(first), int(last if dash else first)
-        except ValueError:
-            raise _no_ids(text) from None
-        if not 1 <= low <= high <= ID_MAX or high - low > _MOST_IDS:
+        match = _IDS.fullmatch(part.strip())
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        count += high - low + 1
+        if not 1 <= low <= high <= ID_MAX or count > _MOST_IDS:
             raise _no_ids(text)
-        ids.update(range(low, high + 1))
-        if len(ids) > _MOST_IDS:
-            raise _no_ids(text)
-    return np.array(sorted(ids), np.int32)
+        parts.append(np.arange(low, high + 1))
+    return np.unique(np.concatenate(parts)).astype(np.int32)
 
 
+_IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 _MOST_IDS = 1_000_000
 
 

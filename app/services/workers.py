@@ -58,13 +58,13 @@ class Buffers:
         return free + [mmap.mmap(-1, self.size) for _ in range(count - len(free))]
 
     def give_back(self, buffers: list[mmap.mmap]) -> None:
-        """Return buffers; nothing may refer to them any more."""
+        """Return buffers; nothing may write to them any more."""
         with self._lock:
             self._out -= len(buffers)
             room = _KEEP_FREE - len(self._free)
+            # The others are not closed: the traceback of what ended a request may still
+            # refer to them. Their memory goes with the last reference.
             self._free += buffers[:room]
-        for buffer in buffers[max(room, 0) :]:
-            buffer.close()
 
 
 class Workers:
