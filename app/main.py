@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
-from app.api import datasets, inputs, losses, ops, tiles, tokens, zarr
+from app.api import datasets, inputs, losses, ops, reductions, tiles, tokens, zarr
 from app.api.guard import Guard, Keys
 from app.api.problems import add_problem_handlers
 from app.api.schemas import ProblemDocument
@@ -62,7 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
-    for routes in (losses, inputs, datasets, tiles, zarr, tokens, ops):
+    for routes in (losses, inputs, datasets, tiles, reductions, zarr, tokens, ops):
         app.include_router(routes.router)
     add_problem_handlers(app)
     _add_middleware(app, services)

@@ -18,6 +18,8 @@ from .losses.reader import LossReader
 from .losses.reports import REPORTS
 from .losses.tables import CsvEncoder
 from .losses.writer import LossWriter
+from .tiles._warm_unpack import warm
+from .tiles.warm import use_kernels
 
 _SAMPLES = 70
 """More than one group of lanes, so that no loop stays unused."""
@@ -95,5 +97,9 @@ def warm_up() -> dict[str, float]:
             start = time.perf_counter()
             step(data, width)
             seconds[f"{name}, f{width} losses"] = time.perf_counter() - start
+    for name, use in (("tiles", use_kernels), ("packed formats", warm)):
+        start = time.perf_counter()
+        use()
+        seconds[name] = time.perf_counter() - start
     publish()
     return seconds

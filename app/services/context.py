@@ -10,6 +10,8 @@ from pathlib import Path
 
 import structlog
 
+from app.engine.base import Engine
+from app.engine.local import LocalEngine
 from app.services.datasets import Catalogue, read_catalogue
 from app.services.inputs import Inputs
 from app.services.tiles import Tiles
@@ -18,6 +20,7 @@ from app.settings import Settings
 from app.storage.base import StateStore, StoreReadOnlyError
 from app.storage.buffers import BufferPool
 from app.storage.inputs import InputStore
+from app.storage.partials import PartialStore
 from app.storage.roots import Roots
 from app.storage.spool import Spool
 from app.storage.state_memory import MemoryStateStore
@@ -29,6 +32,7 @@ from core.warmup import warm_up
 
 SPOOL = "spool"
 INPUTS = "inputs"
+PARTIALS = "partials"
 STATE = "state.sqlite"
 
 
@@ -78,6 +82,8 @@ class Services:
     metrics: Metrics
     tiles: Tiles
     store: StateStore
+    engine: Engine
+    partials: PartialStore
     warm: threading.Event = field(default_factory=threading.Event)
     """Set when the kernels are compiled or loaded."""
 
@@ -105,6 +111,8 @@ class Services:
             Metrics(),
             Tiles(catalogue, store, keys),
             store,
+            LocalEngine(settings.threads or _share_of_cores(settings.workers)),
+            PartialStore(settings.data_dir / PARTIALS, settings.input_days),
         )
 
     def start(self) -> None:
@@ -144,6 +152,7 @@ class Services:
 
     def close(self) -> None:
         """End the threads, close the files."""
+        self.engine.close()
         self.workers.close()
         self.tiles.catalogue.close()
         self.store.close()

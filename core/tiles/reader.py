@@ -21,8 +21,8 @@ Array = npt.NDArray[Any]
 BATCH_BYTES = 8 << 20
 """Bytes read at a time: bounds memory however much a tile is summed from."""
 
-_FAST_STORED = frozenset(np.dtype(code) for code in ("u1", "i1", "u2", "i2", "u4", "i4", "f4"))
-_FAST_OUT = frozenset([np.dtype("f4")])
+FAST_STORED = frozenset(np.dtype(code) for code in ("u1", "i1", "u2", "i2", "u4", "i4", "f4"))
+FAST_OUT = frozenset([np.dtype("f4")])
 """Types that have kernels of their own; all others go through numpy, with equal results."""
 
 
@@ -193,7 +193,7 @@ class TileReader:
 
 
 def _is_fast(stored: np.dtype[Any], out: np.dtype[Any]) -> bool:
-    return stored in _FAST_STORED and out in _FAST_OUT
+    return stored in FAST_STORED and out in FAST_OUT
 
 
 def _copy(

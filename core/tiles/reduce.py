@@ -117,7 +117,7 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
         detectors = tuple(_detector(item, sig_shape) for item in given)
     if op == "com" and len(sig_shape) > 3:  # noqa: PLR2004
         raise ShapeError("a centre of mass is of frames with up to 3 axes")
-    return Reduction(op, over, detectors)
+    return Reduction(op, over, detectors)  # type: ignore[arg-type]
 
 
 def _detector(item: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN401 - JSON

@@ -1,0 +1,227 @@
+"""Packed pixels of whole frames, any number of them per call.
+
+Kernels take the bytes of all frames as one contiguous array, the distance between
+frames, and the pixels to fill, (frames, pixels). The frames must be inside the bytes:
+:mod:`core.tiles.decoders` sees to it.
+
+A Medipix chip sends words of 64 bits, highest byte first; in each, pixels follow from
+the lowest bits up. So the pixels of a run come by reading the bytes of each word
+backwards. Four chips in a square lie side by side in the file, as 4, 3, 2, 1; the lower
+two are upside down.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._jit import kernel
+
+Bytes = npt.NDArray[np.uint8]
+Narrow = npt.NDArray[np.uint8]
+Middle = npt.NDArray[np.uint16]
+Wide = npt.NDArray[np.uint32]
+
+_U = np.uintp
+_ONE = np.uint8(1)
+
+K2_BLOCK = 0x5758
+K2_HEADER = 40
+K2_ROWS = 930
+K2_COLUMNS = 16
+K2_WIDTH = 256
+
+
+@kernel
+def _bits(raw: Bytes, start: int, row: Narrow) -> None:
+    """A run of pixels of 1 bit."""
+    for word in range(len(row) >> 6):
+        for byte in range(8):
+            value = raw[_U(start) + _U(8 * word + 7 - byte)]
+            at = _U(64 * word + 8 * byte)
+            for bit in range(8):
+                row[at + _U(bit)] = (value >> np.uint8(bit)) & _ONE
+
+
+@kernel
+def _octets(raw: Bytes, start: int, row: Narrow) -> None:
+    """A run of pixels of 6 bits, in a byte each."""
+    for word in range(len(row) >> 3):
+        at = _U(8 * word)
+        for k in range(8):
+            row[at + _U(k)] = raw[_U(start) + at + _U(7 - k)]
+
+
+@kernel
+def _pairs(raw: Bytes, start: int, row: Middle) -> None:
+    """A run of pixels of 12 bits, in two bytes each."""
+    for word in range(len(row) >> 2):
+        source = _U(start) + _U(8 * word)
+        at = _U(4 * word)
+        for k in range(4):
+            low = np.uint16(raw[source + _U(7 - 2 * k)])
+            high = np.uint16(raw[source + _U(6 - 2 * k)])
+            row[at + _U(k)] = low | (high << np.uint16(8))
+
+
+@kernel
+def _two_images(raw: Bytes, start: int, distance: int, row: Wide) -> None:
+    """A run of pixels of 24 bits: the upper 12, and at a distance the lower."""
+    for word in range(len(row) >> 2):
+        source = _U(start) + _U(8 * word)
+        second = source + _U(distance)
+        at = _U(4 * word)
+        for k in range(4):
+            upper = np.uint32(raw[source + _U(7 - 2 * k)])
+            upper |= np.uint32(raw[source + _U(6 - 2 * k)]) << np.uint32(8)
+            lower = np.uint32(raw[second + _U(7 - 2 * k)])
+            lower |= np.uint32(raw[second + _U(6 - 2 * k)]) << np.uint32(8)
+            row[at + _U(k)] = (upper << np.uint32(12)) | lower
+
+
+@kernel
+def _turn(row: npt.NDArray[np.unsignedinteger]) -> None:
+    """Reverse a run in place."""
+    n = len(row)
+    for k in range(n >> 1):
+        first = row[_U(k)]
+        row[_U(k)] = row[_U(n - 1 - k)]
+        row[_U(n - 1 - k)] = first
+
+
+@kernel
+def unpack_r1(raw: Bytes, stride: int, out: Narrow) -> None:
+    """One chip, 1 bit."""
+    for f in range(out.shape[0]):
+        _bits(raw, f * stride, out[f])
+
+
+@kernel
+def unpack_r6(raw: Bytes, stride: int, out: Narrow) -> None:
+    """One chip, 6 bits."""
+    for f in range(out.shape[0]):
+        _octets(raw, f * stride, out[f])
+
+
+@kernel
+def unpack_r12(raw: Bytes, stride: int, out: Middle) -> None:
+    """One chip, 12 bits."""
+    for f in range(out.shape[0]):
+        _pairs(raw, f * stride, out[f])
+
+
+@kernel
+def unpack_r24(raw: Bytes, stride: int, out: Wide) -> None:
+    """One chip, 24 bits."""
+    for f in range(out.shape[0]):
+        _two_images(raw, f * stride, 2 * out.shape[1], out[f])
+
+
+@kernel
+def unpack_r1_quad(raw: Bytes, stride: int, out: Narrow, side: int) -> None:
+    """Four chips, 1 bit; ``side`` is the width and height of one chip."""
+    for f in range(out.shape[0]):
+        for y in range(side):
+            start = f * stride + (side >> 3) * 4 * y
+            for chip in range(4):
+                at = _run(y, chip, side)
+                run = out[f, at : at + side]
+                _bits(raw, start + (side >> 3) * chip, run)
+                if chip < 2:
+                    _turn(run)
+
+
+@kernel
+def unpack_r6_quad(raw: Bytes, stride: int, out: Narrow, side: int) -> None:
+    """Four chips, 6 bits."""
+    for f in range(out.shape[0]):
+        for y in range(side):
+            start = f * stride + side * 4 * y
+            for chip in range(4):
+                at = _run(y, chip, side)
+                run = out[f, at : at + side]
+                _octets(raw, start + side * chip, run)
+                if chip < 2:
+                    _turn(run)
+
+
+@kernel
+def unpack_r12_quad(raw: Bytes, stride: int, out: Middle, side: int) -> None:
+    """Four chips, 12 bits."""
+    for f in range(out.shape[0]):
+        for y in range(side):
+            start = f * stride + 2 * side * 4 * y
+            for chip in range(4):
+                at = _run(y, chip, side)
+                run = out[f, at : at + side]
+                _pairs(raw, start + 2 * side * chip, run)
+                if chip < 2:
+                    _turn(run)
+
+
+@kernel
+def unpack_r24_quad(raw: Bytes, stride: int, out: Wide, side: int) -> None:
+    """Four chips, 24 bits."""
+    for f in range(out.shape[0]):
+        for y in range(side):
+            start = f * stride + 2 * side * 4 * y
+            for chip in range(4):
+                at = _run(y, chip, side)
+                run = out[f, at : at + side]
+                _two_images(raw, start + 2 * side * chip, 2 * out.shape[1], run)
+                if chip < 2:
+                    _turn(run)
+
+
+@kernel
+def _run(y: int, chip: int, side: int) -> int:
+    """First pixel of a run of one of four chips, in the order they lie in the file."""
+    row = 2 * side - 1 - y if chip < 2 else y
+    column = side if chip & 1 == 0 else 0
+    return row * 2 * side + column
+
+
+@kernel
+def unfold(raw: Bytes, stride: int, out: Middle, rows: int, columns: int, binning: int) -> None:
+    """Rows that hold one of the upper half, then one of the lower half backwards.
+
+    The lower half's rows come from the bottom up. Each row stands for ``binning`` rows
+    of the picture; ``columns`` are the picture's.
+    """
+    for f in range(out.shape[0]):
+        for y in range(rows):
+            start = _U(f * stride + 4 * columns * y)
+            upper = out[f, y * binning * columns : (y * binning + 1) * columns]
+            last = (2 * rows - 1 - y) * binning
+            lower = out[f, last * columns : (last + 1) * columns]
+            for x in range(columns):
+                at = start + _U(2 * x)
+                upper[_U(x)] = np.uint16(raw[at]) | (np.uint16(raw[at + _U(1)]) << np.uint16(8))
+                at += _U(2 * columns)
+                lower[_U(columns - 1 - x)] = np.uint16(raw[at]) | (
+                    np.uint16(raw[at + _U(1)]) << np.uint16(8)
+                )
+            for repeat in range(1, binning):
+                above = _U((y * binning + repeat) * columns)
+                below = _U((last + repeat) * columns)
+                for x in range(columns):
+                    out[_U(f), above + _U(x)] = upper[_U(x)]
+                    out[_U(f), below + _U(x)] = lower[_U(x)]
+
+
+@kernel
+def unpack_k2_sector(raw: Bytes, stride: int, out: Middle) -> None:
+    """Blocks of 12-bit pixels, two in three bytes, from right to left in each half."""
+    for f in range(out.shape[0]):
+        for block in range(32):
+            source = _U(f * stride + block * K2_BLOCK + K2_HEADER)
+            corner = (block >> 4) * K2_ROWS * K2_WIDTH + K2_WIDTH - K2_COLUMNS * ((block & 15) + 1)
+            for y in range(K2_ROWS):
+                row = out[f, corner + y * K2_WIDTH : corner + y * K2_WIDTH + K2_COLUMNS]
+                for x in range(K2_COLUMNS >> 1):
+                    first = np.uint16(raw[source])
+                    middle = np.uint16(raw[source + _U(1)])
+                    last = np.uint16(raw[source + _U(2)])
+                    row[_U(2 * x)] = first | ((middle & np.uint16(15)) << np.uint16(8))
+                    row[_U(2 * x + 1)] = (middle >> np.uint16(4)) | (last << np.uint16(4))
+                    source += _U(3)

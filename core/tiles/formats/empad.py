@@ -1,0 +1,118 @@
+"""EMPAD: frames of 130 rows of 128 float32, of which the last two are a footer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .layout import Found, count_frames, settle
+from .markup import integer, read_xml
+from .source import Source, extension, numeric_order, only
+
+SIG_SHAPE = (128, 128)
+PIXELS = np.dtype("<f4")
+FRAME_BYTES = 128 * 128 * 4
+FOOTER = 2 * 128 * 4
+STRIDE = FRAME_BYTES + FOOTER
+SCAN_MODES = ("acquire", "search")
+"""Scans an XML file can describe; the data are of the first, rarely of the second."""
+
+
+def is_companion(name: str) -> bool:
+    """Whether a file holds the description, not frames."""
+    return extension(name) == "xml"
+
+
+def _scans(source: Source, file: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the scans an XML file describes, the likeliest first."""
+    root = read_xml(source, file)
+    kind = root.find("type")
+    if kind is not None and (kind.text or "").strip() == "series":
+        return {"series": (integer(source, file, root.find("count"), "the series count"),)}
+    if kind is not None and (kind.text or "").strip() != "scan":
+        raise source.fault(
+            file,
+            f"a measurement of type {(kind.text or '')[:40]!r}",
+            hint="Leave the XML file out, and give nav_shape",
+        )
+    found: dict[str, tuple[int, ...]] = {}
+    for mode in SCAN_MODES:
+        for scan in root.findall("scan_parameters"):
+            if scan.get("mode") == mode:
+                shape = tuple(
+                    integer(source, file, scan.find(f"scan_resolution_{axis}"), f"the {axis} size")
+                    for axis in "yx"
+                )
+                found.setdefault(mode, shape)
+    if not found:
+        raise source.fault(
+            file,
+            "the XML describes no scan",
+            hint="Leave the XML file out, and give nav_shape",
+        )
+    return found
+
+
+def _named(source: Source, file: int) -> str | None:
+    element = read_xml(source, file).find("raw_file")
+    named = None if element is None else element.get("filename")
+    return None if named is None else named.replace("\\", "/").rpartition("/")[2]
+
+
+class Empad:
+    """One .raw file, with or without the .xml file that was written with it."""
+
+    name = "empad"
+
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:
+        """By the XML file: the frames have no header."""
+        return is_companion(file.name) and b"<raw_file" in head
+
+    def order(self, names: Sequence[str]) -> list[int]:
+        """The frames, then the XML."""
+        return numeric_order(names, is_companion)
+
+    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+        """Count the frames, and find the scan they are of.
+
+        Raises:
+            FormatError: a cut frame, or fewer or more frames than the XML tells of.
+        """
+        source = Source(files, reader)
+        indices = range(len(files))
+        data = only(source, [i for i in indices if not is_companion(files[i].name)], ".raw file")
+        companions = [i for i in indices if is_companion(files[i].name)]
+        frames = count_frames(source, data, 0, STRIDE, growing=hints.growing)
+        nav_shape, notes, metadata = None, [], {}
+        if companions:
+            companion = only(source, companions, ".xml file")
+            scans = _scans(source, companion)
+            mode = next((m for m in scans if math.prod(scans[m]) == frames), None)
+            if mode is None and not hints.growing and hints.nav_shape is None:
+                raise source.fault(
+                    data,
+                    f"the file has {frames} frames, {files[companion].name} tells of "
+                    + " or ".join(f"{shape} ({m})" for m, shape in scans.items()),
+                    offset=files[data].size,
+                    hint="For a scan that was stopped, give nav_shape",
+                )
+            mode = mode or next(iter(scans))
+            nav_shape = scans[mode]
+            metadata = {"scan": mode}
+            named = _named(source, companion)
+            if named is not None and named != files[data].name:
+                notes.append(f"{files[companion].name} calls the data file {named}")
+        found = Found(
+            format=self.name,
+            extents=[Extent(data, frames, 0, STRIDE)],
+            sig_shape=SIG_SHAPE,
+            stored=PIXELS,
+            nav_shape=nav_shape,
+            frame_footer=FOOTER,
+            metadata=metadata,
+            notes=notes,
+        )
+        return settle(source, found, hints)

@@ -1,0 +1,187 @@
+"""Gatan K2 in situ: eight sectors in a file each, in blocks of 12-bit pixels.
+
+A frame of the whole detector lies in eight files, an extent in one. So a recording is
+of sectors here: 1860 x 256 pixels, and the first dimension of the scan is the sector.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...errors import ShapeError
+from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .layout import Found, check_shape, settle
+from .source import Source, extension, numeric_order
+
+SECTORS = 8
+BLOCK = 0x5758
+BLOCKS = 32
+"""Of a sector's frame."""
+
+STRIDE = BLOCKS * BLOCK
+SYNC = 0xFFFF0055
+SIG_SHAPE = (1860, 256)
+BLOCK_SHAPE = (930, 16)
+HEADER = struct.Struct(">I4xBB6xIHHIHHHHI")
+SEARCHED = 1 << 14
+"""Frames that are searched for the opening of the shutter."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    shutter: bool
+    count: int
+    frame: int
+    corner: tuple[int, int]
+    """Row and column of its first pixel."""
+
+
+def _block(source: Source, file: int, offset: int) -> _Block:
+    octets = source.exactly(file, offset, HEADER.size, "a block header")
+    sync, _, flags, count, width, height, frame, x, y, _, _, size = HEADER.unpack(octets)
+    if sync != SYNC or (height, width) != SIG_SHAPE or size != BLOCK:
+        raise source.fault(
+            file,
+            f"no block of {BLOCK} bytes of a sector of {SIG_SHAPE[0]} x {SIG_SHAPE[1]} pixels "
+            "where one should begin",
+            offset=offset,
+            hint="Check that the file is a whole sector of a K2 in situ recording",
+        )
+    return _Block(bool(flags & 1), count, frame, (y, x))
+
+
+def _corner(index: int) -> tuple[int, int]:
+    """Where the blocks of a frame lie: from the right, first the upper half."""
+    rows, columns = BLOCK_SHAPE
+    return index // 16 * rows, SIG_SHAPE[1] - columns * (index % 16 + 1)
+
+
+class K2is:
+    """Eight .bin files; a .gtg file beside them is not read."""
+
+    name = "k2is"
+
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
+        """By the word every block begins with."""
+        return head.startswith(SYNC.to_bytes(4, "big"))
+
+    def order(self, names: Sequence[str]) -> list[int]:
+        """By the numbers in the names, which are the sectors'."""
+        return numeric_order(names, lambda name: extension(name) == "gtg")
+
+    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+        """Find the first frame that all sectors have whole, and that the shutter is open in.
+
+        Raises:
+            FormatError: not eight sectors, or blocks are missing.
+            ShapeError: the hints ask for more frames than there are.
+        """
+        source = Source(files, reader)
+        data = [i for i in range(len(files)) if extension(files[i].name) != "gtg"]
+        if len(data) != SECTORS:
+            raise source.fault(
+                data[0] if data else 0,
+                f"{len(data)} files, but a recording has {SECTORS} sectors",
+                hint="Add all eight .bin files",
+            )
+        notes = ["frames are of sectors; the first dimension of the scan is the sector"]
+        starts = _whole_frames(source, data)
+        frames = min(
+            (files[file].size - start) // STRIDE for file, start in zip(data, starts, strict=True)
+        )
+        if frames < 1:
+            raise source.fault(data[0], "no frame is whole in all sectors", offset=starts[0])
+        _check_ends(source, data, starts, frames)
+        closed = _closed(source, data[0], starts[0], frames)
+        if closed is None:
+            notes.append("the shutter is never said to be open: all frames are taken")
+        skipped = (closed or 0) + _skip(hints)
+        frames = max(frames - skipped, 0)
+        scan: tuple[int, ...] = (frames,)
+        if hints.nav_shape is not None:
+            check_shape(hints.nav_shape, "nav_shape")
+            scan = hints.nav_shape
+            if math.prod(scan) > frames:
+                raise ShapeError(
+                    f"nav_shape {scan} has more positions than the {frames} frames",
+                    source=files[data[0]].name,
+                    offset=files[data[0]].size,
+                )
+            frames = math.prod(scan)
+        if skipped:
+            notes.append(f"{skipped} frames before the scan are not used")
+        found = Found(
+            format=self.name,
+            extents=[
+                Extent(file, frames, start + skipped * STRIDE, STRIDE)
+                for file, start in zip(data, starts, strict=True)
+            ],
+            sig_shape=SIG_SHAPE,
+            decoder="k2is_sector",
+            dtype=np.dtype("u2"),
+            frame_bytes=STRIDE,
+            nav_shape=(SECTORS, *scan),
+            notes=notes,
+        )
+        return settle(source, found, replace(hints, nav_shape=None, sync_offset=None))
+
+
+def _skip(hints: Hints) -> int:
+    """Frames that the owner wants left out, of every sector."""
+    if hints.sync_offset is not None and hints.sync_offset < 0:
+        raise ShapeError("sync_offset of a K2 in situ recording must not be negative")
+    return hints.sync_offset or 0
+
+
+def _whole_frames(source: Source, data: Sequence[int]) -> list[int]:
+    """Byte of each file at which the first frame begins that all have whole."""
+    firsts = [_block(source, file, 0) for file in data]
+    latest = max(block.count for block in firsts)
+    starts = [(latest - block.count) * BLOCK for block in firsts]
+    ids = [_block(source, data[0], starts[0] + k * BLOCK).frame for k in range(BLOCKS)]
+    part = next((k for k in range(BLOCKS) if ids[k] != ids[0]), 0)
+    starts = [start + part * BLOCK for start in starts]
+    frame = ids[part]
+    for file, start in zip(data, starts, strict=True):
+        for k in range(BLOCKS):
+            block = _block(source, file, start + k * BLOCK)
+            if (block.count, block.frame, block.corner) != (latest + part + k, frame, _corner(k)):
+                raise source.fault(
+                    file,
+                    f"block {k} of frame {frame} should be here, with number "
+                    f"{latest + part + k}; it is number {block.count} of frame {block.frame}",
+                    offset=start + k * BLOCK,
+                    hint="Blocks are missing; the sectors cannot be brought together",
+                )
+    return starts
+
+
+def _check_ends(source: Source, data: Sequence[int], starts: Sequence[int], frames: int) -> None:
+    """Refuse sectors of which one lost blocks on the way."""
+    expected = None
+    for file, start in zip(data, starts, strict=True):
+        offset = start + frames * STRIDE - BLOCK
+        block = _block(source, file, offset)
+        if expected is None:
+            expected = block
+        if block.count != expected.count or block.frame != expected.frame:
+            raise source.fault(
+                file,
+                f"block number {block.count} of frame {block.frame} where "
+                f"{source.files[data[0]].name} has number {expected.count} of {expected.frame}",
+                offset=offset,
+                hint="Blocks are missing; the sectors cannot be brought together",
+            )
+
+
+def _closed(source: Source, file: int, start: int, frames: int) -> int | None:
+    """Frames before the shutter opens; None if it never does."""
+    for index in range(min(frames, SEARCHED)):
+        if _block(source, file, start + index * STRIDE).shutter:
+            return index
+    return None

@@ -1,0 +1,283 @@
+"""Merlin (Medipix 3): an ASCII header before every frame, then big-endian or raw pixels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .layout import Found, count_frames, settle
+from .source import Source, extension, numeric_order
+
+MAGIC = b"MQ1,"
+HEADER_SIZES = range(64, 1 << 16)
+"""Bytes of frame header: 384 for one chip, 768 for four, said in it."""
+
+BEGINNING = 128
+"""Bytes that hold all fields that tell the layout."""
+
+FIXED = {"U08": ">u1", "U8": ">u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
+"""Pixels that Merlin has decoded already."""
+
+RAW = {
+    1: ("mib_r1", "u1", 1),
+    6: ("mib_r6", "u1", 8),
+    12: ("mib_r12", "u2", 16),
+    24: ("mib_r24", "u4", 32),
+}
+"""By counter depth: decoder, dtype, bits of a pixel in the file."""
+
+WORD = 64
+"""Bits that the chip sends as one."""
+
+_COUNT = re.compile("[0-9]{1,9}")
+_SCAN = ("ScanY", "ScanX")
+_FRAMES = "Frames in Acquisition (Number)"
+_PER_TRIGGER = "Frames per Trigger (Number)"
+
+
+def is_companion(name: str) -> bool:
+    """Whether a file describes the acquisition, not frames."""
+    return extension(name) == "hdr"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header of one frame says about its layout."""
+
+    sequence: int
+    size: int
+    chips: int
+    width: int
+    height: int
+    pixels: str
+    layout: str
+    depth: int
+    """Bits of the counter."""
+
+    def same_layout(self, other: Header) -> bool:
+        """Whether frames with both headers are alike."""
+        return replace(self, sequence=0) == replace(other, sequence=0)
+
+
+def read_header(source: Source, file: int, offset: int) -> Header:
+    """The header of the frame at a byte of a file.
+
+    Raises:
+        FormatError: there is none, or it makes no sense.
+    """
+    size = min(BEGINNING, source.files[file].size - offset)
+    start = source.exactly(file, offset, max(size, len(MAGIC)), "a frame header")
+    fields = start.decode("ascii", errors="replace").split(",")
+    if not start.startswith(MAGIC) or len(fields) < 8:  # noqa: PLR2004 - up to the layout
+        raise source.fault(
+            file,
+            "no frame header where one should begin",
+            offset=offset,
+            hint="Check that the file is whole and of one acquisition",
+        )
+    numbers = fields[1:6]
+    if not all(_COUNT.fullmatch(number) for number in numbers):
+        raise source.fault(file, f"numbers {numbers} in a frame header", offset=offset)
+    sequence, length, chips, width, height = (int(number) for number in numbers)
+    if length not in HEADER_SIZES or not chips or not width or not height:
+        raise source.fault(
+            file,
+            f"a frame header of {length} bytes for {chips} chips of {width} x {height} pixels",
+            offset=offset,
+        )
+    whole = source.exactly(file, offset, length, "a frame header")
+    text = whole.decode("ascii", errors="replace").partition("\0")[0]
+    last = text.rstrip(" ,\r\n").rpartition(",")[2].strip()
+    depth = int(last) if _COUNT.fullmatch(last) else 0
+    pixels, layout = fields[6].strip().upper(), fields[7].strip()
+    return Header(sequence, length, chips, width, height, pixels, layout, depth)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pixels:
+    sig_shape: tuple[int, int]
+    frame_bytes: int
+    stored: np.dtype[Any] | None
+    decoder: str | None
+    dtype: np.dtype[Any]
+
+
+def _pixels(source: Source, file: int, header: Header) -> _Pixels:
+    """How the bytes behind a header become a frame."""
+    shape = header.height, header.width
+    if header.pixels in FIXED:
+        stored = np.dtype(FIXED[header.pixels])
+        size = shape[0] * shape[1] * stored.itemsize
+        return _Pixels(shape, size, stored, None, stored.newbyteorder("="))
+    if header.pixels != "R64" or header.depth not in RAW:
+        raise source.fault(
+            file,
+            f"pixels of type {header.pixels[:20]!r} with {header.depth} bits",
+            hint="U08, U16, U32, U64 and R64 with 1, 6, 12 or 24 bits are known",
+        )
+    decoder, dtype, bits = RAW[header.depth]
+    height, width = shape
+    if header.depth == 24:  # noqa: PLR2004 - two images of 12 bits, side by side for the header
+        width, odd = divmod(width, 2)
+        if odd:
+            raise source.fault(file, f"24 bits in {header.width} columns, which is odd")
+    size = height * width * bits // 8
+    if header.chips == 4 and header.layout.startswith("2x2"):  # noqa: PLR2004 - the quad
+        if width != 4 * height:
+            raise source.fault(file, f"four chips side by side in {height} rows of {width} columns")
+        decoder, height, width = f"{decoder}_quad", 2 * height, 2 * height
+        run = width // 2
+    elif header.chips == 1:
+        run = width
+    else:
+        raise source.fault(
+            file,
+            f"raw data of {header.chips} chips in layout {header.layout[:20]!r}",
+            hint="One chip, or four in 2x2, are known; save decoded frames (U08, U16, U32)",
+        )
+    if run * min(bits, 16) % WORD:
+        raise source.fault(file, f"rows of {run} pixels are not whole words of {WORD} bits")
+    return _Pixels((height, width), size, None, decoder, np.dtype(dtype))
+
+
+def _scan(source: Source, file: int) -> tuple[dict[str, str], tuple[int, ...] | None]:
+    """What the .hdr file says, and the scan shape if it says one."""
+    values = {}
+    lines = source.text(file).splitlines()
+    if not lines or not lines[0].startswith("HDR"):
+        raise source.fault(
+            file, "the file does not begin with HDR", hint="Leave it out, and give nav_shape"
+        )
+    for line in lines[1:]:
+        key, tab, value = line.partition("\t")
+        if tab and not line.startswith("End"):
+            values[key.rstrip(":").strip()] = value.strip()
+
+    def number(key: str) -> int:
+        text = values.get(key, "")
+        return int(text) if _COUNT.fullmatch(text) else 0
+
+    scan = tuple(number(key) for key in _SCAN)
+    if all(scan):
+        return values, scan
+    total, row = number(_FRAMES), number(_PER_TRIGGER)
+    if row > 1 and total >= row:
+        return values, (total // row, row)
+    return values, None
+
+
+class Mib:
+    """.mib files in the order of their sequence numbers, and the .hdr file."""
+
+    name = "mib"
+
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:
+        """By the first frame's header, or the first line of the .hdr file."""
+        return head.startswith(MAGIC) or (is_companion(file.name) and head.startswith(b"HDR"))
+
+    def order(self, names: Sequence[str]) -> list[int]:
+        """By the numbers in the names; the .hdr file last."""
+        return numeric_order(names, is_companion)
+
+    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+        """Read the first and last header of each file; all frames have the same layout.
+
+        Raises:
+            FormatError: a cut frame, frames that differ, or a file that is missing
+                between the others.
+        """
+        source = Source(files, reader)
+        data = [i for i in range(len(files)) if not is_companion(files[i].name)]
+        described = [i for i in range(len(files)) if is_companion(files[i].name)]
+        if not data:
+            raise source.fault(0, "there is no .mib file", hint="Add the .mib files")
+        header = read_header(source, data[0], 0)
+        pixels = _pixels(source, data[0], header)
+        stride = header.size + pixels.frame_bytes
+        notes: list[str] = []
+        runs = []
+        for file in data:
+            frames = count_frames(source, file, 0, stride, growing=hints.growing)
+            if frames:
+                first = _alike(source, file, 0, header)
+                last = _alike(source, file, (frames - 1) * stride, header)
+                if last.sequence != first.sequence + frames - 1:
+                    notes.append(
+                        f"{files[file].name}: {frames} frames are numbered {first.sequence} "
+                        f"to {last.sequence}"
+                    )
+                runs.append(
+                    (first.sequence, last.sequence, Extent(file, frames, header.size, stride))
+                )
+        values: dict[str, str] = {}
+        nav_shape = None
+        if described:
+            values, nav_shape = _scan(source, described[0])
+        found = Found(
+            format=self.name,
+            extents=_in_sequence(source, runs, notes),
+            sig_shape=pixels.sig_shape,
+            stored=pixels.stored,
+            decoder=pixels.decoder,
+            dtype=pixels.dtype,
+            frame_bytes=pixels.frame_bytes,
+            nav_shape=nav_shape,
+            frame_header=header.size,
+            metadata={
+                "chips": header.chips,
+                "layout": header.layout,
+                "pixel_type": header.pixels,
+                "counter_bits": header.depth,
+                "acquisition": values,
+            },
+            notes=notes,
+        )
+        return settle(source, found, hints)
+
+
+def _alike(source: Source, file: int, offset: int, header: Header) -> Header:
+    other = read_header(source, file, offset)
+    if not other.same_layout(header):
+        raise source.fault(
+            file,
+            "a frame of another layout than the first",
+            offset=offset,
+            hint="Make a dataset of each acquisition",
+        )
+    return other
+
+
+def _in_sequence(
+    source: Source, runs: list[tuple[int, int, Extent]], notes: list[str]
+) -> list[Extent]:
+    """Extents by the numbers in the frames, as far as they count through all files."""
+    starts = {first for first, _, _ in runs}
+    if len(starts) < len(runs):
+        if len(starts) > 1:
+            again = runs[1][2].file
+            raise source.fault(
+                again,
+                "some files have frames of the same numbers, others do not",
+                hint="Make a dataset of each acquisition",
+            )
+        if len(runs) > 1:
+            notes.append("each file counts its frames from the same number: ordered by name")
+        return [extent for _, _, extent in runs]
+    ordered = sorted(runs, key=lambda run: run[0])
+    if ordered != runs:
+        notes.append("ordered by the numbers in the frames, which is not the order of the names")
+    for (_, last, before), (first, _, extent) in pairwise(ordered):
+        if first != last + 1:
+            raise source.fault(
+                extent.file,
+                f"its frames are numbered from {first}, those of "
+                f"{source.files[before.file].name} end with {last}",
+                hint="Add the file between them, or make a dataset of each",
+            )
+    return [extent for _, _, extent in ordered]

@@ -1,0 +1,179 @@
+"""numpy's own files, versions 1 to 3, in C order."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError, ShapeError
+from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .layout import Found, check_shape, count_frames, settle
+from .source import Source, numeric_order
+
+MAGIC = b"\x93NUMPY"
+HEADER_LIMIT = 1 << 16
+"""Bytes of header; version 1 cannot have more, and only records of many fields need it."""
+
+
+_ENTRIES = {
+    "descr": re.compile(r"""['"]descr['"]\s*:\s*('[^']*'|"[^"]*"|\[|\()"""),
+    "fortran_order": re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b"""),
+    "shape": re.compile(r"""['"]shape['"]\s*:\s*\(([^()]*)\)"""),
+}
+"""The header's entries: it is a Python expression, which need not be evaluated."""
+
+_PLAIN = re.compile(r"""(['"])(?:[<>=|]?[iu][1248]|[<>=|]?f[248]|[<>=|]?c(?:8|16)|\|?b1)\1""")
+_DIGITS = 20
+"""Digits of a size, and one; 2**64 has twenty."""
+
+
+def _header(source: Source, file: int) -> tuple[dict[str, str], int]:
+    """The entries of a file's header, and the byte its values begin at."""
+    prefix = source.exactly(file, 0, 8, "the magic string")
+    if prefix[:6] != MAGIC:
+        raise source.fault(file, "the file does not begin with numpy's magic string")
+    version = prefix[6]
+    if version not in {1, 2, 3} or prefix[7]:
+        raise source.fault(
+            file, f"version {prefix[6]}.{prefix[7]} of the format; 1.0 to 3.0 are known", offset=6
+        )
+    width = 2 if version == 1 else 4
+    length = int.from_bytes(source.exactly(file, 8, width, "the header length"), "little")
+    if length > HEADER_LIMIT:
+        raise source.fault(file, f"a header of {length} bytes", offset=8)
+    text = source.exactly(file, 8 + width, length, "the header").decode("latin-1")
+    values = {key: pattern.findall(text) for key, pattern in _ENTRIES.items()}
+    if any(len(value) != 1 for value in values.values()):
+        raise source.fault(file, "the header is not numpy's dictionary", offset=8 + width)
+    return {key: value[0] for key, value in values.items()}, 8 + width + length
+
+
+def _dtype(source: Source, file: int, descr: str) -> np.dtype[Any]:
+    dtype = np.dtype(descr[1:-1]) if _PLAIN.fullmatch(descr) else None
+    if dtype is None:
+        raise source.fault(
+            file,
+            f"pixels of type {descr[:60]}",
+            offset=10,
+            hint="Save an array of plain integers or floats of at most 8 bytes",
+        )
+    return dtype
+
+
+def _array(source: Source, file: int) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    header, start = _header(source, file)
+    dtype = _dtype(source, file, header["descr"])
+    sizes = [size.strip().rstrip("L") for size in header["shape"].split(",")]
+    if not all(size.isdigit() and len(size) < _DIGITS for size in sizes if size):
+        raise source.fault(file, f"the shape ({header['shape'][:60]}) is not one", offset=10)
+    shape = tuple(int(size) for size in sizes if size)
+    if header["fortran_order"] == "True" and len(shape) > 1:
+        raise source.fault(
+            file,
+            "the array is in Fortran order, in which frames do not lie in one piece",
+            offset=10,
+            hint="Save it again with numpy.save(file, numpy.ascontiguousarray(array))",
+        )
+    if not math.prod(shape):
+        raise source.fault(file, f"the array of shape {shape} is empty", offset=10)
+    return dtype, shape, start
+
+
+def _split(shape: tuple[int, ...], hints: Hints) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Navigation and signal shape of an array."""
+    sig, nav = hints.sig_shape, hints.nav_shape
+    if sig is None and nav is not None and len(nav) < len(shape) and shape[: len(nav)] == nav:
+        return nav, shape[len(nav) :]
+    if sig is None:
+        if len(shape) < 2:  # noqa: PLR2004 - a frame has two dimensions
+            raise ShapeError(f"an array of shape {shape} needs sig_shape to have frames")
+        return shape[:-2], shape[-2:]
+    check_shape(sig, "sig_shape")
+    if len(sig) <= len(shape) and shape[len(shape) - len(sig) :] == sig:
+        return shape[: len(shape) - len(sig)], sig
+    total, pixels = math.prod(shape), math.prod(sig)
+    if total % pixels:
+        raise ShapeError(f"an array of shape {shape} has no whole frames of sig_shape {sig}")
+    return (total // pixels,), sig
+
+
+class Npy:
+    """Arrays as numpy saves them; several files are one frame axis."""
+
+    name = "npy"
+
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
+        """By numpy's magic string."""
+        return head.startswith(MAGIC)
+
+    def order(self, names: Sequence[str]) -> list[int]:
+        """By the numbers in the names."""
+        return numeric_order(names)
+
+    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+        """Read each header; the last two dimensions are the frame, if nothing is said.
+
+        Raises:
+            FormatError: an array of records or objects, in Fortran order, cut, or unlike
+                the first.
+            ShapeError: the hints do not fit the array.
+        """
+        source = Source(files, reader)
+        extents: list[Extent] = []
+        notes: list[str] = []
+        shapes: list[tuple[int, ...]] = []
+        first: tuple[np.dtype[Any], tuple[int, ...]] | None = None
+        for index in range(len(files)):
+            dtype, shape, start = _array(source, index)
+            try:
+                nav, sig = _split(shape, hints)
+            except ShapeError as error:
+                raise ShapeError(error.message, source=files[index].name, offset=10) from None
+            if first is None:
+                first = dtype, sig
+            elif first != (dtype, sig):
+                raise source.fault(
+                    index,
+                    f"frames of {dtype.str} {sig}, but {first[0].str} {first[1]} in "
+                    f"{files[0].name}",
+                    offset=10,
+                    hint="Make a dataset of each",
+                )
+            stride = math.prod(sig) * dtype.itemsize
+            frames = count_frames(
+                source,
+                index,
+                start,
+                stride,
+                growing=hints.growing,
+                declared=math.prod(nav),
+                notes=notes,
+            )
+            extents.append(Extent(index, frames, start, stride))
+            shapes.append(nav)
+        if first is None:
+            raise FormatError("no files")
+        found = Found(
+            format=self.name,
+            extents=extents,
+            sig_shape=first[1],
+            stored=first[0],
+            nav_shape=_joined(shapes),
+            file_header=extents[0].offset,
+            notes=notes,
+        )
+        return settle(source, found, hints)
+
+
+def _joined(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The scan of arrays laid one behind the other."""
+    if len(shapes) == 1:
+        return shapes[0] or (1,)
+    rest = shapes[0][1:]
+    if all(len(shape) > 0 and shape[1:] == rest for shape in shapes):
+        return (sum(shape[0] for shape in shapes), *rest)
+    return (sum(math.prod(shape) for shape in shapes),)

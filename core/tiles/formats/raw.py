@@ -1,0 +1,78 @@
+"""Files without a header that says anything: frames of a known shape, one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...errors import FormatError, ShapeError
+from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .layout import NUMERIC, Found, check_shape, settle
+from .source import Source, numeric_order
+
+
+class Raw:
+    """Headerless frames; several files are one frame axis."""
+
+    name = "raw"
+
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
+        """Never: any bytes can be headerless frames, so the owner has to say it."""
+        return False
+
+    def order(self, names: Sequence[str]) -> list[int]:
+        """By the numbers in the names."""
+        return numeric_order(names)
+
+    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+        """Count the frames of each file; bytes behind the last whole one are noted.
+
+        Raises:
+            FormatError: dtype or sig_shape is not given, or a file holds no frame.
+            ShapeError: sig_shape or a header size cannot be.
+        """
+        source = Source(files, reader)
+        dtype, sig_shape = hints.dtype, hints.sig_shape
+        if dtype is None or sig_shape is None:
+            missing = "dtype" if dtype is None else "sig_shape"
+            raise source.fault(
+                0,
+                f"a headerless file, and {missing} is not given",
+                hint="Give dtype and sig_shape, or name the format",
+            )
+        if dtype.kind not in NUMERIC:
+            raise source.fault(
+                0, f"pixels of dtype {dtype}", hint="Give a dtype of numbers, such as <u2"
+            )
+        check_shape(sig_shape, "sig_shape")
+        gaps = (hints.file_header or 0, hints.frame_header or 0, hints.frame_footer or 0)
+        if min(gaps) < 0:
+            raise ShapeError(f"header and footer sizes {gaps} must not be negative")
+        file_header, frame_header, frame_footer = gaps
+        frame_bytes = math.prod(sig_shape) * dtype.itemsize
+        stride = frame_header + frame_bytes + frame_footer
+        extents, notes = [], []
+        for index, file in enumerate(files):
+            frames, rest = divmod(max(file.size - file_header, 0), stride)
+            if not frames and not hints.growing:
+                raise FormatError(
+                    f"the file has {file.size} bytes, less than one frame: {file_header} of "
+                    f"file header, then {stride} a frame",
+                    source=file.name,
+                    offset=file.size,
+                    hint="Check dtype, sig_shape and header sizes",
+                )
+            if rest:
+                notes.append(f"{file.name}: {rest} bytes after the last whole frame are not used")
+            extents.append(Extent(index, frames, file_header + frame_header, stride))
+        found = Found(
+            format=self.name,
+            extents=extents,
+            sig_shape=sig_shape,
+            stored=dtype,
+            file_header=file_header,
+            frame_header=frame_header,
+            frame_footer=frame_footer,
+            notes=notes,
+        )
+        return settle(source, found, hints)

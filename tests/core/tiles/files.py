@@ -1,0 +1,71 @@
+"""Files in memory, read the way the formats read them, and their frames by plain slicing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from core.tiles.decoders import DECODERS
+from core.tiles.formats.detect import understand
+from core.tiles.recording import FileInfo, Hints, Recording
+
+Files = Mapping[str, bytes]
+LARGEST_READ = 1 << 24
+
+
+class Memory:
+    """A reader of files in memory that refuses to be asked for much at once."""
+
+    def __init__(self, contents: list[bytes], sizes: list[int]) -> None:
+        self._contents = contents
+        self._sizes = sizes
+        self.requests = 0
+
+    def read(self, file: int, start: int, stop: int) -> bytes:
+        """Bytes of a file; what a size promises and the content lacks is zero."""
+        assert 0 <= start <= stop
+        self.requests += 1
+        stop = min(stop, self._sizes[file])
+        assert stop - start <= LARGEST_READ
+        return self._contents[file][start:stop].ljust(max(stop - start, 0), b"\0")
+
+
+def opened(files: Files, sizes: Mapping[str, int] | None = None) -> tuple[list[FileInfo], Memory]:
+    """What a caller passes for these files; ``sizes`` makes some look longer."""
+    real = [(sizes or {}).get(name, len(content)) for name, content in files.items()]
+    infos = [FileInfo(name, size) for name, size in zip(files, real, strict=True)]
+    return infos, Memory(list(files.values()), real)
+
+
+def read(files: Files, hints: Hints | None = None, name: str | None = None) -> Recording:
+    """Understand files in memory."""
+    infos, memory = opened(files)
+    return understand(infos, memory, hints, name=name)
+
+
+def frames_of(files: Files, recording: Recording) -> npt.NDArray[Any]:
+    """All frames, (frames, *sig_shape), sliced out of the bytes one by one."""
+    contents = list(files.values())
+    pieces = [
+        contents[extent.file][at : at + recording.frame_bytes]
+        for extent in recording.extents
+        for at in range(extent.offset, extent.offset + extent.frames * extent.stride, extent.stride)
+    ]
+    assert all(len(piece) == recording.frame_bytes for piece in pieces)
+    shape = (len(pieces), *recording.sig_shape)
+    if recording.stored is not None:
+        assert recording.decoder is None
+        assert recording.stored.newbyteorder("=") == recording.dtype
+        return np.frombuffer(b"".join(pieces), recording.stored).reshape(shape)
+    assert recording.decoder is not None
+    decoder = DECODERS[recording.decoder]
+    assert decoder.dtype == recording.dtype
+    assert decoder.frame_bytes(recording.sig_shape) == recording.frame_bytes
+    out = np.empty((len(pieces), math.prod(recording.sig_shape)), recording.dtype)
+    raw = np.frombuffer(bytearray(b"".join(pieces)), np.uint8)
+    decoder.decode(raw, recording.frame_bytes, out, recording.sig_shape)
+    return out.reshape(shape)
