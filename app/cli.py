@@ -17,24 +17,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import structlog
 from pydantic import ValidationError
 
-from app import __version__
+from app.parser import FLAGS, build_parser
 from app.progress import progress_bar
-from app.services.aggregation import STDOUT, Aggregation, Job
-from app.services.inspection import Findings, inspect
+from app.services.aggregation import Aggregation, Job
+from app.services.dataset_inspection import inspect_files
+from app.services.inspection import Findings, inspect, looks_like_stream
 from app.services.sampling import write_sample
 from app.settings import Settings
 from app.storage.sources import read_file
-from app.tables import FORMATS
-from app.telemetry import LEVELS, configure_logging
+from app.telemetry import configure_logging
 from core._jit import is_build_published
 from core.errors import CoreError, OptionError, ReportError
 from core.losses.analysis import Rows
 from core.losses.events import Completeness, StreamEnd
-from core.losses.format import MAX_SAMPLES, Kind
+from core.losses.format import Kind
 from core.losses.inputs import (
     EventRates,
     parse_event_rates,
@@ -42,192 +43,16 @@ from core.losses.inputs import (
     parse_quantiles,
     quantiles_from_text,
 )
-from core.losses.merge import READ_AHEAD
 from core.losses.policy import Policy
-from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec
+from core.tiles.recording import Hints
+from core.tiles.view import parse_dtype
 from core.warmup import warm_up
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return value
-
-
-def _add_policy(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what to accept")
-    group.add_argument(
-        "--float-width", type=int, choices=(4, 8), default=4, help="bytes of a loss (default 4)"
-    )
-    group.add_argument(
-        "--nan",
-        choices=("error", "zero", "drop"),
-        default="error",
-        help="NaN and infinite losses: refuse, read as 0, or as absent (default error)",
-    )
-    group.add_argument(
-        "--negative",
-        choices=("error", "keep"),
-        default="error",
-        help="negative losses (default error)",
-    )
-    group.add_argument(
-        "--sample-order",
-        choices=("ascending", "any"),
-        default="ascending",
-        help="order of sidx within a block (default ascending)",
-    )
-    group.add_argument(
-        "--max-samples",
-        type=_count,
-        default=MAX_SAMPLES,
-        metavar="N",
-        help=f"largest len_sample accepted (default {MAX_SAMPLES})",
-    )
-
-
-def _add_aggregate(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
-    parser = commands.add_parser(
-        "aggregate",
-        help="make event reports from loss streams",
-        description="Read loss streams once and write the wanted event reports.",
-    )
-    parser.set_defaults(run=_aggregate)
-    parser.add_argument("streams", nargs="+", metavar="FILE", help="files or fifos, - for stdin")
-    parser.add_argument(
-        "--reports",
-        type=_names,
-        default=["events"],
-        metavar="LIST",
-        help=f"any of {','.join(REPORTS)} (default events)",
-    )
-    parser.add_argument(
-        "--out",
-        default=STDOUT,
-        metavar="DIR",
-        help="directory for one file per report; - writes one report to stdout (default)",
-    )
-    parser.add_argument("--format", choices=FORMATS, default="csv", help="default csv")
-    inputs = parser.add_argument_group("auxiliary files, csv or packed, told apart by content")
-    inputs.add_argument(
-        "--quantiles", metavar="F", help="file, or a list such as 0.5,0.9: for QELT"
-    )
-    rates = inputs.add_mutually_exclusive_group()
-    rates.add_argument("--event-rates", metavar="F", help="rate of each event: for MELT")
-    rates.add_argument("--occurrence", metavar="F", help="occurrences of each event: for MELT")
-    inputs.add_argument(
-        "--no-of-periods", type=_count, metavar="N", help="periods of an occurrence csv"
-    )
-    _add_policy(parser)
-    ends = parser.add_argument_group("completeness: a stream has no end marker")
-    ends.add_argument("--expect-events", type=_count, metavar="N", help="events there must be")
-    ends.add_argument("--expect-bytes", type=_count, metavar="N", help="bytes there must be")
-    several = parser.add_argument_group("several streams")
-    several.add_argument(
-        "--order",
-        choices=("received", "event"),
-        default="received",
-        help="rows as they arise, or merged by event id (default received)",
-    )
-    several.add_argument(
-        "--read-ahead",
-        type=_count,
-        default=READ_AHEAD,
-        metavar="BYTES",
-        help=f"rows that may wait for the slowest stream (default {READ_AHEAD})",
-    )
-    several.add_argument(
-        "--idle-timeout", type=float, metavar="S", help="give up after S seconds without a byte"
-    )
-    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
-
-
-def _add_others(commands: Any) -> None:  # noqa: ANN401 - as above
-    parser = commands.add_parser("inspect", help="say what is in a stream, and what is wrong")
-    parser.set_defaults(run=_inspect)
-    parser.add_argument("stream", metavar="FILE", help="file or fifo, - for stdin")
-    parser.add_argument("--json", action="store_true", help="machine-readable")
-    _add_policy(parser)
-
-    spec = SampleSpec()
-    parser = commands.add_parser("sample", help="make a realistic stream with its inputs")
-    parser.set_defaults(run=_sample)
-    parser.add_argument("--out", required=True, metavar="DIR")
-    parser.add_argument("--kind", choices=("summary", "gul"), default="summary")
-    for name in ("events", "summaries", "samples", "seed"):
-        default = getattr(spec, name)
-        parser.add_argument(f"--{name}", type=_count, default=default, help=f"default {default}")
-    parser.add_argument(
-        "--density", type=float, default=spec.density, help="mean share of samples with a loss"
-    )
-    parser.add_argument("--float-width", type=int, choices=(4, 8), default=4)
-
-    _add_service(commands)
-    parser = commands.add_parser("warmup", help="compile the kernels and keep them")
-    parser.set_defaults(run=_warmup)
-
-
-def _add_service(commands: Any) -> None:  # noqa: ANN401 - as above
-    parser = commands.add_parser(
-        "serve",
-        help="answer loss streams over HTTP",
-        description="Serve until SIGTERM. Every setting can also be a THALWEG_... variable.",
-    )
-    parser.set_defaults(run=_serve)
-    for name, field in Settings.model_fields.items():
-        kind = _FLAGS.get(name)
-        if kind is None:
-            continue
-        flag = "--" + name.replace("_", "-")
-        text = "" if field.default is None else f" (default {field.get_default()})"
-        help_text = kind[1] + (text if not field.default_factory else "")
-        parser.add_argument(flag, dest=name, type=kind[0], metavar=kind[2], help=help_text)
-
-    parser = commands.add_parser("openapi", help="print the OpenAPI document")
-    parser.set_defaults(run=_openapi)
-
-    parser = commands.add_parser("key", help="make a key for clients, and what to store of it")
-    parser.set_defaults(run=_key)
-    parser.add_argument("name", nargs="?", default="client", help="what logs call its owner")
-
-
-_FLAGS: dict[str, tuple[Callable[[str], Any], str, str]] = {
-    "host": (str, "address to listen at", "ADDRESS"),
-    "port": (int, "0 for any that is free", "N"),
-    "workers": (int, "processes", "N"),
-    "threads": (int, "threads of a process that compute; default one a core", "N"),
-    "data_dir": (Path, "where inputs, the token key and waiting rows are kept", "DIR"),
-    "public_url": (str, "how clients reach the service", "URL"),
-    "trusted_proxies": (str, "whose X-Forwarded headers are believed", "LIST"),
-    "cors_origins": (str, "origins of pages that may use the service", "LIST"),
-    "drain_seconds": (float, "grace of running requests at the end", "S"),
-    "drain_delay": (float, "time between readiness ending and connections being refused", "S"),
-}
-"""Settings that are flags too: how to read them, what they are, how they are called."""
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """The command line, with its help texts."""
-    parser = argparse.ArgumentParser(
-        prog="thalweg-server", description="Event reports from loss streams, exact and in one pass."
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default info")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_aggregate(commands)
-    _add_others(commands)
-    return parser
 
 
 def _policy(args: argparse.Namespace, **more: Any) -> Policy:  # noqa: ANN401 - fields of Policy
@@ -332,12 +157,29 @@ def _describe(found: Findings) -> list[str]:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    found = inspect(args.stream, _policy(args))
+    hints = (args.format, args.dtype, args.sig_shape)
+    if len(args.files) > 1 or any(hints) or not looks_like_stream(args.files[0]):
+        return _inspect_dataset(args)
+    found = inspect(args.files[0], _policy(args))
     text = "\n".join(_describe(found)).encode()
     if args.json:
         text = orjson.dumps(found.to_json(), option=orjson.OPT_INDENT_2)
     sys.stdout.buffer.write(text + b"\n")
     return EXIT_DATA if found.fault is not None else 0
+
+
+def _inspect_dataset(args: argparse.Namespace) -> int:
+    hints = Hints(
+        dtype=None if args.dtype is None else np.dtype(parse_dtype(args.dtype)),
+        sig_shape=args.sig_shape,
+        nav_shape=args.nav_shape,
+    )
+    about = inspect_files([Path(name) for name in args.files], hints, args.format)
+    text = orjson.dumps(about, option=orjson.OPT_INDENT_2)
+    if not args.json:
+        text = "\n".join(f"{name:<14}{value}" for name, value in about.items()).encode()
+    sys.stdout.buffer.write(text + b"\n")
+    return 0
 
 
 def _sample(args: argparse.Namespace) -> int:
@@ -358,7 +200,8 @@ def _sample(args: argparse.Namespace) -> int:
 def _serve(args: argparse.Namespace) -> int:
     from app.serving import run_server  # noqa: PLC0415 - half a second other commands save
 
-    given = {name: getattr(args, name) for name in _FLAGS if getattr(args, name) is not None}
+    names = [*FLAGS, "scan"]
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
         return run_server(Settings(log_level=args.log_level, **given))
     except (ValidationError, ValueError) as e:
@@ -395,12 +238,23 @@ def _fail(error: CoreError, code: int) -> int:
     return code
 
 
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "aggregate": _aggregate,
+    "inspect": _inspect,
+    "sample": _sample,
+    "serve": _serve,
+    "openapi": _openapi,
+    "key": _key,
+    "warmup": _warmup,
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     args = build_parser().parse_args(argv)
     configure_logging(args.log_level)
     try:
-        code: int = args.run(args)
+        code = _COMMANDS[args.command](args)
         sys.stdout.flush()
     except (OptionError, ReportError) as e:
         return _fail(e, EXIT_DATA if e.offset is not None else EXIT_USAGE)

@@ -31,6 +31,8 @@ class Settings(BaseSettings):
 
     dataset_roots: str = ""
     """Directories that datasets' files may lie in, separated as in PATH; none: none."""
+    scan: bool = False
+    """Whether recordings under the roots are datasets without being registered."""
     catalogue: Path | None = None
     """TOML file of datasets that are always there."""
     read_buffers: int = Field(default=16, ge=1)

@@ -14,6 +14,7 @@ from app.engine.base import Engine
 from app.engine.local import LocalEngine
 from app.services.datasets import Catalogue, read_catalogue
 from app.services.inputs import Inputs
+from app.services.scanning import scan
 from app.services.tiles import Tiles
 from app.services.workers import Buffers, Workers
 from app.settings import Settings
@@ -96,10 +97,12 @@ class Services:
         """
         keys = KeyRing(resolve_keys(settings))
         store = _store(settings)
+        roots = Roots.parse(settings.dataset_roots)
+        entries = scan(roots) if settings.scan else {}
         catalogue = Catalogue(
             store,
-            Roots.parse(settings.dataset_roots),
-            read_catalogue(settings.catalogue),
+            roots,
+            entries | read_catalogue(settings.catalogue),
             BufferPool(settings.read_buffers),
         )
         return cls(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.storage.sources import Sources
+from app.storage.sources import Source, Sources
 from core.errors import CoreError
 from core.losses.analysis import Analysis, Rows
 from core.losses.events import StreamHeader
+from core.losses.format import SOURCE_CDF, TYPE_SIZE, TYPES
 from core.losses.policy import Policy
 
 
@@ -56,6 +58,25 @@ class Findings:
         self.lowest_event = min(int(ids.min()), self.lowest_event or int(ids.min()))
         self.highest_event = max(int(ids.max()), self.highest_event or 0)
         self.most_blocks = max(self.most_blocks, int(rows["Blocks"].max()))
+
+
+def looks_like_stream(name: str) -> bool:
+    """Whether a file begins as a loss stream does, or can be read only once.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+    source = Source(name)
+    try:
+        if source.size is None:
+            return True
+        head = os.pread(source.fd, 12, 0)
+    finally:
+        source.close()
+    if len(head) < TYPE_SIZE:
+        return True
+    aggregation, low, high, source_type = head[:TYPE_SIZE]
+    return (source_type, aggregation) in TYPES or (low | high | source_type) == SOURCE_CDF
 
 
 def inspect(name: str, policy: Policy) -> Findings:

@@ -170,7 +170,8 @@ def arrange(
     if size is not None and (offsets + lengths).max() > size:
         raise ValueError("a range that does not fit its output")
     if not lengths.min():
-        files, starts, stops, offsets = (a[lengths > 0] for a in arrays)
+        arrays = [a[lengths > 0] for a in arrays]
+        files, starts, stops, offsets = arrays
     if len(files) == 1:
         return Ranges(files, starts, stops, offsets)
     same = files[1:] == files[:-1]

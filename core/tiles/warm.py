@@ -32,7 +32,7 @@ def use_kernels() -> None:
     octets = np.zeros(frames * rows * columns, np.uint8)
     octets.flags.writeable = False
     copy(octets, starts, columns, np.zeros(_SHAPE, np.uint8))
-    for dtype in ("f4", "f8"):
+    for code in ("f4", "f8"):
         for spec in _REDUCTIONS:
-            reducer = Reducer(parse_reduction(spec, _SHAPE[1:]), _SHAPE[1:], np.dtype(dtype))
-            reducer.partial(np.ones(_SHAPE, dtype))
+            reducer = Reducer(parse_reduction(spec, _SHAPE[1:]), _SHAPE[1:], np.dtype(code))
+            reducer.partial(np.ones(_SHAPE, code))

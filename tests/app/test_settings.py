@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.cli import _FLAGS
+from app.parser import FLAGS
 from app.settings import Settings
 
 
@@ -62,4 +62,4 @@ def test_values_that_cannot_be_are_refused(
 
 
 def test_flags_are_settings() -> None:
-    assert set(_FLAGS) <= set(Settings.model_fields)
+    assert set(FLAGS) <= set(Settings.model_fields)
