@@ -15,6 +15,7 @@ from app.server.responses import Exchange
 from app.services.compression import Compressor, compressor
 from app.services.context import Services
 from app.services.tile_answers import Buffers, TileFrames, octets_of
+from app.services.tile_codecs import Codec
 from app.services.tiles import OpenView
 from app.wire import MEDIA_TYPES
 from core.errors import CoreError
@@ -83,7 +84,8 @@ class FrameStream:
         view: whose tiles; closed at the end.
         first: tile to begin with.
         most: tiles to send at the most, None for all.
-        coding: compression.
+        coding: compression of the whole answer.
+        codec: name and function, if tiles are to be compressed one by one.
     """
 
     view: OpenView
@@ -92,13 +94,14 @@ class FrameStream:
     coding: str | None
     services: Services
     drain: Drain
+    codec: tuple[str, Codec] | None = None
 
     async def send(self, exchange: Exchange) -> None:
         """Send it all."""
         plan = self.view.plan
         last = plan.tiles if self.most is None else min(plan.tiles, self.first + self.most)
         ahead = Ahead(self.view, self.services, self.first, last)
-        writer = TileFrames(plan, self.view.tokens)
+        writer = TileFrames(plan, self.view.tokens, self.codec)
         press: Compressor | None = None if self.coding is None else compressor(self.coding)
         at = self.first
         try:
@@ -107,7 +110,7 @@ class FrameStream:
             await exchange.start(200, self._headers())
             while tiles and not self.drain.hard.is_set():
                 for tile, values in tiles:
-                    await self._write(exchange, press, writer.tile(tile, values))
+                    await self._write(exchange, press, await self._frame(writer, tile, values))
                     at = tile.index + 1
                 tiles = await ahead.take()
             reason = "drain" if at < last else "complete" if at == plan.tiles else "count"
@@ -130,6 +133,11 @@ class FrameStream:
         if self.coding is not None:
             headers["Content-Encoding"] = self.coding
         return headers
+
+    async def _frame(self, writer: TileFrames, tile: Tile, values: Array) -> Buffers:
+        if self.codec is None:
+            return writer.tile(tile, values)
+        return await self.services.workers.start(writer.tile, tile, values)
 
     async def _write(self, exchange: Exchange, press: Compressor | None, made: Buffers) -> None:
         if press is None:

@@ -17,7 +17,7 @@ from app.api.negotiation import choose_coding, joined
 from app.api.ranges import not_modified, wanted_range
 from app.api.schemas import problem_responses
 from app.api.tile_answer import FrameStream, send_raw
-from app.errors import NotAcceptableError, NotFoundError
+from app.errors import NotAcceptableError, NotFoundError, TooLargeError
 from app.server.drain import Drain
 from app.server.responses import Exchange, ExchangeResponse
 from app.services import compression
@@ -26,19 +26,26 @@ from app.services.tile_answers import (
     npy_bytes,
     octets_of,
     partitions,
+    plan_arrow,
     plan_json,
     plan_summary,
+    tile_values,
 )
+from app.services.tile_codecs import tile_codec
 from app.services.tiles import OpenView
+from app.wire import MEDIA_TYPES
 from core.tiles.plan import Tile
 
 router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[OPTIONS_ONCE])
 
+_MEDIA = {"bin": MEDIA_TYPES["bin"], "npy": "application/x-npy", "json": "application/json"}
+_MOST_LISTED = 5_000_000
 _MOST_BODY = 64 << 20
 """Bytes of a view: a mask or list of many millions of frames."""
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 412, 413, 416, 422, 503)
 
 After = Annotated[str | None, Query(description="Token: go on behind it")]
+CodecName = Annotated[str | None, Query(description="blosc2: compress each tile")]
 MaxTiles = Annotated[int | None, Query(ge=1, description="Tiles to send at the most")]
 
 
@@ -54,10 +61,12 @@ async def _stream(
     drain: Drain,
     after: str | None,
     most: int | None,
+    codec: str | None,
 ) -> None:
     try:
+        chosen = None if codec is None else (codec, tile_codec(codec))
         first = 0 if after is None else view.tokens.read(after, view.plan.tiles)
-        stream = FrameStream(view, first, most, _coding(request), services, drain)
+        stream = FrameStream(view, first, most, _coding(request), services, drain, chosen)
         await stream.send(exchange)
     finally:
         view.close()
@@ -78,13 +87,14 @@ async def stream_tiles(
     drain: DrainDep,
     after: After = None,
     max_tiles: MaxTiles = None,
+    codec: CodecName = None,
 ) -> ExchangeResponse:
     """The tiles of the view in the body, as frames, each with the token behind it."""
 
     async def handle(exchange: Exchange) -> None:
         spec = await read_json(exchange, services, _MOST_BODY)
         view = await services.workers.start(services.tiles.open, ident, spec)
-        await _stream(exchange, view, request, services, drain, after, max_tiles)
+        await _stream(exchange, view, request, services, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
 
@@ -171,10 +181,20 @@ async def view_plan(
     first: Annotated[int, Query(ge=0)] = 0,
     count: Annotated[int, Query(ge=0, le=100_000)] = 1000,
     parts: Annotated[int, Query(ge=1, le=10_000, description="Stretches for readers")] = 1,
+    format: Annotated[str, Query(description="json or arrow")] = "json",  # noqa: A002 - its name outside
 ) -> Response:
     """Its tiles, in order, and stretches of them for readers in parallel."""
+    if format not in {"json", "arrow"}:
+        raise NotAcceptableError(f"a plan comes as json or arrow, not as {format[:40]!r}")
     view = await _registered(services, ident, name)
     view.close()
+    if format == "arrow":
+        if view.plan.tiles > _MOST_LISTED:
+            raise TooLargeError(
+                f"the plan has {view.plan.tiles} tiles", hint="Ask for json, in pages"
+            )
+        data = await services.workers.start(plan_arrow, view.plan)
+        return Response(data, media_type=MEDIA_TYPES["arrow"])
 
     def plan() -> dict[str, Any]:
         made = plan_json(view.plan, first, count)
@@ -198,12 +218,13 @@ async def view_tiles(
     drain: DrainDep,
     after: After = None,
     max_tiles: MaxTiles = None,
+    codec: CodecName = None,
 ) -> ExchangeResponse:
     """Its tiles as frames, each with the token behind it."""
 
     async def handle(exchange: Exchange) -> None:
         view = await _registered(services, ident, name)
-        await _stream(exchange, view, request, services, drain, after, max_tiles)
+        await _stream(exchange, view, request, services, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
 
@@ -267,11 +288,11 @@ async def view_tile(
     index: int,
     request: Request,
     services: ServicesDep,
-    format: Annotated[str, Query(description="bin or npy")] = "bin",  # noqa: A002 - its name outside
+    format: Annotated[str, Query(description="bin, npy or json")] = "bin",  # noqa: A002 - its name outside
 ) -> ExchangeResponse:
     """One tile: plain values, or a file that numpy loads."""
-    if format not in {"bin", "npy"}:
-        raise NotAcceptableError(f"a tile comes as bin or npy, not as {format[:40]!r}")
+    if format not in _encoders:
+        raise NotAcceptableError(f"a tile comes as bin, npy or json, not as {format[:40]!r}")
 
     async def handle(exchange: Exchange) -> None:
         view = await _registered(services, ident, name)
@@ -295,7 +316,7 @@ async def view_tile(
 
 def _tile_headers(view: OpenView, tile: Tile, etag: str, form: str) -> Mapping[str, str]:
     return {
-        "Content-Type": "application/octet-stream" if form == "bin" else "application/x-npy",
+        "Content-Type": _MEDIA[form],
         "ETag": etag,
         "Cache-Control": "no-cache",
         "Thalweg-Dtype": view.plan.dtype.str,
@@ -308,4 +329,5 @@ def _tile_headers(view: OpenView, tile: Tile, etag: str, form: str) -> Mapping[s
 _encoders: dict[str, Callable[[OpenView, Tile], bytes | memoryview]] = {
     "bin": lambda view, tile: octets_of(view.read(tile)),
     "npy": lambda view, tile: npy_bytes(view.read(tile)),
+    "json": lambda view, tile: tile_values(view.read(tile)),
 }

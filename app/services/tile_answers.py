@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
+import pyarrow as pa
 
-from app.errors import Problem
+from app.errors import Problem, TooLargeError
+from app.services.tile_codecs import Codec
 from app.services.tile_tokens import TileTokens
 from app.wire import FrameKind, FrameWriter, describe_array
 from core.tiles.plan import Plan, Tile
 
 Array = npt.NDArray[Any]
+MAX_JSON_VALUES = 1_000_000
 Buffers = list[bytes | memoryview]
 
 
@@ -30,10 +35,14 @@ class TileFrames:
     Args:
         plan: whose tiles they are.
         tokens: makes the tokens.
+        codec: name and function, if tiles are to be compressed one by one.
     """
 
-    def __init__(self, plan: Plan, tokens: TileTokens) -> None:
+    def __init__(
+        self, plan: Plan, tokens: TileTokens, codec: tuple[str, Codec] | None = None
+    ) -> None:
         self._plan = plan
+        self._codec = codec
         self._tokens = tokens
         self._writer = FrameWriter()
 
@@ -49,7 +58,10 @@ class TileFrames:
             "dtype": array["dtype"],
             "shape": array["shape"],
         }
-        return self._writer.frame(FrameKind.DATA, header, octets_of(values))
+        if self._codec is None:
+            return self._writer.frame(FrameKind.DATA, header, octets_of(values))
+        name, compress = self._codec
+        return self._writer.frame(FrameKind.DATA, header | {"codec": name}, compress(values))
 
     def end(self, reason: str, tile: int) -> Buffers:
         """The end: ``complete``, or ``drain`` before a tile."""
@@ -73,6 +85,22 @@ def npy_bytes(tile: Array) -> bytes:
     file = io.BytesIO()
     np.lib.format.write_array(file, np.ascontiguousarray(tile), allow_pickle=False)
     return file.getvalue()
+
+
+def tile_values(tile: Array) -> bytes:
+    """A tile as nested arrays, for people; complex numbers as [real, imaginary].
+
+    Raises:
+        TooLargeError: it has more values than anybody reads.
+    """
+    if tile.size > MAX_JSON_VALUES:
+        raise TooLargeError(
+            f"a tile of {tile.size} values is too large for JSON", hint="Ask for bin or npy"
+        )
+    if tile.dtype.kind == "c":
+        tile = np.stack([tile.real, tile.imag], axis=-1)
+    values = np.ascontiguousarray(tile.astype("f4") if tile.dtype == np.float16 else tile)
+    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
@@ -112,6 +140,17 @@ def tile_json(tile: Tile) -> dict[str, Any]:
         "offset": tile.offset,
         "nbytes": tile.nbytes,
     }
+
+
+def plan_arrow(plan: Plan) -> bytes:
+    """All tiles of a plan as an Arrow IPC stream."""
+    columns = {name: pa.array(values) for name, values in plan.table().items()}
+    about = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
+    table = pa.table(columns).replace_schema_metadata(about)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
 
 
 def partitions(plan: Plan, count: int) -> Iterator[dict[str, int]]:

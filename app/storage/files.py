@@ -25,12 +25,10 @@ from core.tiles.recording import FileInfo
 from .roots import FileMissingError, PathRefusedError
 
 MAX_OPEN = 256
-"""Files of a set that are kept open at once, unless told otherwise."""
 _CLOCK_STEP = 0.02
-"""Seconds by which the clock that stamps files may lag behind; twice the coarsest tick."""
+"""Seconds by which the clock that stamps files may lag behind: twice the coarsest tick."""
 
 OpenFile = Callable[[Path], int]
-"""Gives a descriptor to read with."""
 
 
 class ReadFailedError(ServiceError):
@@ -59,7 +57,7 @@ class FileSet:
 
     Args:
         paths: the files, at least one, absolute.
-        open_file: opens them, such as ``Roots.open``.
+        open_file: gives descriptors to read with, as ``Roots.open`` does.
         growing: whether the last of them may grow.
         max_open: how many are kept open.
 
@@ -233,7 +231,7 @@ class FileSet:
         return b"".join(pieces)
 
     def verify(self) -> None:
-        """Make sure that all files are what they were, except that a growing one may grow.
+        """Make sure that all files are what they were, as ``check`` does for some.
 
         Raises:
             DataChangedError: one shrank, grew, was modified, replaced or removed.
@@ -242,7 +240,9 @@ class FileSet:
         self.check(range(len(self._files)))
 
     def check(self, files: Iterable[int]) -> None:
-        """The same for some files, by index; what was read before is of the old content.
+        """Make sure that some files are what they were when opened, or when refreshed.
+
+        What was read before is then of that content. A growing file may have grown.
 
         Raises:
             DataChangedError: one shrank, grew, was modified, replaced or removed.
@@ -272,8 +272,8 @@ class FileSet:
 
     def changed(self, file: int, how: str) -> DataChangedError:
         """The error of a file that is not what it was."""
-        name = self.name(file)
-        return DataChangedError(f"{name!r} {how} since it was opened", file=name, change=how)
+        detail = f"{self.name(file)!r} {how} since it was opened"
+        return DataChangedError(detail, file=self.name(file), change=how)
 
     def failed(self, file: int, error: OSError) -> NoReturn:
         """Say why a file cannot be read.
@@ -284,9 +284,8 @@ class FileSet:
         """
         if error.errno == errno.ESTALE:
             raise self.changed(file, "was removed") from error
-        name = self.name(file)
-        detail = f"{name!r} cannot be read: {error.strerror}"
-        raise ReadFailedError(detail, retry_after=30, file=name) from error
+        detail = f"{self.name(file)!r} cannot be read: {error.strerror}"
+        raise ReadFailedError(detail, retry_after=30, file=self.name(file)) from error
 
     def refresh(self) -> bool:
         """Take note of what a growing file has grown by; returns whether it has.

@@ -57,19 +57,17 @@ class _Entry:
 
     @classmethod
     def of(cls, entry: os.DirEntry[str]) -> _Entry:
-        link = entry.is_symlink()
-        try:
+        directory = False
+        with contextlib.suppress(OSError):
             directory = entry.is_dir()
-        except OSError:
-            directory = False
-        return cls(entry.name, link, directory, not link and entry.is_file(follow_symlinks=False))
+        plain = entry.is_file(follow_symlinks=False)
+        return cls(entry.name, entry.is_symlink(), directory, plain)
 
 
 class Roots:
-    """The directories below which files may be read.
+    """The directories below which files may be read; each may be a link, and come late.
 
-    Relative paths are relative to them, the first in which there is something, never to
-    the working directory. A root may be a link, and need not be there yet.
+    Relative paths are relative to the first of them in which there is something.
 
     Args:
         roots: absolute paths, none of them ``/``.
@@ -88,10 +86,10 @@ class Roots:
 
     @classmethod
     def parse(cls, text: str) -> Roots:
-        """Roots from a list as in ``PATH``; empty parts do not count.
+        """Roots from a list as in ``PATH``, whose empty parts do not count.
 
         Raises:
-            ValueError: a part is no absolute path, or is ``/``.
+            ValueError: as for the class.
         """
         return cls([part for part in text.split(os.pathsep) if part])
 
@@ -115,13 +113,12 @@ class Roots:
     def expand(self, patterns: Sequence[str], limit: int = MAX_FILES) -> list[Path]:
         """The files some paths and patterns name, absolute, to be opened with ``open``.
 
-        ``*``, ``?`` and ``[…]`` match within a name, ``**`` any number of directories; a
-        name that exists is taken as it is. A leading dot must be named. What a pattern
-        finds is sorted by the numbers in it: 2 before 10; directories do not count as
-        found. A link, also to a directory, must lead to a place under a root.
+        ``*``, ``?`` and ``[…]`` match within a name, a leading dot excepted, ``**`` any
+        number of directories; a name that exists is taken as it is. What a pattern finds
+        is sorted by its numbers, 2 before 10. Directories that match are passed over.
 
         Raises:
-            PathRefusedError: a path, or something a pattern finds, is refused.
+            PathRefusedError: what is named, or found, is refused, be it by where a link leads.
             FileMissingError: a path or pattern finds nothing.
             TooLargeError: there are more files than the limit, or too much to look through.
             InvalidOptionError: a file is found twice.

@@ -43,8 +43,7 @@ CREATE TABLE head (kind TEXT NOT NULL, id TEXT NOT NULL, value BLOB NOT NULL,
     generation INTEGER NOT NULL, nonce TEXT NOT NULL, PRIMARY KEY (kind, id))
 """
 _COLUMNS = "kind, id, value, generation, nonce"
-_BEHIND = "\x7f"
-"""Sorts behind every character of an id."""
+_BEHIND = "\x7f"  # sorts behind every character of an id
 _PRIMARY = 0xFF
 """Bits of an error code that are not its detail."""
 _BUSY = (StoreBusyError, "others kept the state locked for too long")
@@ -276,9 +275,8 @@ class SqliteStateStore:
         found = self._path.stat().st_ino if self._path.exists() else None
         if found != self._inode:
             # What is written to the old one would be lost.
-            raise StoreDamagedError(
-                "the file of the state was removed or replaced", path=self._path
-            )
+            detail = "the file of the state was removed or replaced"
+            raise StoreDamagedError(detail, path=self._path)
 
     def _error(self, code: int, detail: str = "") -> StoreError:
         known = _ERRORS.get(code & _PRIMARY)
