@@ -25,8 +25,7 @@ from core.tiles.recording import FileInfo
 from .roots import FileMissingError, PathRefusedError
 
 MAX_OPEN = 256
-_CLOCK_STEP = 0.02
-"""Seconds by which the clock that stamps files may lag behind: twice the coarsest tick."""
+_CLOCK_STEP = 0.02  # by how much the clock that stamps files may lag: two of the longest ticks
 
 OpenFile = Callable[[Path], int]
 
@@ -152,10 +151,8 @@ class FileSet:
 
     def _settle(self) -> None:
         """Wait until a later change cannot have the time of the last one."""
-        if self.growing:
-            return
         newest = max(file.modified for file in self._files) / 1e9
-        if 0 <= (age := time.time() - newest) < _CLOCK_STEP:
+        if not self.growing and 0 <= (age := time.time() - newest) < _CLOCK_STEP:
             time.sleep(_CLOCK_STEP - age)
             self.verify()
 
@@ -184,12 +181,11 @@ class FileSet:
         with self._lock:
             if not self._owners:
                 raise ValueError("the files are closed")
-            descriptor = known.descriptor
-            if descriptor is None:
+            if (descriptor := known.descriptor) is None:
                 descriptor = known.descriptor = self._open_again(file)
+            known.users += 1
             self._opened[file] = None
             self._opened.move_to_end(file)
-            known.users += 1
             self._evict()
         try:
             if difference := self._difference(file, os.fstat(descriptor)):
@@ -260,15 +256,14 @@ class FileSet:
 
     def _difference(self, file: int, status: os.stat_result) -> str | None:
         known = self._files[file]
-        if status.st_ino != known.inode or status.st_dev != known.device:
+        if (status.st_dev, status.st_ino) != (known.device, known.inode):
             return "was replaced"
         if status.st_size < known.size:
             return "shrank"
         if self.growing and file == len(self._files) - 1:
             return None
-        if status.st_size > known.size:
-            return "grew"
-        return "was modified" if status.st_mtime_ns != known.modified else None
+        touched = "was modified" if status.st_mtime_ns != known.modified else None
+        return "grew" if status.st_size > known.size else touched
 
     def changed(self, file: int, how: str) -> DataChangedError:
         """The error of a file that is not what it was."""
@@ -288,10 +283,10 @@ class FileSet:
         raise ReadFailedError(detail, retry_after=30, file=self.name(file)) from error
 
     def refresh(self) -> bool:
-        """Take note of what a growing file has grown by; returns whether it has.
+        """Take note of what a growing set has grown by; returns whether it has.
 
         Raises:
-            DataChangedError: a file changed in another way.
+            DataChangedError: the last file changed in another way.
         """
         last = len(self._files) - 1
         self.check((last,))

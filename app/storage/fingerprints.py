@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
 from .files import FileSet
@@ -13,6 +13,7 @@ SAMPLE = 64 << 10
 """Bytes at each end of a file that count."""
 _WHOLE = b"thalweg-files-1"
 _PREFIX = b"thalweg-prefix-1"
+_STORE = b"thalweg-store-1"
 
 
 def fingerprint(files: FileSet) -> bytes:
@@ -26,6 +27,32 @@ def fingerprint(files: FileSet) -> bytes:
     for index in range(len(files)):
         modified = files.modified(index).to_bytes(8, "little", signed=True)
         digest.update(_describe(files, index, files.size(index), modified))
+    files.verify()
+    return digest.digest()
+
+
+def store_fingerprint(files: FileSet, described: Collection[int]) -> bytes:
+    """Of names, sizes and times of modification of all files, in their order.
+
+    There may be a file for each chunk, so that only some of them are looked into.
+
+    Args:
+        files: the set.
+        described: those of which both ends count too, by index.
+
+    Raises:
+        DataChangedError: a file changed since it was opened.
+        ReadFailedError: the disk failed.
+    """
+    digest = blake2b(digest_size=FINGERPRINT_SIZE, person=_STORE)
+    for index in range(len(files)):
+        modified = files.modified(index).to_bytes(8, "little", signed=True)
+        if index in described:
+            digest.update(_describe(files, index, files.size(index), modified))
+        else:
+            name = files.name(index).encode("utf-8", "surrogateescape")
+            size = files.size(index).to_bytes(8, "little")
+            digest.update(len(name).to_bytes(4, "little") + name + size + modified)
     files.verify()
     return digest.digest()
 

@@ -21,8 +21,7 @@ from typing import NoReturn
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
 
-MAX_FILES = 100_000
-"""Files of one dataset at most, unless told otherwise."""
+MAX_FILES = 100_000  # of one dataset, unless told otherwise
 _MAX_ENTRIES = 2_000_000  # looked at for one pattern
 _MAX_DEPTH = 100  # directories one in the other
 _MAGIC = re.compile(r"[*?\[]")
@@ -133,6 +132,55 @@ class Roots:
                 raise InvalidOptionError(f"{pattern!r} names a file that was named before")
         return list(found)
 
+    def directory(self, path: str | Path) -> Path | None:
+        """Where a directory is that a path names; None if that is something else, or nothing.
+
+        Raises:
+            PathRefusedError: it is not under a root.
+            BusyError: too many files are open.
+        """
+        name = os.fspath(path)
+        for candidate in self._candidates(name):
+            with contextlib.suppress(FileMissingError), self._looking_at(candidate, name) as seen:
+                return Path(candidate) if stat.S_ISDIR(seen[1]) else None
+        return None
+
+    def below(self, directory: Path, limit: int = MAX_FILES) -> tuple[list[Path], dict[Path, int]]:
+        """All files below a directory, in order, and its directories with their times.
+
+        The time of a directory, in nanoseconds, is when something in it was last added or
+        removed. Names that begin with a dot are left out.
+
+        Raises:
+            PathRefusedError: it is not under a root, or a link leads to a directory, out of
+                the roots or to nothing.
+            FileMissingError: it is not there.
+            TooLargeError: there are more files than the limit, or too much to look through.
+            BusyError: too many files are open.
+        """
+        files: list[Path] = []
+        directories: dict[Path, int] = {}
+        budget = iter(range(_MAX_ENTRIES))
+        waiting = [os.fspath(directory)]
+        while waiting:
+            path = waiting.pop()
+            with self._looking_at(path, path) as (descriptor, _):
+                directories[Path(path)] = os.fstat(descriptor).st_mtime_ns
+            for entry in self._scan(path, budget):
+                inner = f"{path}/{entry.name}"
+                if entry.name.startswith("."):
+                    continue
+                _check_text(entry.name)
+                if entry.is_directory and entry.is_link:
+                    raise PathRefusedError(f"{inner!r} is a link to a directory", path=inner)
+                if entry.is_directory:
+                    waiting.append(inner)
+                elif entry.is_plain or self._leads_to_file(inner):
+                    files.append(Path(inner))
+            if len(files) > limit:
+                raise TooLargeError(f"{str(directory)!r} has more files than are allowed")
+        return sorted(files, key=numerically), directories
+
     def _matches(self, pattern: str, limit: int) -> list[Path]:
         error: ServiceError = _outside(pattern)
         for candidate in self._candidates(pattern):
@@ -140,13 +188,11 @@ class Roots:
             budget = iter(range(_MAX_ENTRIES))
             root = next(root for root in self.roots if _is_below(candidate, root))
             parts = candidate[len(root) + 1 :].split("/")
-            try:
+            with contextlib.suppress(FileMissingError):
                 for match in self._walk(root, parts, budget):
                     found.add(Path(match))
                     if len(found) > limit:
                         raise TooLargeError(f"{pattern!r} finds more files than are allowed")
-            except FileMissingError as e:
-                error = e
             if found:
                 return list(found)
             error = FileMissingError(f"{pattern!r} finds no file", path=pattern)
@@ -155,10 +201,8 @@ class Roots:
     def _candidates(self, name: str) -> list[str]:
         """Absolute paths a name can mean, as far as its text tells."""
         _check_text(name)
-        if name.startswith("/"):
-            paths = [_normal(name)]
-        else:
-            paths = [_normal(f"{root}/{name}") for root in self.roots]
+        tops = [""] if name.startswith("/") else self.roots
+        paths = [_normal(f"{top}/{name}") for top in tops]
         return [path for path in paths if any(_is_below(path, root) for root in self.roots)]
 
     def _walk(self, directory: str, parts: Sequence[str], budget: Iterator[int]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -92,8 +91,8 @@ class Decoder:
 
 def _rows(sig_shape: Shape, group: int, bits: int) -> int:
     """Bytes of frames whose rows are whole groups of pixels."""
-    if sig_shape[-1] % group or min(sig_shape) < 1:
-        raise ShapeError(f"rows of {sig_shape[-1]} pixels are not whole groups of {group}")
+    if not sig_shape or min(sig_shape) < 1 or sig_shape[-1] % group:
+        raise ShapeError(f"rows of frames of {sig_shape} are not whole groups of {group} pixels")
     return math.prod(sig_shape) * bits // 8
 
 
@@ -157,7 +156,6 @@ _decoders = {
         _k2is(),
     )
 }
-_registering = threading.Lock()
 
 DECODERS: Mapping[str, Decoder] = MappingProxyType(_decoders)
 """Every decoder by the name a recording has for it."""
@@ -190,8 +188,6 @@ def register(
         compiled(raw, stride, frame_bytes(sig_shape), out, sig_shape)
 
     decoder = Decoder(name, np.dtype(dtype), frame_bytes, kernel)
-    with _registering:
-        if name in _decoders:
-            raise OptionError(f"a decoder named {name!r} exists already")
-        _decoders[name] = decoder
+    if _decoders.setdefault(name, decoder) is not decoder:
+        raise OptionError(f"a decoder named {name!r} exists already")
     return decoder

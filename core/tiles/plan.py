@@ -17,7 +17,9 @@ from .view import View
 TARGET_BYTES = 2 << 20
 """Bytes of a tile if nothing is said: what a cache holds, and few enough requests."""
 MAX_TILE_BYTES = 64 << 20
-"""Most bytes of a tile, and of what it is summed from in one step."""
+"""Most bytes of a tile."""
+MAX_SUMMED_BYTES = 1 << 30
+"""Most bytes of pixels that one tile is summed from: it is made in one go."""
 
 Box = tuple[tuple[int, int], ...]
 """(start, stop) along each axis."""
@@ -191,7 +193,8 @@ def make_plan(
     if view.tile_shape is not None and len(view.tile_shape) == 1 + len(sig) != len(nav) + len(sig):
         # A depth in frames: the scan's axes do not matter.
         positions, nav = _flattened(positions, view.bin_nav), (math.prod(nav),)
-    tile_shape = _tile_shape(view, nav, sig, dtype.itemsize)
+    summed = view.bin_nav ** len(nav) * view.bin_sig ** len(sig) * recording.dtype.itemsize
+    tile_shape = _tile_shape(view, nav, sig, dtype.itemsize, summed)
     return Plan(view, positions, recording.frames, sync, nav, sig, sig_box, dtype, tile_shape)
 
 
@@ -269,22 +272,32 @@ def output_dtype(stored: np.dtype[Any], view: View) -> np.dtype[Any]:
 
 
 def _tile_shape(
-    view: View, nav: tuple[int, ...], sig: tuple[int, ...], item: int
+    view: View, nav: tuple[int, ...], sig: tuple[int, ...], item: int, summed: int
 ) -> tuple[int, ...]:
+    """Shape of a tile; its values have ``item`` bytes, and are made of ``summed`` bytes."""
     whole = nav + sig
+    binned = (view.bin_nav, view.bin_sig) != (1, 1)
     if view.tile_shape is None:
-        return _negotiate(nav, sig, item, view.target_bytes or TARGET_BYTES)
-    if len(view.tile_shape) != len(whole):
+        some = min(TARGET_BYTES, MAX_SUMMED_BYTES // summed * item) if binned else TARGET_BYTES
+        wanted = _negotiate(nav, sig, item, view.target_bytes or some)
+    elif len(view.tile_shape) != len(whole):
         raise ShapeError(
             f"tile_shape has {len(view.tile_shape)} axes, but the view has {list(whole)}",
             hint="One length per axis, or a number of frames and then one per axis of a frame",
         )
-    wanted = tuple(min(n, length) for n, length in zip(view.tile_shape, whole, strict=True))
+    else:
+        wanted = tuple(min(n, length) for n, length in zip(view.tile_shape, whole, strict=True))
     if math.prod(wanted) * item > MAX_TILE_BYTES:
         raise ShapeError(
             f"a tile of {list(wanted)} has {math.prod(wanted) * item} bytes,"
             f" more than {MAX_TILE_BYTES}",
             hint="Ask for smaller tiles: a stream has as many as it takes",
+        )
+    if binned and math.prod(wanted) * summed > MAX_SUMMED_BYTES:
+        raise ShapeError(
+            f"a tile of {list(wanted)} is summed from {math.prod(wanted) * summed} bytes,"
+            f" more than {MAX_SUMMED_BYTES}",
+            hint="Ask for smaller tiles or bins; reductions sum any number of frames",
         )
     return wanted
 

@@ -8,8 +8,9 @@ from types import MappingProxyType
 
 from ...errors import AmbiguousFormatError, FormatError
 from ..recording import FileInfo, Format, Hints, RangeReader, Recording
-from . import empad, frms6, mib, seq_companions
+from . import empad, frms6, mib, seq_companions, ser
 from .blo import Blo
+from .dm import Dm
 from .k2is import K2is
 from .mrc import Mrc
 from .npy import Npy
@@ -34,6 +35,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
             Mrc(),
             K2is(),
             RawCsr(),
+            ser.Ser(),
+            Dm(),
         )
     }
 )
@@ -53,6 +56,7 @@ _COMPANIONS: Mapping[str, Callable[[str], bool]] = {
     "k2is": lambda name: extension(name) == "gtg",
     "raw_csr": lambda _: True,
     "seq": lambda name: seq_companions.kind_of(name) is not None,
+    "ser": ser.is_companion,
 }
 _TEXTS = {"hdr", "xml", "toml"}
 

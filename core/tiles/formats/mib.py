@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,14 +11,8 @@ import numpy as np
 
 from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
 from .layout import Found, count_frames, settle
-from .source import Source, extension, numeric_order
-
-MAGIC = b"MQ1,"
-HEADER_SIZES = range(64, 1 << 16)
-"""Bytes of frame header: 384 for one chip, 768 for four, said in it."""
-
-BEGINNING = 128
-"""Bytes that hold all fields that tell the layout."""
+from .mib_header import MAGIC, NUMBER, Header, read_header
+from .source import Source, extension, numeric_order, only
 
 FIXED = {"U08": ">u1", "U8": ">u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 """Pixels that Merlin has decoded already."""
@@ -35,7 +28,6 @@ RAW = {
 WORD = 64
 """Bits that the chip sends as one."""
 
-_COUNT = re.compile("[0-9]{1,9}")
 _SCAN = ("ScanY", "ScanX")
 _FRAMES = "Frames in Acquisition (Number)"
 _PER_TRIGGER = "Frames per Trigger (Number)"
@@ -44,59 +36,6 @@ _PER_TRIGGER = "Frames per Trigger (Number)"
 def is_companion(name: str) -> bool:
     """Whether a file describes the acquisition, not frames."""
     return extension(name) == "hdr"
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What the header of one frame says about its layout."""
-
-    sequence: int
-    size: int
-    chips: int
-    width: int
-    height: int
-    pixels: str
-    layout: str
-    depth: int
-    """Bits of the counter."""
-
-    def same_layout(self, other: Header) -> bool:
-        """Whether frames with both headers are alike."""
-        return replace(self, sequence=0) == replace(other, sequence=0)
-
-
-def read_header(source: Source, file: int, offset: int) -> Header:
-    """The header of the frame at a byte of a file.
-
-    Raises:
-        FormatError: there is none, or it makes no sense.
-    """
-    size = min(BEGINNING, source.files[file].size - offset)
-    start = source.exactly(file, offset, max(size, len(MAGIC)), "a frame header")
-    fields = start.decode("ascii", errors="replace").split(",")
-    if not start.startswith(MAGIC) or len(fields) < 8:  # noqa: PLR2004 - up to the layout
-        raise source.fault(
-            file,
-            "no frame header where one should begin",
-            offset=offset,
-            hint="Check that the file is whole and of one acquisition",
-        )
-    numbers = fields[1:6]
-    if not all(_COUNT.fullmatch(number) for number in numbers):
-        raise source.fault(file, f"numbers {numbers} in a frame header", offset=offset)
-    sequence, length, chips, width, height = (int(number) for number in numbers)
-    if length not in HEADER_SIZES or not chips or not width or not height:
-        raise source.fault(
-            file,
-            f"a frame header of {length} bytes for {chips} chips of {width} x {height} pixels",
-            offset=offset,
-        )
-    whole = source.exactly(file, offset, length, "a frame header")
-    text = whole.decode("ascii", errors="replace").partition("\0")[0]
-    last = text.rstrip(" ,\r\n").rpartition(",")[2].strip()
-    depth = int(last) if _COUNT.fullmatch(last) else 0
-    pixels, layout = fields[6].strip().upper(), fields[7].strip()
-    return Header(sequence, length, chips, width, height, pixels, layout, depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +100,7 @@ def _scan(source: Source, file: int) -> tuple[dict[str, str], tuple[int, ...] | 
 
     def number(key: str) -> int:
         text = values.get(key, "")
-        return int(text) if _COUNT.fullmatch(text) else 0
+        return int(text) if NUMBER.fullmatch(text) else 0
 
     scan = tuple(number(key) for key in _SCAN)
     if all(scan):
@@ -203,10 +142,11 @@ class Mib:
         notes: list[str] = []
         runs = []
         for file in data:
-            frames = count_frames(source, file, 0, stride, growing=hints.growing)
+            growing = hints.growing and file == data[-1]
+            frames = count_frames(source, file, 0, stride, growing=growing)
             if frames:
                 first = _alike(source, file, 0, header)
-                last = _alike(source, file, (frames - 1) * stride, header)
+                last = _alike(source, file, (frames - 1) * stride, header) if frames > 1 else first
                 if last.sequence != first.sequence + frames - 1:
                     notes.append(
                         f"{files[file].name}: {frames} frames are numbered {first.sequence} "
@@ -218,7 +158,7 @@ class Mib:
         values: dict[str, str] = {}
         nav_shape = None
         if described:
-            values, nav_shape = _scan(source, described[0])
+            values, nav_shape = _scan(source, only(source, described, ".hdr file"))
         found = Found(
             format=self.name,
             extents=_in_sequence(source, runs, notes),

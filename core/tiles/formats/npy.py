@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...errors import FormatError, ShapeError
+from ...errors import ShapeError
 from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
 from .layout import Found, check_shape, count_frames, settle
 from .source import Source, numeric_order
@@ -101,6 +102,25 @@ def _split(shape: tuple[int, ...], hints: Hints) -> tuple[tuple[int, ...], tuple
     return (total // pixels,), sig
 
 
+@dataclass(frozen=True, slots=True)
+class _Array:
+    dtype: np.dtype[Any]
+    nav: tuple[int, ...]
+    sig: tuple[int, ...]
+    start: int
+
+
+def _frames(source: Source, file: int, hints: Hints) -> _Array:
+    """An array, divided into frames as the owner wants it."""
+    dtype, shape, start = _array(source, file)
+    try:
+        nav, sig = _split(shape, hints)
+    except ShapeError as error:
+        name = source.files[file].name
+        raise ShapeError(error.message, source=name, offset=10) from None
+    return _Array(dtype, nav, sig, start)
+
+
 class Npy:
     """Arrays as numpy saves them; several files are one frame axis."""
 
@@ -125,44 +145,34 @@ class Npy:
         source = Source(files, reader)
         extents: list[Extent] = []
         notes: list[str] = []
-        shapes: list[tuple[int, ...]] = []
-        first: tuple[np.dtype[Any], tuple[int, ...]] | None = None
-        for index in range(len(files)):
-            dtype, shape, start = _array(source, index)
-            try:
-                nav, sig = _split(shape, hints)
-            except ShapeError as error:
-                raise ShapeError(error.message, source=files[index].name, offset=10) from None
-            if first is None:
-                first = dtype, sig
-            elif first != (dtype, sig):
+        arrays = [_frames(source, index, hints) for index in range(len(files))]
+        first = arrays[0]
+        for index, array in enumerate(arrays):
+            if (array.dtype, array.sig) != (first.dtype, first.sig):
                 raise source.fault(
                     index,
-                    f"frames of {dtype.str} {sig}, but {first[0].str} {first[1]} in "
-                    f"{files[0].name}",
+                    f"frames of {array.dtype.str} {array.sig}, but {first.dtype.str} {first.sig} "
+                    f"in {files[0].name}",
                     offset=10,
                     hint="Make a dataset of each",
                 )
-            stride = math.prod(sig) * dtype.itemsize
+            stride = math.prod(array.sig) * array.dtype.itemsize
             frames = count_frames(
                 source,
                 index,
-                start,
+                array.start,
                 stride,
-                growing=hints.growing,
-                declared=math.prod(nav),
+                growing=hints.growing and index == len(files) - 1,
+                declared=math.prod(array.nav),
                 notes=notes,
             )
-            extents.append(Extent(index, frames, start, stride))
-            shapes.append(nav)
-        if first is None:
-            raise FormatError("no files")
+            extents.append(Extent(index, frames, array.start, stride))
         found = Found(
             format=self.name,
             extents=extents,
-            sig_shape=first[1],
-            stored=first[0],
-            nav_shape=_joined(shapes),
+            sig_shape=first.sig,
+            stored=first.dtype,
+            nav_shape=_joined([array.nav for array in arrays]),
             file_header=extents[0].offset,
             notes=notes,
         )

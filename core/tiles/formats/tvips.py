@@ -223,13 +223,16 @@ class Tvips:
 
 
 def _gaps(headers: _Frames, extents: Sequence[Extent], source: Source) -> list[str]:
-    """Notes on files whose frames do not follow those of the file before."""
+    """Notes on files whose frames do not follow those of the file before.
+
+    Some writers leave all counters at 0.
+    """
     notes, first, before = [], 0, None
     for extent in extents:
         if not extent.frames:
             continue
         counter = headers.counter(first)
-        if before is not None and counter != before + 1:
+        if before is not None and counter != before + 1 and (counter or before):
             notes.append(
                 f"{source.files[extent.file].name}: its frames are counted from {counter}, "
                 f"those of the file before end with {before}"

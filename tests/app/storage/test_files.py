@@ -140,6 +140,14 @@ def test_a_change_right_before_opening_does_not_hide_the_next(
                 files.verify()
 
 
+def test_it_waits_until_the_clock_that_stamps_files_has_gone_on(
+    paths: list[Path], open_file: OpenFile
+) -> None:
+    touch(paths[0])
+    with FileSet(paths[:1], open_file):
+        assert time.time() - paths[0].stat().st_mtime >= 0.02
+
+
 def test_times_in_the_future_do_not_make_it_wait(paths: list[Path], open_file: OpenFile) -> None:
     os.utime(paths[0], (2**32, 2**32))
     begun = time.monotonic()

@@ -61,6 +61,7 @@ def test_one_word_of_twelve_bits_by_hand() -> None:
     assert out.tolist() == [[257, 2, 3, 4]]
 
 
+@pytest.mark.skipif(PURE_PYTHON, reason="many pixels")
 def test_three_bytes_of_a_sector_by_hand() -> None:
     raw = np.zeros(32 * 0x5758, np.uint8)
     raw[40:43] = 0x12, 0x34, 0x56

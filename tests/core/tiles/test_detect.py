@@ -46,8 +46,8 @@ def test_names_do_not_matter_where_the_content_tells(name: str) -> None:
     assert detect(infos, memory).name == name
 
 
-def test_all_formats_have_been_tried() -> None:
-    assert {*SETS, "raw"} == set(FORMATS)
+def test_formats_go_by_their_names() -> None:
+    assert {*SETS, "raw"} <= set(FORMATS)
     assert all(name == fmt.name for name, fmt in FORMATS.items())
 
 

@@ -131,6 +131,9 @@ EMPAD = [
         1 << 20,
         "a companion file of 2097152 bytes",
     ),
+    Case(
+        EMPAD_SET | {"scan.xml": b"<r><raw_file/><type>map</type></r>"}, "scan.xml", 0, "type 'map'"
+    ),
     Case(EMPAD_SET, "scan.raw", 0, "dtype is <u2", Hints(dtype=U2)),
 ]
 MIB_SET = writers.mib(FRAMES, "U16", splits=[3, 3], hdr={"ScanX": 3, "ScanY": 2})
@@ -191,6 +194,7 @@ MIB = [
         0,
         "which cannot be",
     ),
+    Case(MIB_SET | {"x.hdr": MIB_SET["default.hdr"]}, "x.hdr", 0, "a second .hdr file"),
     Case({"default.hdr": MIB_SET["default.hdr"]}, "default.hdr", 0, "there is no .mib file"),
     Case(header_field(3, "02", files=RAW24), "default1.mib", 0, "raw data of 2 chips"),
     Case(header_field(4, "0015", files=RAW24), "default1.mib", 0, "which is odd", hinted=False),
@@ -458,5 +462,8 @@ def test_a_cut_file_may_be_one_that_grows() -> None:
     for files, name in ((TVIPS_SET, "rec_001.tvips"), (EMPAD_SET, "scan.raw"), (NPY, "a.npy")):
         shorter = cut(files, name)
         assert read(shorter, Hints(growing=True)).frames == 5
-    with pytest.raises(FormatError, match="is cut"):
-        read(cut(TVIPS_SET, "rec_000.tvips"), Hints(growing=True))
+    two = {"a.npy": NPY["a.npy"], "b.npy": NPY["a.npy"]}
+    assert read(cut(MIB_SET, "default2.mib"), Hints(growing=True)).frames == 5
+    for files, name in ((TVIPS_SET, "rec_000.tvips"), (MIB_SET, "default1.mib"), (two, "a.npy")):
+        with pytest.raises(FormatError, match=r"is cut|holds 5 of 6"):
+            read(cut(files, name), Hints(growing=True))

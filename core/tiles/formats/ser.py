@@ -1,0 +1,316 @@
+"""Series of FEI's TIA: images or spectra, found through a table of offsets."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
+from .layout import Found, settle
+from .source import GROWING_HINT, Source, extension, numeric_order, only
+
+MAGIC = b"II\x97\x01"
+VERSIONS = {0x210: "<i4", 0x220: "<i8"}
+"""Type of the offsets: files of more than 2 GiB came with the second."""
+
+SPECTRA, IMAGES = 0x4120, 0x4122
+TYPES = {1: "u1", 2: "u2", 3: "u4", 4: "i1", 5: "i2", 6: "i4", 7: "f4", 8: "f8", 9: "c8", 10: "c16"}
+CALIBRATION = struct.Struct("<ddi")
+"""Coordinate of a pixel, units per pixel, and which pixel."""
+
+TEXT_LIMIT = 1 << 12
+MOST_DIMENSIONS = 8
+BLOCK = 1 << 16
+"""Offsets that are looked at together."""
+EXAMINED = 1000
+"""Elements whose own headers are looked at: the first, the last, and some between."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    spectra: bool
+    total: int
+    valid: int
+    offsets: str
+    table: int
+    axes: tuple[Axis, ...]
+    """Of the scan, the fastest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    calibrations: tuple[tuple[float, float, int], ...]
+    """Of the columns, then of the rows."""
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Ser:
+    """One .ser file; an .emi file beside it adds nothing to the frames.
+
+    Rows are as they are stored: TIA shows the first of them at the bottom.
+    """
+
+    name = "ser"
+
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
+        """By the byte order mark and the number of the series."""
+        return head.startswith(MAGIC)
+
+    def order(self, names: Sequence[str]) -> list[int]:
+        """The series first."""
+        return numeric_order(names, is_companion)
+
+    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
+        """Read the header and the table of offsets; every element is a frame.
+
+        Raises:
+            FormatError: a header that cannot be, elements of different sizes, or a file
+                that was cut.
+        """
+        source = Source(files, reader)
+        series = [i for i, info in enumerate(files) if not is_companion(info.name)]
+        file = only(source, series, ".ser file")
+        header = _header(source, file)
+        notes: list[str] = []
+        if header.valid < header.total:
+            notes.append(f"{header.valid} of {header.total} elements were written")
+        first: _Element | None = None
+        extents: list[Extent] = []
+        if header.valid:
+            prefix = 2 * CALIBRATION.size + 10 if not header.spectra else CALIBRATION.size + 6
+            start = int(next(_offsets(source, file, header))[0])
+            first = _element(source, file, start, header)
+            extents = _extents(source, file, header, prefix, first)
+            _examine(source, file, header, extents, prefix, first)
+        sizes = tuple(axis.size for axis in reversed(header.axes))
+        whole = math.prod(sizes) == header.total and len(sizes) > 0
+        found = Found(
+            format=self.name,
+            extents=extents,
+            sig_shape=(1,) if first is None else first.shape,
+            stored=np.dtype("u1") if first is None else first.dtype,
+            nav_shape=sizes if whole and header.total else None,
+            axes=_axes(header, first) if whole and first is not None else (),
+            metadata={"elements": header.total, "valid_elements": header.valid},
+            notes=notes,
+        )
+        return settle(source, found, hints)
+
+
+def is_companion(name: str) -> bool:
+    """Whether a file only says how TIA shows a series."""
+    return extension(name) == "emi"
+
+
+def _header(source: Source, file: int) -> _Header:
+    octets = source.exactly(file, 0, 26, "the header")
+    if not octets.startswith(MAGIC):
+        raise source.fault(file, "the file does not begin as a series of TIA")
+    version, data_type, tag_type, total, valid = struct.unpack_from("<H4i", octets, 4)
+    if version not in VERSIONS:
+        raise source.fault(file, f"version {version:#x}; 0x210 and 0x220 are known", offset=4)
+    if data_type not in {SPECTRA, IMAGES}:
+        raise source.fault(
+            file, f"elements of type {data_type:#x}; spectra and images are known", offset=6
+        )
+    if tag_type not in {0x4142, 0x4152}:
+        raise source.fault(file, f"tags of type {tag_type:#x}", offset=10)
+    if not 0 <= valid <= total:
+        raise source.fault(file, f"{valid} of {total} elements were written", offset=14)
+    offsets = VERSIONS[version]
+    width = int(offsets[-1])
+    table, count = struct.unpack(
+        f"<{'i' if width == 4 else 'q'}i",  # noqa: PLR2004 - bytes of an offset
+        source.exactly(file, 22, width + 4, "the header"),
+    )
+    if not 0 <= count <= MOST_DIMENSIONS:
+        raise source.fault(file, f"a scan of {count} dimensions", offset=22 + width)
+    at = 26 + width
+    axes = []
+    for number in range(count):
+        axis, at = _dimension(source, file, at, number)
+        axes.append(axis)
+    if not at <= table <= source.files[file].size - valid * width:
+        raise source.fault(
+            file,
+            f"{valid} offsets from byte {table}, behind a header of {at} bytes in a file of "
+            f"{source.files[file].size}",
+            offset=22,
+            hint=GROWING_HINT,
+        )
+    return _Header(data_type == SPECTRA, total, valid, offsets, table, tuple(axes))
+
+
+def _dimension(source: Source, file: int, at: int, number: int) -> tuple[Axis, int]:
+    """An axis of the scan, and where what follows begins."""
+    what = f"dimension {number}"
+    (size,) = struct.unpack("<i", source.exactly(file, at, 4, what))
+    if size < 1:
+        raise source.fault(file, f"{what} has {size} positions", offset=at)
+    calibration = CALIBRATION.unpack(source.exactly(file, at + 4, CALIBRATION.size, what))
+    name, end = _text(source, file, at + 4 + CALIBRATION.size, what)
+    unit, end = _text(source, file, end, what)
+    return _axis(name or f"scan_{number}", size, unit or None, calibration), end
+
+
+def _text(source: Source, file: int, at: int, what: str) -> tuple[str, int]:
+    (length,) = struct.unpack("<i", source.exactly(file, at, 4, what))
+    if not 0 <= length <= TEXT_LIMIT:
+        raise source.fault(file, f"a text of {length} bytes in {what}", offset=at)
+    octets = source.exactly(file, at + 4, length, what)
+    return octets.decode("latin-1").strip("\0 "), at + 4 + length
+
+
+def _axis(name: str, size: int, unit: str | None, calibration: tuple[float, float, int]) -> Axis:
+    """An axis, without scale where the file has none that can be."""
+    origin, step, pixel = calibration
+    begin = origin - pixel * step
+    if not (math.isfinite(begin) and math.isfinite(step) and step > 0):
+        return Axis(name, size)
+    return Axis(name, size, unit, step, begin)
+
+
+def _offsets(source: Source, file: int, header: _Header) -> Iterator[npt.NDArray[np.int64]]:
+    """Where the elements begin, some at a time."""
+    width = np.dtype(header.offsets).itemsize
+    for at in range(0, header.valid, BLOCK):
+        count = min(BLOCK, header.valid - at)
+        octets = source.exactly(
+            file, header.table + at * width, count * width, "the table of offsets"
+        )
+        yield np.frombuffer(octets, header.offsets).astype(np.int64)
+
+
+def _element(source: Source, file: int, at: int, header: _Header) -> _Element:
+    """What an element's own header says."""
+    dims = 1 if header.spectra else 2
+    size = dims * CALIBRATION.size + 2 + 4 * dims
+    if not 0 < at <= source.files[file].size - size:
+        raise source.fault(file, f"an element at byte {at}, where none can be", offset=header.table)
+    octets = source.exactly(file, at, size, "an element's header")
+    place = dims * CALIBRATION.size
+    code, *lengths = struct.unpack_from(f"<h{dims}i", octets, place)
+    if code not in TYPES:
+        raise source.fault(file, f"pixels of type {code}; 1 to 10 are known", offset=at + place)
+    if min(lengths) < 1:
+        raise source.fault(file, f"an element of {lengths} pixels", offset=at + place + 2)
+    calibrations = tuple(CALIBRATION.unpack_from(octets, k * CALIBRATION.size) for k in range(dims))
+    return _Element(np.dtype(f"<{TYPES[code]}"), tuple(reversed(lengths)), calibrations)
+
+
+def _extents(
+    source: Source, file: int, header: _Header, prefix: int, first: _Element
+) -> list[Extent]:
+    """Elements at constant distances, together; each inside the file, behind the last."""
+    size = prefix + first.nbytes
+    room = source.files[file].size - size
+    extents: list[Extent] = []
+    done, last = 0, None
+    for block in _offsets(source, file, header):
+        known = block if last is None else np.concatenate([[last], block])
+        wrong = np.flatnonzero((block < 1) | (block > room))
+        close = np.flatnonzero(np.diff(known) < size)
+        if len(wrong) or len(close):
+            _refuse(source, file, header, done, block, wrong, close + (last is None), size)
+        _append(extents, file, block + prefix, size)
+        done, last = done + len(block), int(block[-1])
+    return extents
+
+
+def _refuse(  # noqa: PLR0913, PLR0917 - what is wrong, and where
+    source: Source,
+    file: int,
+    header: _Header,
+    done: int,
+    block: npt.NDArray[np.int64],
+    wrong: npt.NDArray[np.intp],
+    close: npt.NDArray[np.intp],
+    size: int,
+) -> None:
+    """Name the first offset that cannot be."""
+    outside = len(wrong) > 0 and (not len(close) or wrong[0] <= close[0])
+    index = int(wrong[0] if outside else close[0])
+    width = np.dtype(header.offsets).itemsize
+    problem = (
+        f"of which {size} bytes are not in the file"
+        if outside
+        else f"which is not {size} bytes behind the one before it"
+    )
+    raise source.fault(
+        file,
+        f"element {done + index} begins at byte {int(block[index])}, {problem}",
+        offset=header.table + (done + index) * width,
+        hint=GROWING_HINT,
+    )
+
+
+def _append(extents: list[Extent], file: int, starts: npt.NDArray[np.int64], size: int) -> None:
+    """Add elements to the extents, to the last of them where its distance goes on."""
+    at = 0
+    while at < len(starts):
+        begin = int(starts[at])
+        if extents and _goes_on(extents[-1], begin):
+            last = extents.pop()
+            stride = begin - last.offset if last.frames == 1 else last.stride
+            count, offset = last.frames, last.offset
+        else:
+            stride = int(starts[at + 1]) - begin if at + 1 < len(starts) else size
+            count, offset = 0, begin
+        run = np.diff(starts[at:]) == stride
+        length = len(starts) - at if run.all() else int(np.argmin(run)) + 1
+        extents.append(Extent(file, count + length, offset, stride))
+        at += length
+
+
+def _goes_on(extent: Extent, begin: int) -> bool:
+    return extent.frames == 1 or begin == extent.offset + extent.frames * extent.stride
+
+
+def _examine(  # noqa: PLR0913, PLR0917 - what is there, and what it should be
+    source: Source,
+    file: int,
+    header: _Header,
+    extents: Sequence[Extent],
+    prefix: int,
+    first: _Element,
+) -> None:
+    """Make sure that elements are like the first."""
+    ends = np.cumsum([extent.frames for extent in extents])
+    picked = np.unique(np.linspace(0, header.valid - 1, min(EXAMINED, header.valid)).astype(int))
+    for index in picked.tolist():
+        which = int(np.searchsorted(ends, index, side="right"))
+        extent = extents[which]
+        place = index - (int(ends[which]) - extent.frames)
+        at = extent.offset + place * extent.stride - prefix
+        found = _element(source, file, at, header)
+        if (found.dtype, found.shape) != (first.dtype, first.shape):
+            raise source.fault(
+                file,
+                f"element {index} is {found.dtype.str} {found.shape}, the first one "
+                f"{first.dtype.str} {first.shape}",
+                offset=at,
+                hint="Only series of elements that are all alike can be read",
+            )
+
+
+def _axes(header: _Header, first: _Element) -> tuple[Axis, ...]:
+    names = ("x",) if header.spectra else ("y", "x")
+    calibrations = reversed(first.calibrations)
+    return (
+        *reversed(header.axes),
+        *(
+            _axis(name, size, None, calibration)
+            for name, size, calibration in zip(names, first.shape, calibrations, strict=True)
+        ),
+    )
