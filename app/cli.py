@@ -157,8 +157,9 @@ def _describe(found: Findings) -> list[str]:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    hints = (args.format, args.dtype, args.sig_shape)
-    if len(args.files) > 1 or any(hints) or not looks_like_stream(args.files[0]):
+    hints = (args.format, args.dtype, args.sig_shape, args.array)
+    directory = Path(args.files[0]).is_dir()
+    if len(args.files) > 1 or any(hints) or directory or not looks_like_stream(args.files[0]):
         return _inspect_dataset(args)
     found = inspect(args.files[0], _policy(args))
     text = "\n".join(_describe(found)).encode()
@@ -174,7 +175,7 @@ def _inspect_dataset(args: argparse.Namespace) -> int:
         sig_shape=args.sig_shape,
         nav_shape=args.nav_shape,
     )
-    about = inspect_files([Path(name) for name in args.files], hints, args.format)
+    about = inspect_files([Path(name) for name in args.files], hints, args.format, args.array)
     text = orjson.dumps(about, option=orjson.OPT_INDENT_2)
     if not args.json:
         text = "\n".join(f"{name:<14}{value}" for name, value in about.items()).encode()

@@ -131,7 +131,8 @@ def _add_others(commands: Any) -> None:  # noqa: ANN401 - as above
         "files", nargs="+", metavar="FILE", help="a stream (- for stdin), or a dataset's files"
     )
     dataset = parser.add_argument_group("datasets that do not say it themselves")
-    dataset.add_argument("--format", choices=sorted(DATASET_FORMATS))
+    dataset.add_argument("--format", choices=sorted([*DATASET_FORMATS, "hdf5", "zarr"]))
+    dataset.add_argument("--array", metavar="PATH", help="array of an HDF5 file or a zarr store")
     dataset.add_argument("--dtype", help="numpy type of headerless files, such as '<u2'")
     dataset.add_argument("--sig-shape", type=_shape, metavar="R,C", help="shape of a frame")
     dataset.add_argument("--nav-shape", type=_shape, metavar="Y,X", help="shape of the scan")

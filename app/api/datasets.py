@@ -14,7 +14,7 @@ from app.api.deps import OPTIONS_ONCE, ServicesDep
 from app.api.json_body import read_json
 from app.api.ranges import not_modified, wanted_range
 from app.api.schemas import problem_responses
-from app.errors import NotFoundError
+from app.errors import NotFoundError, ServiceError
 from app.server.responses import Exchange, ExchangeResponse
 from app.services.context import Services
 from app.services.datasets import OpenDataset
@@ -120,19 +120,19 @@ async def dataset_file(
     try:
         size = _size(opened, number)
         etag = f'"{opened.fingerprint.hex()}-{number}"'
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Accept-Ranges": "bytes",
+            "ETag": etag,
+            "Cache-Control": "no-cache",
+        }
+        if not_modified(request.headers, etag):
+            opened.close()
+            return ExchangeResponse(_nothing(304, headers))
         span = wanted_range(request.headers, size, etag)
     except BaseException:
         opened.close()
         raise
-    headers = {
-        "Content-Type": "application/octet-stream",
-        "Accept-Ranges": "bytes",
-        "ETag": etag,
-        "Cache-Control": "no-cache",
-    }
-    if not_modified(request.headers, etag):
-        opened.close()
-        return ExchangeResponse(_nothing(304, headers))
     return ExchangeResponse(_file_sender(opened, services, number, span, size, headers))
 
 
@@ -170,6 +170,10 @@ def _file_sender(
                 piece = await services.workers.start(opened.files.read, number, start, end)
                 start += len(piece)
                 await exchange.write(piece)
+        except ServiceError:
+            if not exchange.started:
+                raise
+            exchange.abort()
         finally:
             opened.close()
 

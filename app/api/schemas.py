@@ -99,12 +99,13 @@ class TokenDescription(BaseModel):
     issued: str
     identity: str = Field(description="Digest of the request it belongs to")
     fingerprint: str = Field(description="Digest of the unfinished event's bytes")
-    stream: str | None
-    offset: int = Field(description="Where to go on in the stream, bytes")
-    last_event: int | None
-    ascending: bool
-    events: int = Field(description="Complete events before the offset")
-    unfinished_bytes: int = Field(description="Bytes behind the offset that were seen")
+    stream: str | None = Field(None, description="Loss streams: what it is of")
+    offset: int | None = Field(None, description="Where to go on in the stream, bytes")
+    last_event: int | None = None
+    ascending: bool | None = None
+    events: int | None = Field(None, description="Complete events before the offset")
+    unfinished_bytes: int | None = Field(None, description="Bytes behind the offset that were seen")
+    tile: int | None = Field(None, description="Tiles: the one it goes on with")
 
 
 class Health(BaseModel):

@@ -121,7 +121,8 @@ async def plan_view(
         def plan() -> dict[str, Any]:
             view = services.tiles.open(ident, spec)
             view.close()
-            return plan_json(view.plan, first, count)
+            about = {"fingerprint": view.dataset.fingerprint.hex(), "token": view.tokens.token(0)}
+            return {**about, **plan_json(view.plan, first, count)}
 
         await send_json(exchange, await services.workers.start(plan))
 
@@ -198,7 +199,7 @@ async def view_plan(
 
     def plan() -> dict[str, Any]:
         made = plan_json(view.plan, first, count)
-        return {**made, "partitions": list(partitions(view.plan, parts))}
+        return {**made, "partitions": list(partitions(view.plan, parts, view.tokens))}
 
     return json_response(await services.workers.start(plan))
 

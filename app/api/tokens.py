@@ -59,7 +59,12 @@ router = APIRouter(
 )
 
 
-@router.post("/inspect", operation_id="inspect_token", response_model=TokenDescription)
+@router.post(
+    "/inspect",
+    operation_id="inspect_token",
+    response_model=TokenDescription,
+    response_model_exclude_unset=True,
+)
 async def inspect_token(body: TokenBody, services: ServicesDep) -> Any:  # noqa: ANN401 - validated
     """Say what a token says, once its signature is found right."""
     return describe(services.keys.verify(body.token, refresh=True))

@@ -1,11 +1,13 @@
-"""Client of the Thalweg service: event reports from loss streams.
+"""Client of the Thalweg service: event reports from loss streams, tiles of datasets.
 
     client = thalweg.Client("http://127.0.0.1:8000")
     for rows in client.losses.post("melt", "summary.bin"):
         ...
+    array = client.datasets["scan1"].view(frames=[3, 1, 5], dtype="f4").read()
 
-Rows are numpy structured arrays. Whatever becomes of connections meanwhile, each row
-is handed out once, and an answer that is not whole never looks as if it were.
+Rows are numpy structured arrays, tiles numpy arrays. Whatever becomes of connections
+meanwhile, each is handed out once, and an answer that is not whole never looks as if it
+were.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._client import Client
+from ._dataset_requests import ViewOptions
+from ._datasets import Dataset
 from ._errors import (
     ConnectionFailed,
     ProblemError,
@@ -23,12 +27,16 @@ from ._errors import (
     ThalwegError,
 )
 from ._losses import Answer
+from ._plan import Box, Plan, Tile
 from ._requests import LossOptions
 from ._rows import End
 from ._saving import Progress
+from ._tile_files import TileProgress
+from ._views import Tiles, View
 
 if TYPE_CHECKING:
     from ._async import AsyncAnswer, AsyncClient
+    from ._async_datasets import AsyncDataset, AsyncTiles, AsyncView
 
 __version__ = "0.1.0"
 
@@ -36,10 +44,16 @@ __all__ = [
     "Answer",
     "AsyncAnswer",
     "AsyncClient",
+    "AsyncDataset",
+    "AsyncTiles",
+    "AsyncView",
+    "Box",
     "Client",
     "ConnectionFailed",
+    "Dataset",
     "End",
     "LossOptions",
+    "Plan",
     "ProblemError",
     "ProducerFailed",
     "Progress",
@@ -47,6 +61,11 @@ __all__ = [
     "SourceError",
     "StateError",
     "ThalwegError",
+    "Tile",
+    "TileProgress",
+    "Tiles",
+    "View",
+    "ViewOptions",
     "__version__",
 ]
 
@@ -57,4 +76,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - of a module
         from . import _async  # noqa: PLC0415
 
         return getattr(_async, name)
+    if name in {"AsyncDataset", "AsyncTiles", "AsyncView"}:
+        from . import _async_datasets  # noqa: PLC0415
+
+        return getattr(_async_datasets, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

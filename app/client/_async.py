@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar, Unpack, overload
 
 import httpx
 
+from ._async_datasets import AsyncDatasets
 from ._async_port import AsyncPort, HttpxCaller, drive
 from ._async_sources import async_source
 from ._client import RETRIES, TIMEOUT, is_ready
@@ -31,7 +32,7 @@ from ._jobs import (
     save_job,
     with_report,
 )
-from ._posting import checked
+from ._refusals import checked
 from ._requests import (
     InputLike,
     LossOptions,
@@ -244,6 +245,7 @@ class AsyncClient:
 
     Attributes:
         losses: event reports from loss streams.
+        datasets: tiles of detectors' files.
         inputs: auxiliary files.
         tokens: what tokens say.
 
@@ -275,6 +277,7 @@ class AsyncClient:
         self._caller = HttpxCaller(self._http)
         self._retries = retries
         self.losses = AsyncLosses(self._caller, self._pool, retries)
+        self.datasets = AsyncDatasets(self._caller, retries, self._call)
         self.inputs = AsyncInputs(self._call)
         self.tokens = AsyncTokens(self._call)
 

@@ -1,4 +1,4 @@
-"""Doing what a post wants done, without blocking the event loop."""
+"""Doing what effects say, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from ._effects import (
+    Ask,
     Call,
     Drop,
     Effect,
@@ -30,6 +31,7 @@ from ._effects import (
 )
 from ._errors import ConnectionFailed, ThalwegError
 from ._http import Pool
+from ._plan import Tile
 from ._port import BlockingPort, SourceBody
 from ._requests import Head, Reply, Request
 from ._sources import Source
@@ -89,28 +91,18 @@ def head_of(response: httpx.Response) -> Head:
     return Head(response.status_code, {k.lower(): v for k, v in response.headers.items()})
 
 
-class AsyncPort:
-    """Does what the effects of one post say.
-
-    Sources may block, so they are read in a thread. httpx does not read an answer while
-    it sends: duplex requests go through the blocking transport, in that thread.
+class AsyncAnswerPort:
+    """Does what the effects of one stream of answers say.
 
     Args:
         caller: sends requests.
-        pool: of connections of the blocking transport.
-        source: what is posted; closed with the port.
     """
 
-    def __init__(self, caller: HttpxCaller, pool: Pool, source: Source) -> None:
+    def __init__(self, caller: HttpxCaller) -> None:
         self._caller = caller
-        self._source = source
-        self._blocking = BlockingPort(pool, source)
-        self._duplex = False
         self._response: httpx.Response | None = None
         self._chunks: AsyncIterator[bytes] | None = None
         self._rest = memoryview(b"")
-        self._executor = ThreadPoolExecutor(1, "thalweg-source")
-        self._closed = False
 
     async def perform(self, effect: Effect) -> Any:  # noqa: ANN401 - as in BlockingPort
         """Do one thing, and give what came of it.
@@ -118,43 +110,25 @@ class AsyncPort:
         Raises:
             ThalwegError: it did not succeed.
         """
-        if isinstance(effect, Send):
-            self._duplex = effect.duplex
-        if isinstance(effect, Skip | Fill) or (
-            self._duplex and isinstance(effect, Send | Receive | Finish | Drop)
-        ):
-            return await self._in_thread(partial(self._blocking.perform, effect))
         match effect:
             case Receive():
                 return await self._receive(effect.view)
-            case Send():
-                return await self._send(effect)
+            case Ask():
+                request = effect.request
+                return self._answered(await self._caller.open(request, request.body, None))
             case Finish() | Drop():
                 await self._drop()
-            case Release():
-                self._source.release(effect.offset)
             case Sleep():
                 await asyncio.sleep(effect.seconds)
             case Call():
                 return await self._caller.call(effect.request)
         return None
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
-    async def _send(self, effect: Send) -> Head:
-        body = SourceBody(self._source, effect.start, effect.stop)
-        response = await self._caller.open(effect.request, self._pieces(body), body.length)
+    def _answered(self, response: httpx.Response) -> Head:
         self._response = response
         self._chunks = response.aiter_raw()
         self._rest = memoryview(b"")
         return head_of(response)
-
-    async def _pieces(self, body: SourceBody) -> AsyncIterator[bytes]:
-        views = body.views()
-        # A copy: what a transport keeps must not change under it.
-        while piece := await self._in_thread(lambda: bytes(next(views, b""))):
-            yield piece
 
     async def _receive(self, view: memoryview) -> int:
         assert self._chunks is not None  # noqa: S101 - for the type checker
@@ -180,6 +154,66 @@ class AsyncPort:
             await response.aclose()
 
     async def aclose(self) -> None:
+        """Close the connection in use."""
+        await self._drop()
+
+
+class AsyncPort(AsyncAnswerPort):
+    """Does what the effects of one post say.
+
+    Sources may block, so they are read in a thread. httpx does not read an answer while
+    it sends: duplex requests go through the blocking transport, in that thread.
+
+    Args:
+        caller: sends requests.
+        pool: of connections of the blocking transport.
+        source: what is posted; closed with the port.
+    """
+
+    def __init__(self, caller: HttpxCaller, pool: Pool, source: Source) -> None:
+        super().__init__(caller)
+        self._source = source
+        self._blocking = BlockingPort(pool, source)
+        self._duplex = False
+        self._executor = ThreadPoolExecutor(1, "thalweg-source")
+        self._closed = False
+
+    async def perform(self, effect: Effect) -> Any:  # noqa: ANN401 - as in BlockingPort
+        """Do one thing, and give what came of it.
+
+        Raises:
+            ThalwegError: it did not succeed.
+        """
+        if isinstance(effect, Send):
+            self._duplex = effect.duplex
+        if isinstance(effect, Skip | Fill) or (
+            self._duplex and isinstance(effect, Send | Receive | Finish | Drop)
+        ):
+            return await self._in_thread(partial(self._blocking.perform, effect))
+        match effect:
+            case Send():
+                return await self._send(effect)
+            case Release():
+                self._source.release(effect.offset)
+            case _:
+                return await super().perform(effect)
+        return None
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    async def _send(self, effect: Send) -> Head:
+        body = SourceBody(self._source, effect.start, effect.stop)
+        response = await self._caller.open(effect.request, self._pieces(body), body.length)
+        return self._answered(response)
+
+    async def _pieces(self, body: SourceBody) -> AsyncIterator[bytes]:
+        views = body.views()
+        # A copy: what a transport keeps must not change under it.
+        while piece := await self._in_thread(lambda: bytes(next(views, b""))):
+            yield piece
+
+    async def aclose(self) -> None:
         """Close the connection in use, and the source, once its thread lets go of it."""
         if self._closed:
             return
@@ -190,7 +224,7 @@ class AsyncPort:
         await self._drop()
 
 
-async def drive(steps: Steps, port: AsyncPort) -> AsyncGenerator[Item, None]:
+async def drive(steps: Steps, port: AsyncAnswerPort) -> AsyncGenerator[Item, None]:
     """Do what the steps say, and hand out what is for the consumer."""
     result: Any = None
     fault: ThalwegError | None = None
@@ -201,7 +235,7 @@ async def drive(steps: Steps, port: AsyncPort) -> AsyncGenerator[Item, None]:
             except StopIteration:
                 return
             result = fault = None
-            if isinstance(effect, Table | Piece | Settled | Undone):
+            if isinstance(effect, Table | Piece | Settled | Undone | Tile):
                 yield effect
                 continue
             try:

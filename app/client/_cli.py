@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import signal
 import stat
@@ -20,38 +19,33 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from . import __version__
-from ._client import Client
+from ._cli_common import (
+    EXIT_BROKEN_PIPE,
+    EXIT_CONNECTION,
+    EXIT_DATA,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    EXIT_USAGE,
+    add_manners,
+    add_service,
+    connect,
+    count,
+    fail,
+    make_bar,
+    say,
+    size,
+    stopped,
+)
+from ._cli_tiles import add_commands
 from ._errors import ThalwegError
 from ._jobs import PART_SIZE, Observe
-from ._progress import Bar
 from ._retry import is_retryable
 from ._rows import End
 from ._saving import FORMATS
 from ._sources import SourceLike
 
-EXIT_DATA = 1
-EXIT_USAGE = 2
-EXIT_CONNECTION = 3
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
-EXIT_TERMINATED = 143
-
 STDOUT = 1
 _LIST = re.compile(r"[0-9.eE+-]+(,[0-9.eE+-]+)*")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d+) ?([KMG]?)(i?B)?", text)
-    if not found or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 16MiB")
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of things")
-    return int(text)
 
 
 def _names(text: str) -> list[str]:
@@ -61,36 +55,26 @@ def _names(text: str) -> list[str]:
 def build_parser() -> argparse.ArgumentParser:
     """The command line, with its help texts."""
     parser = argparse.ArgumentParser(
-        prog="thalweg", description="Event reports from loss streams, made by a Thalweg service."
+        prog="thalweg",
+        description="Event reports from loss streams, and tiles of datasets, from a Thalweg"
+        " service.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_post(commands)
+    add_commands(commands)
     group = commands.add_parser("inputs", help="auxiliary files").add_subparsers(required=True)
     put = group.add_parser("put", help="store a file; prints its digest")
     put.set_defaults(run=_put)
     put.add_argument("name", choices=("quantiles", "event_rates", "occurrence"))
     put.add_argument("file", type=Path)
-    _add_service(put)
+    add_service(put)
     group = commands.add_parser("token", help="tokens").add_subparsers(required=True)
     inspect = group.add_parser("inspect", help="print what a token says")
     inspect.set_defaults(run=_inspect)
     inspect.add_argument("token")
-    _add_service(inspect)
+    add_service(inspect)
     return parser
-
-
-def _add_service(parser: argparse.ArgumentParser) -> None:
-    url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
-    parser.add_argument("--url", default=url, help="of the service (THALWEG_URL)")
-    key = os.environ.get("THALWEG_KEY")
-    parser.add_argument("--key", default=key, help="bearer key (THALWEG_KEY)")
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="S", help="of silence (default 60)"
-    )
-    parser.add_argument(
-        "--retries", type=_count, default=8, metavar="N", help="faults in a row (default 8)"
-    )
 
 
 def _add_post(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
@@ -108,24 +92,22 @@ def _add_post(commands: Any) -> None:  # noqa: ANN401 - argparse has no public t
     )
     post.add_argument("--format", choices=FORMATS, help="default: as --out ends, or csv")
     post.add_argument("--mode", choices=("parts", "whole", "duplex"))
-    post.add_argument("--part-size", type=_size, default=PART_SIZE, help="default 16MiB")
-    post.add_argument("--state", help="state file (default: --out with .thalweg-state)")
-    post.add_argument("--no-progress", action="store_true", help="no progress bar")
-    post.add_argument("--quiet", action="store_true", help="say nothing but errors")
+    post.add_argument("--part-size", type=size, default=PART_SIZE, help="default 16MiB")
+    add_manners(post)
     post.add_argument("--quantiles", metavar="F", help="file, or a list such as 0.5,0.9")
     rates = post.add_mutually_exclusive_group()
     rates.add_argument("--event-rates", type=Path, metavar="F")
     rates.add_argument("--occurrence", type=Path, metavar="F")
-    post.add_argument("--no-of-periods", type=_count, metavar="N")
+    post.add_argument("--no-of-periods", type=count, metavar="N")
     post.add_argument("--float-width", type=int, choices=(4, 8))
     post.add_argument("--nan", choices=("error", "zero", "drop"))
     post.add_argument("--negative", choices=("error", "keep"))
     post.add_argument("--sample-order", choices=("ascending", "any"))
     post.add_argument("--order", choices=("received", "event"))
     post.add_argument("--summary-ids", metavar="LIST", help="such as 1,5,10-20")
-    post.add_argument("--expect-events", type=_count, metavar="N")
-    post.add_argument("--expect-bytes", type=_count, metavar="N")
-    _add_service(post)
+    post.add_argument("--expect-events", type=count, metavar="N")
+    post.add_argument("--expect-bytes", type=count, metavar="N")
+    add_service(post)
     post.add_argument(
         "--exec", nargs=argparse.REMAINDER, metavar="CMD", help="post the output of a command"
     )
@@ -226,22 +208,17 @@ def _post(args: argparse.Namespace) -> int:
     try:
         post = _Post(args)
     except ValueError as e:
-        return _fail(e, EXIT_USAGE)
-    bar = None
-    if not (args.quiet or args.no_progress) and sys.stderr.isatty():
-        bar = Bar(sys.stderr)
+        return fail(e, EXIT_USAGE)
+    bar = make_bar(args)
     for report, out in post.passes():
         state = post.state(out)
         try:
             end = _pass(args, post, report, out, state, bar)
         finally:
-            if bar is not None:
-                bar.clear()
-            if state is not None and Path(state).exists():
-                _say(f"what was done is kept in {state}: the same command goes on from there")
+            stopped(bar, state)
         if not args.quiet:
             name = report if isinstance(report, str) else ",".join(report)
-            _say(f"{name}: {_describe(end)}")
+            say(f"{name}: {_describe(end)}")
     return 0
 
 
@@ -253,7 +230,7 @@ def _pass(  # noqa: PLR0913, PLR0917 - what differs from pass to pass
     state: str | None,
     observe: Observe | None,
 ) -> End:
-    with _client(args) as client:
+    with connect(args) as client:
         return client.losses.save(
             report,
             post.source,
@@ -277,30 +254,17 @@ def _describe(end: End) -> str:
     return text
 
 
-def _client(args: argparse.Namespace) -> Client:
-    return Client(args.url, args.key, timeout=args.timeout, retries=args.retries)
-
-
 def _put(args: argparse.Namespace) -> int:
-    with _client(args) as client:
+    with connect(args) as client:
         sys.stdout.write(client.inputs.put(args.name, args.file) + "\n")
     return 0
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    with _client(args) as client:
+    with connect(args) as client:
         json.dump(client.tokens.inspect(args.token), sys.stdout, indent=2)
     sys.stdout.write("\n")
     return 0
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"thalweg: {text}\n")
-
-
-def _fail(error: BaseException | str, code: int) -> int:
-    _say(str(error))
-    return code
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -321,13 +285,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = args.run(args)
     except ThalwegError as e:
-        return _fail(e, EXIT_CONNECTION if is_retryable(e) else EXIT_DATA)
+        return fail(e, EXIT_CONNECTION if is_retryable(e) else EXIT_DATA)
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
     except OSError as e:
-        return _fail(e, EXIT_DATA)
+        return fail(e, EXIT_DATA)
     except ValueError as e:
-        return _fail(e, EXIT_USAGE)
+        return fail(e, EXIT_USAGE)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return code

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from ._datasets import Datasets
 from ._errors import ThalwegError
 from ._http import Address, Pool
 from ._losses import Losses
-from ._posting import checked
+from ._refusals import checked
 from ._requests import InputLike, Reply, Request, input_bytes, put_input, token_request
 from ._retry import Backoff
 
@@ -85,6 +86,7 @@ class Client:
 
     Attributes:
         losses: event reports from loss streams.
+        datasets: tiles of detectors' files.
         inputs: auxiliary files.
         tokens: what tokens say.
 
@@ -104,6 +106,7 @@ class Client:
         self._pool = Pool(Address.parse(url, key, timeout, ssl_context))
         self._retries = retries
         self.losses = Losses(self._pool, retries)
+        self.datasets = Datasets(self._pool, retries, self._call)
         self.inputs = Inputs(self._call)
         self.tokens = Tokens(self._call)
 

@@ -1,4 +1,4 @@
-"""What a post wants done: the effects that it yields, and what is sent back for each."""
+"""What a post or a stream of tiles wants done: its effects, and what is sent back for each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ._frames import Rows
+from ._plan import Tile
 from ._requests import Request
 from ._rows import Position
 
@@ -46,6 +47,13 @@ class Send:
     start: int
     stop: int | None
     duplex: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send a request with its own small body; answered with the Head of the answer."""
+
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,9 @@ class Undone:
     """What came since the last Settled is to be forgotten: it comes again."""
 
 
-Item: TypeAlias = Table | Piece | Settled | Undone
+Item: TypeAlias = Table | Piece | Settled | Undone | Tile
 """What is for the consumer; needs no answer."""
-Effect: TypeAlias = Skip | Fill | Send | Receive | Finish | Drop | Call | Sleep | Release | Item
+Effect: TypeAlias = (
+    Skip | Fill | Send | Ask | Receive | Finish | Drop | Call | Sleep | Release | Item
+)
 Steps: TypeAlias = Generator[Effect, Any, None]

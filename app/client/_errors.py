@@ -122,3 +122,9 @@ def problem_error(
         problem = {"detail": text or f"HTTP status {status}"}
     seconds = float(retry_after) if retry_after and retry_after.strip().isdigit() else None
     return ProblemError(status, problem, seconds)
+
+
+def data_changed(detail: str) -> ProblemError:
+    """The error for data that is not what it was, where the client notices it first."""
+    problem = {"code": "data-changed", "title": "Data changed", "status": 412, "detail": detail}
+    return ProblemError(412, problem)

@@ -1,4 +1,4 @@
-"""Frames: how rows travel. Bytes in, frames out, no input or output.
+"""Frames: how rows and tiles travel. Bytes in, frames out, no input or output.
 
 A frame is a 32-byte prefix, a JSON header and a payload; a checksum covers them all.
 ``FrameReader`` says into which memory the next bytes belong, so that a payload is
@@ -10,8 +10,9 @@ from __future__ import annotations
 import enum
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,11 @@ class Kind(enum.IntEnum):
     END = 3
     ERROR = 4
     HEARTBEAT = 5
+
+
+Memory: TypeAlias = Callable[[Kind, dict[str, Any], int], npt.NDArray[np.uint8]]
+"""Where the payload of a frame goes, given its kind, header and bytes; may refuse it with
+ProtocolError. The checksum has not been verified yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +87,45 @@ def _dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
     return np.dtype([(str(field[0]), *field[1:]) for field in description])
 
 
+class _Part(enum.Enum):
+    """What is being read of a frame."""
+
+    PREFIX = enum.auto()
+    HEADER = enum.auto()
+    PAYLOAD = enum.auto()
+
+
 class FrameReader:
     """Takes the bytes of an answer apart.
 
     Either ``receive`` is given bytes as they come, or ``buffer`` is filled by the
     caller, who then says how much with ``advance``.
+
+    Args:
+        memory: gives the memory of payloads; by default each has its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory
         self._prefix = np.empty(_PREFIX.size, np.uint8)
         self._header = np.empty(0, np.uint8)
         self._payload = np.empty(0, np.uint8)
-        self._targets: list[memoryview] = []
         self._sequence = 0
         self._begin()
 
     def _begin(self) -> None:
-        self._in_prefix = True
-        self._targets = [self._prefix.data]
+        self._part = _Part.PREFIX
+        self._target = self._prefix.data
+        self._parsed: dict[str, Any] | None = None
 
     @property
     def between_frames(self) -> bool:
         """Whether no frame has been begun."""
-        return self._in_prefix and len(self._targets[0]) == _PREFIX.size
+        return self._part is _Part.PREFIX and len(self._target) == _PREFIX.size
 
     def buffer(self) -> memoryview:
         """Where the next bytes belong; never empty, and never beyond this frame."""
-        return self._targets[0]
+        return self._target
 
     def advance(self, count: int) -> Frame | None:
         """So many bytes were put into the buffer.
@@ -118,12 +136,15 @@ class FrameReader:
         Raises:
             ProtocolError: magic, kind, sequence, sizes or checksum are wrong.
         """
-        self._targets[0] = self._targets[0][count:]
-        if self._in_prefix and not len(self._targets[0]):
-            self._read_prefix()
-        while self._targets and not len(self._targets[0]):
-            self._targets.pop(0)
-        return None if self._targets else self._finish()
+        self._target = self._target[count:]
+        while not len(self._target):
+            if self._part is _Part.PREFIX:
+                self._read_prefix()
+            elif self._part is _Part.HEADER:
+                self._read_header()
+            else:
+                return self._finish()
+        return None
 
     def receive(self, data: bytes | memoryview) -> list[Frame]:
         """The frames that some bytes complete.
@@ -151,26 +172,37 @@ class FrameReader:
             raise ProtocolError(f"frame {sequence} came where {self._sequence} was due")
         if header > _MAX_HEADER or payload > _MAX_PAYLOAD:
             raise ProtocolError(f"frame {sequence} claims to have {header} + {payload} bytes")
-        self._in_prefix = False
+        self._kind, self._size = Kind(kind), payload
         self._header = np.empty(header, np.uint8)
-        self._payload = np.empty(payload, np.uint8)
-        self._targets += [self._header.data, self._payload.data]
+        self._part, self._target = _Part.HEADER, self._header.data
+
+    def _read_header(self) -> None:
+        if self._memory is None:
+            self._payload = np.empty(self._size, np.uint8)
+        else:
+            self._parsed = self._parse()
+            self._payload = self._memory(self._kind, self._parsed, self._size)
+        self._part, self._target = _Part.PAYLOAD, self._payload.data
+
+    def _parse(self) -> dict[str, Any]:
+        try:
+            header = json.loads(self._header.tobytes() or b"{}")
+        except ValueError as e:
+            raise ProtocolError(f"the header of frame {self._sequence} is not JSON") from e
+        if not isinstance(header, dict):
+            raise ProtocolError(f"the header of frame {self._sequence} is not an object")
+        return header
 
     def _finish(self) -> Frame:
         prefix = self._prefix.tobytes()
-        _, kind, flags, _, _, _, checksum, sequence = _PREFIX.unpack(prefix)
+        _, _, flags, _, _, _, checksum, sequence = _PREFIX.unpack(prefix)
         digest = xxh3_64(prefix[: _CHECKSUM.start] + prefix[_CHECKSUM.stop :])
         digest.update(self._header.data)
         digest.update(self._payload.data)
         if digest.intdigest() != checksum:
             raise ProtocolError(f"frame {sequence} is damaged: its checksum is wrong")
-        try:
-            header = json.loads(self._header.tobytes() or b"{}")
-        except ValueError as e:
-            raise ProtocolError(f"the header of frame {sequence} is not JSON") from e
-        if not isinstance(header, dict):
-            raise ProtocolError(f"the header of frame {sequence} is not an object")
-        frame = Frame(Kind(kind), bool(flags & _MORE), header, self._payload)
+        header = self._parse() if self._parsed is None else self._parsed
+        frame = Frame(self._kind, bool(flags & _MORE), header, self._payload)
         self._sequence += 1
         self._begin()
         return frame

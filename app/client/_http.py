@@ -18,8 +18,9 @@ from ._errors import ConnectionFailed, ThalwegError
 from ._requests import Head, Reply, Request
 
 _IDLE_CONNECTIONS = 4
-_REPLY_SIZE = 1 << 20
-"""Bytes of a small answer that are read."""
+_REPLY_SIZE = 128 << 20
+"""Bytes of a small answer that are read: one about a view repeats its mask or list."""
+_PIECE_SIZE = 1 << 16
 
 
 class _WholeLines(io.BufferedReader):
@@ -369,9 +370,10 @@ class Pool:
         connection = self.take()
         try:
             head = connection.send(request)
-            body = memoryview(bytearray(_REPLY_SIZE))
-            size = 0
-            while size < len(body) and (count := connection.receive(body[size:])):
+            pieces, size = [], 0
+            buffer = memoryview(bytearray(_PIECE_SIZE))
+            while size < _REPLY_SIZE and (count := connection.receive(buffer)):
+                pieces.append(bytes(buffer[:count]))
                 size += count
             reusable = connection.finish()
         except BaseException:
@@ -379,7 +381,7 @@ class Pool:
             raise
         if reusable:
             self.give(connection)
-        return Reply(head, bytes(body[:size]))
+        return Reply(head, b"".join(pieces))
 
     def close(self) -> None:
         """Close the connections that wait."""

@@ -72,7 +72,7 @@ class FileOutput:
         self._partial = path.with_name(f"{path.name}.partial")
         self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            self._lock()
+            lock_partial(self._fd, self._partial)
             self._digest = xxh3_64()
             self._size = 0
             if mark is not None:
@@ -84,12 +84,6 @@ class FileOutput:
             raise
         self._settled_digest = self._digest.copy()
         self._settled_size = self._size
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as e:
-            raise StateError(f"{self._partial} is being written by another process") from e
 
     def _resume(self, mark: Mark) -> None:
         buffer = bytearray(BLOCK)
@@ -202,6 +196,18 @@ def open_output(path: Path | int, mark: Mark | None = None) -> Output:
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         return StreamOutput(os.open(path, os.O_WRONLY), owned=True)
     return FileOutput(path, mark)
+
+
+def lock_partial(fd: int, path: Path) -> None:
+    """Keep other processes from writing a file until it is closed.
+
+    Raises:
+        StateError: another one writes it.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        raise StateError(f"{path} is being written by another process") from e
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:

@@ -1,4 +1,4 @@
-"""Doing what a post wants done, with blocking calls."""
+"""Doing what effects say, with blocking calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._effects import (
+    Ask,
     Call,
     Drop,
     Effect,
@@ -27,6 +28,7 @@ from ._effects import (
 )
 from ._errors import ThalwegError
 from ._http import Connection, Pool
+from ._plan import Tile
 from ._requests import Head
 from ._sources import Source
 
@@ -54,19 +56,16 @@ class SourceBody:
         self.source.interrupt()
 
 
-class BlockingPort:
-    """Does what the effects of one post say.
+class AnswerPort:
+    """Does what the effects of one stream of answers say.
 
     Args:
         pool: of connections.
-        source: what is posted; closed with the port.
     """
 
-    def __init__(self, pool: Pool, source: Source) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._connection: Connection | None = None
-        self._closed = False
-        self.source = source
 
     def perform(self, effect: Effect) -> Any:  # noqa: ANN401 - each effect has its own answer
         """Do one thing, and give what came of it.
@@ -77,18 +76,13 @@ class BlockingPort:
         match effect:
             case Receive():
                 return self._used().receive(effect.view)
-            case Skip():
-                self.source.skip(effect.offset, effect.passed)
-            case Fill():
-                return self.source.fill(effect.stop)
-            case Send():
-                return self._send(effect)
+            case Ask():
+                self._connection = self._pool.take()
+                return self._connection.send(effect.request)
             case Finish():
                 self._finish()
             case Drop():
                 self.drop()
-            case Release():
-                self.source.release(effect.offset)
             case Sleep():
                 time.sleep(effect.seconds)
             case Call():
@@ -98,11 +92,6 @@ class BlockingPort:
     def _used(self) -> Connection:
         assert self._connection is not None  # noqa: S101 - for the type checker
         return self._connection
-
-    def _send(self, effect: Send) -> Head:
-        self._connection = self._pool.take()
-        body = SourceBody(self.source, effect.start, effect.stop)
-        return self._connection.send(effect.request, body, duplex=effect.duplex)
 
     def _finish(self) -> None:
         connection, self._connection = self._used(), None
@@ -114,6 +103,48 @@ class BlockingPort:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def close(self) -> None:
+        """Close the connection in use."""
+        self.drop()
+
+
+class BlockingPort(AnswerPort):
+    """Does what the effects of one post say.
+
+    Args:
+        pool: of connections.
+        source: what is posted; closed with the port.
+    """
+
+    def __init__(self, pool: Pool, source: Source) -> None:
+        super().__init__(pool)
+        self._closed = False
+        self.source = source
+
+    def perform(self, effect: Effect) -> Any:  # noqa: ANN401 - as above
+        """Do one thing, and give what came of it.
+
+        Raises:
+            ThalwegError: it did not succeed.
+        """
+        match effect:
+            case Skip():
+                self.source.skip(effect.offset, effect.passed)
+            case Fill():
+                return self.source.fill(effect.stop)
+            case Send():
+                return self._send(effect)
+            case Release():
+                self.source.release(effect.offset)
+            case _:
+                return super().perform(effect)
+        return None
+
+    def _send(self, effect: Send) -> Head:
+        self._connection = self._pool.take()
+        body = SourceBody(self.source, effect.start, effect.stop)
+        return self._connection.send(effect.request, body, duplex=effect.duplex)
 
     def hang_up(self) -> None:
         """Make a thread that performs something notice that it is over."""
@@ -129,7 +160,7 @@ class BlockingPort:
             self.source.close()
 
 
-def drive(steps: Steps, port: BlockingPort) -> Generator[Item, None, None]:
+def drive(steps: Steps, port: AnswerPort) -> Generator[Item, None, None]:
     """Do what the steps say, and hand out what is for the consumer."""
     result: Any = None
     fault: ThalwegError | None = None
@@ -140,7 +171,7 @@ def drive(steps: Steps, port: BlockingPort) -> Generator[Item, None, None]:
             except StopIteration:
                 return
             result = fault = None
-            if isinstance(effect, Table | Piece | Settled | Undone):
+            if isinstance(effect, Table | Piece | Settled | Undone | Tile):
                 yield effect
                 continue
             try:

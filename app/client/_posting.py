@@ -33,10 +33,10 @@ from ._errors import (
     ProducerFailed,
     ProtocolError,
     ThalwegError,
-    problem_error,
 )
 from ._frames import FrameReader
 from ._ndjson import RowLines
+from ._refusals import checked, refused
 from ._requests import (
     Head,
     LossRequests,
@@ -51,9 +51,6 @@ from ._retry import Backoff
 from ._rows import End, Position, RowReader
 from ._sources import Filled
 from ._window import BLOCK
-
-_PROBLEM_SIZE = 1 << 16
-"""Bytes of a problem document that are read."""
 
 
 class Posting:
@@ -202,30 +199,13 @@ class Posting:
 
     def _answer(self, head: Head) -> Generator[Effect, Any, End]:
         if head.status != 200:  # noqa: PLR2004 - OK
-            yield from self._refused(head)
+            yield from refused(head)
         if self._requests.format == "frames":
             end = yield from self._take_frames()
         else:
             end = yield from self._take_table(head)
         self.events = end.events
         return end
-
-    def _refused(self, head: Head) -> Steps:
-        body = memoryview(bytearray(_PROBLEM_SIZE))
-        size = 0
-        while size < len(body):
-            count: int = yield Receive(body[size:])
-            if not count:
-                yield Finish()
-                break
-            size += count
-        headers = head.headers
-        raise problem_error(
-            head.status,
-            bytes(body[:size]),
-            headers.get("content-type", ""),
-            headers.get("retry-after"),
-        )
 
     def _take_frames(self) -> Generator[Effect, Any, End]:
         frames, rows = FrameReader(), RowReader()
@@ -294,18 +274,3 @@ class Posting:
             self.position = Position(token, self.position.offset)
         else:
             raise error
-
-
-def checked(reply: Reply) -> Reply:
-    """The reply, if it is a good one.
-
-    Raises:
-        ProblemError: it is not.
-    """
-    head = reply.head
-    if head.status // 100 == 2:  # noqa: PLR2004 - success
-        return reply
-    headers = head.headers
-    raise problem_error(
-        head.status, reply.body, headers.get("content-type", ""), headers.get("retry-after")
-    )

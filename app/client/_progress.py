@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from ._saving import Progress
+from ._tile_files import TileProgress
 
 _INTERVAL = 0.1
 """Seconds between two drawings."""
@@ -15,7 +16,7 @@ _MEGABYTE = 1e6
 
 
 class Bar:
-    """Draws how far a post is, in one line that is cleared at the end.
+    """Draws how far a post or a view is, in one line that is cleared at the end.
 
     Args:
         out: the terminal.
@@ -29,7 +30,7 @@ class Bar:
         self._from: int | None = None
         self._drawn = -_INTERVAL
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, now: Progress | TileProgress) -> None:
         """Draw it, if it was not drawn a moment ago."""
         at = self._clock() - self._began
         if self._from is None:
@@ -47,8 +48,8 @@ class Bar:
         self._out.flush()
 
 
-def describe(now: Progress, rate: float) -> str:
-    """How far a post is, in a line.
+def describe(now: Progress | TileProgress, rate: float) -> str:
+    """How far a post or a view is, in a line.
 
     Args:
         now: how far it is.
@@ -60,4 +61,5 @@ def describe(now: Progress, rate: float) -> str:
         share = min(now.bytes / now.total, 1.0)
         bar = f"{share:4.0%} [{'#' * int(share * _WIDTH):{_WIDTH}}] "
         done += f"/{now.total / _MEGABYTE:,.1f}"
-    return f"{bar}{done} MB  {rate / _MEGABYTE:,.0f} MB/s  {now.events:,} events"
+    things = f"{now.tiles:,} tiles" if isinstance(now, TileProgress) else f"{now.events:,} events"
+    return f"{bar}{done} MB  {rate / _MEGABYTE:,.0f} MB/s  {things}"

@@ -98,10 +98,15 @@ class StateFile:
             "passed": state.passed,
             "outputs": {k: {"size": v.size, "xxh3": v.digest} for k, v in state.outputs.items()},
         }
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
-        beside.write_text(json.dumps(content))
-        beside.replace(self.path)
+        write_json(self.path, content)
 
     def remove(self) -> None:
         """Everything is done."""
         self.path.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a file; it is there whole or not at all."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    beside.write_text(json.dumps(content))
+    beside.replace(path)

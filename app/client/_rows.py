@@ -80,7 +80,7 @@ class RowReader:
         if self.end is not None:
             raise ProtocolError("frames came behind the end")
         if frame.kind is Kind.ERROR:
-            raise _error(frame.header)
+            raise error_of(frame.header)
         if frame.kind is Kind.END:
             return self._finish(frame.header)
         if frame.kind is not Kind.DATA:
@@ -124,9 +124,17 @@ def _position(header: Mapping[str, Any]) -> Position:
     return Position(token, offset)
 
 
-def _error(header: Mapping[str, Any]) -> ProblemError:
+def error_of(header: Mapping[str, Any]) -> ProblemError:
+    """The fault an ERROR frame tells of.
+
+    Raises:
+        ProtocolError: it does not.
+    """
     problem = header.get("problem")
     if not isinstance(problem, dict):
         raise ProtocolError("an ERROR frame does not say what is wrong")
     known = {"token": header.get("token"), "resume_offset": header.get("offset")}
-    return ProblemError(int(problem.get("status", 500)), known | problem)
+    status = problem.get("status", 500)
+    if not isinstance(status, int):
+        raise ProtocolError("an ERROR frame has no status")
+    return ProblemError(status, known | problem)

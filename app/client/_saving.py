@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ._effects import Item, Piece, Settled, Table
+from ._effects import Item, Piece, Settled, Table, Undone
 from ._outputs import Mark, Output, open_output
 from ._resume import State, StateFile
 from ._rows import Position
@@ -117,7 +117,7 @@ class Saving:
             self._outputs[self._reports[0]].write(item.data)
         elif isinstance(item, Settled):
             self._settle(item.position)
-        else:
+        elif isinstance(item, Undone):
             self._each(lambda output: output.undo())
 
     def _settle(self, position: Position | None) -> None:

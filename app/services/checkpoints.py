@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.errors import TokenForeignError, TokenMalformedError
 from app.storage.spool import Mark
-from app.tokens import KIND_LOSSES, KeyRing, Token, Verified
+from app.tokens import KIND_LOSSES, KIND_TILES, KeyRing, Token, Verified
 from core.losses.events import StreamHeader
 from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES
 from core.losses.position import Position
@@ -116,17 +116,22 @@ def describe(verified: Verified) -> dict[str, object]:
         TokenMalformedError: it cannot be read.
     """
     token, key = verified.token, verified.key
+    about: dict[str, object] = {
+        "key": key.ident,
+        "use": key.use,
+        "issued": verified.issued.isoformat(),
+        "identity": token.identity.hex(),
+        "fingerprint": token.fingerprint.hex(),
+    }
+    if token.kind == KIND_TILES and len(token.state) == 1:
+        return {"kind": "tiles", **about, "tile": token.state[0]}
     if token.kind != KIND_LOSSES:
         raise TokenMalformedError(f"the token has kind {token.kind}, which is not known")
     mark = read_mark(token)
     place = mark.position
     return {
         "kind": "losses",
-        "key": key.ident,
-        "use": key.use,
-        "issued": verified.issued.isoformat(),
-        "identity": token.identity.hex(),
-        "fingerprint": token.fingerprint.hex(),
+        **about,
         "stream": None if place.header is None else place.header.describe(),
         "offset": place.offset,
         "last_event": place.last_event or None,

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import ServiceError
+from app.services.dataset_sources import understand_source
 from app.storage.files import FileSet
+from app.storage.roots import Roots
+from app.storage.zarr_files import StoredArray, open_store
 from core.errors import InputError
-from core.tiles.formats.detect import understand
 from core.tiles.recording import Hints
 
 
@@ -19,7 +21,16 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
-def inspect_files(paths: Sequence[Path], hints: Hints, form: str | None) -> dict[str, Any]:
+def _opened(paths: Sequence[Path], array: str | None) -> tuple[FileSet, StoredArray | None]:
+    if len(paths) == 1 and paths[0].is_dir():
+        top = paths[0].resolve()
+        return open_store(Roots([top]), top, array)
+    return FileSet([path.absolute() for path in paths], _open), None
+
+
+def inspect_files(
+    paths: Sequence[Path], hints: Hints, form: str | None, array: str | None = None
+) -> dict[str, Any]:
     """What the headers say, as JSON values.
 
     Raises:
@@ -27,9 +38,10 @@ def inspect_files(paths: Sequence[Path], hints: Hints, form: str | None) -> dict
         InputError: they cannot be read.
     """
     try:
-        with FileSet([path.absolute() for path in paths], _open) as files:
-            found = understand(files.infos, files, hints, name=form)
-    except (ServiceError, OSError) as e:
+        files, stored = _opened(paths, array)
+        with files:
+            found = understand_source(files, stored, hints, form=form, array=array).recording
+    except (ServiceError, OSError, ValueError) as e:
         raise InputError(f"cannot be read: {e}", source=str(paths[0])) from e
     built_in = found.built_in
     corrections = {"dark": built_in.dark, "gain": built_in.gain, "excluded": built_in.excluded}
@@ -42,7 +54,7 @@ def inspect_files(paths: Sequence[Path], hints: Hints, form: str | None) -> dict
         "stored": found.decoder or (found.stored.str if found.stored is not None else None),
         "sync_offset": found.sync_offset,
         "files": len(paths),
-        "corrections": [name for name, array in corrections.items() if array is not None],
+        "corrections": [name for name, image in corrections.items() if image is not None],
         "axes": [f"{axis.name} {axis.size} {axis.scale} {axis.unit}" for axis in found.axes],
         "metadata": dict(found.metadata),
         "notes": list(found.notes),

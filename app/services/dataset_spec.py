@@ -18,6 +18,7 @@ from core.tiles.view import MAX_DIMS, parse_dtype
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MOST = 2**62
+_LONGEST_PATH = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class DatasetSpec:
     """None to find out by content."""
     files: tuple[str, ...] = ()
     glob: str | None = None
+    array: str | None = None
+    """Path of the array in files that can have several."""
     dtype: str | None = None
     nav_shape: tuple[int, ...] | None = None
     sig_shape: tuple[int, ...] | None = None
@@ -107,6 +110,7 @@ def parse_dataset(spec: Mapping[str, Any]) -> DatasetSpec:
         format=_string(spec, "format"),
         files=files,
         glob=glob,
+        array=_array(spec),
         dtype=parse_dtype(spec.get("dtype")),
         nav_shape=_shape(spec, "nav_shape"),
         sig_shape=_shape(spec, "sig_shape"),
@@ -136,6 +140,18 @@ def _string(spec: Mapping[str, Any], name: str) -> str | None:
     if value is not None and (not isinstance(value, str) or not value):
         raise _wrong(name, f"is {value!r}, not a string")
     return value
+
+
+def _array(spec: Mapping[str, Any]) -> str | None:
+    """A path of names, none of which leads upwards."""
+    path = _string(spec, "array")
+    if path is not None and (
+        len(path) > _LONGEST_PATH
+        or not path.isprintable()
+        or not {".", ".."}.isdisjoint(path.split("/"))
+    ):
+        raise _wrong("array", f"is {path[:80]!r}, no path of an array", 'Such as "entry/data"')
+    return path
 
 
 def _strings(value: Any, name: str) -> tuple[str, ...]:  # noqa: ANN401 - JSON

@@ -16,18 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import DataChangedError, InvalidOptionError, NotFoundError
+from app.services.dataset_sources import Source, open_recording
 from app.services.dataset_spec import CorrectionSpec, DatasetSpec, parse_dataset
 from app.storage.backends import RangeBackend, open_backend
 from app.storage.base import HeadExistsError, HeadMissingError, StateStore
 from app.storage.buffers import BufferPool
 from app.storage.files import FileSet
-from app.storage.fingerprints import fingerprint
 from app.storage.roots import Roots
 from core.errors import ShapeError
 from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
 from core.tiles.formats.detect import understand
-from core.tiles.frames import FileFrames
+from core.tiles.frames import FileFrames, FrameSource
 from core.tiles.recording import Axis, Recording
 
 KIND = "dataset"
@@ -41,12 +41,21 @@ class OpenDataset:
     """A dataset whose files are open, and what is in them."""
 
     spec: DatasetSpec
-    files: FileSet
+    source: Source
     backend: RangeBackend
-    recording: Recording
     corrections: Corrections
     fingerprint: bytes
     """8 bytes; other bytes if a file changes."""
+
+    @property
+    def files(self) -> FileSet:
+        """Its files."""
+        return self.source.files
+
+    @property
+    def recording(self) -> Recording:
+        """What is in them."""
+        return self.source.recording
 
     def share(self) -> OpenDataset:
         """The same, to be closed once more."""
@@ -83,8 +92,10 @@ class OpenDataset:
             for axis, size in zip(given, shape, strict=True)
         )
 
-    def frames(self) -> FileFrames:
+    def frames(self) -> FrameSource:
         """A source of its frames, for one thread."""
+        if self.source.arrays:
+            return self.source.array_frames()
         decode = None
         if self.recording.decoder is not None:
             decoder = DECODERS[self.recording.decoder]
@@ -259,21 +270,16 @@ class Catalogue:
 
     def _opened(self, spec: DatasetSpec) -> OpenDataset:
         patterns = list(spec.files) if spec.glob is None else [spec.glob]
-        files = FileSet(self._roots.expand(patterns), self._roots.open, growing=spec.growing)
+        source = open_recording(
+            self._roots, patterns, spec.hints, form=spec.format, array=spec.array
+        )
         try:
-            recording = understand(files.infos, files, spec.hints, name=spec.format)
             way = "mmap" if spec.immutable else "buffered"
-            backend = open_backend(way, files, self._buffers, immutable=spec.immutable)
-            return OpenDataset(
-                spec,
-                files,
-                backend,
-                recording,
-                self._corrections(spec.corrections, recording),
-                fingerprint(files),
-            )
+            backend = open_backend(way, source.files, self._buffers, immutable=spec.immutable)
+            corrections = self._corrections(spec.corrections, source.recording)
+            return OpenDataset(spec, source, backend, corrections, source.fingerprint())
         except BaseException:
-            files.close()
+            source.files.close()
             raise
 
     def _corrections(self, given: CorrectionSpec, recording: Recording) -> Corrections:

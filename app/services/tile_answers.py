@@ -153,8 +153,8 @@ def plan_arrow(plan: Plan) -> bytes:
     return sink.getvalue()
 
 
-def partitions(plan: Plan, count: int) -> Iterator[dict[str, int]]:
+def partitions(plan: Plan, count: int, tokens: TileTokens) -> Iterator[dict[str, Any]]:
     """Contiguous stretches of tiles of like size, for readers in parallel."""
     edges = np.linspace(0, plan.tiles, min(count, plan.tiles) + 1, dtype=np.int64).tolist()
     for first, last in itertools.pairwise(edges):
-        yield {"first": first, "tiles": last - first}
+        yield {"first": first, "tiles": last - first, "token": tokens.token(first)}

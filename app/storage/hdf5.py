@@ -293,7 +293,7 @@ class _Inside:
             and not dataset.external
         )
 
-    def _fault(self, message: str, hint: str | None = None) -> NoReturn:
+    def _fault(self, message: str, hint: str = "Give array the path of its values") -> NoReturn:
         raise FormatError(message, source=self._source, hint=hint)
 
 

@@ -130,6 +130,11 @@ class TileReader:
         missing = (frames < 0).any(axis=1)
         step = self._plan.view.bin_sig
         members = frames.shape[1]
+        if (members, step) == (1, 1) and out.dtype == self._work and self._halo(box) == box:
+            # Nothing to sum, cut off or convert: no memory of its own.
+            self._fill_missing(frames[:, 0], out)
+            self._work_into(frames[:, 0], box, box, out)
+            return
         size = max(math.prod(b - a for a, b in box), 1) * self._work_dtype.itemsize
         group = max(BATCH_BYTES // (size * members), 1)
         for at in range(0, len(frames), group):
@@ -149,24 +154,30 @@ class TileReader:
         assert self._work is not None  # noqa: S101 - used where something is worked on
         return self._work
 
+    def _halo(self, box: Box) -> Box:
+        return box if self._corrections is None else self._corrections.halo(box)
+
     def _worked(self, frames: Indices, box: Box) -> Array:
         """Frames of the working type, corrected; zero where there is none."""
-        corrections = self._corrections
-        halo = box if corrections is None else corrections.halo(box)
+        halo = self._halo(box)
         made = np.zeros((len(frames), *(b - a for a, b in halo)), self._work_dtype)
-        for some in self._batches(frames, halo):
-            loaded = self._source.load(frames[some], halo[0])
-            self._correct(loaded, halo, made, some)
-        if corrections is not None:
-            there = frames >= 0
-            repaired = made if there.all() else made[there]
-            corrections.repair(repaired, halo, box)
-            if repaired is not made:
-                made[there] = repaired
+        self._work_into(frames, halo, box, made)
         if halo == box:
             return made
         inner = (slice(a - low, b - low) for (a, b), (low, _) in zip(box, halo, strict=True))
         return made[(slice(None), *inner)]
+
+    def _work_into(self, frames: Indices, halo: Box, box: Box, out: Array) -> None:
+        """Put corrected frames where there are any; only ``box`` of ``halo`` is repaired."""
+        for some in self._batches(frames, halo):
+            loaded = self._source.load(frames[some], halo[0])
+            self._correct(loaded, halo, out, some)
+        if self._corrections is not None:
+            there = frames >= 0
+            repaired = out if there.all() else out[there]
+            self._corrections.repair(repaired, halo, box)
+            if repaired is not out:
+                out[there] = repaired
 
     def _correct(self, loaded: Loaded, box: Box, out: Array, some: Indices) -> None:
         whole = len(some) == len(out)

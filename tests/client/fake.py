@@ -8,6 +8,7 @@ one per event.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 import threading
@@ -22,7 +23,10 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from tests.client import fake_tiles
+
 RECORD = 16
+_STREAM = re.compile(r"^/v1/datasets/scan/(tiles|reduce|views/[^/]+/raw)$")
 ROWS = np.dtype([("EventId", "<i4"), ("Loss", "<f4")])
 COUNTS = np.dtype([("EventId", "<i4"), ("Count", "<i4")])
 DTYPES = {"rows": ROWS, "count": COUNTS}
@@ -167,7 +171,8 @@ class FakeService:
     """Listens on loopback until it is closed.
 
     Args:
-        script: a fault, or None, for each losses request in turn; none after the last.
+        script: a fault, or None, for each losses request or stream of a dataset in turn;
+            none after the last.
         split: rows of a frame; an event with more has several, with MORE.
         chunked: answer in chunks instead of with a length.
         heartbeats: send one behind every frame.
@@ -191,6 +196,7 @@ class FakeService:
         self.seen: list[Seen] = []
         self.inputs: dict[str, bytes] = {}
         self.ready = True
+        self.scan = fake_tiles.FakeScan()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -201,6 +207,10 @@ class FakeService:
     @property
     def losses(self) -> list[Seen]:
         return [seen for seen in self.seen if seen.target.startswith("/v1/losses")]
+
+    @property
+    def streams(self) -> list[Seen]:
+        return [seen for seen in self.seen if _STREAM.search(urlsplit(seen.target).path)]
 
     def _accept(self) -> None:
         while True:
@@ -271,9 +281,16 @@ class _Exchange:
             headers[name.lower()] = value.strip()
         self.seen = Seen(method, target, headers)
         self.service.seen.append(self.seen)
-        if target.startswith("/v1/losses"):
+        streams = target.startswith("/v1/datasets") and _STREAM.search(urlsplit(target).path)
+        if target.startswith("/v1/losses") or streams:
             self.fault = (self.service.script.pop(0) if self.service.script else None) or Fault()
+        else:
+            self.fault = Fault()
+        if target.startswith("/v1/losses"):
             self._losses()
+        elif target.startswith("/v1/datasets"):
+            self.sent = 0
+            fake_tiles.answer(self, self.service.scan, b"".join(self._body()))
         else:
             self._small(b"".join(self._body()))
         return True

@@ -2,13 +2,15 @@
 
 Reads one JSON object a line from standard input: a file, how to read it, and where to
 put the bytes of all tiles. Answers each with a line: ``{"tiles": [[origin, shape,
-scheme index], …], "dtype"}``, or ``{"error"}`` with what it raised.
+scheme index], …], "dtype"}``, or ``{"error"}`` with what it raised. A request with a
+member ``only_time`` is answered with ``{"seconds"}`` that going through all tiles took.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,8 @@ def _corrections(job: dict[str, Any], sig_shape: tuple[int, ...]) -> Any:  # noq
     return CorrectionSet(dark=dark, gain=gain, excluded_pixels=excluded)
 
 
-def _tiles(job: dict[str, Any]) -> Iterator[Any]:
+def _reading(job: dict[str, Any]) -> list[Iterator[Any]]:
+    """The tiles of each partition, yet to be read."""
     from libertem.common import Shape  # type: ignore[import-not-found]
     from libertem.executor.inline import InlineJobExecutor  # type: ignore[import-not-found]
     from libertem.io.dataset.base import TilingScheme  # type: ignore[import-not-found]
@@ -51,16 +54,24 @@ def _tiles(job: dict[str, Any]) -> Iterator[Any]:
         dataset_shape=dataset.shape,
     )
     roi = None if job["roi"] is None else np.load(job["roi"])
-    for partition in dataset.get_partitions():
+    partitions = list(dataset.get_partitions())
+    for partition in partitions:
         if job["dark"] or job["gain"] or job["excluded"]:
             partition.set_corrections(_corrections(job, tuple(job["sig_shape"])))
-        yield from partition.get_tiles(scheme, dest_dtype=job["read_dtype"], roi=roi)
+    return [p.get_tiles(scheme, dest_dtype=job["read_dtype"], roi=roi) for p in partitions]
+
+
+def _seconds(job: dict[str, Any]) -> dict[str, Any]:
+    reading = _reading(job)
+    begin = time.perf_counter()
+    count = sum(1 for partition in reading for _ in partition)
+    return {"seconds": time.perf_counter() - begin, "count": count}
 
 
 def _run(job: dict[str, Any]) -> dict[str, Any]:
     tiles: list[list[Any]] = []
     kept: list[Any] = []
-    for tile in _tiles(job):
+    for tile in (tile for partition in _reading(job) for tile in partition):
         data = np.asarray(tile.data)
         where = [int(i) for i in tile.tile_slice.origin]
         tiles.append([where, list(data.shape), int(tile.scheme_idx)])
@@ -75,7 +86,8 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     for line in sys.stdin:
         try:
-            answer = _run(json.loads(line))
+            job = json.loads(line)
+            answer = _seconds(job) if job.get("only_time") else _run(job)
         except Exception as e:  # noqa: BLE001 - whatever it is, it is the answer
             answer = {"error": f"{type(e).__name__}: {str(e)[:300]}"}
         print(json.dumps(answer), flush=True)

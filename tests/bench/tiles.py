@@ -1,0 +1,424 @@
+"""Tiles against the peers: ``python -m tests.bench.tiles [--libertem PY] [--tiled PY]``.
+
+In process against libertem, over loopback against tiled and nginx, all with the same
+file and the same client, in turn in every round; medians. PY are interpreters that have
+``libertem==0.16.0`` and ``tiled[server]``; what is not given or installed is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import http.client
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.services.datasets import Catalogue
+from app.storage.buffers import BufferPool
+from app.storage.roots import Roots
+from app.storage.state_memory import MemoryStateStore
+from core.tiles.plan import make_plan
+from core.tiles.reader import TileReader
+from core.tiles.view import parse_view
+from core.warmup import warm_up
+from tests.bench.__main__ import ROOT, line, medians, timed
+from tests.bench.service import Running, running
+from tests.compat.libertem_differential import Peer
+
+MIB = 1 << 20
+SIG = (128, 128)
+FRAME = 2 * SIG[0] * SIG[1]
+DEPTH = 32
+"""Frames of a tile in process: what the peer chooses itself."""
+CHUNK = 64
+"""Frames of a tile over HTTP: 2 MiB."""
+SPARSE = 205
+
+TREE = """
+import numpy as np
+from tiled.adapters.array import ArrayAdapter
+from tiled.adapters.mapping import MapAdapter
+
+frames = np.memmap({path!r}, "<u2", "r").reshape({shape!r})
+tree = MapAdapter({{"frames": ArrayAdapter.from_array(frames, chunks=({chunk}, -1, -1))}})
+"""
+
+NGINX = """
+daemon off; worker_processes 1; pid {where}/pid; error_log {where}/error;
+events {{ worker_connections 64; }}
+http {{
+  access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000;
+  client_body_temp_path {where}/b; proxy_temp_path {where}/p; fastcgi_temp_path {where}/f;
+  uwsgi_temp_path {where}/u; scgi_temp_path {where}/s;
+  server {{ listen 127.0.0.1:{port}; root {root}; }}
+}}
+"""
+
+
+class Data:
+    """Frames in a file, and corrections of them."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        rng = np.random.default_rng(1)
+        self.directory = directory
+        self.root = directory / "root"
+        self.root.mkdir()
+        self.path = self.root / "frames.raw"
+        self.frames = size // FRAME
+        block = rng.poisson(20, (256, *SIG)).astype("<u2")
+        with self.path.open("wb") as file:
+            for at in range(0, self.frames, len(block)):
+                file.write(np.roll(block, at, axis=0)[: self.frames - at].tobytes())
+        for name in ("dark", "gain"):
+            np.save(self.root / f"{name}.npy", rng.uniform(0.5, 2, SIG).astype("f4"))
+        self.roi = np.zeros(self.frames, bool)
+        self.roi[rng.choice(self.frames, self.frames // 20, replace=False)] = True
+        np.save(directory / "roi.npy", self.roi)
+
+    def entry(self, ident: str, **more: object) -> dict[str, Any]:
+        return {
+            "id": ident,
+            "files": [self.path.name],
+            "format": "raw",
+            "dtype": "<u2",
+            "nav_shape": [self.frames],
+            "sig_shape": SIG,
+            "immutable": True,
+            **more,
+        }
+
+    def peer_job(self, **more: object) -> dict[str, Any]:
+        return {
+            **dict.fromkeys(("roi", "dark", "gain")),
+            "path": str(self.path),
+            "format": "raw",
+            "dtype": "<u2",
+            "nav_shape": [self.frames],
+            "sig_shape": SIG,
+            "sync_offset": 0,
+            "tile_shape": [DEPTH, *SIG],
+            "read_dtype": "<f4",
+            "excluded": [],
+            "only_time": True,
+            **more,
+        }
+
+
+# -- in process ------------------------------------------------------------------------
+
+
+def scan(catalogue: Catalogue, ident: str, spec: dict[str, Any]) -> Callable[[], None]:
+    """Go through all tiles of a view, each in the place of the one before."""
+
+    def run() -> None:
+        dataset = catalogue.open(ident)
+        view = parse_view({"tile_shape": [DEPTH, *SIG], **spec})
+        plan = make_plan(dataset.recording, view, nav_shape=dataset.nav_shape)
+        frames = dataset.frames()
+        reader = TileReader(plan, dataset.recording, frames, dataset.corrections)
+        room = np.empty(plan.tile_shape, plan.dtype)
+        for k in range(plan.tiles):
+            tile = plan.tile(k)
+            reader.read(tile, room[: tile.shape[0]])
+        dataset.close()
+
+    return run
+
+
+def in_process(data: Data, python: str | None, rounds: int) -> None:
+    warm_up()
+    catalogue = Catalogue(MemoryStateStore(), Roots([data.root]), {}, BufferPool())
+    corrections = {"dark": "dark.npy", "gain": "gain.npy"}
+    for ident, more in (("plain", {}), ("corrected", {"corrections": corrections})):
+        catalogue.register(data.entry(ident, **more))[0].close()
+        buffered = {**data.entry(f"{ident} buffered".replace(" ", "-"), **more), "immutable": False}
+        catalogue.register(buffered)[0].close()
+    mask = {"mask": base64.b64encode(np.packbits(data.roi).tobytes()).decode()}
+    files = {name: str(data.root / f"{name}.npy") for name in ("dark", "gain")}
+    roi = str(data.directory / "roi.npy")
+    cases: dict[str, tuple[str, dict[str, Any], dict[str, Any], float]] = {
+        "u2 to f4": ("plain", {"dtype": "<f4"}, {}, 3.0),
+        "dark and gain": ("corrected", {"dtype": "<f4"}, files, 2.2),
+        "5 % of frames, u2": ("plain", {"select": mask}, {"roi": roi, "read_dtype": "<u2"}, 3.0),
+        "5 % of frames, f4": ("plain", {"select": mask, "dtype": "<f4"}, {"roi": roi}, 3.0),
+    }
+    contests: dict[str, Callable[[], float]] = {}
+    for name, (ident, spec, _, _) in cases.items():
+        contests[name] = timed(scan(catalogue, ident, spec))
+        contests[f"{name}, read"] = timed(scan(catalogue, f"{ident}-buffered", spec))
+    if python is None:
+        report(data, cases, medians(contests, rounds))
+        return
+    with Peer(python, data.directory / "numba") as peer:
+
+        def theirs(job: dict[str, Any]) -> Callable[[], float]:
+            return lambda: float(peer.ask(job)["seconds"])
+
+        for name, (_, _, job, _) in cases.items():
+            contests[f"{name}, peer"] = theirs(data.peer_job(**job))
+        for run in contests.values():
+            run()
+        report(data, cases, medians(contests, rounds))
+
+
+def report(data: Data, cases: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+    for name, (_, _, _, target) in cases.items():
+        share = 0.05 if "%" in name else 1.0
+        speed = data.frames * FRAME * share / seconds[name] / 1e9
+        text = f"in process, {name}, {speed:.1f} GB/s"
+        theirs = seconds.get(f"{name}, peer")
+        if theirs is None:
+            print(text)
+            continue
+        line(f"{text} against libertem", theirs / seconds[name], target)
+        line("  the same, read instead of mapped", theirs / seconds[f"{name}, read"])
+
+
+# -- over HTTP -------------------------------------------------------------------------
+
+
+class Client:
+    """The standard library's client, reading into one buffer; reconnects if it must."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+        self._connection = http.client.HTTPConnection(*address, timeout=120)
+        self._buffer = memoryview(bytearray(MIB))
+
+    def get(self, path: str, body: object = None) -> int:
+        """Bytes of an answer."""
+        method, data = ("GET", None) if body is None else ("POST", json.dumps(body))
+        try:
+            self._connection.request(method, path, data)
+            answer = self._connection.getresponse()
+        except (http.client.RemoteDisconnected, ConnectionError):
+            self._connection.close()
+            self._connection.request(method, path, data)
+            answer = self._connection.getresponse()
+        size = 0
+        while count := answer.readinto(self._buffer):
+            size += count
+        assert answer.status == 200, (path, answer.status)
+        return size
+
+    def json(self, path: str, body: object) -> Any:  # noqa: ANN401
+        """Post JSON for JSON."""
+        self._connection.request("POST", path, json.dumps(body))
+        answer = self._connection.getresponse()
+        text = answer.read()
+        assert answer.status in {200, 201}, text
+        return json.loads(text)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+    return port
+
+
+@contextmanager
+def process(command: list[str], port: int, **variables: str) -> Iterator[tuple[str, int]]:
+    """A server that is up when something listens."""
+    quiet = subprocess.DEVNULL
+    environment = {**os.environ, **variables}
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment) as server:
+        try:
+            for _ in range(600):
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            yield "127.0.0.1", port
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+@contextmanager
+def tiled(data: Data, python: str) -> Iterator[Client]:
+    """The peer, with the same file as an array in memory, in chunks of 2 MiB."""
+    shape = (data.frames, *SIG)
+    tree = TREE.format(path=str(data.path), shape=shape, chunk=CHUNK)
+    (data.directory / "bench_tree.py").write_text(tree)
+    port = free_port()
+    command = [python, "-m", "tiled", "serve", "pyobject", "--public", "bench_tree:tree"]
+    command += ["--port", str(port)]
+    with process(command, port, PYTHONPATH=str(data.directory)) as address:
+        yield Client(address)
+
+
+@contextmanager
+def nginx(data: Data) -> Iterator[Client]:
+    port, where = free_port(), data.directory / "nginx"
+    where.mkdir()
+    config = where / "conf"
+    config.write_text(NGINX.format(where=where, root=data.root, port=port))
+    data.root.chmod(0o755)
+    data.directory.chmod(0o755)
+    with process(["nginx", "-c", str(config), "-p", str(where)], port) as address:
+        yield Client(address)
+
+
+@contextmanager
+def ours(data: Data) -> Iterator[tuple[Running, Client]]:
+    with running(THALWEG_DATASET_ROOTS=str(data.root)) as server:
+        yield server, Client(server.address)
+
+
+def tiles_over_http(data: Data, python: str | None, rounds: int) -> None:
+    """One tile and a sparse selection, against tiled."""
+    chosen = np.sort(np.random.default_rng(2).choice(data.frames, SPARSE, replace=False)).tolist()
+    with ours(data) as (_, client):
+        client.json("/v1/datasets", data.entry("plain"))
+        body = {"tile_shape": [CHUNK, *SIG]}
+        view = client.json("/v1/datasets/plain/views", body)["id"]
+        base = f"/v1/datasets/plain/views/{view}"
+        tiles = data.frames // CHUNK
+        select = {"select": {"frames": chosen}}
+        contests = {
+            "tile": timed(lambda: [client.get(f"{base}/tiles/{k % tiles}") for k in range(20)]),
+            "sparse": timed(lambda: client.get("/v1/datasets/plain/tiles", select)),
+        }
+        if python is None:
+            run_and_print(contests, rounds)
+            return
+        with tiled(data, python) as peer:
+            block = "/api/v1/array/block/frames?format=application/octet-stream&block="
+            full = "/api/v1/array/full/frames?format=application/octet-stream&slice="
+            contests["tile, tiled"] = timed(
+                lambda: [peer.get(f"{block}{k % tiles},0,0") for k in range(20)]
+            )
+            contests["sparse, tiled"] = timed(lambda: [peer.get(f"{full}{k}") for k in chosen])
+            assert peer.get(f"{block}0,0,0") == CHUNK * FRAME == client.get(f"{base}/tiles/0")
+            assert peer.get(f"{full}0") == FRAME
+            result = run_and_print(contests, rounds)
+        ratio = result["tile, tiled"] / result["tile"]
+        line(f"a tile of 2 MiB, {50 * result['tile']:.2f} ms, against tiled", ratio, 8)
+        ratio = result["sparse, tiled"] / result["sparse"]
+        line(f"{SPARSE} frames, {1e3 * result['sparse']:.1f} ms, against tiled", ratio, 100)
+
+
+def run_and_print(contests: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    for run in contests.values():
+        run()
+    result = medians(contests, rounds)
+    for name, seconds in result.items():
+        print(f"  {name}: {1e3 * seconds:.1f} ms")
+    return result
+
+
+def contiguous(data: Data, rounds: int) -> None:
+    """Everything in one answer, against a web server that sends the file."""
+    if shutil.which("nginx") is None:
+        print("nginx is not installed: nothing to compare streams with")
+        return
+    with ours(data) as (_, client), nginx(data) as peer:
+        client.json("/v1/datasets", data.entry("plain"))
+        client.json("/v1/datasets", {**data.entry("read"), "immutable": False})
+        size = data.frames * FRAME
+        contests = {"nginx": timed(lambda: peer.get(f"/{data.path.name}"))}
+        for ident in ("plain", "read"):
+            view = client.json(f"/v1/datasets/{ident}/views", {})["id"]
+            base = f"/v1/datasets/{ident}/views/{view}"
+            for part in ("raw", "tiles"):
+                contests[f"{part} {ident}"] = timed(
+                    lambda base=base, part=part: client.get(f"{base}/{part}")  # type: ignore[misc]
+                )
+        contests["file"] = timed(lambda: client.get("/v1/datasets/plain/files/0"))
+        result = run_and_print(contests, rounds)
+    print(f"nginx {size / result['nginx'] / 1e6:.0f} MB/s of {size / 1e6:.0f} MB")
+    goals = {"raw plain": 0.8, "raw read": 0.8}
+    for name in list(contests)[1:]:
+        text = f"stream, {name}, {size / result[name] / 1e6:.0f} MB/s, against nginx"
+        line(text, result["nginx"] / result[name], goals.get(name))
+
+
+def first_tile(data: Data, rounds: int) -> None:
+    """Of a server that has just become ready."""
+    specs: dict[str, dict[str, Any]] = {"plain": {}, "f4": {"dtype": "<f4"}}
+    for name, spec in specs.items():
+        first, second = [], []
+        for _ in range(rounds):
+            with ours(data) as (_, client):
+                client.json("/v1/datasets", data.entry("plain"))
+                view = client.json("/v1/datasets/plain/views", spec)["id"]
+                path = f"/v1/datasets/plain/views/{view}/tiles/0"
+                begin = time.perf_counter()
+                client.get(path)
+                first.append(time.perf_counter() - begin)
+                begin = time.perf_counter()
+                client.get(path)
+                second.append(time.perf_counter() - begin)
+        text = f"first tile after ready, {name}: {1e3 * statistics.median(first):.1f} ms"
+        print(f"{text} (target 100), then {1e3 * statistics.median(second):.1f} ms")
+
+
+def detector_map(data: Data, rounds: int) -> None:
+    """A virtual detector over all frames, against numpy on a memory map."""
+    frames = np.memmap(data.path, "<u2", "r").reshape(data.frames, -1)
+    y, x = np.indices(SIG)
+    mask: npt.NDArray[np.float32] = ((y - 64) ** 2 + (x - 64) ** 2 <= 900).reshape(-1).astype("f4")
+
+    def numpy_map() -> None:
+        blocks = range(0, data.frames, DEPTH)
+        np.concatenate([frames[k : k + DEPTH].astype("f4") @ mask for k in blocks])
+
+    radius = iter(range(1, 10_000))
+
+    with ours(data) as (_, client):
+        client.json("/v1/datasets", data.entry("plain"))
+
+        def our_map() -> None:
+            # Another one each time: results are kept.
+            shape = {"disk": {"centre": [64, 64], "radius": 30 + next(radius) / 1e5}}
+            reduction = {"op": "virtual", "detectors": [shape]}
+            client.get("/v1/datasets/plain/reduce", {"reduction": reduction})
+
+        contests = {"numpy": timed(numpy_map), "map": timed(our_map)}
+        result = run_and_print(contests, rounds)
+    line("virtual detector over HTTP against numpy on a map", result["numpy"] / result["map"])
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--libertem", metavar="PY")
+    parser.add_argument("--tiled", metavar="PY")
+    parser.add_argument("--mib", type=int, default=256, help="size of the file")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("core", "http", "stream", "first", "map"))
+    args = parser.parse_args()
+    directory = Path(tempfile.mkdtemp())
+    os.chdir(ROOT)
+    try:
+        data = Data(directory, args.mib * MIB)
+        parts: dict[str, Callable[[], None]] = {
+            "core": lambda: in_process(data, args.libertem, args.rounds),
+            "http": lambda: tiles_over_http(data, args.tiled, args.rounds),
+            "stream": lambda: contiguous(data, args.rounds),
+            "first": lambda: first_tile(data, min(args.rounds, 5)),
+            "map": lambda: detector_map(data, args.rounds),
+        }
+        for name, run in parts.items():
+            if args.only in {None, name}:
+                run()
+    finally:
+        shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()
