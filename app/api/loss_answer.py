@@ -76,7 +76,8 @@ class LossAnswer:
                 else:
                     await self._after_the_body(exchange, posting, spool, buffers)
             except (CoreError, ServiceError) as e:
-                await discard(exchange.body, buffers[0])
+                if not self.drain.hard.is_set():
+                    await discard(exchange.body, buffers[0])
                 raise self._problem(e, posting) from e
         finally:
             spool.close()

@@ -152,6 +152,9 @@ class Supervisor(Multiprocess):
 
     def terminate_all(self) -> None:
         """Ask all workers that live to drain."""
+        # Open here it would take connections that no worker answers any more.
+        for sock in self.sockets:
+            sock.close()
         for process in self.processes:
             if process.process.is_alive():
                 process.terminate()
