@@ -84,6 +84,7 @@ class Service:
     ) -> None:
         self.data_dir = data_dir
         self.port = 0
+        self.expected_errors: list[str] = []
         self.log_path = data_dir.with_suffix(".log")
         self._command = [sys.executable, *(["-c", _OBSERVED] if observed else ["-m", "app.cli"])]
         self._flags = flags
@@ -137,9 +138,10 @@ class Service:
         return self.log_path.read_text(errors="replace")
 
     def errors(self) -> list[str]:
-        """What the log has of failures that are the server's own."""
+        """What the log has of failures that are the server's own, and not expected."""
         lines = self.log().splitlines()
-        return [line for line in lines if '"level": "error"' in line or "Traceback" in line]
+        found = [line for line in lines if '"level": "error"' in line or "Traceback" in line]
+        return [line for line in found if not any(text in line for text in self.expected_errors)]
 
     # -- ends ------------------------------------------------------------------------
 

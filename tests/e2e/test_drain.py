@@ -309,3 +309,23 @@ def test_draining_workers_refuse_connections(start: Starter, small: Sample) -> N
             running.send(small.data[9000:])
             assert running.answer().body == small.rows
     assert server.end(10) == 0
+
+
+@pytest.mark.xfail(reason="gauges of a dead worker stay", strict=True)
+def test_a_killed_worker_is_replaced_and_no_longer_counted(start: Starter, small: Sample) -> None:
+    server = start("--workers=2", "--drain-seconds=5")
+    first, second = server.worker_pids()
+    server.expected_errors.append(f"worker {first} died with -9")
+    used = "thalweg_buffers_used"
+    with server.connect() as lost:
+        with only(server, first):
+            lost.begin("POST", SELT, size=len(small.data))
+            lost.send(small.data[:9000])
+            assert until(lambda: server.metrics()[used] == 2, 10)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(ConnectionError):
+            lost.answer()
+    assert until(lambda: len(server.worker_pids()) == 2 and first not in server.worker_pids(), 20)
+    assert second in server.worker_pids()
+    assert server.post(SELT, small.data).body == small.rows
+    assert until(lambda: server.metrics()[used] == 0, 2)
