@@ -42,9 +42,16 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="session")
-def spare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A second one, which may be killed and must be started again."""
+def _second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     yield from _lasting(tmp_path_factory.mktemp("spare") / "data")
+
+
+@pytest.fixture
+def spare(_second: Service) -> Service:
+    """Another one, which may be killed."""
+    if _second.process.poll() is not None:
+        _second.start()
+    return _second
 
 
 @pytest.fixture

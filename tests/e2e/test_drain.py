@@ -240,52 +240,84 @@ def only(server: Service, chosen: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_workers_are_one_service(start: Starter, small: Sample) -> None:
-    server = start("--workers=2", "--drain-seconds=10")
-    assert until(lambda: len(server.worker_pids()) == 2, 30)
-    workers = server.worker_pids()
-    for pid in workers:
-        with only(server, pid):
-            assert until(lambda: server.get("/readyz").status == 200, 30)
-    sent = take_each_others_tokens(server, workers, small)
-    add_up_metrics(server, workers, sent)
-    finish_what_runs(server, small)
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server with two workers, which the last test here ends."""
+    server = Service(tmp_path_factory.mktemp("crew") / "data", "--workers=2", "--drain-seconds=10")
+    try:
+        assert until(lambda: len(server.worker_pids()) == 2, 30)
+        for pid in server.worker_pids():
+            with only(server, pid):
+                assert until(lambda: server.get("/readyz").status == 200, 30)
+        yield server
+        if server.process.poll() is None:
+            server.term()
+        assert server.end() == 0
+        assert not server.errors()
+    finally:
+        server.kill()
 
 
-def take_each_others_tokens(server: Service, workers: list[int], small: Sample) -> int:
-    """Returns the bytes that were posted."""
-    offset = 0
+def test_workers_take_each_others_tokens_and_add_up_their_metrics(
+    crew: Service, small: Sample
+) -> None:
+    workers = crew.worker_pids()
+    before = crew.metrics()
+    sent = 0
     for first, second in (workers, reversed(workers)):
-        with only(server, first):
-            part = server.post(SELT, small.data[:9000], "Upload-Complete: ?0")
+        with only(crew, first):
+            part = crew.post(SELT, small.data[:9000], "Upload-Complete: ?0")
         token, offset = part.headers["thalweg-token"], int(part.headers["thalweg-offset"])
-        with only(server, second):
-            rest = server.post(f"{SELT}&after={token}", small.data[offset:])
+        with only(crew, second):
+            rest = crew.post(f"{SELT}&after={token}", small.data[offset:])
         assert part.body + rest.body == small.rows
-    return 2 * (9000 + len(small.data) - offset)
-
-
-def add_up_metrics(server: Service, workers: list[int], sent: int) -> None:
+        sent += 9000 + len(small.data) - offset
     # A worker that was stopped right behind its answer has still to count it.
-    assert until(lambda: server.metrics()["thalweg_requests_running"] == 1, 5)
+    assert until(lambda: crew.metrics()["thalweg_requests_running"] == 1, 5)
     for pid in workers:
-        with only(server, pid):
-            metrics = server.metrics()
-        assert metrics["thalweg_body_bytes_total"] == sent
+        with only(crew, pid):
+            metrics = crew.metrics()
+        total = "thalweg_body_bytes_total"
+        assert metrics[total] - before[total] == sent
         assert metrics["thalweg_buffers_used"] == 0
-        posts = [n for n in metrics if n.startswith("thalweg_requests_total") and "POST" in n]
-        assert sum(metrics[name] for name in posts) == 4
+        assert posts(metrics) - posts(before) == 4
 
 
-def finish_what_runs(server: Service, small: Sample) -> None:
-    before = server.metrics()["thalweg_body_bytes_total"]
+def posts(metrics: dict[str, float]) -> float:
+    names = [n for n in metrics if n.startswith("thalweg_requests_total") and "POST" in n]
+    return sum(metrics[name] for name in names)
+
+
+def test_a_killed_worker_is_replaced_and_no_longer_counted(crew: Service, small: Sample) -> None:
+    first, second = crew.worker_pids()
+    crew.expected_errors.append(f"worker {first} died with -9")
+    used = "thalweg_buffers_used"
+    with crew.connect() as lost:
+        with only(crew, first):
+            lost.begin("POST", SELT, size=len(small.data))
+            lost.send(small.data[:9000])
+            assert until(lambda: crew.metrics()[used] == 2, 10)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(ConnectionError):
+            lost.answer()
+    assert until(lambda: len({*crew.worker_pids()} - {first}) == 2, 20)
+    assert second in crew.worker_pids()
+    assert crew.post(SELT, small.data).body == small.rows
+    assert until(lambda: crew.metrics()[used] == 0, 2)
+
+
+def test_draining_workers_finish_what_runs_and_refuse_connections(
+    crew: Service, small: Sample
+) -> None:
+    before = crew.metrics()["thalweg_body_bytes_total"]
     with contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(server.connect()) for _ in range(8)]
+        connections = [stack.enter_context(crew.connect()) for _ in range(8)]
         for connection in connections:
             connection.begin("POST", SELT, size=len(small.data))
             connection.send(small.data[:9000])
-        assert until(functools.partial(has_read, server, before + 8 * 9000), 10)
-        server.term()
+        assert until(functools.partial(has_read, crew, before + 8 * 9000), 10)
+        crew.term()
+        assert until(lambda: refuses(crew), 4), "new connections are still taken"
 
         def finish(connection: Connection) -> bytes:
             connection.send(small.data[9000:])
@@ -293,39 +325,4 @@ def finish_what_runs(server: Service, small: Sample) -> None:
 
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(finish, connections)) == [small.rows] * 8
-    assert server.end(10) == 0
-
-
-def test_draining_workers_refuse_connections(start: Starter, small: Sample) -> None:
-    server = start("--workers=2", "--drain-seconds=4")
-    with server.connect() as running:
-        running.begin("POST", SELT, size=len(small.data))
-        running.send(small.data[:9000])
-        assert until(functools.partial(has_read, server, 9000), 10)
-        server.term()
-        try:
-            assert until(lambda: refuses(server), 2), "new connections are still taken"
-        finally:
-            running.send(small.data[9000:])
-            assert running.answer().body == small.rows
-    assert server.end(10) == 0
-
-
-@pytest.mark.xfail(reason="gauges of a dead worker stay", strict=True)
-def test_a_killed_worker_is_replaced_and_no_longer_counted(start: Starter, small: Sample) -> None:
-    server = start("--workers=2", "--drain-seconds=5")
-    first, second = server.worker_pids()
-    server.expected_errors.append(f"worker {first} died with -9")
-    used = "thalweg_buffers_used"
-    with server.connect() as lost:
-        with only(server, first):
-            lost.begin("POST", SELT, size=len(small.data))
-            lost.send(small.data[:9000])
-            assert until(lambda: server.metrics()[used] == 2, 10)
-        os.kill(first, signal.SIGKILL)
-        with pytest.raises(ConnectionError):
-            lost.answer()
-    assert until(lambda: len(server.worker_pids()) == 2 and first not in server.worker_pids(), 20)
-    assert second in server.worker_pids()
-    assert server.post(SELT, small.data).body == small.rows
-    assert until(lambda: server.metrics()[used] == 0, 2)
+    assert crew.end(10) == 0
