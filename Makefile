@@ -53,7 +53,8 @@ bounds: $(STAMP)  ## the engine's tests with every array index checked
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/core
 
 nojit: $(STAMP)  ## the engine's tests as plain Python, with coverage
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/core tests/app --cov --cov-report=term
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/core tests/app \
+		--ignore=tests/app/server --ignore=tests/app/api --cov --cov-report=term
 
 soak: install  ## the full counts: more examples, ten minutes of fuzzing
 	THALWEG_SOAK=1 $(BIN)/python -m pytest

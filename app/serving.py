@@ -13,7 +13,7 @@ from app.server.limits import ServerLimits
 from app.server.serve import serve
 from app.services.context import resolve_keys
 from app.settings import Settings
-from app.telemetry import MULTIPROCESS
+from app.telemetry import MULTIPROCESS, forget_process
 
 _FACTORY = "app.main:from_environment"
 
@@ -53,6 +53,7 @@ def run_server(settings: Settings) -> int:
             drain_seconds=settings.drain_seconds,
             drain_delay=settings.drain_delay,
             trusted_proxies=settings.trusted_proxies,
+            on_worker_end=None if shared is None else forget_process,
         )
     finally:
         if shared is not None:

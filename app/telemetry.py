@@ -8,7 +8,7 @@ import sys
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -49,6 +49,11 @@ def configure_logging(level: str) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+
+
+def forget_process(pid: int) -> None:
+    """What a process had running at the moment does not count any more: it died."""
+    mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
 class Metrics:

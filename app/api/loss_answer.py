@@ -76,7 +76,8 @@ class LossAnswer:
                 else:
                     await self._after_the_body(exchange, posting, spool, buffers)
             except (CoreError, ServiceError) as e:
-                await discard(exchange.body, buffers[0])
+                if not self.drain.hard.is_set():
+                    await discard(exchange.body, buffers[0])
                 raise self._problem(e, posting) from e
         finally:
             spool.close()
@@ -90,7 +91,7 @@ class LossAnswer:
 
     def _problem(self, error: Exception, posting: Posting) -> ProblemError:
         """Nothing was answered: whoever tries again begins where this post began."""
-        found = problem_of(error)
+        found = problem_of(_alone(error))
         found.members["token"] = self.checkpoints.token(posting.start)
         found.members["resume_offset"] = posting.start.position.offset
         return ProblemError(found)
@@ -246,6 +247,15 @@ class LossAnswer:
         return self._answer(posting, titled=posting.start.position.offset == 0), headers
 
 
+def _alone(error: Exception) -> Exception:
+    """The error without its traceback.
+
+    The analysis keeps the error, and the traceback would keep the analysis: megabytes
+    that only the garbage collector finds.
+    """
+    return error.with_traceback(None)
+
+
 class _Sender:
     """Sends a duplex answer piece by piece."""
 
@@ -290,7 +300,7 @@ class _Sender:
 
     async def fail(self, error: Exception) -> None:
         """End the answer with what went wrong, or break it off."""
-        made = self._answer.fail(problem_of(error), self._last)
+        made = self._answer.fail(problem_of(_alone(error)), self._last)
         if made is None:
             self._exchange.abort()
             return

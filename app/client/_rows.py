@@ -114,7 +114,11 @@ class RowReader:
             )
         except (KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"the END frame does not say how it ended: {e}") from e
-        return self._group(None if self.end.reason == "complete" else _position(header))
+        if self.end.reason == "complete":
+            return self._group(None)
+        # Rows of an event that is not whole: they come again behind the token.
+        self._tables.clear()
+        return self._group(_position(header))
 
 
 def _position(header: Mapping[str, Any]) -> Position:

@@ -38,6 +38,7 @@ class ServerConfig(Config):
         drain_seconds: Grace of running requests.
         drain_delay: Seconds of accepting connections while draining.
         on_drain: Called in the event loop's thread when draining begins.
+        on_worker_end: Called by the supervisor with the pid of a worker that died.
     """
 
     limits: ServerLimits
@@ -45,6 +46,7 @@ class ServerConfig(Config):
     drain_seconds: float
     drain_delay: float
     on_drain: DrainHook | None
+    on_worker_end: Callable[[int], None] | None = None
 
     def load(self) -> None:
         """Load the application, and the protocol class, which no pickle could carry."""
@@ -143,6 +145,8 @@ class Supervisor(Multiprocess):
                 continue
             process.kill()
             process.join()
+            if self._settings.on_worker_end and process.pid is not None:
+                self._settings.on_worker_end(process.pid)
             if process.exitcode == STARTUP_FAILURE:
                 self.failed = True
                 self.should_exit.set()
@@ -152,6 +156,9 @@ class Supervisor(Multiprocess):
 
     def terminate_all(self) -> None:
         """Ask all workers that live to drain."""
+        # Open here it would take connections that no worker answers any more.
+        for sock in self.sockets:
+            sock.close()
         for process in self.processes:
             if process.process.is_alive():
                 process.terminate()
@@ -203,6 +210,7 @@ def serve(  # noqa: PLR0913 - the one place all of it comes together
     drain_delay: float = 0.0,
     trusted_proxies: str | None = None,
     on_drain: DrainHook | None = None,
+    on_worker_end: Callable[[int], None] | None = None,
     access_log: bool = False,
     log_config: dict[str, Any] | None = None,
 ) -> int:
@@ -223,6 +231,8 @@ def serve(  # noqa: PLR0913 - the one place all of it comes together
         trusted_proxies: Addresses, comma-separated, whose ``X-Forwarded`` headers count.
         on_drain: Called in each process when draining begins; with more workers than
             one it must be picklable.
+        on_worker_end: Called with the pid of a worker that died, by the process that
+            starts another; picklable too.
         access_log: Whether uvicorn logs each request.
         log_config: For :func:`logging.config.dictConfig`; None leaves logging alone.
 
@@ -253,6 +263,7 @@ def serve(  # noqa: PLR0913 - the one place all of it comes together
     config.drain = Drain()
     config.drain_seconds, config.drain_delay = drain_seconds, drain_delay
     config.on_drain = on_drain
+    config.on_worker_end = on_worker_end
     sock = config.bind_socket()
     try:
         return _run(config, sock)

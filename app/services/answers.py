@@ -188,7 +188,10 @@ class _FramesAnswer:
         return self._writer.frame(FrameKind.DATA, header, payload, more=more)
 
     def end(self, ending: Ending) -> Buffers:
-        # The end closes the group too: these rows are of complete events.
+        if ending.mark is not None:
+            # Rows behind the last mark are of an event that is not whole.
+            self._held = None
+        # The end of the stream closes the group too.
         last = self._release(more=True)
         return last + self._writer.frame(FrameKind.END, _ending(ending, self._tokens))
 

@@ -37,6 +37,24 @@ class Ending:
     """``whole``, or ``since resume`` where earlier events are unknown."""
 
 
+class _Made:
+    """What an analysis has made; apart, so that it does not know the posting, nor keep it."""
+
+    def __init__(self, request: LossRequest, last: Mark) -> None:
+        self.last = last
+        self.items: list[Item] = []
+        self._ids = request.summary_ids
+
+    def take_rows(self, report: str, rows: Rows) -> None:
+        kept = rows.copy() if self._ids is None else keep_rows(rows, self._ids)
+        if len(kept):
+            self.items.append(Table(report, kept))
+
+    def take_position(self, position: Position) -> None:
+        self.last = Mark(position)
+        self.items.append(self.last)
+
+
 class Posting:
     """One stream, or one part of it, on its way into a spool.
 
@@ -57,17 +75,16 @@ class Posting:
         self._decoder = decoder
         self._spool = spool
         self._after = Mark(Position()) if after is None else after
-        self._last = self._after
-        self._items: list[Item] = []
+        self._made = _Made(request, self._after)
         self._analysis = Analysis(
             request.reports,
-            self._take_rows,
+            self._made.take_rows,
             policy=request.policy,
             quantiles=request.quantiles,
             event_rates=request.event_rates,
             expect_events=request.expect_events,
             expect_bytes=request.expect_bytes,
-            at_event=self._take_position,
+            at_event=self._made.take_position,
         )
         self._analysis.resume(self._after.position)
         self._unproven = self._after.tail
@@ -78,7 +95,7 @@ class Posting:
     @property
     def last(self) -> Mark:
         """The last place whose rows, all of them, are in the spool."""
-        return self._last
+        return self._made.last
 
     @property
     def start(self) -> Mark:
@@ -132,7 +149,7 @@ class Posting:
             )
 
     def _analyse(self, piece: memoryview) -> None:
-        begin, before = self._analysis.offset, self._last
+        begin, before = self._analysis.offset, self._made.last
         rest = bytes(self._analysis.rest) if self._request.partial else b""
         try:
             self._analysis.receive(piece)
@@ -151,25 +168,15 @@ class Posting:
             begin: see ``rest``.
             before: the last mark before this piece.
         """
-        if self._last is not before:
+        if self._made.last is not before:
             self._tail = xxhash.xxh3_64()
-            skip = self._last.position.offset - begin
+            skip = self._made.last.position.offset - begin
             self._tail.update(rest[skip:])
             piece = piece[max(skip - len(rest), 0) :]
         self._tail.update(piece)
 
-    def _take_rows(self, report: str, rows: Rows) -> None:
-        ids = self._request.summary_ids
-        kept = rows.copy() if ids is None else keep_rows(rows, ids)
-        if len(kept):
-            self._items.append(Table(report, kept))
-
-    def _take_position(self, position: Position) -> None:
-        self._last = Mark(position)
-        self._items.append(self._last)
-
     def _publish(self) -> None:
-        items, self._items = self._items, []
+        items, self._made.items = self._made.items, []
         self._spool.put(items)
 
     # -- end ---------------------------------------------------------------------
@@ -205,11 +212,11 @@ class Posting:
 
     def _suspend(self, reason: str) -> Ending:
         self._spool.drop_open()
-        mark = self._last
+        mark = self._made.last
         position = mark.position
         if self._request.partial and self.proven:
             mark = Mark(position, self.offset - position.offset, self._tail.intdigest())
-            self._last = mark
+            self._made.last = mark
         resumed = self._after.position.offset > 0 and not position.ascending
         check = "since resume" if resumed else "whole"
         return Ending(reason, "partial", mark, position.events, self.offset, check)

@@ -101,7 +101,8 @@ def parse_ids(text: str) -> npt.NDArray[np.int32]:
         if not 1 <= low <= high <= ID_MAX or count > _MOST_IDS:
             raise _no_ids(text)
         parts.append(np.arange(low, high + 1))
-    return np.unique(np.concatenate(parts)).astype(np.int32)
+    ids = np.sort(np.concatenate(parts)).astype(np.int32)
+    return ids[np.diff(ids, prepend=0) > 0]
 
 
 _IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")

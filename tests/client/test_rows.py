@@ -58,11 +58,18 @@ def test_a_group_is_whole_or_not_there() -> None:
     assert ids(group) == [("melt", [1, 2]), ("qelt", [1])]
 
 
-def test_end_ends_a_group() -> None:
+def test_a_complete_end_ends_a_group() -> None:
+    reader = RowReader()
+    reader.take(data(1, more=True))
+    group = reader.take(other(Kind.END, **END | {"reason": "complete", "token": None}))
+    assert ids(group) == [("melt", [1])]
+
+
+def test_any_other_end_drops_the_group() -> None:
     reader = RowReader()
     reader.take(data(1, more=True))
     group = reader.take(other(Kind.END, **END))
-    assert ids(group) == [("melt", [1])]
+    assert ids(group) == []
     assert group is not None
     assert group.position == Position("e", 80)
     assert reader.end == End("partial", "partial", 3, 90, "whole")

@@ -57,8 +57,6 @@ class Service:
         self.directory = directory
         self.log_path = directory / "log"
         kept = {name: value for name, value in os.environ.items() if "THALWEG_" not in name}
-        # As users run it, also where the tests' own kernels are plain Python.
-        kept.pop("NUMBA_DISABLE_JIT", None)
         given = {f"THALWEG_{name.upper()}": str(value) for name, value in settings.items()}
         command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,272 @@
+"""The OpenAPI document says all there is, and the service does what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from app.api.schemas import InputQuery, LossQuery, ReportsQuery
+from app.errors import KINDS
+from app.main import create_app
+from app.settings import Settings
+from app.wire import MEDIA_TYPES
+from tests.app.api.harness import PROBLEM, ROOT, Service, wait_until
+from tests.scale import SOAK, examples
+
+ROUTES = {
+    ("POST", "/v1/losses"),
+    ("POST", "/v1/losses/{report}"),
+    ("PUT", "/v1/losses/{report}"),
+    ("PUT", "/v1/inputs/{name}"),
+    ("POST", "/v1/tokens/inspect"),
+    ("POST", "/v1/tokens/refresh"),
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/metrics"),
+    ("GET", "/problems/{code}"),
+}
+CONTRACT = (ROOT / "app" / "README.md").read_text()
+
+CONFIG = """
+[checks.positive_data_acceptance]
+enabled = false  # octets at random are no loss stream
+
+[checks.negative_data_rejection]
+expected-statuses = ["4XX"]
+
+[[operations]]
+include-operation-id = "put_input"
+checks.negative_data_rejection.enabled = false  # a number is a text too
+"""
+
+HOOKS = '''
+"""Most of what is asked for is sensible, so that rows come back."""
+
+import zlib
+
+import schemathesis
+
+from tests.streams import Block, Stream
+
+BLOCKS = [Block(e, i, ((-1, 2.5), (1, 1.0), (3, 4.0))) for e in (1, 2, 5) for i in (1, 2)]
+BODY = Stream("summary", 4, 4, tuple(BLOCKS)).encode()
+DEEP = ("after", "event_rates", "occurrence", "no_of_periods", "expect_events", "expect_bytes")
+
+
+def often(value):
+    return zlib.crc32(repr(value).encode()) % 8 > 0
+
+
+@schemathesis.hook
+def map_query(context, query):
+    if query and often(query):
+        query = {name: value for name, value in query.items() if name not in DEEP}
+        sensible = {"quantiles": "0.1,0.5", "summary_ids": "1-3", "reports": "melt,events"}
+        query |= {name: value for name, value in sensible.items() if name in query}
+        query.pop("float_width", None)
+    return query
+
+
+@schemathesis.hook
+def map_headers(context, headers):
+    if headers and often(headers):
+        return {"Upload-Complete": "?0"} if "Upload-Complete" in headers else {}
+    return headers
+
+
+@schemathesis.hook
+def map_body(context, body):
+    return BODY if isinstance(body, bytes) and often(body) else body
+'''
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    service = Service(tmp_path_factory.mktemp("service"))
+    try:
+        yield service
+        wait_until(service.is_idle)
+        assert service.stop() == 0
+        assert not service.failures()
+    finally:
+        service.kill()
+
+
+@pytest.fixture(scope="module")
+def document(service: Service) -> Any:  # noqa: ANN401 - JSON
+    return service.get("/openapi.json").json()
+
+
+def run_schemathesis(service: Service, where: Path, *options: str, hooks: str = "") -> str:
+    """Requests made from the document, their answers held to it; returns what it printed."""
+    (where / "schemathesis.toml").write_text(CONFIG)
+    (where / "sensible_hooks.py").write_text(hooks)
+    command = [str(Path(sys.executable).with_name("schemathesis")), "--no-color", "run"]
+    fixed = ["--generation-database", "none", "--request-timeout", "20", "--continue-on-failure"]
+    seed = [] if SOAK else ["--seed", "1"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{where}"}
+    if hooks:
+        environment["SCHEMATHESIS_HOOKS"] = "sensible_hooks"
+    run = subprocess.run(
+        [*command, f"http://127.0.0.1:{service.port}/openapi.json", *fixed, *seed, *options],
+        capture_output=True,
+        text=True,
+        cwd=where,
+        env=environment,
+        timeout=3600 if SOAK else 300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def answers(service: Service, *labels: str) -> float:
+    """Requests answered so far, of those with all of these labels."""
+    lines = service.get("/metrics").body.decode().splitlines()
+    counts = [line for line in lines if line.startswith("thalweg_requests_total{")]
+    return sum(
+        float(line.rsplit(" ", 1)[1]) for line in counts if all(label in line for label in labels)
+    )
+
+
+def test_requests_at_random_get_documented_answers(service: Service, tmp_path: Path) -> None:
+    before = answers(service)
+    printed = run_schemathesis(service, tmp_path, "--max-examples", str(examples(40)))
+    assert f"Tested: {len(ROUTES)}" in printed, printed
+    assert answers(service) - before > 500
+
+
+def test_sensible_requests_get_documented_answers(service: Service, tmp_path: Path) -> None:
+    before = answers(service, "/v1/losses", 'status="200"')
+    options = ["--mode", "positive", "--phases", "fuzzing", "--max-examples", str(examples(60))]
+    options += ["--include-path-regex", "/v1/losses"]
+    printed = run_schemathesis(service, tmp_path, *options, hooks=HOOKS)
+    assert "Tested: 3" in printed, printed
+    assert answers(service, "/v1/losses", 'status="200"') - before > 50
+
+
+# -- what the document has -----------------------------------------------------------
+
+
+def operations(document: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401 - JSON
+    """(method, path, operation) of each."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def parameters(operation: Any, place: str) -> set[str]:  # noqa: ANN401 - JSON
+    return {each["name"] for each in operation.get("parameters", ()) if each["in"] == place}
+
+
+def test_every_route_is_documented(document: Any) -> None:  # noqa: ANN401 - JSON
+    found = list(operations(document))
+    assert {(method, path) for method, path, _ in found} == ROUTES
+    names = [operation["operationId"] for _, _, operation in found]
+    assert len(set(names)) == len(names)
+    for _, _, operation in found:
+        assert operation["description"]
+        for parameter in operation.get("parameters", ()):
+            assert parameter["in"] == "path" or parameter["description"]
+    for path in (
+        "/v1/losses/{report}",
+        "/v1/losses?reports=",
+        "/v1/inputs/{name}",
+        "/openapi.json",
+    ):
+        assert path in CONTRACT
+
+
+def test_every_option_is_documented(document: Any) -> None:  # noqa: ANN401 - JSON
+    models: dict[str, type[BaseModel]] = {
+        "/v1/losses/{report}": LossQuery,
+        "/v1/losses": ReportsQuery,
+        "/v1/inputs/{name}": InputQuery,
+    }
+    table = CONTRACT[CONTRACT.index("| query |") : CONTRACT.index("Anything else is 422")]
+    for _, path, operation in operations(document):
+        known = set(models[path].model_fields) if path in models else set()
+        assert parameters(operation, "query") == known
+        if path.startswith("/v1/losses"):
+            assert all(f"`{name}`" in table for name in known - {"reports"})
+            headers = {"Upload-Complete", "Upload-Length", "Content-Encoding"}
+            assert parameters(operation, "header") == headers
+
+
+def test_every_format_and_header_is_documented(document: Any) -> None:  # noqa: ANN401 - JSON
+    table = CONTRACT[CONTRACT.index("| response header |") : CONTRACT.index("In a duplex answer")]
+    named = set(re.findall(r"`([A-Z][\w-]+)`", table))
+    assert len(named) == 7
+    for _, path, operation in operations(document):
+        if not path.startswith("/v1/losses"):
+            continue
+        rows = operation["responses"]["200"]
+        media = {text.split(";")[0] for text in MEDIA_TYPES.values()}
+        one = {"application/vnd.thalweg.frames"}
+        assert set(rows["content"]) == (media if "{report}" in path else one)
+        assert named <= set(rows["headers"])
+
+
+def test_every_error_is_a_problem(document: Any) -> None:  # noqa: ANN401 - JSON
+    reference = {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}
+    documented: dict[int, set[str]] = {}
+    for _, path, operation in operations(document):
+        for status, answer in operation["responses"].items():
+            assert answer["description"]
+            assert "X-Request-Id" in answer["headers"]
+            if int(status) < 400 or path == "/readyz":
+                assert PROBLEM not in answer["content"]
+                continue
+            assert answer["content"] == {PROBLEM: reference}
+            documented.setdefault(int(status), set()).add(path)
+            if status == "401":
+                assert "WWW-Authenticate" in answer["headers"]
+            if status == "503":
+                assert "Retry-After" in answer["headers"]
+    # What no route answers: the server does so before there is one, or it is our fault.
+    elsewhere = {405, 431, 500, 501}
+    assert {kind.status for kind in KINDS.values()} == documented.keys() | elsewhere
+    assert not documented.keys() & elsewhere
+    problems = CONTRACT[CONTRACT.index("## Problems") :]
+    for status in documented.keys() | elsewhere:
+        assert str(status) in problems, status
+    codes = document["components"]["schemas"]["ProblemDocument"]["properties"]["code"]["enum"]
+    assert codes == sorted(KINDS)
+
+
+def test_every_reference_leads_somewhere(document: Any) -> None:  # noqa: ANN401 - JSON
+    schemas = document["components"]["schemas"]
+    named = set(re.findall(r"'\$ref': '#/components/schemas/(\w+)'", str(document)))
+    assert str(document).count("'$ref'") == len(
+        re.findall(r"'\$ref': '#/components/schemas/\w+'", str(document))
+    )
+    assert named == set(schemas)
+
+
+def test_keys_are_declared_where_they_are_needed(tmp_path: Path) -> None:
+    for keys in ((), ("alice:" + "0" * 64,)):
+        settings = Settings(data_dir=tmp_path, api_keys=keys, public_url="https://losses.example")
+        document = create_app(settings).openapi()
+        assert document["servers"] == [{"url": "https://losses.example"}]
+        assert ("securitySchemes" in document["components"]) == bool(keys)
+        for _, path, operation in operations(document):
+            guarded = bool(keys) and path.startswith("/v1/")
+            assert operation.get("security") == ([{"key": []}] if guarded else None)
+
+
+def test_the_command_prints_what_is_served(document: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    command = [sys.executable, "-m", "app.cli", "openapi"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "THALWEG_DATA_DIR": str(tmp_path)}
+    printed = subprocess.run(
+        command, check=True, capture_output=True, cwd=tmp_path, env=environment
+    )
+    assert json.loads(printed.stdout) == document

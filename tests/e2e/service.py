@@ -1,0 +1,425 @@
+"""The service as users run it, in a process of its own; and a client made of a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from app.cli import main
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 60.0
+HOST = "127.0.0.1"
+KEY = f"7:sign:{secrets.token_hex(32)}"
+"""Signs the tokens of most servers here: each goes on where another one stopped."""
+_PREFIX = "THALWEG_"
+_LISTENING = re.compile(r"^listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
+
+_OBSERVED = """
+import asyncio, collections, gc, json, os, sys, threading
+
+def alive():
+    # What is looked at here must not be kept alive by it.
+    gc.collect()
+    made = gc.get_objects()
+    tasks = [o for o in made if isinstance(o, asyncio.Task) and not o.done()]
+    ours = [type(o).__qualname__ for o in made if str(type(o).__module__).startswith("app.")]
+    told = {
+        "tasks": sorted(getattr(t.get_coro(), "__qualname__", "?") for t in tasks),
+        "objects": collections.Counter(ours),
+        "total": len(made),
+    }
+    return json.dumps(told).encode() + b"\\n"
+
+def answer():
+    while os.read(0, 1):
+        os.write(1, alive())
+
+threading.Thread(target=answer, daemon=True).start()
+from app.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command, and a thread in it that tells what is alive whenever it is asked."""
+
+
+class Alive(NamedTuple):
+    """What is alive in a server.
+
+    Attributes:
+        tasks: unfinished tasks of the event loop, by their coroutines' names.
+        objects: how many there are of the service's own classes.
+        total: how many there are of all classes, as far as the collector knows them.
+    """
+
+    tasks: list[str]
+    objects: dict[str, int]
+    total: int
+
+
+class Service:
+    """A server process.
+
+    Args:
+        data_dir: its data directory; the log is written beside it.
+        flags: of the ``serve`` command.
+        observed: whether :meth:`alive` can be asked.
+        settings: variables, without their prefix and in lower case.
+    """
+
+    def __init__(
+        self, data_dir: Path, *flags: str, observed: bool = False, **settings: object
+    ) -> None:
+        self.data_dir = data_dir
+        self.port = 0
+        self.expected_errors: list[str] = []
+        self.log_path = data_dir.with_suffix(".log")
+        self._command = [sys.executable, *(["-c", _OBSERVED] if observed else ["-m", "app.cli"])]
+        self._flags = flags
+        self._observed = observed
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}
+        given = {_PREFIX + name.upper(): str(value) for name, value in settings.items()}
+        self._environment = kept | given | {"PYTHONPATH": str(ROOT)}
+        self.start()
+
+    def start(self) -> None:
+        """Start, also again after an end, on the port it had; returns when it is ready."""
+        size = self.log_path.stat().st_size if self.log_path.exists() else 0
+        place = ["serve", "--port", str(self.port), "--data-dir", str(self.data_dir)]
+        pipe = subprocess.PIPE if self._observed else subprocess.DEVNULL
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self._command, *place, *self._flags],
+                stdin=pipe,
+                stdout=pipe,
+                stderr=log,
+                env=self._environment,
+                cwd=ROOT,
+            )
+        self._wait(lambda: self._listens(size))
+        self._wait(lambda: self.get("/readyz").status == 200)
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not done():
+            assert self.process.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
+    def _listens(self, size: int) -> bool:
+        found = re.search(
+            r"^listening on http://127\.0\.0\.1:(\d+)$", self.log()[size:], re.MULTILINE
+        )
+        if found:
+            self.port = int(found[1])
+        return found is not None
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def errors(self) -> list[str]:
+        """What the log has of failures that are the server's own, and not expected."""
+        lines = self.log().splitlines()
+        found = [line for line in lines if '"level": "error"' in line or "Traceback" in line]
+        return [line for line in found if not any(text in line for text in self.expected_errors)]
+
+    # -- ends ------------------------------------------------------------------------
+
+    def term(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self._close()
+
+    def end(self, seconds: float = 30.0) -> int:
+        """Wait for it to end by itself; returns the exit code."""
+        self.process.wait(seconds)
+        return self._close()
+
+    def _close(self) -> int:
+        code = self.process.wait(30)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return code
+
+    # -- what it says ----------------------------------------------------------------
+
+    def connect(self, **how: Any) -> Connection:  # noqa: ANN401 - arguments passed on
+        return Connection(self.port, **how)
+
+    def get(self, path: str) -> Answer:
+        with self.connect() as connection:
+            return connection.request("GET", path)
+
+    def post(self, target: str, body: bytes, *headers: str) -> Answer:
+        with self.connect() as connection:
+            return connection.request("POST", target, body, *headers)
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample by its name and labels, as the page has them."""
+        lines = self.get("/metrics").body.decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def alive(self) -> Alive:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(b"?")
+        self.process.stdin.flush()
+        return Alive(**json.loads(self.process.stdout.readline()))
+
+    # -- what the system says of it --------------------------------------------------
+
+    def open_files(self) -> list[str]:
+        """What its descriptors refer to."""
+        targets = []
+        for entry in Path(f"/proc/{self.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                targets.append(str(entry.readlink()))
+        return targets
+
+    def threads(self) -> list[str]:
+        """Their names."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sorted((task / "comm").read_text().strip() for task in tasks)
+
+    def resident(self) -> int:
+        """Bytes of memory in use."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def worker_pids(self) -> list[int]:
+        """Processes that serve, where there are several."""
+        text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        pids = [int(pid) for pid in text.split()]
+        return [p for p in pids if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
+
+
+# -- HTTP over a socket --------------------------------------------------------------
+
+
+class AnswerCut(ConnectionError):  # noqa: N818 - says what happened
+    """The connection ended before the answer."""
+
+
+class Head(NamedTuple):
+    status: int
+    headers: dict[str, str]
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(self.body)
+
+
+class Connection:
+    """A client that does what it is told: sends while it reads, stops, sends nonsense.
+
+    One thread may send while another one reads.
+
+    Args:
+        port: of the server, or of what stands before it.
+        timeout: seconds without a byte after which a test has failed.
+        room: bytes of the receive buffer, for clients that shall be slow.
+    """
+
+    def __init__(self, port: int, *, timeout: float = 30.0, room: int | None = None) -> None:
+        self._socket = socket.socket()
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if room is not None:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+            self._socket.settimeout(timeout)
+            self._socket.connect((HOST, port))
+        except BaseException:
+            self._socket.close()
+            raise
+        self._raw = bytearray()
+        self._size: int | None = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- ends ------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def reset(self) -> None:
+        """Leave without a word."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    def stop_sending(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def break_off(self) -> None:
+        """Have a thread that sends or reads fail."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    # -- there -----------------------------------------------------------------------
+
+    def send(self, data: bytes | memoryview) -> None:
+        self._socket.sendall(data)
+
+    def begin(self, method: str, target: str, *headers: str, size: int | None = None) -> None:
+        """Send a head; of a chunked body if there is no size."""
+        framing = "Transfer-Encoding: chunked" if size is None else f"Content-Length: {size}"
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {HOST}", framing, *headers]
+        self.send("".join(f"{line}\r\n" for line in [*lines, ""]).encode())
+
+    def send_chunk(self, data: bytes | memoryview) -> None:
+        self.send(b"%x\r\n" % len(data) + bytes(data) + b"\r\n")
+
+    def end_chunks(self) -> None:
+        self.send(b"0\r\n\r\n")
+
+    def send_paced(self, pieces: Iterable[bytes], seconds: float) -> None:
+        """Send a chunked body with pauses."""
+        for piece in pieces:
+            self.send_chunk(piece)
+            time.sleep(seconds)
+        self.end_chunks()
+
+    @contextlib.contextmanager
+    def sending(self, send: Callable[[], None]) -> Iterator[None]:
+        """Run ``send`` in a thread; that the connection broke is the reader's to notice."""
+
+        def run() -> None:
+            with contextlib.suppress(OSError):
+                send()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        except BaseException:
+            self.break_off()
+            raise
+        finally:
+            thread.join()
+
+    # -- back ------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        data = self._socket.recv(1 << 18)
+        if not data:
+            raise AnswerCut("the connection ended before the answer")
+        self._raw += data
+
+    def _line(self) -> bytes:
+        while (end := self._raw.find(b"\r\n")) < 0:
+            self._receive()
+        line = bytes(self._raw[:end])
+        del self._raw[: end + 2]
+        return line
+
+    def _some(self, most: int) -> bytes:
+        if not self._raw:
+            self._receive()
+        piece = bytes(self._raw[:most])
+        del self._raw[:most]
+        return piece
+
+    def read_head(self) -> Head:
+        """The next head that is not an interim one."""
+        while True:
+            status = int(self._line().split()[1])
+            headers = {}
+            while line := self._line().decode():
+                name, _, value = line.partition(":")
+                headers[name.lower()] = value.strip()
+            if status != 100:
+                break
+        chunked = headers.get("transfer-encoding") == "chunked"
+        self._size = None if chunked else int(headers.get("content-length", "0"))
+        return Head(status, headers)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body as it comes.
+
+        Raises:
+            AnswerCut: it has no end.
+        """
+        if self._size is not None:
+            left = self._size
+            while left:
+                piece = self._some(left)
+                left -= len(piece)
+                yield piece
+            return
+        while left := int(self._line(), 16):
+            while left:
+                piece = self._some(left)
+                left -= len(piece)
+                yield piece
+            assert self._line() == b""
+        assert self._line() == b""
+
+    def answer(self) -> Answer:
+        head = self.read_head()
+        return Answer(*head, b"".join(self.pieces()))
+
+    def request(self, method: str, target: str, body: bytes = b"", *headers: str) -> Answer:
+        """A whole request and its answer, read while the body is sent."""
+        self.begin(method, target, *headers, size=len(body))
+        if not body:
+            return self.answer()
+        with self.sending(lambda: self.send(body)):
+            return self.answer()
+
+
+def aggregate(directory: Path, data: bytes, report: str, *options: str, form: str = "csv") -> bytes:
+    """The table that the command makes of a stream: what every answer must be."""
+    path = directory / "stream.bin"
+    path.write_bytes(data)
+    out = directory / "tables"
+    flags = ["--reports", report, "--out", str(out), "--format", form, "--no-progress", *options]
+    assert main(["--log-level", "warning", "aggregate", str(path), *flags]) == 0
+    return (out / f"{report}.{form}").read_bytes()
+
+
+def until(done: Callable[[], bool], seconds: float, pause: float = 0.02) -> bool:
+    """Wait for something to become true; whether it did."""
+    deadline = time.monotonic() + seconds
+    while not (is_done := done()) and time.monotonic() < deadline:
+        time.sleep(pause)
+    return is_done
+
+
+def in_pieces(data: bytes, count: int) -> Sequence[bytes]:
+    """So many pieces of a size, the last one perhaps shorter."""
+    size = -(-len(data) // count)
+    return [data[at : at + size] for at in range(0, len(data), size)]

@@ -1,0 +1,328 @@
+"""Servers that are told to stop: what runs is finished or can go on, nothing new begins."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from app.client import Client
+from core.losses.analysis import aggregate
+from tests.e2e.conftest import Starter
+from tests.e2e.fault_proxy import FaultProxy
+from tests.e2e.frames import Received, read_frames
+from tests.e2e.samples import twenty_thousand_bytes
+from tests.e2e.service import KEY, Answer, Connection, Service, in_pieces, until
+from tests.streams import random_stream
+
+SELT = "/v1/losses/selt?format=bin"
+FRAMES = "/v1/losses/selt?format=frames&duplex=true"
+NDJSON = "/v1/losses/selt?format=ndjson&duplex=true"
+
+
+class Sample(NamedTuple):
+    data: bytes
+    rows: bytes
+
+
+def make_sample(data: bytes) -> Sample:
+    return Sample(data, aggregate(data, ["selt"])["selt"].tobytes())
+
+
+@pytest.fixture(scope="module")
+def small() -> Sample:
+    return make_sample(twenty_thousand_bytes())
+
+
+@pytest.fixture(scope="module")
+def big_events() -> Sample:
+    """Four events of some 130,000 bytes."""
+    rng = np.random.default_rng(4)
+    return make_sample(random_stream(rng, events=4, blocks=160, samples=200).encode())
+
+
+def refuses(server: Service) -> bool:
+    """Whether it takes no connection; that one hangs is not that."""
+    try:
+        with server.connect(timeout=1.0) as connection:
+            connection.request("GET", "/healthz")
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+    return False
+
+
+def test_a_running_post_is_finished(start: Starter, small: Sample) -> None:
+    server = start("--drain-seconds=10")
+    with server.connect() as connection, server.connect() as idle:
+        idle.begin("GET", "/healthz", size=0)
+        assert idle.answer().status == 200
+        connection.begin("POST", SELT, size=len(small.data))
+        connection.send(small.data[:9000])
+        assert until(lambda: server.metrics()["thalweg_body_bytes_total"] == 9000, 5)
+        server.term()
+        assert until(lambda: refuses(server), 5), "new connections are still taken"
+        connection.send(small.data[9000:])
+        answer = connection.answer()
+        assert answer.status == 200
+        assert answer.body == small.rows
+        with pytest.raises(ConnectionError):
+            idle.answer()
+    assert server.end(10) == 0
+
+
+def test_new_work_is_refused_while_a_load_balancer_may_still_send_it(
+    start: Starter, small: Sample
+) -> None:
+    server = start("--drain-delay=1.5", "--drain-seconds=10")
+    with server.connect() as running:
+        running.begin("POST", SELT)
+        running.send_chunk(small.data[:9000])
+        assert server.get("/readyz").status == 200
+        begin = time.monotonic()
+        server.term()
+        assert until(lambda: server.get("/readyz").status == 503, 1)
+        refused = server.post(SELT, small.data)
+        assert refused.status == 503
+        assert refused.json()["code"] == "draining"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert server.get("/healthz").status == 200
+        assert until(lambda: refuses(server), 10)
+        assert time.monotonic() - begin > 1.4
+        running.send_chunk(small.data[9000:])
+        running.end_chunks()
+        assert running.answer().body == small.rows
+    assert server.end(10) == 0
+
+
+# -- posts that cannot end in time ---------------------------------------------------
+
+
+class Drained(NamedTuple):
+    """What posts were answered that a server could not let end.
+
+    Attributes:
+        between: frames of a stream of small events.
+        inside: frames of a stream whose next event is long: some of its rows were sent.
+        lines: the same as NDJSON.
+        refused: the answer to a post that is answered after its body.
+        code: how the server ended.
+    """
+
+    between: Received
+    inside: Received
+    lines: list[dict[str, Any]]
+    refused: Answer
+    code: int
+
+
+@pytest.fixture(scope="module")
+def drained(
+    tmp_path_factory: pytest.TempPathFactory, small: Sample, big_events: Sample
+) -> Iterator[Drained]:
+    server = Service(
+        tmp_path_factory.mktemp("drained") / "data", "--drain-seconds=1.2", token_keys=KEY
+    )
+    posts = ((FRAMES, small), (FRAMES, big_events), (NDJSON, big_events), (SELT, small))
+    try:
+        with contextlib.ExitStack() as stack:
+            connections = [stack.enter_context(server.connect()) for _ in posts]
+            for connection, (target, sample) in zip(connections, posts, strict=True):
+                connection.begin("POST", target)
+                send_slowly(connection, server, sample.data[: len(sample.data) * 5 // 8])
+            server.term()
+            with ThreadPoolExecutor(4) as pool:
+                answers = list(pool.map(Connection.answer, connections))
+        lines = [json.loads(line) for line in answers[2].body.splitlines()]
+        frames = [read_frames(answer.body) for answer in answers[:2]]
+        code = server.end(10)
+        assert not server.errors()
+        yield Drained(frames[0], frames[1], lines, answers[3], code)
+    finally:
+        server.kill()
+
+
+def send_slowly(connection: Connection, server: Service, data: bytes) -> None:
+    """Send a part of a body in pieces that are read one by one."""
+    total = "thalweg_body_bytes_total"
+    for piece in in_pieces(data, 8):
+        wanted = server.metrics()[total] + len(piece)
+        connection.send_chunk(piece)
+        assert until(functools.partial(has_read, server, wanted), 5)
+
+
+def has_read(server: Service, count: float) -> bool:
+    return server.metrics()["thalweg_body_bytes_total"] >= count
+
+
+def test_a_server_that_cut_posts_ends_well(drained: Drained) -> None:
+    assert drained.code == 0
+
+
+def test_duplex_frames_end_with_a_token_to_go_on_from(
+    service: Service, drained: Drained, small: Sample, big_events: Sample
+) -> None:
+    for received, sample in ((drained.between, small), (drained.inside, big_events)):
+        assert received.end is not None
+        assert received.end["reason"] == "drain"
+        assert received.end["completeness"] == "partial"
+        assert 0 < received.offset < len(sample.data)
+        rest = service.post(f"{SELT}&after={received.token}", sample.data[received.offset :])
+        assert received.tables["selt"] + rest.body == sample.rows
+
+
+def test_duplex_ndjson_ends_with_a_token_to_go_on_from(
+    service: Service, drained: Drained, big_events: Sample
+) -> None:
+    *lines, last = drained.lines
+    end = last["end"]
+    assert end["reason"] == "drain"
+    places = [number for number, line in enumerate(lines) if "checkpoint" in line]
+    assert lines[places[-1]]["checkpoint"]["offset"] == end["offset"]
+    rest = service.post(f"{SELT}&after={end['token']}", big_events.data[end["offset"] :])
+    # Rows behind the last checkpoint are of an event that is not whole: they come again.
+    rows = places[-1] + 1 - len(places)
+    assert big_events.rows[20 * rows :] == rest.body
+
+
+def test_a_post_answered_after_its_body_is_told_to_come_again(drained: Drained) -> None:
+    answer = drained.refused
+    assert answer.status == 503
+    assert answer.json()["code"] == "draining"
+    assert "retry-after" in answer.headers
+
+
+def test_the_client_goes_on_elsewhere_with_each_row_once(
+    service: Service, start: Starter, big_events: Sample
+) -> None:
+    server = start("--drain-seconds=1.2")
+
+    def stream() -> Iterator[bytes]:
+        part = len(big_events.data) * 5 // 8
+        sent = 0
+        for piece in in_pieces(big_events.data[:part], 8):
+            yield piece
+            sent += len(piece)
+            assert until(functools.partial(has_read, server, sent), 5)
+        server.term()
+        proxy.targets[:] = [service.port]
+        assert server.end(10) == 0
+        yield big_events.data[part:]
+
+    with FaultProxy([server.port]) as proxy, Client(proxy.url) as client:
+        got = [rows.tobytes() for rows in client.losses.post("selt", stream(), mode="duplex")]
+    assert b"".join(got) == big_events.rows
+
+
+# -- several workers -----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def only(server: Service, chosen: int) -> Iterator[None]:
+    """Have one worker serve alone."""
+    others = [pid for pid in server.worker_pids() if pid != chosen]
+    for pid in others:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in others:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server with two workers, which the last test here ends."""
+    server = Service(tmp_path_factory.mktemp("crew") / "data", "--workers=2", "--drain-seconds=10")
+    try:
+        assert until(lambda: len(server.worker_pids()) == 2, 30)
+        for pid in server.worker_pids():
+            with only(server, pid):
+                assert until(lambda: server.get("/readyz").status == 200, 30)
+        yield server
+        if server.process.poll() is None:
+            server.term()
+        assert server.end() == 0
+        assert not server.errors()
+    finally:
+        server.kill()
+
+
+def test_workers_take_each_others_tokens_and_add_up_their_metrics(
+    crew: Service, small: Sample
+) -> None:
+    workers = crew.worker_pids()
+    before = crew.metrics()
+    sent = 0
+    for first, second in (workers, reversed(workers)):
+        with only(crew, first):
+            part = crew.post(SELT, small.data[:9000], "Upload-Complete: ?0")
+        token, offset = part.headers["thalweg-token"], int(part.headers["thalweg-offset"])
+        with only(crew, second):
+            rest = crew.post(f"{SELT}&after={token}", small.data[offset:])
+        assert part.body + rest.body == small.rows
+        sent += 9000 + len(small.data) - offset
+    # A worker that was stopped right behind its answer has still to count it.
+    assert until(lambda: crew.metrics()["thalweg_requests_running"] == 1, 5)
+    for pid in workers:
+        with only(crew, pid):
+            metrics = crew.metrics()
+        total = "thalweg_body_bytes_total"
+        assert metrics[total] - before[total] == sent
+        assert metrics["thalweg_buffers_used"] == 0
+        assert posts(metrics) - posts(before) == 4
+
+
+def posts(metrics: dict[str, float]) -> float:
+    names = [n for n in metrics if n.startswith("thalweg_requests_total") and "POST" in n]
+    return sum(metrics[name] for name in names)
+
+
+def test_a_killed_worker_is_replaced_and_no_longer_counted(crew: Service, small: Sample) -> None:
+    first, second = crew.worker_pids()
+    crew.expected_errors.append(f"worker {first} died with -9")
+    used = "thalweg_buffers_used"
+    with crew.connect() as lost:
+        with only(crew, first):
+            lost.begin("POST", SELT, size=len(small.data))
+            lost.send(small.data[:9000])
+            assert until(lambda: crew.metrics()[used] == 2, 10)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(ConnectionError):
+            lost.answer()
+    assert until(lambda: len({*crew.worker_pids()} - {first}) == 2, 20)
+    assert second in crew.worker_pids()
+    assert crew.post(SELT, small.data).body == small.rows
+    assert until(lambda: crew.metrics()[used] == 0, 2)
+
+
+def test_draining_workers_finish_what_runs_and_refuse_connections(
+    crew: Service, small: Sample
+) -> None:
+    before = crew.metrics()["thalweg_body_bytes_total"]
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(crew.connect()) for _ in range(8)]
+        for connection in connections:
+            connection.begin("POST", SELT, size=len(small.data))
+            connection.send(small.data[:9000])
+        assert until(functools.partial(has_read, crew, before + 8 * 9000), 10)
+        crew.term()
+        assert until(lambda: refuses(crew), 4), "new connections are still taken"
+
+        def finish(connection: Connection) -> bytes:
+            connection.send(small.data[9000:])
+            return connection.answer().body
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(finish, connections)) == [small.rows] * 8
+    assert crew.end(10) == 0
