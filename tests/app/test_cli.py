@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.cli import build_parser, main
+from app.cli import main
+from app.parser import build_parser
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from app import __version__
-from app.cli import build_parser
 from app.client._cli import build_parser as build_client_parser
+from app.parser import build_parser
 from app.wire import FrameKind, FrameWriter, rows_header
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_stream

@@ -262,7 +262,7 @@ def test_a_dataset_is_registered_and_described(place: Place, counts: Array) -> N
 
 def test_the_same_request_again_finds_the_same_dataset(place: Place) -> None:
     place.write("again.raw", bytes(64))
-    entry = {"id": "again", "files": ["again.raw"], "format": "raw", "dtype": "|u1"}
+    entry: dict[str, Any] = {"id": "again", "files": ["again.raw"], "format": "raw", "dtype": "|u1"}
     entry |= {"nav_shape": [4], "sig_shape": [4, 4]}
     first = place.ask("POST", "/v1/datasets", entry)
     second = place.ask("POST", "/v1/datasets", entry)
