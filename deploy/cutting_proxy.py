@@ -1,8 +1,8 @@
 """A connection that breaks: passes bytes on to a server, and cuts now and then.
 
 For demonstrations: ``python cutting_proxy.py HOST:PORT BYTES`` prints where it listens
-and resets every connection after about BYTES bytes of requests, until it has done so
-as often as CUTS says.
+and resets every connection after about BYTES bytes either way, until it has done so as
+often as CUTS says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CuttingProxy:
     Args:
         host: of the server.
         port: of the server.
-        size: bytes of a request after which the connection is reset.
+        size: bytes in one direction after which a connection is reset.
         cuts: how often.
     """
 
@@ -41,18 +41,25 @@ class CuttingProxy:
         except OSError:
             writer.close()
             return
-        back = asyncio.ensure_future(self._pass_on(up_reader, writer, None))
-        cut = await self._pass_on(reader, up_writer, self._size if self._left > 0 else None)
-        if cut:
-            self._left -= 1
-            self._done += 1
-            print(f"cut {self._done}: the connection was reset", flush=True)  # noqa: T201
-            back.cancel()
-            for each in (writer, up_writer):
-                _reset(each)
-            return
-        await back
+        limit = self._size if self._left > 0 else None
+        ways = [(reader, up_writer), (up_reader, writer)]
+        running = {asyncio.ensure_future(self._pass_on(*way, limit)) for way in ways}
+        while running:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            if any(each.result() for each in done):
+                break
+        if running:
+            self._cut(running, writer, up_writer)
         writer.close()
+
+    def _cut(self, running: set[asyncio.Task[bool]], *writers: asyncio.StreamWriter) -> None:
+        self._left -= 1
+        self._done += 1
+        print(f"cut {self._done}: the connection was reset", flush=True)  # noqa: T201
+        for each in running:
+            each.cancel()
+        for writer in writers:
+            _reset(writer)
 
     @staticmethod
     async def _pass_on(

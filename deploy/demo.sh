@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Start the service, post a loss stream through a connection that keeps breaking, and see
-# that the table is the one an unbroken run makes.
+# Start the service, post a loss stream and read a dataset through a connection that keeps
+# breaking, and see that both are what an unbroken run makes.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,9 +31,25 @@ say "A portfolio's summary stream with its auxiliary files, as a model run leave
 run thalweg-server sample --events 2000 --summaries 20 --samples 500 --out "$work/run" \
     | sed "s|$work|DIR|"
 
+say "A detector's scan: 64 x 64 positions of 128 x 128 pixels, raw 16-bit counts"
+mkdir "$work/scans"
+python - "$work/scans/scan.raw" <<'PYTHON'
+import sys
+import numpy as np
+y, x = np.indices((128, 128)) - 63.5
+rng = np.random.default_rng(1)
+with open(sys.argv[1], "wb") as file:
+    for row in range(64):
+        shift = np.hypot(np.arange(64) - 32, row - 32)[:, None, None] / 4
+        disk = (np.hypot(y, x - shift) < 20) * np.linspace(4, 12, 64)[:, None, None]
+        file.write(rng.poisson(0.1 + disk).astype("<u2").tobytes())
+PYTHON
+ls -l "$work/scans" | tail -1 | awk '{print $5 " bytes, " $9}'
+
 say "The service"
-show thalweg-server serve --port 0 --data-dir "$work/data"
-thalweg-server serve --port 0 --data-dir "$work/data" 2>"$work/server.log" &
+show thalweg-server serve --port 0 --data-dir "$work/data" --dataset-roots "$work/scans"
+thalweg-server serve --port 0 --data-dir "$work/data" --dataset-roots "$work/scans" \
+    2>"$work/server.log" &
 server=$!
 url=$(address "$work/server.log")
 echo "serves at $url"
@@ -85,6 +101,37 @@ if [ -e "$work/cut.csv" ]; then
     exit 1
 fi
 
+say "The scan registered as it lies there; a region of it through the broken connection"
+spec='{"id": "scan", "files": ["scan.raw"], "dtype": "<u2", "nav_shape": [64, 64], "sig_shape": [128, 128]}'
+run thalweg datasets register "$spec" --url "$url" | sed -n 1,12p
+kill "$proxy" && wait "$proxy" 2>/dev/null || true
+python "$here/cutting_proxy.py" "${url#http://}" 9000000 --cuts 3 >"$work/proxy2.log" &
+proxy=$!
+broken=$(address "$work/proxy2.log")
+run thalweg tiles scan --nav 8:56,0:64:2 --sig 16:112,16:112 --dtype '<f4' --target-bytes 1MiB \
+    --url "$broken" -o "$work/region.npy" --no-progress 2>&1 | sed "s|$work|DIR|g"
+grep '^cut' "$work/proxy2.log"
+python - "$work/region.npy" "$work/scans/scan.raw" <<'PYTHON'
+import sys
+import numpy as np
+region = np.load(sys.argv[1])
+scan = np.fromfile(sys.argv[2], "<u2").reshape(64, 64, 128, 128)
+same = np.array_equal(region, scan[8:56, ::2, 16:112, 16:112].astype("<f4"))
+print(region.shape, region.dtype, "identical to numpy's slice" if same else "DIFFERENT: a defect")
+sys.exit(not same)
+PYTHON
+
+say "A virtual detector's image of it"
+python - "$url" "thalweg-detector.png" <<'PYTHON'
+import json, sys, urllib.parse, urllib.request
+reduction = {"op": "virtual", "detectors": [{"annulus": {"centre": [63.5, 63.5], "inner": 18, "outer": 30}}]}
+query = urllib.parse.urlencode({"reduction": json.dumps(reduction), "map": "viridis"})
+with urllib.request.urlopen(f"{sys.argv[1]}/v1/datasets/scan/image.png?{query}") as answer:
+    picture = answer.read()
+open(sys.argv[2], "wb").write(picture)
+print(f"thalweg-detector.png: {len(picture)} bytes")
+PYTHON
+
 say "SIGTERM: what runs is finished, then the service ends"
 kill "$server"
 wait "$server"
@@ -98,6 +145,7 @@ cat <<'TEXT'
 curl -T run/summary.bin localhost:8000/v1/losses/melt
 curl -N -T - 'localhost:8000/v1/losses/selt?duplex=true' < run/summary.bin | head
 .venv/bin/thalweg post run/summary.bin --report melt,qelt --quantiles 0.5,0.9 -o reports
-xdg-open http://localhost:8000/docs
+.venv/bin/thalweg-server serve --dataset-roots DIR --scan  # detector files: curl localhost:8000/v1/datasets
+xdg-open http://localhost:8000/docs                        # and thalweg-detector.png
 .venv/bin/thalweg-server aggregate run/summary.bin --reports melt --out reports    # no service
 TEXT
