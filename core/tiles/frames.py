@@ -69,48 +69,60 @@ class FileFrames:
         self._decode = decode
         self._recording = recording
         self._ranges = ranges
-        counts = [extent.frames for extent in recording.extents]
-        self._ends = np.cumsum(np.array(counts, np.int64))
-        self._file = np.array([e.file for e in recording.extents], np.int64)
-        self._offset = np.array([e.offset for e in recording.extents], np.int64)
-        self._stride = np.array([e.stride for e in recording.extents], np.int64)
+        extents = recording.extents
+        self._ends = np.cumsum(np.array([e.frames for e in extents], np.int64))
+        self._firsts = np.concatenate([np.zeros(1, np.int64), self._ends[:-1]])
+        self._file = np.array([e.file for e in extents], np.int64)
+        self._offset = np.array([e.offset for e in extents], np.int64)
+        self._stride = np.array([e.stride for e in extents], np.int64)
+        self._one_file = extents[0].file if len({e.file for e in extents}) == 1 else None
         self._buffer = np.zeros(0, np.uint8)
         self._decoded: npt.NDArray[Any] = np.zeros(0, recording.dtype)
         self._row_items = math.prod(recording.sig_shape[1:])
 
     def load(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
         """Rows start to stop, along the first axis of a frame, of these frames."""
-        extent = np.searchsorted(self._ends, frames, side="right")
-        first = self._ends[extent] - self._counts(extent)
-        begins = (self._offset[extent] + (frames - first) * self._stride[extent]).astype(np.int64)
+        begins, extent = self._places(frames)
         if self._recording.stored is None:
             return self._unpacked(self._file[extent], begins, rows)
         stored = self._recording.stored
         row_bytes = self._row_items * stored.itemsize
-        begins = begins + rows[0] * row_bytes
+        if rows[0]:
+            begins = begins + rows[0] * row_bytes
         size = (rows[1] - rows[0]) * row_bytes
-        in_place = self._in_place(self._file[extent], begins, stored)
-        if in_place is not None:
-            return in_place
+        if len(frames):
+            one = self._one_file if self._one_file is not None else self._common_file(extent)
+            in_place = None if one is None else self._in_place(one, begins, stored)
+            if in_place is not None:
+                return in_place
         octets = self._read(self._file[extent], begins, size)
         values = octets.view(stored)
         values.flags.writeable = False
         starts = np.arange(len(frames), dtype=np.int64) * (size // stored.itemsize)
         return Loaded(values, starts, self._row_items)
 
-    def _counts(self, extent: Indices) -> Indices:
-        counts: Indices = np.diff(self._ends, prepend=0)[extent]
-        return counts
+    def _places(self, frames: Indices) -> tuple[Indices, Indices]:
+        """(byte of each frame's values in its file, index of its extent)."""
+        if len(self._ends) == 1:
+            # Most recordings, and the search costs as much as a small tile.
+            extent = np.zeros(len(frames), np.int64)
+            return self._offset[0] + frames * self._stride[0], extent
+        extent = np.searchsorted(self._ends, frames, side="right")
+        first = self._firsts[extent]
+        begins = self._offset[extent] + (frames - first) * self._stride[extent]
+        return begins.astype(np.int64), extent
 
-    def _in_place(self, files: Indices, begins: Indices, stored: np.dtype[Any]) -> Loaded | None:
-        """The mapped file itself, if it is one file and its values are aligned."""
-        if not len(files) or (files != files[0]).any():
+    def _common_file(self, extent: Indices) -> int | None:
+        files = self._file[extent]
+        return int(files[0]) if (files == files[0]).all() else None
+
+    def _in_place(self, file: int, begins: Indices, stored: np.dtype[Any]) -> Loaded | None:
+        """The mapped file itself, if its values are aligned."""
+        whole = self._ranges.mapped(file)
+        if whole is None:
             return None
         shift = int(begins[0]) % stored.itemsize
-        if (begins % stored.itemsize != shift).any():
-            return None
-        whole = self._ranges.mapped(int(files[0]))
-        if whole is None:
+        if stored.itemsize > 1 and (begins % stored.itemsize != shift).any():
             return None
         count = (len(whole) - shift) // stored.itemsize
         values = np.frombuffer(whole, stored, count, shift)

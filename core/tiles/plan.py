@@ -96,8 +96,12 @@ class Plan:
         """
         if not 0 <= index < self.tiles:
             raise SelectionError(f"there is no tile {index}: the plan has {self.tiles}")
-        where = [int(i) for i in np.unravel_index(index, self.grid)]
-        origin = tuple(i * n for i, n in zip(where, self.tile_shape, strict=True))
+        # Plain numbers: numpy's calls cost more than a small tile.
+        rest, where = index, []
+        for length in reversed(self.grid):
+            rest, i = divmod(rest, length)
+            where.append(i)
+        origin = tuple(i * n for i, n in zip(reversed(where), self.tile_shape, strict=True))
         ends = zip(origin, self.tile_shape, self.shape, strict=True)
         shape = tuple(min(n, length - o) for o, n, length in ends)
         before, outer = 0, 1
