@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Literal
 
@@ -10,6 +11,11 @@ import pytest
 from hypothesis import settings
 
 from tests.scale import PURE_PYTHON, examples
+
+# A shell that starts this in the background has interrupts ignored, and children inherit
+# that: the tests that interrupt a command would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("thalweg", deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile("thalweg")

@@ -9,10 +9,16 @@ PURE_PYTHON = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 SOAK = os.environ.get("THALWEG_SOAK", "0") not in {"", "0"}
 
 
+BOUNDS_CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "0") not in {"", "0"}
+"""Whether kernels check every index: what they compute was shown without."""
+
+
 def examples(n: int) -> int:
     """Examples to try where a normal run tries ``n``."""
     if SOAK:
         n *= 20
     if PURE_PYTHON:
         n //= 12
+    elif BOUNDS_CHECKED:
+        n //= 3
     return max(n, 3)

@@ -137,6 +137,8 @@ class Request:
         ends: dict[str, Any] = {
             n: int(self.options[n]) for n in ("expect_events", "expect_bytes") if n in self.options
         }
+        if self.headers.get("Upload-Length", "").isdecimal():
+            ends["expect_bytes"] = int(self.headers["Upload-Length"])
         given: dict[str, Any] = {"policy": policy, **ends}
         if "qelt" in self.reports:
             given["quantiles"] = np.array([float(q) for q in QUANTILES.split(",")], np.float32)
