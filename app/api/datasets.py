@@ -13,11 +13,20 @@ from starlette.requests import Request
 from app.api.deps import OPTIONS_ONCE, ServicesDep
 from app.api.json_body import read_json
 from app.api.ranges import not_modified, wanted_range
-from app.api.schemas import problem_responses
+from app.api.schemas import content_response, problem_responses
 from app.errors import NotFoundError, ServiceError
 from app.server.responses import Exchange, ExchangeResponse
 from app.services.context import Services
 from app.services.datasets import OpenDataset
+
+_JSON = content_response(200, "application/json")
+_OCTETS = content_response(200, "application/octet-stream") | content_response(
+    206, "application/octet-stream"
+)
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "Not modified", "content": {}}
+}
+_PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 416, 422, 503)
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"], dependencies=[OPTIONS_ONCE])
 
@@ -51,11 +60,15 @@ async def send_json(
     await exchange.end(data)
 
 
-@router.get("", operation_id="list_datasets", responses=problem_responses(401, 422, 503))
+@router.get(
+    "",
+    operation_id="list_datasets",
+    responses=content_response(200, "application/json") | _PROBLEMS,
+)
 async def list_datasets(
     services: ServicesDep,
     after: Annotated[str, Query(max_length=128, description="Ids behind this one")] = "",
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Ids at the most")] = 100,
 ) -> Response:
     """Ids of the datasets, in order."""
     ids = await services.workers.start(services.tiles.catalogue.ids, after, limit)
@@ -68,7 +81,9 @@ async def list_datasets(
     response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=JSON_BODY,
-    responses=problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 422, 503),
+    responses=content_response(200, "application/json")
+    | content_response(201, "application/json")
+    | _PROBLEMS,
 )
 async def register_dataset(request: Request, services: ServicesDep) -> ExchangeResponse:
     """Make a dataset of files under the roots; the same request again finds it again."""
@@ -90,7 +105,7 @@ async def register_dataset(request: Request, services: ServicesDep) -> ExchangeR
 @router.get(
     "/{ident}",
     operation_id="dataset",
-    responses=problem_responses(401, 403, 404, 412, 422, 503),
+    responses=content_response(200, "application/json") | _PROBLEMS,
 )
 async def dataset(ident: str, services: ServicesDep) -> Response:
     """Shape, axes, type, files and what else is known of a dataset."""
@@ -110,7 +125,10 @@ async def dataset(ident: str, services: ServicesDep) -> Response:
     operation_id="dataset_file",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=problem_responses(401, 403, 404, 412, 416, 422, 503),
+    responses=content_response(200, "application/octet-stream")
+    | content_response(206, "application/octet-stream")
+    | {304: {"description": "Not modified", "content": {}}}
+    | _PROBLEMS,
 )
 async def dataset_file(
     ident: str, number: int, request: Request, services: ServicesDep

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from app.api.datasets import JSON_BODY
 from app.api.deps import OPTIONS_ONCE, ServicesDep
 from app.api.json_body import read_json
-from app.api.schemas import problem_responses
+from app.api.schemas import content_response, problem_responses
 from app.errors import InvalidOptionError, ServiceError, problem_of
 from app.server.responses import Exchange, ExchangeResponse
 from app.services.context import Services
@@ -31,7 +31,7 @@ router = APIRouter(
     prefix="/v1/datasets/{ident}",
     tags=["reductions"],
     dependencies=[OPTIONS_ONCE],
-    responses=problem_responses(400, 401, 403, 404, 408, 412, 413, 422, 503),
+    responses=problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 422, 503),
 )
 
 _MOST_BODY = 64 << 20
@@ -80,6 +80,7 @@ def _job(services: Services, ident: str, body: Mapping[str, Any]) -> tuple[Any, 
     response_class=ExchangeResponse,
     status_code=200,
     openapi_extra=JSON_BODY,
+    responses=content_response(200, MEDIA_TYPES["frames"]),
 )
 async def reduce_view(ident: str, services: ServicesDep) -> ExchangeResponse:
     """A reduction of a view, in frames: progress, then an array for each result."""
@@ -141,7 +142,12 @@ def _header(name: str, values: npt.NDArray[np.float64]) -> dict[str, Any]:
     }
 
 
-@router.get("/image.png", operation_id="image", response_class=Response)
+@router.get(
+    "/image.png",
+    operation_id="image",
+    response_class=Response,
+    responses=content_response(200, "image/png"),
+)
 async def image(
     ident: str,
     services: ServicesDep,

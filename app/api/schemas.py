@@ -141,6 +141,13 @@ class ProblemDocument(BaseModel):
     request_id: str | None = None
 
 
+def content_response(status: int, *media: str) -> dict[int | str, dict[str, Any]]:
+    """A body of one of these media types, for the OpenAPI document."""
+    schema: dict[str, Any] = {"type": "string", "format": "binary"}
+    content = {each: {"schema": {} if "json" in each else schema} for each in media}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content}}
+
+
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Problem documents of these statuses, for the OpenAPI document."""
     return {status: _problem_response(status) for status in statuses}

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.api.datasets import JSON_BODY, json_response, send_json
+from app.api.datasets import JSON_BODY, NOT_MODIFIED, json_response, send_json
 from app.api.deps import OPTIONS_ONCE, DrainDep, ServicesDep
 from app.api.json_body import read_json
 from app.api.negotiation import choose_coding, joined
 from app.api.ranges import not_modified, wanted_range
-from app.api.schemas import problem_responses
+from app.api.schemas import content_response, problem_responses
 from app.api.tile_answer import FrameStream, send_raw
 from app.errors import NotAcceptableError, NotFoundError, TooLargeError
 from app.server.drain import Drain
@@ -42,7 +42,11 @@ _MEDIA = {"bin": MEDIA_TYPES["bin"], "npy": "application/x-npy", "json": "applic
 _MOST_LISTED = 5_000_000
 _MOST_BODY = 64 << 20
 """Bytes of a view: a mask or list of many millions of frames."""
-_PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 412, 413, 416, 422, 503)
+_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
+_FRAMES = content_response(200, MEDIA_TYPES["frames"])
+_JSON = content_response(200, "application/json")
+_PLAN = content_response(200, "application/json", MEDIA_TYPES["arrow"])
+_RAW = content_response(200, MEDIA_TYPES["bin"]) | content_response(206, MEDIA_TYPES["bin"])
 
 After = Annotated[str | None, Query(description="Token: go on behind it")]
 CodecName = Annotated[str | None, Query(description="blosc2: compress each tile")]
@@ -78,7 +82,7 @@ async def _stream(
     response_class=ExchangeResponse,
     status_code=200,
     openapi_extra=JSON_BODY,
-    responses=_PROBLEMS,
+    responses=_FRAMES | _PROBLEMS,
 )
 async def stream_tiles(
     ident: str,
@@ -105,13 +109,13 @@ async def stream_tiles(
     response_class=ExchangeResponse,
     status_code=200,
     openapi_extra=JSON_BODY,
-    responses=_PROBLEMS,
+    responses=_JSON | _PROBLEMS,
 )
 async def plan_view(
     ident: str,
     services: ServicesDep,
-    first: Annotated[int, Query(ge=0)] = 0,
-    count: Annotated[int, Query(ge=0, le=100_000)] = 1000,
+    first: Annotated[int, Query(ge=0, description="First tile listed")] = 0,
+    count: Annotated[int, Query(ge=0, le=100_000, description="Tiles listed")] = 1000,
 ) -> ExchangeResponse:
     """The plan of the view in the body: shapes, and a list of its tiles."""
 
@@ -135,7 +139,7 @@ async def plan_view(
     response_class=ExchangeResponse,
     status_code=201,
     openapi_extra=JSON_BODY,
-    responses=_PROBLEMS,
+    responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 async def register_view(ident: str, request: Request, services: ServicesDep) -> ExchangeResponse:
     """Keep a view; the same view again finds it again."""
@@ -166,7 +170,7 @@ async def _registered(services: Services, ident: str, name: str) -> OpenView:
     return await services.workers.start(services.tiles.registered, name, ident)
 
 
-@router.get("/views/{name}", operation_id="view", responses=_PROBLEMS)
+@router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
 async def view_of(ident: str, name: str, services: ServicesDep) -> Response:
     """What a view says, and what it comes to."""
     view = await _registered(services, ident, name)
@@ -174,13 +178,17 @@ async def view_of(ident: str, name: str, services: ServicesDep) -> Response:
     return json_response(_describe(name, ident, view))
 
 
-@router.get("/views/{name}/plan", operation_id="view_plan", responses=_PROBLEMS)
+@router.get(
+    "/views/{name}/plan",
+    operation_id="view_plan",
+    responses=_PLAN | _PROBLEMS,
+)
 async def view_plan(
     ident: str,
     name: str,
     services: ServicesDep,
-    first: Annotated[int, Query(ge=0)] = 0,
-    count: Annotated[int, Query(ge=0, le=100_000)] = 1000,
+    first: Annotated[int, Query(ge=0, description="First tile listed")] = 0,
+    count: Annotated[int, Query(ge=0, le=100_000, description="Tiles listed")] = 1000,
     parts: Annotated[int, Query(ge=1, le=10_000, description="Stretches for readers")] = 1,
     format: Annotated[str, Query(description="json or arrow")] = "json",  # noqa: A002 - its name outside
 ) -> Response:
@@ -209,7 +217,7 @@ async def view_plan(
     operation_id="view_tiles",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=_PROBLEMS,
+    responses=_FRAMES | _PROBLEMS,
 )
 async def view_tiles(
     ident: str,
@@ -235,7 +243,10 @@ async def view_tiles(
     operation_id="view_raw",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=_PROBLEMS,
+    responses=content_response(200, MEDIA_TYPES["bin"])
+    | content_response(206, MEDIA_TYPES["bin"])
+    | NOT_MODIFIED
+    | _PROBLEMS,
 )
 async def view_raw(
     ident: str, name: str, request: Request, services: ServicesDep
@@ -281,7 +292,7 @@ def _raw_headers(etag: str, view: OpenView) -> dict[str, str]:
     operation_id="view_tile",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=_PROBLEMS,
+    responses=content_response(200, *_MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
 )
 async def view_tile(
     ident: str,

@@ -14,9 +14,10 @@ import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 
+from app.api.datasets import NOT_MODIFIED
 from app.api.deps import ServicesDep
 from app.api.ranges import not_modified
-from app.api.schemas import problem_responses
+from app.api.schemas import content_response, problem_responses
 from app.errors import NotFoundError
 from app.server.responses import Exchange, ExchangeResponse
 from app.services.tile_answers import octets_of
@@ -154,7 +155,9 @@ class _Facade:
     operation_id="zarr",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=problem_responses(401, 404, 412, 422, 503),
+    responses=content_response(200, "application/json", "application/octet-stream")
+    | NOT_MODIFIED
+    | problem_responses(400, 401, 403, 404, 412, 422, 503),
 )
 @router.head("/{view}/{key:path}", include_in_schema=False)
 async def zarr(view: str, key: str, request: Request, services: ServicesDep) -> ExchangeResponse:

@@ -149,6 +149,7 @@ def test_one_call_of_warm_compiles_every_kernel_once() -> None:
     _warm_unpack.warm()
     tree = ast.parse(inspect.getsource(unpack))
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for name in names:
+    # What a kernel calls is part of it once it comes out of the cache.
+    for name in (name for name in names if not name.startswith("_")):
         compiled = KERNELS[f"{unpack.__name__}.{name}"]
-        assert len(compiled.signatures) == (3 if name == "_turn" else 1), name
+        assert len(compiled.signatures) == 1, name
