@@ -44,6 +44,7 @@ class Inputs:
         self._store = store
         self._parsed: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
+        self._parsing = threading.Lock()
 
     def put(self, kind: str, data: bytes, periods: int | None = None) -> Stored:
         """Check a file and keep it.
@@ -52,12 +53,14 @@ class Inputs:
             InputError: it is not a file of this kind.
             StorageFullError: it cannot be kept.
         """
-        if kind == "quantiles":
-            parse_quantiles(data)
-        elif kind == "event_rates":
-            parse_event_rates(data)
-        else:
-            _parse_occurrence(data, periods, default=_ANY_PERIODS)
+        # One at a time: parsing takes several times the memory of the file.
+        with self._parsing:
+            if kind == "quantiles":
+                parse_quantiles(data)
+            elif kind == "event_rates":
+                parse_event_rates(data)
+            else:
+                _parse_occurrence(data, periods, default=_ANY_PERIODS)
         digest = hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
         return Stored(digest, self._store.put(kind, digest, data))
 

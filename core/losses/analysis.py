@@ -100,7 +100,7 @@ class Analysis:
         self._expect_bytes = expect_bytes
         self._digest = digest(self.reports, quantiles, event_rates)
         self._scanner = Scanner(policy or Policy(), name, seen)
-        self._intake = Intake(self._scanner, self._step)
+        self._intake = Intake(self._scanner)
         self._failure: BaseException | None = None
         self._end: StreamEnd | None = None
         self._scan_with_aggregators = compile_pass(
@@ -191,7 +191,7 @@ class Analysis:
                 self._begin()
                 octets = behind
         if len(octets):
-            self._intake.take_blocks(octets)
+            self._intake.take_blocks(octets, self._step)
         self._flush()
         if excess:
             raise self._excess("bytes", self._expect_bytes, self._expect_bytes)

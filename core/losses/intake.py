@@ -22,9 +22,8 @@ class Intake:
         step: runs the consumer's kernel; it must take every whole block.
     """
 
-    def __init__(self, scanner: Scanner, step: Step) -> None:
+    def __init__(self, scanner: Scanner) -> None:
         self._scanner = scanner
-        self._step = step
         self._tail = ByteBuffer()
 
     @property
@@ -42,25 +41,25 @@ class Intake:
         self._tail.clear()
         return octets[size - held :]
 
-    def take_blocks(self, octets: Octets) -> None:
+    def take_blocks(self, octets: Octets, step: Step) -> None:
         """Take every block that is whole by now."""
-        octets = self._bridge(octets)
+        octets = self._bridge(octets, step)
         if is_aligned(octets):
-            consumed, _ = self._scanner.run(octets, self._step)
+            consumed, _ = self._scanner.run(octets, step)
             self._tail.append(octets[consumed:])
             return
         while len(octets):
             self._tail.append(octets[:_COPY])
             octets = octets[_COPY:]
-            self._run_tail()
+            self._run_tail(step)
 
-    def _bridge(self, octets: Octets) -> Octets:
+    def _bridge(self, octets: Octets, step: Step) -> Octets:
         """Complete the block that the last piece cut; return the bytes behind it."""
         size = _BRIDGE
         while len(self._tail) and len(octets):
             before = len(self._tail)
             self._tail.append(octets[:size])
-            consumed = self._run_tail()
+            consumed = self._run_tail(step)
             if consumed >= before:
                 # What the tail still holds lies in `octets` too.
                 octets = octets[consumed - before :]
@@ -70,7 +69,7 @@ class Intake:
             size *= 2
         return octets
 
-    def _run_tail(self) -> int:
-        consumed, _ = self._scanner.run(self._tail.view, self._step)
+    def _run_tail(self, step: Step) -> int:
+        consumed, _ = self._scanner.run(self._tail.view, step)
         self._tail.consume(consumed)
         return consumed

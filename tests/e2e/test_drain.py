@@ -293,8 +293,9 @@ def test_a_killed_worker_is_replaced_and_no_longer_counted(crew: Service, small:
     first, second = crew.worker_pids()
     crew.expected_errors.append(f"worker {first} died with -9")
     used = "thalweg_buffers_used"
-    with crew.connect() as lost:
+    with contextlib.ExitStack() as stack:
         with only(crew, first):
+            lost = stack.enter_context(crew.connect())
             lost.begin("POST", SELT, size=len(small.data))
             lost.send(small.data[:9000])
             assert until(lambda: crew.metrics()[used] == 2, 10)

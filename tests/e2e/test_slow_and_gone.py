@@ -20,9 +20,9 @@ from tests.e2e.samples import large_stream, twenty_thousand_bytes
 from tests.e2e.service import Alive, Answer, Connection, Service, until
 from tests.scale import SOAK
 
-WRITE_SECONDS = 1.0
+WRITE_SECONDS = 0.8
 IDLE_SECONDS = 0.4
-ABUSES = 5000 if SOAK else 400
+ABUSES = 5000 if SOAK else 320
 MIB = 1 << 20
 STEADY = 24 * MIB
 """Growth of memory in a quarter of the abuses that is none."""

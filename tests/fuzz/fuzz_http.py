@@ -125,7 +125,8 @@ class Request:
 
     @property
     def duplex(self) -> bool:
-        return self.options.get("duplex") == "true"
+        # Odd ones among the values mean the same.
+        return self.options.get("duplex", "").lower() in {"true", "1"}
 
     def outcome(self, data: bytes) -> Outcome:
         """What the same bytes give in process."""
