@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
 from pathlib import Path
@@ -16,6 +17,13 @@ from app.settings import Settings
 from app.telemetry import MULTIPROCESS, forget_process
 
 _FACTORY = "app.main:from_environment"
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets us have: datasets may have hundreds of files each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _limits(settings: Settings) -> ServerLimits:
@@ -35,6 +43,7 @@ def run_server(settings: Settings) -> int:
     Raises:
         ValueError: the token keys are malformed.
     """
+    _allow_open_files()
     # Every worker must sign with the same key, also if it cannot be kept.
     keys = tuple(key.to_text() for key in resolve_keys(settings))
     settings = settings.model_copy(update={"token_keys": keys})

@@ -102,6 +102,7 @@ async def register_dataset(request: Request, services: ServicesDep) -> ExchangeR
     return ExchangeResponse(handle)
 
 
+@router.head("/{ident}", include_in_schema=False)
 @router.get(
     "/{ident}",
     operation_id="dataset",
@@ -120,6 +121,7 @@ async def dataset(ident: str, services: ServicesDep) -> Response:
     return json_response(await services.workers.start(about))
 
 
+@router.head("/{ident}/files/{number}", include_in_schema=False, response_class=ExchangeResponse)
 @router.get(
     "/{ident}/files/{number}",
     operation_id="dataset_file",
@@ -151,7 +153,9 @@ async def dataset_file(
     except BaseException:
         opened.close()
         raise
-    return ExchangeResponse(_file_sender(opened, services, number, span, size, headers))
+    return ExchangeResponse(
+        _file_sender(opened, services, number, span, size, headers, head=request.method == "HEAD")
+    )
 
 
 def _size(opened: OpenDataset, number: int) -> int:
@@ -176,6 +180,8 @@ def _file_sender(
     span: tuple[int, int] | None,
     size: int,
     headers: dict[str, str],
+    *,
+    head: bool,
 ) -> Any:  # noqa: ANN401 - a handler
     async def handle(exchange: Exchange) -> None:
         start, stop = span or (0, size)
@@ -183,7 +189,7 @@ def _file_sender(
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         try:
             await exchange.start(200 if span is None else 206, headers, content_length=stop - start)
-            while start < stop:
+            while start < stop and not head:
                 end = min(start + _PIECE, stop)
                 piece = await services.workers.start(opened.files.read, number, start, end)
                 start += len(piece)

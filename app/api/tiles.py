@@ -238,6 +238,7 @@ async def view_tiles(
     return ExchangeResponse(handle)
 
 
+@router.head("/views/{name}/raw", include_in_schema=False, response_class=ExchangeResponse)
 @router.get(
     "/views/{name}/raw",
     operation_id="view_raw",
@@ -268,6 +269,8 @@ async def view_raw(
                 headers["Content-Range"] = f"bytes {start}-{stop - 1}/{length}"
             status = 200 if span is None else 206
             await exchange.start(status, headers, content_length=stop - start)
+            if request.method == "HEAD":
+                return
             await send_raw(exchange, view, services, start, stop)
         finally:
             view.close()
@@ -287,6 +290,9 @@ def _raw_headers(etag: str, view: OpenView) -> dict[str, str]:
     }
 
 
+@router.head(
+    "/views/{name}/tiles/{index}", include_in_schema=False, response_class=ExchangeResponse
+)
 @router.get(
     "/views/{name}/tiles/{index}",
     operation_id="view_tile",
@@ -316,6 +322,9 @@ async def view_tile(
             headers = _tile_headers(view, tile, etag, format)
             if not_modified(request.headers, etag):
                 await exchange.start(304, headers)
+                return
+            if request.method == "HEAD" and format == "bin":
+                await exchange.start(200, headers, content_length=tile.nbytes)
                 return
             data = await services.workers.start(_encoders[format], view, tile)
             await exchange.start(200, headers, content_length=len(data))
