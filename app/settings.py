@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     """Bytes of rows of one request that may wait in all."""
     max_body: int | None = Field(default=None, ge=1)
     """Bytes of a loss stream in one request, as sent and as decoded; default: any."""
-    max_input: int = Field(default=64 * MIB, ge=1)
+    max_input: int = Field(default=128 * MIB, ge=1)
     """Bytes of an auxiliary file, decoded."""
     input_days: float = Field(default=7.0, gt=0)
     """Days an auxiliary file is kept after its last use."""
