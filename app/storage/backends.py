@@ -59,7 +59,7 @@ class RangeBackend(Protocol):
             ValueError: a range that is not in its file or its output, or the set is closed.
         """
 
-    def mapped(self, file: int) -> memoryview | None:
+    def mapped(self, file: int) -> Octets | None:
         """A whole file in memory, if it is declared that nobody changes it; else None."""
 
     def hint(self, files: Indices, starts: Indices, stops: Indices) -> None:
@@ -189,7 +189,7 @@ class BufferedBackend:
     def _load(self, descriptor: int, buffer: memoryview, at: int, wanted: int) -> None:
         self._fill(descriptor, [buffer[:wanted]], at, at + wanted)
 
-    def mapped(self, file: int) -> memoryview | None:
+    def mapped(self, file: int) -> Octets | None:
         """None: nothing is in memory."""
 
     def hint(self, files: Indices, starts: Indices, stops: Indices) -> None:
@@ -236,18 +236,20 @@ class MmapBackend(BufferedBackend):
             gather(octets, part.starts, part, out)
         return True
 
-    def mapped(self, file: int) -> memoryview | None:
+    def mapped(self, file: int) -> Octets | None:
         """A whole file in memory, if it is declared that nobody changes it; else None.
 
         Raises:
             DataChangedError: it is not what it was.
         """
-        if not self._immutable or not self._files.size(file):
+        if not self._immutable or not (size := self._files.size(file)):
             return None
-        with self._files.use(file) as descriptor:
-            octets = self._maps.of(file, descriptor, self._files.size(file))
+        octets = self._maps.known(file, size)
+        if octets is None:
+            with self._files.use(file) as descriptor:
+                octets = self._maps.of(file, descriptor, size)
         self._files.check((file,))
-        return octets.data
+        return octets
 
     def close(self) -> None:
         """Let go of the maps, once nobody uses them."""

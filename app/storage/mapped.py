@@ -103,6 +103,11 @@ class Maps:
                 self._maps.popitem(last=False)
             return octets
 
+    def known(self, file: int, size: int) -> Octets | None:
+        """A map there is already; its place among those that are kept stays as it was."""
+        octets = self._maps.get(file)
+        return None if octets is None or len(octets) < size else octets
+
     def clear(self) -> None:
         """Forget them all."""
         with self._lock:

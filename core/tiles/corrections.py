@@ -54,6 +54,7 @@ class Corrections:
         self._gain = self._checked(gain, "gain")
         self._patches = self._patched(excluded)
         self._cut: dict[tuple[Box, str], tuple[Array, Array]] = {}
+        self._inside_of: dict[Box, list[Patch]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._patches) or self.scales
@@ -116,14 +117,20 @@ class Corrections:
         return tuple(zip(low, high, strict=True))
 
     def _inside(self, box: Box) -> list[Patch]:
-        return [
-            patch
-            for patch in self._patches
-            if all(a <= i < b for i, (a, b) in zip(patch.pixel, box, strict=True))
-        ]
+        if not self._patches:
+            return self._patches
+        if box not in self._inside_of:
+            self._inside_of[box] = [
+                patch
+                for patch in self._patches
+                if all(a <= i < b for i, (a, b) in zip(patch.pixel, box, strict=True))
+            ]
+        return self._inside_of[box]
 
-    def cut(self, box: Box, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-        """Dark and gain of a box, contiguous, in this type."""
+    def cut(self, box: Box, dtype: np.dtype[Any]) -> tuple[Array, Array] | None:
+        """Dark and gain of a box, contiguous, in this type; None if there is neither."""
+        if not self.scales:
+            return None
         key = (box, dtype.str)
         if key not in self._cut:
             where = tuple(slice(a, b) for a, b in box)

@@ -28,11 +28,14 @@ class RangeSource(Protocol):
             Exception: fewer bytes are there than were; nothing of ``out`` is to be used.
         """
 
-    def mapped(self, file: int) -> memoryview | None:
-        """A whole file in memory, if nobody can change it; else None."""
+    def mapped(self, file: int) -> npt.NDArray[np.uint8] | None:
+        """A whole file in memory, if nobody can change it; else None.
+
+        The same array as long as it is the same memory.
+        """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Loaded:
     """Rows of some frames: row y of frame i begins at ``starts[i] + y * pitch``."""
 
@@ -76,6 +79,8 @@ class FileFrames:
         self._offset = np.array([e.offset for e in extents], np.int64)
         self._stride = np.array([e.stride for e in extents], np.int64)
         self._one_file = extents[0].file if len({e.file for e in extents}) == 1 else None
+        self._shift = _common_shift(recording)
+        self._seen: tuple[npt.NDArray[np.uint8], npt.NDArray[Any]] | None = None
         self._buffer = np.zeros(0, np.uint8)
         self._decoded: npt.NDArray[Any] = np.zeros(0, recording.dtype)
         self._row_items = math.prod(recording.sig_shape[1:])
@@ -88,7 +93,7 @@ class FileFrames:
         stored = self._recording.stored
         row_bytes = self._row_items * stored.itemsize
         if rows[0]:
-            begins = begins + rows[0] * row_bytes
+            begins += rows[0] * row_bytes
         size = (rows[1] - rows[0]) * row_bytes
         if len(frames):
             one = self._one_file if self._one_file is not None else self._common_file(extent)
@@ -106,7 +111,7 @@ class FileFrames:
         if len(self._ends) == 1:
             # Most recordings, and the search costs as much as a small tile.
             extent = np.zeros(len(frames), np.int64)
-            return self._offset[0] + frames * self._stride[0], extent
+            return frames * self._stride[0] + self._offset[0], extent
         extent = np.searchsorted(self._ends, frames, side="right")
         first = self._firsts[extent]
         begins = self._offset[extent] + (frames - first) * self._stride[extent]
@@ -118,18 +123,23 @@ class FileFrames:
 
     def _in_place(self, file: int, begins: Indices, stored: np.dtype[Any]) -> Loaded | None:
         """The mapped file itself, if its values are aligned."""
+        if self._shift is None:
+            return None
         whole = self._ranges.mapped(file)
         if whole is None:
             return None
-        shift = int(begins[0]) % stored.itemsize
-        if stored.itemsize > 1 and (begins % stored.itemsize != shift).any():
-            return None
-        count = (len(whole) - shift) // stored.itemsize
-        values = np.frombuffer(whole, stored, count, shift)
+        if self._seen is None or self._seen[0] is not whole:
+            count = (len(whole) - self._shift) // stored.itemsize
+            values = np.frombuffer(whole, stored, count, self._shift)
+            values.flags.writeable = False
+            self._seen = whole, values
+        values = self._seen[1]
         if not values.flags.aligned:
             return None
-        values.flags.writeable = False
-        return Loaded(values, (begins - shift) // stored.itemsize, self._row_items)
+        starts = begins - self._shift if self._shift else begins
+        if stored.itemsize > 1:
+            starts = starts // stored.itemsize
+        return Loaded(values, starts, self._row_items)
 
     def _read(self, files: Indices, begins: Indices, size: int) -> npt.NDArray[np.uint8]:
         total = len(files) * size
@@ -157,3 +167,13 @@ class FileFrames:
         flat.flags.writeable = False
         starts = np.arange(len(files), dtype=np.int64) * pixels + rows[0] * self._row_items
         return Loaded(flat, starts, self._row_items)
+
+
+def _common_shift(recording: Recording) -> int | None:
+    """Bytes by which values lie behind multiples of their size; None if it differs."""
+    if recording.stored is None:
+        return None
+    size = recording.stored.itemsize
+    shifts = {extent.offset % size for extent in recording.extents}
+    even = all(extent.stride % size == 0 for extent in recording.extents)
+    return shifts.pop() if even and len(shifts) == 1 else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -67,26 +67,29 @@ class Plan:
     tile_shape: tuple[int, ...]
     """Of every tile but those at the borders."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the whole view."""
-        return self.nav_shape + self.sig_shape
+    # What follows from these is computed once: it is asked for with every tile.
+    shape: tuple[int, ...] = field(init=False)
+    """Of the whole view."""
+    grid: tuple[int, ...] = field(init=False)
+    """Tiles along each axis."""
+    tiles: int = field(init=False)
+    """Number of tiles."""
+    nbytes: int = field(init=False)
+    """Bytes of all tiles."""
+    complete: bool = field(init=False)
+    """Whether there is a frame for every position."""
 
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Tiles along each axis."""
-        pairs = zip(self.shape, self.tile_shape, strict=True)
-        return tuple(-(-length // size) for length, size in pairs)
-
-    @property
-    def tiles(self) -> int:
-        """Number of tiles."""
-        return math.prod(self.grid)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tiles."""
-        return math.prod(self.shape) * self.dtype.itemsize
+    def __post_init__(self) -> None:
+        shape = self.nav_shape + self.sig_shape
+        pairs = zip(shape, self.tile_shape, strict=True)
+        grid = tuple(-(-length // size) for length, size in pairs)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "grid", grid)
+        object.__setattr__(self, "tiles", math.prod(grid))
+        object.__setattr__(self, "nbytes", math.prod(shape) * self.dtype.itemsize)
+        low, high = self.positions.extremes()
+        complete = low + self.sync_offset >= 0 and high + self.sync_offset < self.frames
+        object.__setattr__(self, "complete", complete)
 
     def tile(self, index: int) -> Tile:
         """A tile by its place in the order.
@@ -97,19 +100,23 @@ class Plan:
         if not 0 <= index < self.tiles:
             raise SelectionError(f"there is no tile {index}: the plan has {self.tiles}")
         # Plain numbers: numpy's calls cost more than a small tile.
-        rest, where = index, []
-        for length in reversed(self.grid):
-            rest, i = divmod(rest, length)
-            where.append(i)
-        origin = tuple(i * n for i, n in zip(reversed(where), self.tile_shape, strict=True))
-        ends = zip(origin, self.tile_shape, self.shape, strict=True)
-        shape = tuple(min(n, length - o) for o, n, length in ends)
-        before, outer = 0, 1
-        for axis, start in enumerate(origin):
-            before += outer * start * math.prod(self.shape[axis + 1 :])
-            outer *= shape[axis]
+        rest, origin = index, []
+        for length, parts, size in zip(
+            reversed(self.shape), reversed(self.grid), reversed(self.tile_shape), strict=True
+        ):
+            rest, i = divmod(rest, parts)
+            origin.append((i * size, min(size, length - i * size)))
+        origin.reverse()
+        # Values before it: along each axis those of the tiles before, as long as the whole
+        # view along the axes after, and as this tile along those before.
+        before, outer, inner = 0, 1, math.prod(self.shape)
+        for (start, size), length in zip(origin, self.shape, strict=True):
+            inner //= length
+            before += outer * start * inner
+            outer *= size
         item = self.dtype.itemsize
-        return Tile(index, origin, shape, before * item, math.prod(shape) * item)
+        starts, shape = zip(*origin, strict=True)
+        return Tile(index, starts, shape, before * item, outer * item)
 
     def frames_of(self, tile: Tile) -> Indices:
         """Frames of the files that a tile is made of; -1 where there is none.
@@ -119,14 +126,17 @@ class Plan:
         """
         axes = len(self.nav_shape)
         step = self.view.bin_nav
-        low = tuple(start * step for start, _ in tile.box[:axes])
-        high = tuple(stop * step for _, stop in tile.box[:axes])
-        box = self.positions.box(low, high)
+        box = tile.box[:axes]
+        low = tuple(start * step for start, _ in box)
+        high = tuple(stop * step for _, stop in box)
+        where = self.positions.box(low, high)
         if step > 1:
-            box = _group(box, step)
-        found = box.reshape(math.prod(tile.shape[:axes]), -1) + self.sync_offset
-        outside = (found < 0) | (found >= self.frames)
-        if outside.any():
+            where = _group(where, step)
+        found = where.reshape(math.prod(tile.shape[:axes]), -1)
+        if self.sync_offset:
+            found = found + self.sync_offset
+        if not self.complete:
+            outside = (found < 0) | (found >= self.frames)
             found = np.where(outside, -1, found)
         return np.ascontiguousarray(found)
 
@@ -134,6 +144,8 @@ class Plan:
         """Pixels of a frame that a tile is made of, before binning."""
         step = self.view.bin_sig
         axes = len(self.nav_shape)
+        if tile.shape[axes:] == self.sig_shape:
+            return self.sig_box
         return tuple(
             (start + step * low, start + step * high)
             for (start, _), (low, high) in zip(self.sig_box, tile.box[axes:], strict=True)
@@ -211,6 +223,9 @@ class _Flat:
     @property
     def shape(self) -> tuple[int, ...]:
         return (math.prod(self.inner.shape),)
+
+    def extremes(self) -> tuple[int, int]:
+        return self.inner.extremes()
 
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
         shape = self.inner.shape

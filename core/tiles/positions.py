@@ -25,6 +25,9 @@ class Positions(Protocol):
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
         """Those of a box of the axes, shape high - low."""
 
+    def extremes(self) -> tuple[int, int]:
+        """Lowest and highest flat index."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
@@ -41,6 +44,9 @@ class Lattice:
 
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
         """Those of a box of the axes, shape high - low."""
+        if len(self.scan) == 1:
+            start, _, step = self.slices[0]
+            return np.arange(start + step * low[0], start + step * high[0], step, dtype=np.int64)
         found = np.zeros((1,) * len(self.scan), np.int64)
         pitch = 1
         for axis in reversed(range(len(self.scan))):
@@ -75,6 +81,10 @@ class Listed:
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
         """Those of a range."""
         return self.indices[low[0] : high[0]]
+
+    def extremes(self) -> tuple[int, int]:
+        """Lowest and highest flat index."""
+        return int(self.indices.min()), int(self.indices.max())
 
 
 def resolve(select: Select, scan: tuple[int, ...]) -> Positions:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,32 @@ FAST_OUT = frozenset([np.dtype("f4")])
 """Types that have kernels of their own; all others go through numpy, with equal results."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is the same for all tiles that have one box of their frames."""
+
+    step: int
+    """Frames read at a time."""
+    lines: tuple[int, int] | None
+    """(lines, items of a line) if the box is made of lines, each a pitch behind the one
+    before; else None."""
+    left: int
+    """Items before the first line, in its row."""
+
+    @classmethod
+    def of(cls, box: Box, rest: tuple[int, ...], itemsize: int) -> Self:
+        """Of a box, and of the shape and item of what frames have in each of their rows."""
+        rows = box[0][1] - box[0][0]
+        pitch = math.prod(rest)
+        step = max(BATCH_BYTES // max(rows * pitch * itemsize, 1), 1)
+        if all(pair == (0, length) for pair, length in zip(box[1:], rest, strict=True)):
+            return cls(step, (1, rows * pitch), 0)
+        if len(rest) == 1:
+            low, high = box[1]
+            return cls(step, (rows, high - low), low)
+        return cls(step, None, 0)
+
+
 class TileReader:
     """Reads tiles of one plan; not for two threads at once.
 
@@ -45,6 +73,8 @@ class TileReader:
         self._frame_rest = recording.sig_shape[1:]
         self._corrections = corrections if plan.view.corrections and corrections else None
         self._work = _work_dtype(plan, self._stored, self._corrections)
+        self._copies = self._stored.newbyteorder("=") == plan.dtype
+        self._last: tuple[Box, _Part] | None = None
 
     def read(self, tile: Tile, out: Array | None = None) -> Array:
         """One tile, shape ``tile.shape``, of the plan's type, C order.
@@ -63,7 +93,7 @@ class TileReader:
         frames = plan.frames_of(tile)
         box = plan.pixels_of(tile)
         if self._work is None:
-            self._fill(frames[:, 0], box, flat)
+            self._fill(frames.reshape(-1), box, flat)
         else:
             self._sum(frames, box, flat)
         return made
@@ -71,50 +101,41 @@ class TileReader:
     # -- one frame each, converted ------------------------------------------------
 
     def _fill(self, frames: Indices, box: Box, out: Array) -> None:
-        self._fill_missing(frames, out)
-        for some in self._batches(frames, box):
-            loaded = self._source.load(frames[some], box[0])
-            self._convert(loaded, box, out, some)
+        for some, target in self._batches(frames, box, out):
+            self._convert(self._source.load(some, box[0]), box, target)
 
-    def _fill_missing(self, frames: Indices, out: Array) -> None:
+    def _batches(self, frames: Indices, box: Box, out: Array) -> Iterator[tuple[Indices, Array]]:
+        """Frames that are there, some at a time, and where to put them; fills the others."""
+        step = self._part(box).step
+        if self._plan.complete:
+            for at in range(0, len(frames), step):
+                yield frames[at : at + step], out[at : at + step]
+            return
         missing = frames < 0
-        if missing.any():
-            out[missing] = np.nan if self._plan.view.missing == "nan" else 0
-
-    def _batches(self, frames: Indices, box: Box) -> list[Indices]:
-        """Places of the frames that are there, in groups of so many bytes."""
-        there = np.flatnonzero(frames >= 0)
-        rows = box[0][1] - box[0][0]
-        size = rows * math.prod(self._frame_rest) * self._stored.itemsize
-        step = max(BATCH_BYTES // max(size, 1), 1)
-        return [there[at : at + step] for at in range(0, len(there), step)]
-
-    def _convert(self, loaded: Loaded, box: Box, out: Array, some: Indices) -> None:
-        target = out if len(some) == len(out) else np.empty((len(some), *out.shape[1:]), out.dtype)
-        lines = self._lines(loaded, box)
-        flat = None if lines is None else target.reshape(len(some), *lines[2])
-        values, stored = loaded.values, self._stored
-        if flat is not None and lines is not None and stored.newbyteorder("=") == out.dtype:
-            _copy(values, lines, flat, stored)
-        elif flat is not None and lines is not None and _is_fast(stored, out.dtype):
-            gather(values, lines[0], lines[1], flat)
-        else:
-            for index in range(len(some)):
-                convert(self._frame(loaded, index, box), target[index], self._plan.view.casting)
-        if target is not out:
+        out[missing] = np.nan if self._plan.view.missing == "nan" and self._work is None else 0
+        there = np.flatnonzero(~missing)
+        for at in range(0, len(there), step):
+            some = there[at : at + step]
+            target = np.empty((len(some), *out.shape[1:]), out.dtype)
+            yield frames[some], target
             out[some] = target
 
-    def _lines(self, loaded: Loaded, box: Box) -> tuple[Indices, int, tuple[int, int]] | None:
-        """(starts, pitch, (lines, items of a line)) of a box; None if it is not made of lines."""
-        rest = self._frame_rest
-        rows = box[0][1] - box[0][0]
-        inner = box[1:]
-        if all(pair == (0, length) for pair, length in zip(inner, rest, strict=True)):
-            return loaded.starts, loaded.pitch, (1, rows * loaded.pitch)
-        if len(rest) == 1:
-            low, high = inner[0]
-            return loaded.starts + low, loaded.pitch, (rows, high - low)
-        return None
+    def _convert(self, loaded: Loaded, box: Box, out: Array) -> None:
+        part = self._part(box)
+        if part.lines is not None and self._copies:
+            _copy(loaded, part.left, out.reshape(len(out), *part.lines), self._stored)
+        elif part.lines is not None and _is_fast(self._stored, out.dtype):
+            starts = loaded.starts + part.left if part.left else loaded.starts
+            gather(loaded.values, starts, loaded.pitch, out.reshape(len(out), *part.lines))
+        else:
+            for index in range(len(out)):
+                convert(self._frame(loaded, index, box), out[index], self._plan.view.casting)
+
+    def _part(self, box: Box) -> _Part:
+        """What follows from a box; that of the last one is kept, for it is mostly the same."""
+        if self._last is None or self._last[0] != box:
+            self._last = box, _Part.of(box, self._frame_rest, self._stored.itemsize)
+        return self._last[1]
 
     def _frame(self, loaded: Loaded, index: int, box: Box) -> Array:
         """A box of one frame as it is stored."""
@@ -127,13 +148,14 @@ class TileReader:
 
     def _sum(self, frames: Indices, box: Box, out: Array) -> None:
         """Corrected frames, summed over groups of frames and blocks of pixels."""
-        missing = (frames < 0).any(axis=1)
         step = self._plan.view.bin_sig
         members = frames.shape[1]
+        missing = (frames < 0).any(axis=1) if self._plan.view.missing == "nan" else None
         if (members, step) == (1, 1) and out.dtype == self._work and self._halo(box) == box:
             # Nothing to sum, cut off or convert: no memory of its own.
-            self._fill_missing(frames[:, 0], out)
             self._work_into(frames[:, 0], box, box, out)
+            if missing is not None:
+                out[missing] = np.nan
             return
         size = max(math.prod(b - a for a, b in box), 1) * self._work_dtype.itemsize
         group = max(BATCH_BYTES // (size * members), 1)
@@ -146,7 +168,7 @@ class TileReader:
             if step > 1:
                 total = _block_sums(total, step)
             convert(total, out[at : at + group], self._plan.view.casting)
-        if self._plan.view.missing == "nan" and missing.any():
+        if missing is not None:
             out[missing] = np.nan
 
     @property
@@ -160,7 +182,7 @@ class TileReader:
     def _worked(self, frames: Indices, box: Box) -> Array:
         """Frames of the working type, corrected; zero where there is none."""
         halo = self._halo(box)
-        made = np.zeros((len(frames), *(b - a for a, b in halo)), self._work_dtype)
+        made = np.empty((len(frames), *(b - a for a, b in halo)), self._work_dtype)
         self._work_into(frames, halo, box, made)
         if halo == box:
             return made
@@ -168,52 +190,38 @@ class TileReader:
         return made[(slice(None), *inner)]
 
     def _work_into(self, frames: Indices, halo: Box, box: Box, out: Array) -> None:
-        """Put corrected frames where there are any; only ``box`` of ``halo`` is repaired."""
-        for some in self._batches(frames, halo):
-            loaded = self._source.load(frames[some], halo[0])
-            self._correct(loaded, halo, out, some)
-        if self._corrections is not None:
-            there = frames >= 0
-            repaired = out if there.all() else out[there]
-            self._corrections.repair(repaired, halo, box)
-            if repaired is not out:
-                out[there] = repaired
+        """Put corrected frames, zeros where there are none; repairs only ``box`` of ``halo``."""
+        for some, target in self._batches(frames, halo, out):
+            self._correct(self._source.load(some, halo[0]), halo, target)
+            if self._corrections is not None:
+                self._corrections.repair(target, halo, box)
 
-    def _correct(self, loaded: Loaded, box: Box, out: Array, some: Indices) -> None:
-        whole = len(some) == len(out)
-        target = out if whole else np.empty((len(some), *out.shape[1:]), out.dtype)
-        scales = self._corrections is not None and self._corrections.scales
-        lines = self._lines(loaded, box)
-        if scales and lines is not None and _is_fast(self._stored, out.dtype):
-            assert self._corrections is not None  # noqa: S101 - they scale
-            dark, gain = self._corrections.cut(box, out.dtype)
-            shape = lines[2]
-            flat = target.reshape(len(some), *shape)
-            arrays = (dark.reshape(shape), gain.reshape(shape))
-            correct(loaded.values, lines[0], lines[1], *arrays, flat)
-        else:
-            for index in range(len(some)):
-                np.copyto(target[index], self._frame(loaded, index, box), casting="unsafe")
-            if scales:
-                assert self._corrections is not None  # noqa: S101 - they scale
-                dark, gain = self._corrections.cut(box, out.dtype)
-                np.subtract(target, dark, out=target)
-                np.multiply(target, gain, out=target)
-        if not whole:
-            out[some] = target
+    def _correct(self, loaded: Loaded, box: Box, out: Array) -> None:
+        corrections = self._corrections
+        scales = None if corrections is None else corrections.cut(box, out.dtype)
+        part = self._part(box)
+        if scales is not None and part.lines is not None and _is_fast(self._stored, out.dtype):
+            starts = loaded.starts + part.left if part.left else loaded.starts
+            dark, gain = (array.reshape(part.lines) for array in scales)
+            flat = out.reshape(len(out), *part.lines)
+            correct(loaded.values, starts, loaded.pitch, dark, gain, flat)
+            return
+        for index in range(len(out)):
+            np.copyto(out[index], self._frame(loaded, index, box), casting="unsafe")
+        if scales is not None:
+            np.subtract(out, scales[0], out=out)
+            np.multiply(out, scales[1], out=out)
 
 
 def _is_fast(stored: np.dtype[Any], out: np.dtype[Any]) -> bool:
     return stored in FAST_STORED and out in FAST_OUT
 
 
-def _copy(
-    values: Array, lines: tuple[Indices, int, tuple[int, int]], out: Array, stored: np.dtype[Any]
-) -> None:
+def _copy(loaded: Loaded, left: int, out: Array, stored: np.dtype[Any]) -> None:
     """Values of the same type, turned round if the file has the other byte order."""
     item = stored.itemsize
-    starts, pitch, _ = lines
-    copy(values.view(np.uint8), starts * item, pitch * item, out.view(np.uint8))
+    starts = (loaded.starts + left) * item
+    copy(loaded.values.view(np.uint8), starts, loaded.pitch * item, out.view(np.uint8))
     if not stored.isnative:
         out.byteswap(inplace=True)
 

@@ -31,6 +31,7 @@ class Memory:
     def __init__(self, files: list[bytes], in_place: bool) -> None:
         self._files = files
         self._in_place = in_place
+        self._arrays: dict[int, npt.NDArray[np.uint8]] = {}
 
     def read_ranges(
         self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
@@ -40,8 +41,10 @@ class Memory:
             assert len(piece) == stop - start, "a range lies outside of its file"
             out[at : at + len(piece)] = piece
 
-    def mapped(self, file: int) -> memoryview | None:
-        return memoryview(self._files[file]) if self._in_place else None
+    def mapped(self, file: int) -> npt.NDArray[np.uint8] | None:
+        if not self._in_place:
+            return None
+        return self._arrays.setdefault(file, np.frombuffer(self._files[file], np.uint8))
 
 
 class Case:

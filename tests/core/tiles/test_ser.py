@@ -238,8 +238,8 @@ class Ranges:
         for file, start, stop, at in zip(files, starts, stops, offsets, strict=True):
             out[at : at + stop - start] = self.contents[file][start:stop]
 
-    def mapped(self, file: int) -> memoryview | None:
-        return memoryview(self.contents[file])
+    def mapped(self, file: int) -> npt.NDArray[np.uint8] | None:
+        return np.frombuffer(self.contents[file], np.uint8)
 
 
 def view(files: Files, recording: Recording, spec: dict[str, Any]) -> Array:
