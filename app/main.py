@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
-from app.api import datasets, inputs, losses, ops, reductions, tiles, tokens, zarr
+from app.api import datasets, inputs, losses, one_tile, ops, reductions, tiles, tokens, zarr
 from app.api.guard import Guard, Keys
 from app.api.problems import add_problem_handlers
 from app.api.schemas import ProblemDocument
@@ -62,7 +62,8 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
-    for routes in (losses, inputs, datasets, tiles, reductions, zarr, tokens, ops):
+    # Routes are tried one after the other: those of many small answers come first.
+    for routes in (one_tile, zarr, losses, inputs, datasets, tiles, reductions, tokens, ops):
         app.include_router(routes.router)
     add_problem_handlers(app)
     _add_middleware(app, services)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -17,28 +16,23 @@ from app.api.negotiation import choose_coding, joined
 from app.api.ranges import not_modified, wanted_range
 from app.api.schemas import content_response, problem_responses
 from app.api.tile_answer import FrameStream, send_raw
-from app.errors import NotAcceptableError, NotFoundError, TooLargeError
+from app.errors import NotAcceptableError, TooLargeError
 from app.server.drain import Drain
 from app.server.responses import Exchange, ExchangeResponse
 from app.services import compression
 from app.services.context import Services
 from app.services.tile_answers import (
-    npy_bytes,
-    octets_of,
     partitions,
     plan_arrow,
     plan_json,
     plan_summary,
-    tile_values,
 )
 from app.services.tile_codecs import tile_codec
 from app.services.tiles import OpenView
 from app.wire import MEDIA_TYPES
-from core.tiles.plan import Tile
 
 router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[OPTIONS_ONCE])
 
-_MEDIA = {"bin": MEDIA_TYPES["bin"], "npy": "application/x-npy", "json": "application/json"}
 _MOST_LISTED = 5_000_000
 _MOST_BODY = 64 << 20
 """Bytes of a view: a mask or list of many millions of frames."""
@@ -288,67 +282,3 @@ def _raw_headers(etag: str, view: OpenView) -> dict[str, str]:
         "Thalweg-Shape": json.dumps(list(view.plan.shape)),
         "Thalweg-Tile-Shape": json.dumps(list(view.plan.tile_shape)),
     }
-
-
-@router.head(
-    "/views/{name}/tiles/{index}", include_in_schema=False, response_class=ExchangeResponse
-)
-@router.get(
-    "/views/{name}/tiles/{index}",
-    operation_id="view_tile",
-    response_class=ExchangeResponse,
-    status_code=200,
-    responses=content_response(200, *_MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
-)
-async def view_tile(
-    ident: str,
-    name: str,
-    index: int,
-    request: Request,
-    services: ServicesDep,
-    format: Annotated[str, Query(description="bin, npy or json")] = "bin",  # noqa: A002 - its name outside
-) -> ExchangeResponse:
-    """One tile: plain values, or a file that numpy loads."""
-    if format not in _encoders:
-        raise NotAcceptableError(f"a tile comes as bin, npy or json, not as {format[:40]!r}")
-
-    async def handle(exchange: Exchange) -> None:
-        view = await _registered(services, ident, name)
-        try:
-            if not 0 <= index < view.plan.tiles:
-                raise NotFoundError(f"the view has tiles 0 to {view.plan.tiles - 1}")
-            tile = view.plan.tile(index)
-            etag = view.etag(f"{index}-{format}")
-            headers = _tile_headers(view, tile, etag, format)
-            if not_modified(request.headers, etag):
-                await exchange.start(304, headers)
-                return
-            if request.method == "HEAD" and format == "bin":
-                await exchange.start(200, headers, content_length=tile.nbytes)
-                return
-            data = await services.workers.start(_encoders[format], view, tile)
-            await exchange.start(200, headers, content_length=len(data))
-            await exchange.end(data)
-        finally:
-            view.close()
-
-    return ExchangeResponse(handle)
-
-
-def _tile_headers(view: OpenView, tile: Tile, etag: str, form: str) -> Mapping[str, str]:
-    return {
-        "Content-Type": _MEDIA[form],
-        "ETag": etag,
-        "Cache-Control": "no-cache",
-        "Thalweg-Dtype": view.plan.dtype.str,
-        "Thalweg-Shape": json.dumps(list(tile.shape)),
-        "Thalweg-Origin": json.dumps(list(tile.origin)),
-        "Thalweg-Token": view.tokens.token(tile.index + 1),
-    }
-
-
-_encoders: dict[str, Callable[[OpenView, Tile], bytes | memoryview]] = {
-    "bin": lambda view, tile: octets_of(view.read(tile)),
-    "npy": lambda view, tile: npy_bytes(view.read(tile)),
-    "json": lambda view, tile: tile_values(view.read(tile)),
-}

@@ -70,6 +70,7 @@ class Tiles:
         self._store = store
         self._keys = keys
         self._plans: OrderedDict[tuple[str, bytes, bytes], Plan] = OrderedDict()
+        self._known: OrderedDict[str, tuple[str, View, bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
     def open(self, dataset: str, spec: Mapping[str, Any]) -> OpenView:
@@ -79,17 +80,20 @@ class Tiles:
             CoreError, ServiceError: there is no such dataset, or the view does not fit it.
         """
         view = parse_view(spec)
+        return self._open(dataset, view, view.digest())
+
+    def _open(self, dataset: str, view: View, digest: bytes) -> OpenView:
         opened = self.catalogue.open(dataset)
         try:
-            plan = self._plan(opened, view)
+            plan = self._plan(opened, view, digest)
         except BaseException:
             opened.close()
             raise
-        identity = stream_identity(dataset, view.digest())
+        identity = stream_identity(dataset, digest)
         return OpenView(opened, view, plan, TileTokens(self._keys, identity, opened.fingerprint))
 
-    def _plan(self, dataset: OpenDataset, view: View) -> Plan:
-        key = (dataset.spec.id, dataset.fingerprint, view.digest())
+    def _plan(self, dataset: OpenDataset, view: View, digest: bytes) -> Plan:
+        key = (dataset.spec.id, dataset.fingerprint, digest)
         with self._lock:
             known = self._plans.get(key)
             if known is not None:
@@ -136,13 +140,29 @@ class Tiles:
         Raises:
             NotFoundError: there is none, or it is of another dataset.
         """
+        owner, view, digest = self._registered(ident)
+        if dataset not in {None, owner}:
+            raise NotFoundError(f"there is no view {ident[:80]!r} of dataset {dataset!r}")
+        return self._open(owner, view, digest)
+
+    def _registered(self, ident: str) -> tuple[str, View, bytes]:
+        """(dataset, view, its digest); what an id stands for never changes."""
+        with self._lock:
+            known = self._known.get(ident)
+            if known is not None:
+                self._known.move_to_end(ident)
+                return known
         try:
-            known = json.loads(self._store.get(KIND, ident).value)
+            stored = json.loads(self._store.get(KIND, ident).value)
         except HeadMissingError as e:
             raise NotFoundError(f"there is no view {ident[:80]!r}") from e
-        if dataset not in {None, known["dataset"]}:
-            raise NotFoundError(f"there is no view {ident[:80]!r} of dataset {dataset!r}")
-        return self.open(known["dataset"], known["view"])
+        view = parse_view(stored["view"])
+        known = stored["dataset"], view, view.digest()
+        with self._lock:
+            self._known[ident] = known
+            while len(self._known) > _CACHED:
+                self._known.popitem(last=False)
+        return known
 
 
 def padded(values: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
