@@ -17,6 +17,9 @@ message and the ``hint``.
     * SelectionError ``selection``: a view asks for what is not there
     * CastingError ``casting``: values that the wanted type cannot hold
     * RepairError ``repair``: an excluded pixel without a good neighbour
+    * PipelineError ``pipeline``: a pipeline that cannot be, with its stage and field
+    * PositionError ``position``: a position beyond the items there are
+    * TransformError ``transform``: a transform failed on an item, which it names
     * StreamError: the bytes are not the loss stream they claim to be
         * EmptyStreamError ``stream-empty``
         * HeaderError ``stream-header``: unknown type bytes, absurd sample count
@@ -120,6 +123,51 @@ class StateError(CoreError):
     """An exported state is malformed, of another version or of another stream."""
 
     code = "state"
+
+
+class PipelineError(CoreError):
+    """A pipeline that cannot be.
+
+    Attributes:
+        stage: place of the stage it fails at, from 0; None if it is not one stage.
+        field: name of what is wrong in it, such as ``size``, or None.
+    """
+
+    code = "pipeline"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        stage: int | None = None,
+        field: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.stage = stage
+        self.field = field
+
+
+class PositionError(CoreError):
+    """A position beyond the items there are."""
+
+    code = "position"
+
+
+class TransformError(CoreError):
+    """A transform failed on an item.
+
+    Attributes:
+        position: of the item in the input of the transform, or None.
+    """
+
+    code = "transform"
+
+    def __init__(
+        self, message: str, *, position: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.position = position
 
 
 class LimitError(CoreError):

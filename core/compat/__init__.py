@@ -1,0 +1,1 @@
+"""The names and documented behaviour of other iteration libraries, on our stages."""

@@ -1,0 +1,1 @@
+"""Iteration in exact, resumable steps."""
