@@ -1,0 +1,133 @@
+"""What stages do with the columns of blocks, whether their items are alike or ragged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ..errors import PipelineError, PositionError
+from .base import Block, Column, Field, Indices, Ragged, Schema
+
+
+def field_of(name: str, column: Column) -> Field:
+    """The field a column holds the items of.
+
+    Raises:
+        PipelineError: its items are no numbers, or it has no axis of items.
+    """
+    ragged = isinstance(column, Ragged)
+    values = column.values if isinstance(column, Ragged) else column
+    if values.ndim == 0 or values.dtype.hasobject:
+        raise PipelineError(
+            f"column {name!r} has shape {values.shape} and dtype {values.dtype}",
+            field=name,
+            hint="A column is an array of numbers with the items along its first axis.",
+        )
+    return Field(name, values.dtype, values.shape[1:], ragged)
+
+
+def schema_of(block: Mapping[str, Column]) -> Schema:
+    """The fields of a block, in its order."""
+    return tuple(field_of(name, column) for name, column in block.items())
+
+
+def block_length(block: Block) -> int:
+    """Number of items in a block; 0 if it has no columns."""
+    for column in block.values():
+        return len(column)
+    return 0
+
+
+def take_column(column: Column, indices: Indices) -> Column:
+    """Items of a column by index, shape (k,), each from 0 to its length - 1."""
+    if not isinstance(column, Ragged):
+        return column[indices]
+    starts = column.offsets[indices]
+    lengths = column.offsets[indices + 1] - starts
+    offsets = offsets_of(lengths)
+    within = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    return Ragged(column.values[within], offsets)
+
+
+def take_block(block: Block, indices: Indices) -> Block:
+    """Items of a block by index."""
+    return {name: take_column(column, indices) for name, column in block.items()}
+
+
+def slice_block(block: Block, start: int, stop: int) -> Block:
+    """Items start to stop - 1 of a block, without a copy of their values."""
+    return {name: _slice(column, start, stop) for name, column in block.items()}
+
+
+def _slice(column: Column, start: int, stop: int) -> Column:
+    if not isinstance(column, Ragged):
+        return column[start:stop]
+    offsets = column.offsets[start : stop + 1]
+    return Ragged(column.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def offsets_of(lengths: Indices) -> Indices:
+    """Where items of these lengths begin and the last ends, shape (k + 1,)."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def concatenate(blocks: Sequence[Block], schema: Schema) -> Block:
+    """The items of blocks of one schema, one behind the other."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return {field.name: _joined([b[field.name] for b in blocks], field) for field in schema}
+
+
+def _joined(columns: Sequence[Column], field: Field) -> Column:
+    if not field.ragged:
+        parts = [column for column in columns if not isinstance(column, Ragged)]
+        if not parts:
+            return np.empty((0, *field.shape), field.dtype)
+        return np.concatenate(parts)
+    ragged = [column for column in columns if isinstance(column, Ragged)]
+    lengths = [np.diff(column.offsets) for column in ragged]
+    values = [column.values for column in ragged]
+    return Ragged(
+        np.concatenate([np.empty((0, *field.shape), field.dtype), *values]).astype(
+            field.dtype, copy=False
+        ),
+        offsets_of(np.concatenate([np.empty(0, np.int64), *lengths])),
+    )
+
+
+def empty_block(schema: Schema) -> Block:
+    """No items."""
+    return concatenate([], schema)
+
+
+def check_positions(positions: Indices, length: int | None) -> Indices:
+    """Positions as kernels take them: contiguous, writable, int64.
+
+    Raises:
+        PositionError: one lies outside the items there are.
+    """
+    positions = np.require(positions, np.int64, ["C", "W"])
+    if not len(positions):
+        return positions
+    low, high = int(positions.min()), int(positions.max())
+    if low < 0 or (length is not None and high >= length):
+        there_are = "no end" if length is None else f"{length} items"
+        wrong = low if low < 0 else high
+        raise PositionError(f"position {wrong} was asked for where there are {there_are}")
+    return positions
+
+
+def unique_names(names: Iterable[str], field: str) -> None:
+    """Refuse names that come twice.
+
+    Raises:
+        PipelineError: one does.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise PipelineError(f"the name {name!r} comes twice", field=field)
+        seen.add(name)

@@ -1,0 +1,134 @@
+"""Where items come from: columns in memory, and a counter.
+
+Anything with the interface of :class:`Source` serves as well, so files are none of this
+package's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import PipelineError
+from .base import Block, Column, Field, Indexed, Indices, Ragged, Schema
+from .columns import check_positions, schema_of, take_column
+
+MAX_ITEMS = 2**62
+"""Positions and the sums of two of them stay below 2**63."""
+_DIGEST_SIZE = 16
+
+
+class Source(Indexed):
+    """The first stage of a pipeline."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> bytes:
+        """Identity of the data: equal fingerprints mean equal items."""
+
+
+class ArraySource(Source):
+    """Items held in memory, a column for every field.
+
+    Args:
+        columns: of equal length; arrays with the items along the first axis, or ragged.
+
+    Raises:
+        PipelineError: no columns, unequal lengths, or values that are not numbers.
+    """
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        self._schema = schema_of(columns)
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) != 1:
+            raise PipelineError(
+                f"columns of lengths {sorted(lengths)}",
+                field="columns",
+                hint="There must be columns, all of one length.",
+            )
+        for name, column in columns.items():
+            if isinstance(column, Ragged):
+                _check_offsets(name, column)
+        self._columns = dict(columns)
+        self._length: int = lengths.pop()
+
+    @property
+    def schema(self) -> Schema:
+        """A field for every column."""
+        return self._schema
+
+    @property
+    def length(self) -> int:
+        """Number of items."""
+        return self._length
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """BLAKE2b over names, types and every byte, read once when first asked for."""
+        digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
+        for field, column in zip(self._schema, self._columns.values(), strict=True):
+            ragged = isinstance(column, Ragged)
+            head = (field.name, field.dtype.descr, field.shape, ragged, self._length)
+            digest.update(repr(head).encode())
+            parts = (column.values, column.offsets) if isinstance(column, Ragged) else (column,)
+            for part in parts:
+                digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+        return digest.digest()
+
+    def at(self, positions: Indices) -> Block:
+        """The items at these positions, copied."""
+        positions = check_positions(positions, self._length)
+        return {name: take_column(column, positions) for name, column in self._columns.items()}
+
+
+def _check_offsets(name: str, column: Ragged) -> None:
+    offsets = column.offsets
+    rising = offsets.dtype == np.int64 and len(offsets) > 0 and bool(np.all(np.diff(offsets) >= 0))
+    if not rising or offsets[0] != 0 or offsets[-1] > len(column.values):
+        raise PipelineError(
+            f"the offsets of column {name!r} are none",
+            field=name,
+            hint="They are int64, begin with 0, never descend and end within the values.",
+        )
+
+
+class CounterSource(Source):
+    """The numbers 0, 1, 2, ... as int64.
+
+    Args:
+        n: how many; None for no end.
+        name: of the one field.
+
+    Raises:
+        PipelineError: a negative n, or more than 2**62.
+    """
+
+    def __init__(self, n: int | None = None, name: str = "index") -> None:
+        if n is not None and not 0 <= n <= MAX_ITEMS:
+            raise PipelineError(f"a counter to {n}", field="n", hint="From 0 to 2**62, or none.")
+        self._n = n
+        self._name = name
+
+    @property
+    def schema(self) -> Schema:
+        """One field of int64."""
+        return (Field(self._name, np.dtype(np.int64)),)
+
+    @property
+    def length(self) -> int | None:
+        """How many numbers; None for no end."""
+        return self._n
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Of the name and the end."""
+        identity = f"counter {self._name!r} {self._n}".encode()
+        return hashlib.blake2b(identity, digest_size=_DIGEST_SIZE).digest()
+
+    def at(self, positions: Indices) -> Block:
+        """The positions themselves, copied."""
+        return {self._name: check_positions(positions, self._n).copy()}
