@@ -1,0 +1,31 @@
+"""Random numbers of items, as random transforms are given them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..rng import Key, below, bits, uniform
+from .base import Indices
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Random numbers of items: functions of a key and their positions."""
+
+    key: Key
+    positions: Indices
+
+    def bits(self, *path: str | int) -> npt.NDArray[np.uint64]:
+        """64 random bits for every item; another path gives others."""
+        return bits(self.key.child(*path), self.positions.view(np.uint64))
+
+    def uniform(self, *path: str | int) -> npt.NDArray[np.float64]:
+        """A number in [0, 1) for every item."""
+        return uniform(self.key.child(*path), self.positions.view(np.uint64))
+
+    def below(self, n: int, *path: str | int) -> Indices:
+        """A number from 0 to n - 1 for every item."""
+        return below(self.key.child(*path), self.positions.view(np.uint64), n)

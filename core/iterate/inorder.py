@@ -1,0 +1,134 @@
+"""Indexed and sequential stages read the same way: one item after the other.
+
+:func:`in_order` gives a stage whose state begins with its position, so that what follows
+can number items and skip them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import StateError
+from .base import Block, Indexed, Schema, Sequential, Stage, State
+from .sources import MAX_ITEMS
+
+_MAX_VALUE = 2**63
+
+
+def check_state(state: object, like: State) -> None:
+    """Check that a state has the shape of another.
+
+    Raises:
+        StateError: it is no tuple of as many non-negative integers below 2**63.
+    """
+    if not isinstance(state, tuple) or len(state) != len(like) or not all(map(_counts, state)):
+        raise StateError(f"a state of {len(like)} non-negative integers was expected: {state!r}")
+
+
+def _counts(value: object) -> bool:
+    return type(value) is int and 0 <= value < _MAX_VALUE
+
+
+def is_endless(stage: Stage) -> bool:
+    """Whether a stage is known to have no end."""
+    if isinstance(stage, Indexed):
+        return stage.length is None
+    return isinstance(stage, Counting) and stage.endless
+
+
+class Counting(Sequential):
+    """A sequential stage that knows how to skip items and whether it ends."""
+
+    @property
+    def endless(self) -> bool:
+        """Whether it is known to have no end."""
+        return False
+
+    def skip(self, state: State, count: int) -> State:
+        """The state ``count`` items on, which must be there."""
+        return self.take(state, count)[1] if count else state
+
+
+class InOrder(Counting):
+    """An indexed stage from its first item to its last; the state is the position."""
+
+    def __init__(self, inner: Indexed) -> None:
+        self.inner = inner
+
+    @property
+    def schema(self) -> Schema:
+        """That of the inner stage."""
+        return self.inner.schema
+
+    @property
+    def initial(self) -> State:
+        """Position 0."""
+        return (0,)
+
+    @property
+    def endless(self) -> bool:
+        """Whether the inner stage has no length."""
+        return self.inner.length is None
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """The next items.
+
+        Raises:
+            StateError: a position behind the end.
+        """
+        check_state(state, self.initial)
+        start = state[0]
+        end = MAX_ITEMS if self.inner.length is None else self.inner.length
+        if start > end:
+            raise StateError(f"position {start} of {end} items")
+        stop = min(start + count, end)
+        return self.inner.at(np.arange(start, stop, dtype=np.int64)), (stop,)
+
+    def skip(self, state: State, count: int) -> State:
+        """Further on, without a look at the items."""
+        return (state[0] + count,)
+
+
+class Counted(Counting):
+    """A sequential stage with the number of items taken in front of its state."""
+
+    def __init__(self, inner: Sequential) -> None:
+        self.inner = inner
+
+    @property
+    def schema(self) -> Schema:
+        """That of the inner stage."""
+        return self.inner.schema
+
+    @property
+    def initial(self) -> State:
+        """Position 0, and the state of the inner stage."""
+        return (0, *self.inner.initial)
+
+    @property
+    def endless(self) -> bool:
+        """Whether the inner stage is known to have no end."""
+        return is_endless(self.inner)
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """The next items."""
+        check_state(state, self.initial)
+        block, behind = self.inner.take(state[1:], count)
+        for column in block.values():
+            return block, (state[0] + len(column), *behind)
+        return block, (state[0], *behind)
+
+    def skip(self, state: State, count: int) -> State:
+        """Further on, as the inner stage can."""
+        if not isinstance(self.inner, Counting):
+            return super().skip(state, count)
+        return (state[0] + count, *self.inner.skip(state[1:], count))
+
+
+def in_order(stage: Stage) -> Counting:
+    """A stage read one item after the other; its state begins with the position."""
+    if isinstance(stage, Indexed):
+        return InOrder(stage)
+    if isinstance(stage, Counted):
+        return stage
+    return Counted(stage)

@@ -1,0 +1,502 @@
+"""Stages that make other items out of items: map, filter, flatten.
+
+A map of an indexed stage is indexed, that of a sequential one is sequential:
+:func:`mapped`, :func:`randomly_mapped`, :func:`named_map` and :func:`select_many` give
+whichever it is. A filter is always sequential.
+
+Functions are given whole blocks. Where one fails, its block is gone through item by item
+to find the first item it fails on, and :class:`TransformError` names its position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import PipelineError, TransformError
+from ..rng import Key
+from .base import Block, Column, Field, Indexed, Indices, Ragged, Schema, Stage, State
+from .columns import (
+    block_length,
+    check_positions,
+    concatenate,
+    empty_block,
+    schema_of,
+    slice_block,
+    take_block,
+    take_column,
+)
+from .draws import Draws
+from .inorder import Counting, check_state, in_order
+from .options import seed_key
+from .transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
+
+Function = Callable[[Block], Block]
+Predicate = Callable[[Block], npt.NDArray[np.bool_]]
+
+_LEAST_READ, _MOST_READ = 64, 65_536
+"""Items a filter reads at a time."""
+_MOST_REFUSED = 2**26
+"""Items in a row a filter refuses of a stage without end, before that is an error."""
+
+
+RandomFunction = Callable[[Block, Draws], Block]
+_Applied = Callable[[Block, Indices], Block]
+
+
+class _Pointwise:
+    """A function of every item and its position, checked against a schema."""
+
+    def __init__(self, function: _Applied, schema: Schema | None, inner: Stage) -> None:
+        self._function = function
+        self.schema = self._tried(inner) if schema is None else schema
+
+    def _tried(self, inner: Stage) -> Schema:
+        """The schema of what the function makes of the first item."""
+        stage = in_order(inner)
+        block, _ = stage.take(stage.initial, 1)
+        made = self._run(block, np.arange(block_length(block), dtype=np.int64))
+        return schema_of(made)
+
+    def apply(self, block: Block, positions: Indices) -> Block:
+        """What the function makes of items at these positions.
+
+        Raises:
+            TransformError: it fails, or gives something else than the schema says.
+        """
+        if not len(positions):
+            return empty_block(self.schema)
+        made = self._run(block, positions)
+        if schema_of(made) != self.schema:
+            raise TransformError(
+                "a transform gave other fields than it declares",
+                position=int(positions[0]),
+                hint=f"Declared: {self.schema}; given: {schema_of(made)}.",
+            )
+        return {field.name: made[field.name] for field in self.schema}
+
+    def _run(self, block: Block, positions: Indices) -> Block:
+        try:
+            made = self._function(block, positions)
+            _check_lengths(made, len(positions))
+        except Exception as error:
+            position = _first_failure(self._function, block, positions)
+            where = "a block" if position is None else f"the item at position {position}"
+            raise TransformError(
+                f"a transform failed on {where}: {error}", position=position
+            ) from error
+        return made
+
+
+def _check_lengths(made: Block, count: int) -> None:
+    lengths = {name: len(column) for name, column in made.items()}
+    if not lengths or set(lengths.values()) != {count}:
+        raise ValueError(f"of {count} items it made columns of lengths {lengths}")
+
+
+def _first_failure(
+    function: Callable[[Block, Indices], object], block: Block, positions: Indices
+) -> int | None:
+    """Position of the first item a function fails on by itself; None if on none."""
+    for i in range(len(positions)):
+        try:
+            function(slice_block(block, i, i + 1), positions[i : i + 1])
+        except Exception:  # noqa: BLE001 - whichever error a caller's function raises
+            return int(positions[i])
+    return int(positions[0]) if len(positions) == 1 else None
+
+
+class Map(Indexed):
+    """A function of every item of an indexed stage.
+
+    Args:
+        inner: what it takes items from.
+        function: from a block to a block of as many items.
+        schema: of what it makes; None to try it on the first item.
+    """
+
+    def __init__(self, inner: Indexed, function: Function, schema: Schema | None = None) -> None:
+        self.inner = inner
+        self._points = _Pointwise(_ignoring_positions(function), schema, inner)
+
+    @property
+    def schema(self) -> Schema:
+        """Of what the function makes."""
+        return self._points.schema
+
+    @property
+    def length(self) -> int | None:
+        """That of the inner stage."""
+        return self.inner.length
+
+    def at(self, positions: Indices) -> Block:
+        """What the function makes of the items at these positions."""
+        positions = check_positions(positions, self.length)
+        return self._points.apply(self.inner.at(positions), positions)
+
+
+def _ignoring_positions(function: Function) -> _Applied:
+    return lambda block, _positions: function(block)
+
+
+def _drawing(function: RandomFunction, key: Key) -> _Applied:
+    return lambda block, positions: function(block, Draws(key, positions))
+
+
+class RandomMap(Map):
+    """A function of every item and of random numbers, which depend on its position only.
+
+    Args:
+        inner: what it takes items from.
+        function: from a block and :class:`Draws` to a block of as many items.
+        schema: of what it makes; None to try it on the first item.
+        seed: from 0 to 2**63 - 1.
+        path: further steps of the key, for stages that share a seed.
+    """
+
+    def __init__(
+        self,
+        inner: Indexed,
+        function: RandomFunction,
+        schema: Schema | None = None,
+        *,
+        seed: int = 0,
+        path: tuple[str | int, ...] = (),
+    ) -> None:
+        self.inner = inner
+        key = seed_key(seed, "map", *path)
+        self._points = _Pointwise(_drawing(function, key), schema, inner)
+
+
+class MapInOrder(Counting):
+    """A function of every item of a sequential stage; arguments as those of :class:`Map`."""
+
+    def __init__(self, inner: Stage, function: Function, schema: Schema | None = None) -> None:
+        self.inner = in_order(inner)
+        self._points = _Pointwise(_ignoring_positions(function), schema, inner)
+
+    @property
+    def schema(self) -> Schema:
+        """Of what the function makes."""
+        return self._points.schema
+
+    @property
+    def initial(self) -> State:
+        """The position, and the state of the inner stage."""
+        return self.inner.initial
+
+    @property
+    def endless(self) -> bool:
+        """Whether the inner stage is."""
+        return self.inner.endless
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """What the function makes of the next items."""
+        check_state(state, self.initial)
+        block, behind = self.inner.take(state, count)
+        return self._points.apply(block, np.arange(state[0], behind[0])), behind
+
+    def skip(self, state: State, count: int) -> State:
+        """Further on, without a call of the function."""
+        return self.inner.skip(state, count)
+
+
+class RandomMapInOrder(MapInOrder):
+    """As :class:`RandomMap`, of a sequential stage; positions count its items."""
+
+    def __init__(
+        self,
+        inner: Stage,
+        function: RandomFunction,
+        schema: Schema | None = None,
+        *,
+        seed: int = 0,
+        path: tuple[str | int, ...] = (),
+    ) -> None:
+        self.inner = in_order(inner)
+        key = seed_key(seed, "map", *path)
+        self._points = _Pointwise(_drawing(function, key), schema, inner)
+
+
+def mapped(inner: Stage, function: Function, schema: Schema | None = None) -> Stage:
+    """A function of every item, of the kind of the inner stage."""
+    if isinstance(inner, Indexed):
+        return Map(inner, function, schema)
+    return MapInOrder(inner, function, schema)
+
+
+def randomly_mapped(
+    inner: Stage,
+    function: RandomFunction,
+    schema: Schema | None = None,
+    *,
+    seed: int = 0,
+    path: tuple[str | int, ...] = (),
+) -> Stage:
+    """A random function of every item, of the kind of the inner stage."""
+    if isinstance(inner, Indexed):
+        return RandomMap(inner, function, schema, seed=seed, path=path)
+    return RandomMapInOrder(inner, function, schema, seed=seed, path=path)
+
+
+def named_map(
+    inner: Stage,
+    fn: str,
+    args: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    path: tuple[str | int, ...] = (),
+) -> Stage:
+    """A transform out of ``TRANSFORMS`` or ``RANDOM_TRANSFORMS``.
+
+    Raises:
+        PipelineError: an unknown name (field ``fn``), or arguments that do not fit it or
+            the items (field ``args``).
+    """
+    if fn in TRANSFORMS:
+        function, schema = TRANSFORMS[fn](args or {}, inner.schema)
+        return mapped(inner, function, schema)
+    if fn in RANDOM_TRANSFORMS:
+        random, schema = RANDOM_TRANSFORMS[fn](args or {}, inner.schema)
+        return randomly_mapped(inner, random, schema, seed=seed, path=path)
+    known = ", ".join(sorted({**TRANSFORMS, **RANDOM_TRANSFORMS}))
+    raise PipelineError(f"fn is {fn!r}", field="fn", hint=f"One of {known}.")
+
+
+def named_filter(inner: Stage, pred: str, args: Mapping[str, Any] | None = None) -> Filter:
+    """A filter by a predicate out of ``PREDICATES``.
+
+    Raises:
+        PipelineError: an unknown name (field ``pred``), or arguments that do not fit it or
+            the items (field ``args``).
+    """
+    if pred not in PREDICATES:
+        known = ", ".join(sorted(PREDICATES))
+        raise PipelineError(f"pred is {pred!r}", field="pred", hint=f"One of {known}.")
+    return Filter(inner, PREDICATES[pred](args or {}, inner.schema))
+
+
+class Filter(Counting):
+    """The items a predicate is true of.
+
+    Args:
+        inner: what it takes items from.
+        predicate: from a block to a bool per item.
+    """
+
+    def __init__(self, inner: Stage, predicate: Predicate) -> None:
+        self.inner = in_order(inner)
+        self._predicate = predicate
+
+    @property
+    def schema(self) -> Schema:
+        """That of the inner stage."""
+        return self.inner.schema
+
+    @property
+    def initial(self) -> State:
+        """The position in the inner stage, and its state."""
+        return self.inner.initial
+
+    @property
+    def endless(self) -> bool:
+        """Whether the inner stage is."""
+        return self.inner.endless
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """The next items that pass.
+
+        Raises:
+            TransformError: the predicate fails, or refuses 2**26 items in a row of a
+                stage without end.
+        """
+        check_state(state, self.initial)
+        found: list[Block] = []
+        missing, refused, size = count, 0, max(count, _LEAST_READ)
+        while missing:
+            size = min(size, _MOST_READ)
+            block, behind = self.inner.take(state, size)
+            read = behind[0] - state[0]
+            passed = np.flatnonzero(self._passes(block, state[0], read))[:missing]
+            found.append(take_block(block, passed))
+            missing -= len(passed)
+            if not missing:
+                behind = self.inner.skip(state, int(passed[-1]) + 1)
+            state = behind
+            if read < size:
+                break
+            refused = 0 if len(passed) else refused + read
+            self._check_refused(refused, state[0])
+            size = 2 * size
+        return concatenate(found, self.schema), state
+
+    def _check_refused(self, refused: int, position: int) -> None:
+        if refused >= _MOST_REFUSED and self.endless:
+            raise TransformError(
+                f"a filter refused {refused} items in a row and items have no end",
+                position=position,
+            )
+
+    def _passes(self, block: Block, start: int, count: int) -> npt.NDArray[np.bool_]:
+        if not count:
+            return np.zeros(0, bool)
+        positions = np.arange(start, start + count)
+        try:
+            passes = np.asarray(self._predicate(block))
+            _check_verdicts(passes, count)
+        except Exception as error:
+            at = _first_failure(lambda b, _: self._predicate(b), block, positions)
+            where = "a block" if at is None else f"the item at position {at}"
+            raise TransformError(f"a predicate failed on {where}: {error}", position=at) from error
+        return passes
+
+
+def _check_verdicts(passes: npt.NDArray[Any], count: int) -> None:
+    if passes.dtype != np.bool_ or passes.shape != (count,):
+        raise ValueError(
+            f"of {count} items it made {passes.dtype} of shape {passes.shape}, not a bool each"
+        )
+
+
+def _ragged_field(inner: Stage, field: str) -> Schema:
+    """The schema with one ragged field flattened."""
+    if not any(each.name == field and each.ragged for each in inner.schema):
+        raise PipelineError(
+            f"there is no ragged field {field!r}",
+            field="field",
+            hint="Only items that are sequences can be flattened.",
+        )
+    return tuple(
+        Field(each.name, each.dtype, each.shape) if each.name == field else each
+        for each in inner.schema
+    )
+
+
+def _flattened(block: Block, field: str, outer: Indices, elements: Indices) -> Block:
+    """Element ``elements[k]`` of all values of a field, beside the rest of item ``outer[k]``."""
+    made: dict[str, Column] = {}
+    for name, column in block.items():
+        if name == field and isinstance(column, Ragged):
+            made[name] = column.values[elements]
+        else:
+            made[name] = take_column(column, outer)
+    return made
+
+
+class SelectMany(Counting):
+    """The elements of a ragged field one by one, each beside the other fields of its item.
+
+    The state is the position among the elements of the item at hand, and the state of the
+    inner stage before that item: never more than one item is read again.
+
+    Args:
+        inner: what it takes items from.
+        field: the ragged field.
+
+    Raises:
+        PipelineError: there is no such field, or it is not ragged.
+    """
+
+    def __init__(self, inner: Stage, *, field: str) -> None:
+        self.inner = in_order(inner)
+        self._field = field
+        self._schema = _ragged_field(inner, field)
+
+    @property
+    def schema(self) -> Schema:
+        """That of the inner stage with the field no longer ragged."""
+        return self._schema
+
+    @property
+    def initial(self) -> State:
+        """The first element of the first item."""
+        return (0, *self.inner.initial)
+
+    @property
+    def endless(self) -> bool:
+        """Whether the inner stage is."""
+        return self.inner.endless
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """The next elements."""
+        check_state(state, self.initial)
+        done, at = state[0], state[1:]
+        found: list[Block] = []
+        missing, size = count, 1
+        while missing:
+            block, behind = self.inner.take(at, size)
+            column = block[self._field]
+            if not isinstance(column, Ragged) or behind == at:
+                break
+            ends = column.offsets[1:] - column.offsets[0] - done
+            given = min(missing, max(int(ends[-1]), 0))
+            found.append(self._elements(block, column, done, given))
+            missing -= given
+            complete = int(np.searchsorted(ends, given, side="right"))
+            if complete < len(ends):
+                before = int(ends[complete - 1]) if complete else -done
+                done, at = given - before, self.inner.skip(at, complete)
+            else:
+                done, at = 0, behind
+            size = min(2 * size, _MOST_READ)
+        return concatenate(found, self.schema), (done, *at)
+
+    def _elements(self, block: Block, column: Ragged, done: int, given: int) -> Block:
+        elements = np.arange(done, done + given) + column.offsets[0]
+        outer = np.searchsorted(column.offsets, elements, side="right") - 1
+        return _flattened(block, self._field, outer, elements)
+
+
+class SelectManyIndexed(Indexed):
+    """The same with random access, where it is known how many elements each item has.
+
+    Args:
+        inner: what it takes items from.
+        field: the ragged field.
+        offsets: shape (items + 1,), number of elements before each item.
+
+    Raises:
+        PipelineError: there is no such field, or offsets of something else.
+    """
+
+    def __init__(self, inner: Indexed, *, field: str, offsets: Indices) -> None:
+        self.inner = inner
+        self._field = field
+        self._schema = _ragged_field(inner, field)
+        if inner.length is None or len(offsets) != inner.length + 1 or offsets[0] != 0:
+            raise PipelineError(f"{len(offsets)} offsets for {inner.length} items", field="offsets")
+        self._offsets = offsets
+
+    @property
+    def schema(self) -> Schema:
+        """That of the inner stage with the field no longer ragged."""
+        return self._schema
+
+    @property
+    def length(self) -> int:
+        """Number of elements."""
+        return int(self._offsets[-1])
+
+    def at(self, positions: Indices) -> Block:
+        """The elements at these positions; an item is read once however many are wanted."""
+        positions = check_positions(positions, self.length)
+        outer = np.searchsorted(self._offsets, positions, side="right") - 1
+        items, back = np.unique(outer, return_inverse=True)
+        block = self.inner.at(items)
+        column = block[self._field]
+        if not isinstance(column, Ragged) or not np.array_equal(
+            np.diff(column.offsets), self._offsets[items + 1] - self._offsets[items]
+        ):
+            raise TransformError(f"items of {self._field!r} have other lengths than declared")
+        elements = positions - self._offsets[outer] + column.offsets[:-1][back]
+        return _flattened(block, self._field, back, elements)
+
+
+def select_many(inner: Stage, *, field: str, offsets: Indices | None = None) -> Stage:
+    """Elements of a ragged field, with random access where offsets are given."""
+    if isinstance(inner, Indexed) and offsets is not None:
+        return SelectManyIndexed(inner, field=field, offsets=offsets)
+    return SelectMany(inner, field=field)

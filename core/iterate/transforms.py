@@ -1,0 +1,372 @@
+"""The named transforms and predicates that a served pipeline may use.
+
+Only operations whose results IEEE 754 fixes are here, so that a pipeline gives the same
+bytes on every machine: no logarithms or sines, which differ in the last place.
+
+Each is made from its arguments and the schema of the items; an argument that does not fit
+is a ``PipelineError`` with field ``args``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import PipelineError
+from .base import Array, Block, Column, Field, Ragged, Schema
+from .columns import unique_names
+from .draws import Draws
+
+Arguments = Mapping[str, Any]
+Function = Callable[[Block], Block]
+RandomFunction = Callable[[Block, Draws], Block]
+Predicate = Callable[[Block], npt.NDArray[np.bool_]]
+Made = tuple[Function, Schema]
+MadeRandom = tuple[RandomFunction, Schema]
+
+_NUMBERS = "biuf"
+_FLOAT = np.dtype(np.float64)
+_INTEGER = np.dtype(np.int64)
+
+
+def _refuse(message: str, hint: str | None = None) -> PipelineError:
+    return PipelineError(message, field="args", hint=hint)
+
+
+class _Args:
+    """Arguments, each asked for by name, none left over."""
+
+    def __init__(self, given: Arguments, schema: Schema, known: tuple[str, ...]) -> None:
+        self.schema = schema
+        self._given = given
+        for name in given:
+            if name not in known:
+                raise _refuse(f"unknown argument {name!r}", f"Known: {', '.join(known)}.")
+
+    def field(self, kinds: str = _NUMBERS, *, scalar: bool = False) -> Field:
+        """The field that argument ``field`` names, with a dtype of one of the kinds."""
+        name = self._given.get("field")
+        for each in self.schema:
+            if each.name != name:
+                continue
+            if each.dtype.kind not in kinds:
+                raise _refuse(f"field {name!r} has dtype {each.dtype}")
+            if scalar and (each.ragged or each.shape):
+                raise _refuse(f"field {name!r} is not one number per item")
+            return each
+        raise _refuse(f"field is {name!r}", f"One of {', '.join(f.name for f in self.schema)}.")
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A finite number."""
+        value = self._given.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise _refuse(f"{name} is {value!r}", "A number.")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = np.inf
+        if not np.isfinite(number):
+            raise _refuse(f"{name} is {value!r}", "A finite number.")
+        return number
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A name that is not empty."""
+        value = self._given.get(name, default)
+        if not isinstance(value, str) or not value:
+            raise _refuse(f"{name} is {value!r}", "A name.")
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """Some names."""
+        value = self._given.get(name)
+        if not isinstance(value, (list, tuple)) or not value:
+            raise _refuse(f"{name} is {value!r}", "A list of names.")
+        if not all(isinstance(each, str) for each in value):
+            raise _refuse(f"{name} is {value!r}", "A list of names.")
+        return list(value)
+
+    def dtype(self) -> np.dtype[Any]:
+        """A dtype of numbers."""
+        value = self.text("dtype")
+        try:
+            dtype = np.dtype(value)
+        except TypeError as error:
+            raise _refuse(f"dtype is {value!r}", "A numpy dtype of numbers, such as f4.") from error
+        if dtype.kind not in _NUMBERS:
+            raise _refuse(f"dtype is {value!r}", "A numpy dtype of numbers, such as f4.")
+        return dtype
+
+
+def _on_values(column: Column, function: Callable[[Array], Array]) -> Column:
+    if isinstance(column, Ragged):
+        return Ragged(function(column.values), column.offsets)
+    return function(column)
+
+
+def _elementwise(schema: Schema, field: Field, out: Field, run: Callable[[Array], Array]) -> Made:
+    """A function of every element of one field."""
+
+    def function(block: Block) -> Block:
+        with np.errstate(all="ignore"):
+            return {**block, field.name: _on_values(block[field.name], run)}
+
+    return function, tuple(out if each is field else each for each in schema)
+
+
+def _real(field: Field) -> np.dtype[Any]:
+    """The floating dtype that arithmetic on a field is done in."""
+    return field.dtype if field.dtype.kind == "f" else _FLOAT
+
+
+def _cast(given: Arguments, schema: Schema) -> Made:
+    """To another dtype, as C does: floats are cut towards zero."""
+    args = _Args(given, schema, ("field", "dtype"))
+    field, dtype = args.field(), args.dtype()
+    if field.dtype.kind == "f" and dtype.kind in "iu":
+        raise _refuse(
+            f"{field.dtype} to {dtype} depends on the machine where it does not fit",
+            "Use clip with a dtype.",
+        )
+    out = replace(field, dtype=dtype)
+    return _elementwise(schema, field, out, lambda values: values.astype(dtype))
+
+
+def _scale(given: Arguments, schema: Schema) -> Made:
+    """Value x factor + offset, in a floating dtype."""
+    args = _Args(given, schema, ("field", "factor", "offset"))
+    field = args.field()
+    dtype = _real(field)
+    factor, offset = dtype.type(args.number("factor", 1)), dtype.type(args.number("offset", 0))
+    out = replace(field, dtype=dtype)
+    return _elementwise(schema, field, out, lambda v: v.astype(dtype) * factor + offset)
+
+
+def _clip(given: Arguments, schema: Schema) -> Made:
+    """Not below ``low``, not above ``high``; with ``dtype``, then rounded into an integer."""
+    args = _Args(given, schema, ("field", "low", "high", "dtype"))
+    field = args.field("iuf")
+    low, high = args.number("low"), args.number("high")
+    dtype = args.dtype() if "dtype" in given else field.dtype
+    if not low <= high:
+        raise _refuse(f"low is {low}, high is {high}")
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if low < limits.min or high > limits.max or max(-low, high) > 2**53:
+            raise _refuse(f"{low} to {high} do not fit {dtype}")
+
+    def run(values: Array) -> Array:
+        clipped = np.clip(values.astype(_FLOAT), low, high)
+        if dtype.kind in "iu":
+            clipped = np.rint(np.where(np.isnan(clipped), low, clipped))
+        return clipped.astype(dtype)
+
+    return _elementwise(schema, field, replace(field, dtype=dtype), run)
+
+
+def _absolute(given: Arguments, schema: Schema) -> Made:
+    """Without the sign."""
+    field = _Args(given, schema, ("field",)).field("iuf")
+    return _elementwise(schema, field, field, np.abs)
+
+
+def _sqrt(given: Arguments, schema: Schema) -> Made:
+    """Square root, in a floating dtype; NaN of what is negative."""
+    field = _Args(given, schema, ("field",)).field()
+    dtype = _real(field)
+    out = replace(field, dtype=dtype)
+    return _elementwise(schema, field, out, lambda values: np.sqrt(values.astype(dtype)))
+
+
+def _select(given: Arguments, schema: Schema) -> Made:
+    """Only some fields, in this order."""
+    wanted = _Args(given, schema, ("fields",)).texts("fields")
+    unique_names(wanted, "args")
+    known = {each.name: each for each in schema}
+    for name in wanted:
+        if name not in known:
+            raise _refuse(f"there is no field {name!r}", f"One of {', '.join(known)}.")
+    return (lambda block: {name: block[name] for name in wanted}), tuple(known[n] for n in wanted)
+
+
+def _rename(given: Arguments, schema: Schema) -> Made:
+    """A field under another name."""
+    args = _Args(given, schema, ("field", "to"))
+    field, name = args.field(_NUMBERS + "cSUVmM"), args.text("to")
+    out = tuple(replace(each, name=name) if each is field else each for each in schema)
+    unique_names((each.name for each in out), "args")
+
+    def function(block: Block) -> Block:
+        return {name if key == field.name else key: column for key, column in block.items()}
+
+    return function, out
+
+
+def _flatten(given: Arguments, schema: Schema) -> Made:
+    """Arrays of any shape as arrays of one axis."""
+    field = _Args(given, schema, ("field",)).field(_NUMBERS + "c")
+    if field.ragged or not field.shape:
+        raise _refuse(f"field {field.name!r} has no axes to flatten")
+    size = int(np.prod(field.shape))
+    out = replace(field, shape=(size,))
+    return _elementwise(schema, field, out, lambda values: values.reshape(len(values), size))
+
+
+def _length(given: Arguments, schema: Schema) -> Made:
+    """The lengths of a ragged field, as a field of their own."""
+    args = _Args(given, schema, ("field", "to"))
+    field, name = args.field(_NUMBERS + "c"), args.text("to", "length")
+    if not field.ragged:
+        raise _refuse(f"items of field {field.name!r} are all of one length")
+    out = (*schema, Field(name, _INTEGER))
+    unique_names((each.name for each in out), "args")
+
+    def function(block: Block) -> Block:
+        column = block[field.name]
+        lengths = np.diff(column.offsets) if isinstance(column, Ragged) else np.empty(0, np.int64)
+        return {**block, name: lengths}
+
+    return function, out
+
+
+def _uniform(given: Arguments, schema: Schema) -> MadeRandom:
+    """A new field with a number in [0, 1) for every item."""
+    name = _Args(given, schema, ("to",)).text("to", "random")
+    out = (*schema, Field(name, _FLOAT))
+    unique_names((each.name for each in out), "args")
+    return (lambda block, draws: {**block, name: draws.uniform()}), out
+
+
+def _jitter(given: Arguments, schema: Schema) -> MadeRandom:
+    """One number from -amount to amount for every item, added to all its elements."""
+    args = _Args(given, schema, ("field", "amount"))
+    field, amount = args.field(), args.number("amount")
+    dtype = _real(field)
+
+    def function(block: Block, draws: Draws) -> Block:
+        shift = ((2 * draws.uniform() - 1) * amount).astype(dtype)
+        column = block[field.name]
+        with np.errstate(all="ignore"):
+            if isinstance(column, Ragged):
+                shift = np.repeat(shift, np.diff(column.offsets))
+            added = _on_values(
+                column, lambda values: values.astype(dtype) + _aligned(shift, values)
+            )
+        return {**block, field.name: added}
+
+    out = replace(field, dtype=dtype)
+    return function, tuple(out if each is field else each for each in schema)
+
+
+def _aligned(numbers: Array, values: Array) -> Array:
+    """One number per item, shaped so that it goes with all elements of the item."""
+    return numbers.reshape((-1,) + (1,) * (values.ndim - 1))
+
+
+def _flip(given: Arguments, schema: Schema) -> MadeRandom:
+    """Arrays with one axis reversed, for a part of the items drawn by ``probability``."""
+    args = _Args(given, schema, ("field", "axis", "probability"))
+    field, probability = args.field(_NUMBERS + "c"), args.number("probability", 0.5)
+    axis = given.get("axis", -1)
+    dimensions = 0 if field.ragged else len(field.shape)
+    if type(axis) is not int or not -dimensions <= axis < dimensions:
+        raise _refuse(f"axis is {axis!r} of {dimensions}")
+    if not 0 <= probability <= 1:
+        raise _refuse(f"probability is {probability}")
+
+    def function(block: Block, draws: Draws) -> Block:
+        chosen = draws.uniform() < probability
+
+        def run(values: Array) -> Array:
+            mirrored = np.flip(values, axis + 1 if axis >= 0 else axis)
+            return np.where(_aligned(chosen, values), mirrored, values)
+
+        return {**block, field.name: _on_values(block[field.name], run)}
+
+    return function, schema
+
+
+def _comparison(compare: Callable[[Array, float], Array]) -> Callable[..., Predicate]:
+    def make(given: Arguments, schema: Schema) -> Predicate:
+        args = _Args(given, schema, ("field", "value"))
+        field, value = args.field(scalar=True), args.number("value")
+        return lambda block: _verdict(compare(_plain(block, field.name), value))
+
+    return make
+
+
+def _plain(block: Block, name: str) -> Array:
+    column = block[name]
+    return column.values if isinstance(column, Ragged) else column
+
+
+def _verdict(values: Array) -> npt.NDArray[np.bool_]:
+    return values.astype(np.bool_, copy=False)
+
+
+def _between(given: Arguments, schema: Schema) -> Predicate:
+    """From ``low`` to below ``high``."""
+    args = _Args(given, schema, ("field", "low", "high"))
+    field, low, high = args.field(scalar=True), args.number("low"), args.number("high")
+
+    def predicate(block: Block) -> npt.NDArray[np.bool_]:
+        values = _plain(block, field.name)
+        return _verdict((values >= low) & (values < high))
+
+    return predicate
+
+
+def _finite(given: Arguments, schema: Schema) -> Predicate:
+    """Neither infinite nor NaN."""
+    field = _Args(given, schema, ("field",)).field(scalar=True)
+    return lambda block: _verdict(np.isfinite(_plain(block, field.name)))
+
+
+def _length_between(given: Arguments, schema: Schema) -> Predicate:
+    """Ragged items with ``low`` to below ``high`` elements."""
+    args = _Args(given, schema, ("field", "low", "high"))
+    field, low, high = args.field(_NUMBERS + "c"), args.number("low", 0), args.number("high")
+    if not field.ragged:
+        raise _refuse(f"items of field {field.name!r} are all of one length")
+
+    def predicate(block: Block) -> npt.NDArray[np.bool_]:
+        column = block[field.name]
+        lengths = np.diff(column.offsets) if isinstance(column, Ragged) else np.empty(0, np.int64)
+        return _verdict((lengths >= low) & (lengths < high))
+
+    return predicate
+
+
+TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Made]] = {
+    "absolute": _absolute,
+    "cast": _cast,
+    "clip": _clip,
+    "flatten": _flatten,
+    "length": _length,
+    "rename": _rename,
+    "scale": _scale,
+    "select": _select,
+    "sqrt": _sqrt,
+}
+"""Functions of the item, by name."""
+RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], MadeRandom]] = {
+    "flip": _flip,
+    "jitter": _jitter,
+    "uniform": _uniform,
+}
+"""Functions of the item and of random numbers of its position, by name."""
+PREDICATES: Mapping[str, Callable[[Arguments, Schema], Predicate]] = {
+    "between": _between,
+    "equal": _comparison(np.equal),
+    "finite": _finite,
+    "greater": _comparison(np.greater),
+    "greater_equal": _comparison(np.greater_equal),
+    "length_between": _length_between,
+    "less": _comparison(np.less),
+    "less_equal": _comparison(np.less_equal),
+    "not_equal": _comparison(np.not_equal),
+}
+"""What a filter can ask of an item, by name."""
