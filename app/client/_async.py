@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar, Unpack, overload
 import httpx
 
 from ._async_datasets import AsyncDatasets
+from ._async_pipelines import AsyncPipeline
 from ._async_port import AsyncPort, HttpxCaller, drive
 from ._async_sources import async_source
 from ._client import RETRIES, TIMEOUT, is_ready
@@ -280,6 +281,10 @@ class AsyncClient:
         self.datasets = AsyncDatasets(self._caller, retries, self._call)
         self.inputs = AsyncInputs(self._call)
         self.tokens = AsyncTokens(self._call)
+
+    async def pipeline(self, spec: Mapping[str, Any]) -> AsyncPipeline:
+        """A pipeline, to iterate over its batches; as ``Client.pipeline``."""
+        return await AsyncPipeline.make(self._caller, self._retries, self._call, spec)
 
     async def health(self) -> bool:
         """Whether the service takes work; as ``Client.health``."""

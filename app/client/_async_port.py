@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from ._effects import (
+    ITEMS,
     Ask,
     Call,
     Drop,
@@ -18,20 +19,15 @@ from ._effects import (
     Fill,
     Finish,
     Item,
-    Piece,
     Receive,
     Release,
     Send,
-    Settled,
     Skip,
     Sleep,
     Steps,
-    Table,
-    Undone,
 )
 from ._errors import ConnectionFailed, ThalwegError
 from ._http import Pool
-from ._plan import Tile
 from ._port import BlockingPort, SourceBody
 from ._requests import Head, Reply, Request
 from ._sources import Source
@@ -235,7 +231,7 @@ async def drive(steps: Steps, port: AsyncAnswerPort) -> AsyncGenerator[Item, Non
             except StopIteration:
                 return
             result = fault = None
-            if isinstance(effect, Table | Piece | Settled | Undone | Tile):
+            if isinstance(effect, ITEMS):
                 yield effect
                 continue
             try:

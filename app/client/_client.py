@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from ._datasets import Datasets
 from ._errors import ThalwegError
 from ._http import Address, Pool
 from ._losses import Losses
+from ._pipelines import Pipeline
 from ._refusals import checked
 from ._requests import InputLike, Reply, Request, input_bytes, put_input, token_request
 from ._retry import Backoff
@@ -109,6 +110,22 @@ class Client:
         self.datasets = Datasets(self._pool, retries, self._call)
         self.inputs = Inputs(self._call)
         self.tokens = Tokens(self._call)
+
+    def pipeline(self, spec: Mapping[str, Any]) -> Pipeline:
+        """A pipeline, to iterate over its batches.
+
+        The same spec over the same data is the same pipeline.
+
+        Args:
+            spec: as the contract has it, such as ``{"stages": [{"op": "source",
+                "dataset": "scan1"}, {"op": "batch", "size": 32}]}``.
+
+        Raises:
+            ProblemError: the service refused it, and says which stage is wrong.
+            ConnectionFailed: it could not be reached.
+            TypeError, ValueError: the spec cannot be written as JSON.
+        """
+        return Pipeline(self._pool, self._retries, self._call, spec)
 
     def health(self) -> bool:
         """Whether the service takes work; False while it starts or stops.

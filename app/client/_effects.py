@@ -1,4 +1,4 @@
-"""What a post or a stream of tiles wants done: its effects, and what is sent back for each."""
+"""What a post or a stream wants done: its effects, and what is sent back for each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ._batch import Batch, EpochEnd
 from ._frames import Rows
 from ._plan import Tile
 from ._requests import Request
@@ -125,8 +126,10 @@ class Undone:
     """What came since the last Settled is to be forgotten: it comes again."""
 
 
-Item: TypeAlias = Table | Piece | Settled | Undone | Tile
+Item: TypeAlias = Table | Piece | Settled | Undone | Tile | Batch | EpochEnd
 """What is for the consumer; needs no answer."""
+ITEMS = (Table, Piece, Settled, Undone, Tile, Batch, EpochEnd)
+"""The same, for ``isinstance``."""
 Effect: TypeAlias = (
     Skip | Fill | Send | Ask | Receive | Finish | Drop | Call | Sleep | Release | Item
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._effects import (
+    ITEMS,
     Ask,
     Call,
     Drop,
@@ -15,20 +16,15 @@ from ._effects import (
     Fill,
     Finish,
     Item,
-    Piece,
     Receive,
     Release,
     Send,
-    Settled,
     Skip,
     Sleep,
     Steps,
-    Table,
-    Undone,
 )
 from ._errors import ThalwegError
 from ._http import Connection, Pool
-from ._plan import Tile
 from ._requests import Head
 from ._sources import Source
 
@@ -171,7 +167,7 @@ def drive(steps: Steps, port: AnswerPort) -> Generator[Item, None, None]:
             except StopIteration:
                 return
             result = fault = None
-            if isinstance(effect, Table | Piece | Settled | Undone | Tile):
+            if isinstance(effect, ITEMS):
                 yield effect
                 continue
             try:
