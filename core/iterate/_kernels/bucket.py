@@ -1,0 +1,64 @@
+"""Items of a window into batches of similar keys."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._jit import kernel
+
+Indices = npt.NDArray[np.int64]
+
+
+@kernel
+def sort_descending(keys: Indices, least: int, counts: Indices, out: Indices) -> None:
+    """Stable order of keys from the greatest to the least, by counting.
+
+    Args:
+        keys: shape (k,), all from ``least`` to ``least + len(counts) - 2``.
+        least: the least key.
+        counts: zeros, one more than there are values; scratch.
+        out: shape (k,).
+    """
+    top = least + len(counts) - 2
+    for i in range(len(keys)):
+        counts[top - keys[i] + 1] += 1
+    for i in range(1, len(counts)):
+        counts[i] += counts[i - 1]
+    for i in range(len(keys)):
+        slot = top - keys[i]
+        out[counts[slot]] = i
+        counts[slot] += 1
+
+
+@kernel
+def cut(
+    keys: Indices, boundaries: Indices, size: int, budget: int, padded: int, cuts: Indices
+) -> int:
+    """Cut sorted items into batches, each as large as it may be; how many there are.
+
+    Args:
+        keys: shape (k,), descending, not negative.
+        boundaries: shape (k,), where they change a new batch begins; shape (0,) for none.
+        size: most items of a batch.
+        budget: most of a batch, 0 for no such limit: see ``padded``.
+        padded: 1 if the budget is of items times their greatest key, 0 if of the sum of keys.
+        cuts: shape (k + 1,), the first item of each batch, and k behind the last.
+    """
+    batches, first, total = 0, 0, 0
+    cuts[0] = 0
+    for i in range(len(keys)):
+        count = i - first + 1
+        weight = keys[first] * count if padded else total + keys[i]
+        full = count > size or (budget > 0 and weight > budget)
+        if len(boundaries) > 0 and boundaries[i] != boundaries[first]:
+            full = True
+        if full and i > first:
+            batches += 1
+            cuts[batches] = i
+            first, total = i, 0
+        total += keys[i]
+    if len(keys) > 0:
+        batches += 1
+        cuts[batches] = len(keys)
+    return batches

@@ -1,0 +1,239 @@
+"""Batches of items of similar length, out of windows that are read ahead.
+
+:class:`BucketBatch` is a sequential stage whose items are batches, so it has no ``take``
+but ``next_batch(state) -> (Block, State) | None``: the rows of one batch and the state
+behind it, None at the end. ``next_window(state)`` gives all that is left of a window at
+once. Like every stage it does not change when it is read.
+
+The state is ``(served, position, ...)``: batches given of the window at hand, and the
+state of the inner stage at its beginning, whose first number is the position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import PipelineError, StateError, TransformError
+from ..rng import Key, Permutation
+from ._kernels.bucket import cut, sort_descending
+from .base import Block, Field, Indices, Ragged, Schema, Stage, State
+from .columns import block_length, offsets_of, take_block
+from .inorder import check_state, in_order
+from .kept import Kept
+from .options import seed_key, whole
+
+MAX_READ_AHEAD = 1_000_000
+MAX_SIZE = 2**20
+_MAX_KEY = 2**40
+"""So that no sum or product of a window overflows."""
+_MAX_BUDGET = 2**62
+_COUNTED = 4
+"""Values per item up to which keys are sorted by counting."""
+_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A window that was read and sorted."""
+
+    state: State
+    """Of the inner stage at its beginning."""
+    block: Block
+    rows: Indices
+    """Item in the block of every row, batch by batch in the order they are given."""
+    offsets: Indices
+    """First row of every batch, and the number of rows."""
+    behind: State
+    """Of the inner stage at its end."""
+
+
+class BucketBatch:
+    """Batches of items with similar keys.
+
+    ``read_ahead`` items are read and sorted by key, the greatest first, equal ones in the
+    order they came; batches are cut greedily, and shuffled within the window: batch m of
+    window w is batch ``Permutation(batches, derive(seed, "bucket", *path).nth(w)).at(m)``.
+    The last window may be shorter. An item too large for the budget is a batch alone.
+
+    Args:
+        inner: what it takes items from.
+        read_ahead: items of a window.
+        key: a ragged field, whose length is the key, or one of integers, not negative.
+        size: most items of a batch; this or a budget must be given, both may be.
+        budget: most that the items of a batch make together.
+        padded: whether the budget is of items times their greatest key, which is what a
+            batch padded to its longest item takes, or of the sum of keys.
+        boundary: a field of integers; items with different values of it never share a
+            batch that follows the sorted order.
+        shuffle: whether batches are shuffled within their window.
+        seed: from 0 to 2**63 - 1.
+        path: further steps of the key of the shuffle, for stages that share a seed.
+
+    Raises:
+        PipelineError: options that are none, contradict each other or do not fit the items.
+    """
+
+    def __init__(  # noqa: PLR0913 - the options of the stage
+        self,
+        inner: Stage,
+        *,
+        read_ahead: int,
+        key: str,
+        size: int | None = None,
+        budget: int | None = None,
+        padded: bool = True,
+        boundary: str | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        path: tuple[str | int, ...] = (),
+    ) -> None:
+        self._read_ahead = whole("read_ahead", read_ahead, 1, MAX_READ_AHEAD)
+        if size is None and budget is None:
+            raise PipelineError(
+                "neither size nor budget", field="size", hint="Say when a batch is full."
+            )
+        self._size = MAX_SIZE if size is None else whole("size", size, 1, MAX_SIZE)
+        self._budget = 0 if budget is None else whole("budget", budget, 1, _MAX_BUDGET)
+        self._padded = padded
+        self._key_field = _field(inner, key, "key")
+        self._boundary = None if boundary is None else _field(inner, boundary, "boundary").name
+        if self._boundary is not None and _field(inner, self._boundary, "boundary").ragged:
+            raise PipelineError("a boundary is one integer per item", field="boundary")
+        self._order: Key | None = seed_key(seed, "bucket", *path) if shuffle else None
+        self.inner = in_order(inner)
+        self._kept: Kept[_Window] = Kept(_KEPT)
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the items of its batches."""
+        return self.inner.schema
+
+    @property
+    def initial(self) -> State:
+        """No batch given, and the inner stage at its beginning."""
+        return (0, *self.inner.initial)
+
+    @property
+    def endless(self) -> bool:
+        """Whether the inner stage is known to have no end."""
+        return self.inner.endless
+
+    def next_batch(self, state: State) -> tuple[Block, State] | None:
+        """The items of the next batch and the state behind it; None at the end.
+
+        Raises:
+            StateError: it cannot be a state of this stage.
+            TransformError: a negative key, or one of 2**40 or more.
+        """
+        window, served = self._window(state)
+        if window is None:
+            return None
+        rows = window.rows[window.offsets[served] : window.offsets[served + 1]]
+        served += 1
+        if served < len(window.offsets) - 1:
+            self._kept.give(window)
+            return take_block(window.block, rows), (served, *window.state)
+        return take_block(window.block, rows), (0, *window.behind)
+
+    def next_window(self, state: State) -> tuple[Block, Indices, State] | None:
+        """All batches that are left of a window; None at the end.
+
+        Returns:
+            Their items, batch by batch; the first row of each batch and the number of
+            rows, shape (batches + 1,); and the state behind them.
+
+        Raises:
+            StateError: it cannot be a state of this stage.
+            TransformError: a negative key, or one of 2**40 or more.
+        """
+        window, served = self._window(state)
+        if window is None:
+            return None
+        first = window.offsets[served]
+        block = take_block(window.block, window.rows[first:])
+        return block, window.offsets[served:] - first, (0, *window.behind)
+
+    def _window(self, state: State) -> tuple[_Window | None, int]:
+        """The window at hand, None at the end, and how many of its batches were given."""
+        check_state(state, self.initial)
+        served, at = state[0], state[1:]
+        window = self._kept.take(lambda each: each.state == at)
+        if window is None:
+            window = self._read(at)
+        batches = 0 if window is None else len(window.offsets) - 1
+        if served and served >= batches:
+            raise StateError(f"{served} batches given of a window of {batches}")
+        return window, served
+
+    def _read(self, at: State) -> _Window | None:
+        block, behind = self.inner.take(at, self._read_ahead)
+        count = block_length(block)
+        if not count:
+            return None
+        keys = self._keys(block, at[0])
+        order = _descending(keys)
+        if self._boundary is None:
+            boundaries = np.empty(0, np.int64)
+        else:
+            boundaries = _integers(block, self._boundary)[order]
+        cuts = np.empty(count + 1, np.int64)
+        batches = cut(keys[order], boundaries, self._size, self._budget, int(self._padded), cuts)
+        cuts = cuts[: batches + 1]
+        rows, offsets = self._shuffled(order, cuts, at[0] // self._read_ahead)
+        return _Window(at, block, rows, offsets, behind)
+
+    def _keys(self, block: Block, position: int) -> Indices:
+        keys = _integers(block, self._key_field.name)
+        wrong = np.flatnonzero((keys < 0) | (keys >= _MAX_KEY))
+        if len(wrong):
+            raise TransformError(
+                f"key {self._key_field.name!r} of the item at position "
+                f"{position + int(wrong[0])} is {keys[wrong[0]]}",
+                position=position + int(wrong[0]),
+                hint="Keys are from 0 to 2**40 - 1.",
+            )
+        return keys
+
+    def _shuffled(self, order: Indices, cuts: Indices, window: int) -> tuple[Indices, Indices]:
+        """Rows and first rows with the batches in the order they are given."""
+        if self._order is None:
+            return order, cuts
+        batches = Permutation(len(cuts) - 1, self._order.nth(window)).at(np.arange(len(cuts) - 1))
+        lengths = np.diff(cuts)[batches]
+        offsets = offsets_of(lengths)
+        moved = np.arange(offsets[-1]) + np.repeat(cuts[batches] - offsets[:-1], lengths)
+        return order[moved], offsets
+
+
+def _field(inner: Stage, name: str, option: str) -> Field:
+    """The field of an option: ragged, or of one integer per item."""
+    for field in inner.schema:
+        if field.name == name and (field.ragged or (field.dtype.kind in "biu" and not field.shape)):
+            return field
+    raise PipelineError(
+        f"{option} is {name!r}",
+        field=option,
+        hint="A field whose items differ in length, or of one integer per item.",
+    )
+
+
+def _integers(block: Block, name: str) -> Indices:
+    """Lengths of ragged items, or the values of a field of integers, as int64."""
+    column = block[name]
+    if isinstance(column, Ragged):
+        return np.diff(column.offsets)
+    if column.dtype == np.dtype(np.uint64):  # what does not fit becomes too large a key
+        return np.minimum(column, np.uint64(2**63 - 1)).astype(np.int64)
+    return np.ascontiguousarray(column, np.int64)
+
+
+def _descending(keys: Indices) -> Indices:
+    least, most = int(keys.min()), int(keys.max())
+    if most - least >= _COUNTED * len(keys):
+        return np.argsort(-keys, kind="stable")
+    order = np.empty(len(keys), np.int64)
+    keys = np.require(keys, np.int64, ["C", "W"])
+    sort_descending(keys, least, np.zeros(most - least + 2, np.int64), order)
+    return order

@@ -1,0 +1,139 @@
+"""Which item of which input stands where, when inputs are mixed by quota."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import PipelineError
+from .base import Indices
+from .sources import MAX_ITEMS
+
+MAX_ROUND = 2**16
+"""Items of one round: the sum of weights in lowest terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """A stretch in which the same inputs give items, in rounds."""
+
+    start: int
+    which: Indices
+    """Input of every place of a round."""
+    rank: Indices
+    """How many items the same input gave before in the round."""
+    quota: Indices
+    """Items of a round by input."""
+    given: Indices
+    """Items that each input gave before the phase."""
+
+    def at(self, positions: Indices) -> tuple[Indices, Indices]:
+        """Input of every position, and which of its items."""
+        rounds = (positions - self.start) // len(self.which)
+        place = positions - self.start - rounds * len(self.which)
+        which = self.which[place]
+        index = self.given[which] + rounds * self.quota[which] + self.rank[place]
+        return which, index
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All phases."""
+
+    phases: tuple[_Phase, ...]
+    length: int | None
+
+    def at(self, positions: Indices) -> tuple[Indices, Indices]:
+        """Input of every position, and which of its items; shapes (k,)."""
+        if len(self.phases) == 1:
+            return self.phases[0].at(positions)
+        starts = np.array([phase.start for phase in self.phases], np.int64)
+        of = np.searchsorted(starts, positions, side="right") - 1
+        which, index = np.empty_like(positions), np.empty_like(positions)
+        for i in np.unique(of).tolist():
+            mine = of == i
+            which[mine], index[mine] = self.phases[i].at(positions[mine])
+        return which, index
+
+
+def _round(weights: Sequence[int]) -> Indices:
+    """The input of every place of a round; exact, in integers.
+
+    Item m of w stands at (2 m + 1) / (2 w) of the round.
+    """
+    common = math.gcd(*weights)
+    shares = [weight // common for weight in weights]
+    total = sum(shares)
+    if total > MAX_ROUND:
+        raise PipelineError(
+            f"the weights in lowest terms sum to {total}",
+            field="weights",
+            hint=f"Choose coarser ones, with a sum of at most {MAX_ROUND}.",
+        )
+    which = np.repeat(np.arange(len(shares)), shares)
+    item = np.concatenate([np.arange(share) for share in shares])
+    # Two such fractions differ by at least 1 / 2**33, which float64 tells apart.
+    place = (2 * item + 1) / (2 * np.repeat(shares, shares))
+    return np.asarray(which[np.lexsort((which, place))], np.int64)
+
+
+def _phase(start: int, which: Indices, given: Indices) -> _Phase:
+    rank = np.empty(len(which), np.int64)
+    quota = np.zeros(len(given), np.int64)
+    for j in range(len(given)):
+        mine = np.flatnonzero(which == j)
+        rank[mine] = np.arange(len(mine))
+        quota[j] = len(mine)
+    return _Phase(start, which, rank, quota, given)
+
+
+def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
+    """First position for which an input of the phase has no item; None if there is none."""
+    first = None
+    for j, length in enumerate(lengths):
+        if length is None or not phase.quota[j]:
+            continue
+        rounds, rank = divmod(length - int(phase.given[j]), int(phase.quota[j]))
+        place = int(np.flatnonzero(phase.which == j)[rank])
+        position = phase.start + rounds * len(phase.which) + place
+        first = position if first is None else min(first, position)
+    return first
+
+
+def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) -> Plan:
+    """Where every item stands.
+
+    Args:
+        weights: of the inputs, not all zero.
+        lengths: of the inputs, None for no end.
+        stop: ``first`` or ``all``; with ``cycle`` no input has an end.
+
+    Raises:
+        PipelineError: the sum of weights in lowest terms is above ``MAX_ROUND``.
+    """
+    which = _round(weights)
+    phase = _phase(0, which, np.zeros(len(weights), np.int64))
+    phases = [phase]
+    while True:
+        end = _shortage(phase, lengths)
+        if end is None or end > MAX_ITEMS:
+            return Plan(tuple(phases), None)
+        if stop == "first":
+            return Plan(tuple(phases), end)
+        phase = _without(phase, end)
+        if not len(phase.which):
+            return Plan(tuple(phases), end)
+        phases.append(phase)
+
+
+def _without(phase: _Phase, end: int) -> _Phase:
+    """The phase from ``end`` on, without the input that has no item there."""
+    rounds, place = divmod(end - phase.start, len(phase.which))
+    partly = np.bincount(phase.which[:place], minlength=len(phase.given))
+    given = phase.given + rounds * phase.quota + partly
+    gone = int(phase.which[place])
+    rest = np.roll(phase.which, -place)
+    return _phase(end, rest[rest != gone], given)

@@ -1,0 +1,261 @@
+"""Running results over the items so far, with accumulators of a fixed size.
+
+A value of 64 bits is two integers of a state, so that any double or int64 fits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import PipelineError, StateError
+from ._kernels.recurrent import accumulate, smooth
+from .base import Array, Block, Field, Ragged, Schema, Stage, State
+from .columns import block_length, unique_names
+from .inorder import Counting, check_state, in_order
+from .options import one_of
+
+_HALF = 32
+_HALF_VALUES = 1 << _HALF
+_REAL, _WHOLE = np.dtype(np.float64), np.dtype(np.int64)
+Cells = Array
+"""Accumulators: shape (m,), float64 or int64."""
+
+
+class Accumulator(ABC):
+    """A running result: a pure function of accumulators and values."""
+
+    cells: int
+    """How many accumulators."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+
+    @property
+    @abstractmethod
+    def outputs(self) -> Mapping[str, np.dtype[Any]]:
+        """What it gives for every item, by name."""
+
+    @abstractmethod
+    def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
+        """Results behind each value, and the accumulators behind the last.
+
+        Args:
+            cells: of the values before, zeros at first.
+            values: shape (k,), k at least 1, of ``dtype``.
+            first: number of values before.
+        """
+
+
+class _Sum(Accumulator):
+    """Sum so far; integers wrap at 64 bits."""
+
+    cells = 1
+
+    @property
+    def outputs(self) -> Mapping[str, np.dtype[Any]]:
+        return {"cumsum": self.dtype}
+
+    def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
+        del first
+        sums = np.cumsum(np.concatenate([cells, values]))[1:]
+        return {"cumsum": sums}, sums[-1:]
+
+
+class _Difference(Accumulator):
+    """Value less the one before; 0 for the first."""
+
+    cells = 1
+
+    @property
+    def outputs(self) -> Mapping[str, np.dtype[Any]]:
+        return {"diff": self.dtype}
+
+    def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
+        before = cells if first else values[:1]
+        return {"diff": np.diff(values, prepend=before)}, values[-1:]
+
+
+class _Extremes(Accumulator):
+    """Least and greatest so far; NaN from the first NaN on."""
+
+    cells = 2
+
+    @property
+    def outputs(self) -> Mapping[str, np.dtype[Any]]:
+        return {"min": self.dtype, "max": self.dtype}
+
+    def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
+        low, high = (cells[:1], cells[1:]) if first else (values[:1], values[:1])
+        least = np.minimum.accumulate(np.concatenate([low, values]))[1:]
+        most = np.maximum.accumulate(np.concatenate([high, values]))[1:]
+        return {"min": least, "max": most}, np.array([least[-1], most[-1]], self.dtype)
+
+
+class _Count(Accumulator):
+    """Number of items so far, this one included."""
+
+    cells = 0
+
+    @property
+    def outputs(self) -> Mapping[str, np.dtype[Any]]:
+        return {"count": _WHOLE}
+
+    def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
+        return {"count": np.arange(first + 1, first + 1 + len(values))}, cells
+
+
+class _Smooth(Accumulator):
+    """Exponential moving average with weight ``alpha`` of a new value."""
+
+    cells = 1
+
+    def __init__(self, dtype: np.dtype[Any], alpha: float) -> None:
+        super().__init__(dtype)
+        self._alpha = alpha
+
+    @property
+    def outputs(self) -> Mapping[str, np.dtype[Any]]:
+        return {"ema": _REAL}
+
+    def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
+        state, out = np.array([float(first), cells[0]]), np.empty(len(values))
+        smooth(values, self._alpha, state, out)
+        return {"ema": out}, state[1:]
+
+
+class _Moments(Accumulator):
+    """Mean and standard deviation so far."""
+
+    cells = 2
+
+    @property
+    def outputs(self) -> Mapping[str, np.dtype[Any]]:
+        return {"mean": _REAL, "std": _REAL}
+
+    def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
+        state = np.concatenate([[float(first)], cells])
+        mean, std = np.empty(len(values)), np.empty(len(values))
+        accumulate(values, state, mean, std)
+        return {"mean": mean, "std": std}, state[1:]
+
+
+def _alpha(args: Mapping[str, Any]) -> float:
+    alpha = args.get("alpha")
+    number = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
+    if alpha is None or not number or not 0 < alpha <= 1:
+        raise PipelineError(
+            f"alpha is {alpha!r}", field="args", hint="A number above 0 and at most 1."
+        )
+    return float(alpha)
+
+
+_OWN: Mapping[str, Callable[[np.dtype[Any]], Accumulator]] = {
+    "count": _Count,
+    "cumsum": _Sum,
+    "diff": _Difference,
+    "minmax": _Extremes,
+}
+"""Those that work in the type of the values."""
+SCANS = frozenset({*_OWN, "ema", "welford"})
+"""Names of all accumulators."""
+
+
+def _accumulator(fn: str, dtype: np.dtype[Any], args: Mapping[str, Any]) -> Accumulator:
+    for name in args:
+        if fn != "ema" or name != "alpha":
+            raise PipelineError(f"unknown argument {name!r}", field="args")
+    if fn == "ema":
+        return _Smooth(_REAL, _alpha(args))
+    if fn == "welford":
+        return _Moments(_REAL)
+    return _OWN[fn](_REAL if dtype.kind == "f" else _WHOLE)
+
+
+class Scan(Counting):
+    """Items with a running result as further fields, called ``field.result``.
+
+    ``cumsum`` and ``diff`` give a field of that name, ``count`` and ``ema`` (with
+    ``args={"alpha": a}``) too, ``minmax`` gives ``min`` and ``max``, ``welford`` gives
+    ``mean`` and ``std``. Floats are computed in float64, integers in int64.
+
+    Args:
+        inner: what it takes items from.
+        fn: one of ``SCANS``.
+        field: a field of one number per item.
+        args: of the function.
+
+    Raises:
+        PipelineError: an unknown function, field or argument.
+    """
+
+    def __init__(
+        self, inner: Stage, *, fn: str, field: str, args: Mapping[str, Any] | None = None
+    ) -> None:
+        one_of("fn", fn, SCANS)
+        found = [each for each in inner.schema if each.name == field]
+        if not found or found[0].dtype.kind not in "biuf" or found[0].shape or found[0].ragged:
+            raise PipelineError(
+                f"there is no field {field!r} of one number per item", field="field"
+            )
+        if found[0].dtype == np.dtype(np.uint64):
+            raise PipelineError(f"field {field!r} is uint64", field="field", hint="Cast it first.")
+        self.inner = in_order(inner)
+        self._field = field
+        self._run = _accumulator(fn, found[0].dtype, args or {})
+        new = tuple(Field(f"{field}.{name}", kind) for name, kind in self._run.outputs.items())
+        self._schema = (*inner.schema, *new)
+        unique_names((each.name for each in self._schema), "field")
+
+    @property
+    def schema(self) -> Schema:
+        """That of the inner stage and the results."""
+        return self._schema
+
+    @property
+    def initial(self) -> State:
+        """Accumulators of zero, two integers each, and the state of the inner stage."""
+        return (*(0 for _ in range(2 * self._run.cells)), *self.inner.initial)
+
+    @property
+    def endless(self) -> bool:
+        """Whether the inner stage is."""
+        return self.inner.endless
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """The next items with their results."""
+        check_state(state, self.initial)
+        split = 2 * self._run.cells
+        block, behind = self.inner.take(state[split:], count)
+        column = block[self._field]
+        values = column.values if isinstance(column, Ragged) else column
+        if not block_length(block):
+            empty = {name: np.empty(0, kind) for name, kind in self._run.outputs.items()}
+            return self._with(block, empty), (*state[:split], *behind)
+        cells = _unpacked(state[:split], self._run.dtype)
+        with np.errstate(all="ignore"):
+            results, cells = self._run.run(cells, values.astype(self._run.dtype), state[split])
+        return self._with(block, results), (*_packed(cells), *behind)
+
+    def _with(self, block: Block, results: Mapping[str, Array]) -> Block:
+        return {**block, **{f"{self._field}.{name}": out for name, out in results.items()}}
+
+
+def _packed(cells: Cells) -> State:
+    """Two integers for every accumulator, the lower half of its bits first."""
+    words = np.ascontiguousarray(cells).view(np.uint64)
+    return tuple(
+        half for word in words.tolist() for half in (word & (_HALF_VALUES - 1), word >> _HALF)
+    )
+
+
+def _unpacked(state: State, dtype: np.dtype[Any]) -> Cells:
+    if any(half >= _HALF_VALUES for half in state):
+        raise StateError("an accumulator of more than 64 bits")
+    words = [low | high << _HALF for low, high in zip(state[::2], state[1::2], strict=True)]
+    cells: npt.NDArray[Any] = np.array(words, np.uint64).view(dtype)
+    return cells

@@ -1,0 +1,157 @@
+"""The elements of items that are sequences, one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import PipelineError, StateError, TransformError
+from .base import Block, Column, Field, Indexed, Indices, Ragged, Schema, Stage, State
+from .columns import check_positions, concatenate, take_column
+from .inorder import Counting, check_state, in_order
+
+_MOST_READ = 65_536
+"""Items that are read at a time."""
+
+
+def _ragged_field(inner: Stage, field: str) -> Schema:
+    """The schema with one ragged field flattened."""
+    if not any(each.name == field and each.ragged for each in inner.schema):
+        raise PipelineError(
+            f"there is no ragged field {field!r}",
+            field="field",
+            hint="Only items that are sequences can be flattened.",
+        )
+    return tuple(
+        Field(each.name, each.dtype, each.shape) if each.name == field else each
+        for each in inner.schema
+    )
+
+
+def _flattened(block: Block, field: str, outer: Indices, elements: Indices) -> Block:
+    """Element ``elements[k]`` of all values of a field, beside the rest of item ``outer[k]``."""
+    made: dict[str, Column] = {}
+    for name, column in block.items():
+        if name == field and isinstance(column, Ragged):
+            made[name] = column.values[elements]
+        else:
+            made[name] = take_column(column, outer)
+    return made
+
+
+class SelectMany(Counting):
+    """The elements of a ragged field one by one, each beside the other fields of its item.
+
+    The state is the position among the elements of the item at hand, and the state of the
+    inner stage before that item: never more than one item is read again.
+
+    Args:
+        inner: what it takes items from.
+        field: the ragged field.
+
+    Raises:
+        PipelineError: there is no such field, or it is not ragged.
+    """
+
+    def __init__(self, inner: Stage, *, field: str) -> None:
+        self.inner = in_order(inner)
+        self._field = field
+        self._schema = _ragged_field(inner, field)
+
+    @property
+    def schema(self) -> Schema:
+        """That of the inner stage with the field no longer ragged."""
+        return self._schema
+
+    @property
+    def initial(self) -> State:
+        """The first element of the first item."""
+        return (0, *self.inner.initial)
+
+    @property
+    def endless(self) -> bool:
+        """Whether the inner stage is."""
+        return self.inner.endless
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """The next elements."""
+        check_state(state, self.initial)
+        done, at = state[0], state[1:]
+        found: list[Block] = []
+        missing, size = count, 1
+        while missing:
+            block, behind = self.inner.take(at, size)
+            column = block[self._field]
+            if not isinstance(column, Ragged) or not len(column):
+                at = behind
+                break
+            ends = column.offsets[1:] - column.offsets[0] - done
+            if done and ends[0] <= 0:
+                raise StateError(f"element {done} of an item that has fewer")
+            given = min(missing, max(int(ends[-1]), 0))
+            found.append(self._elements(block, column, done, given))
+            missing -= given
+            complete = int(np.searchsorted(ends, given, side="right"))
+            if complete < len(ends):
+                before = int(ends[complete - 1]) if complete else -done
+                done, at = given - before, self.inner.skip(at, complete)
+            else:
+                done, at = 0, behind
+            size = min(2 * size, _MOST_READ)
+        return concatenate(found, self.schema), (done, *at)
+
+    def _elements(self, block: Block, column: Ragged, done: int, given: int) -> Block:
+        elements = np.arange(done, done + given) + column.offsets[0]
+        outer = np.searchsorted(column.offsets, elements, side="right") - 1
+        return _flattened(block, self._field, outer, elements)
+
+
+class SelectManyIndexed(Indexed):
+    """The same with random access, where it is known how many elements each item has.
+
+    Args:
+        inner: what it takes items from.
+        field: the ragged field.
+        offsets: shape (items + 1,), number of elements before each item.
+
+    Raises:
+        PipelineError: there is no such field, or offsets of something else.
+    """
+
+    def __init__(self, inner: Indexed, *, field: str, offsets: Indices) -> None:
+        self.inner = inner
+        self._field = field
+        self._schema = _ragged_field(inner, field)
+        if inner.length is None or len(offsets) != inner.length + 1 or offsets[0] != 0:
+            raise PipelineError(f"{len(offsets)} offsets for {inner.length} items", field="offsets")
+        self._offsets = offsets
+
+    @property
+    def schema(self) -> Schema:
+        """That of the inner stage with the field no longer ragged."""
+        return self._schema
+
+    @property
+    def length(self) -> int:
+        """Number of elements."""
+        return int(self._offsets[-1])
+
+    def at(self, positions: Indices) -> Block:
+        """The elements at these positions; an item is read once however many are wanted."""
+        positions = check_positions(positions, self.length)
+        outer = np.searchsorted(self._offsets, positions, side="right") - 1
+        items, back = np.unique(outer, return_inverse=True)
+        block = self.inner.at(items)
+        column = block[self._field]
+        if not isinstance(column, Ragged) or not np.array_equal(
+            np.diff(column.offsets), self._offsets[items + 1] - self._offsets[items]
+        ):
+            raise TransformError(f"items of {self._field!r} have other lengths than declared")
+        elements = positions - self._offsets[outer] + column.offsets[:-1][back]
+        return _flattened(block, self._field, back, elements)
+
+
+def select_many(inner: Stage, *, field: str, offsets: Indices | None = None) -> Stage:
+    """Elements of a ragged field, with random access where offsets are given."""
+    if isinstance(inner, Indexed) and offsets is not None:
+        return SelectManyIndexed(inner, field=field, offsets=offsets)
+    return SelectMany(inner, field=field)
