@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from . import __version__
+from ._cli_batches import add_command
 from ._cli_common import (
     EXIT_BROKEN_PIPE,
     EXIT_CONNECTION,
@@ -56,13 +57,14 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line, with its help texts."""
     parser = argparse.ArgumentParser(
         prog="thalweg",
-        description="Event reports from loss streams, and tiles of datasets, from a Thalweg"
-        " service.",
+        description="Event reports from loss streams, tiles of datasets and batches of"
+        " pipelines, from a Thalweg service.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_post(commands)
     add_commands(commands)
+    add_command(commands)
     group = commands.add_parser("inputs", help="auxiliary files").add_subparsers(required=True)
     put = group.add_parser("put", help="store a file; prints its digest")
     put.set_defaults(run=_put)
