@@ -1,0 +1,1 @@
+"""infinibatch's modules under its names: ``iterators`` and ``datasets``."""

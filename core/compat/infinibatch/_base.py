@@ -1,0 +1,219 @@
+"""What every iterator of this package is: an iterator with checkpoints.
+
+A checkpoint is a dict that JSON can carry. It names its iterator and its version, and what
+does not fit is refused. Its size does not grow with the position.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+from ...errors import StateError
+from ..errors import ArgumentError, CheckpointError, DataChangedError
+
+VERSION = 1
+MAX_COUNT = 2**63
+
+Checkpoint = dict[str, Any]
+
+
+class CheckpointableIterator(Iterator[Any]):
+    """An iterator whose place can be taken down and gone back to.
+
+    Iterators are chained; ``getstate``, ``setstate`` and ``close`` of the last speak for
+    the whole chain. All can be pickled if their arguments can: the copy stands where the
+    original stood.
+    """
+
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: ANN401 - any argument
+        self = super().__new__(cls)
+        self._arguments = (args, kwargs)
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __next__(self) -> Any:  # noqa: ANN401 - items are anything
+        """The next item."""
+
+    @abstractmethod
+    def getstate(self) -> Any:  # noqa: ANN401 - opaque, as in the peer
+        """A checkpoint of the chain. To be treated as opaque; later use leaves it as it is."""
+
+    @abstractmethod
+    def setstate(self, checkpoint: Any) -> None:  # noqa: ANN401 - opaque, as in the peer
+        """Go to a checkpoint of the chain; None is the state right after construction."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the processes and threads of the chain."""
+
+    def __getstate__(self) -> object:
+        return self.getstate()
+
+    def __setstate__(self, checkpoint: Any) -> None:  # noqa: ANN401 - opaque
+        self.setstate(checkpoint)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
+        args, kwargs = self._arguments
+        return _remade, (type(self), args, kwargs), self.getstate()
+
+
+def _remade(
+    cls: type[CheckpointableIterator], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> CheckpointableIterator:
+    return cls(*args, **kwargs)
+
+
+class Saved:
+    """The fields of one iterator's checkpoint, checked as they are taken out."""
+
+    def __init__(self, name: str, fields: tuple[str, ...], checkpoint: object) -> None:
+        """Check the outside.
+
+        Args:
+            name: of the iterator.
+            fields: the names its checkpoint has.
+            checkpoint: what claims to be one.
+
+        Raises:
+            CheckpointError: no checkpoint of this iterator and version.
+        """
+        self._name = name
+        if not isinstance(checkpoint, Mapping):
+            raise CheckpointError(f"a checkpoint of {name} is {type(checkpoint).__name__}")
+        if checkpoint.get("iterator") != name:
+            raise CheckpointError(
+                f"a checkpoint of {checkpoint.get('iterator')!r} was given to {name}"
+            )
+        if checkpoint.get("version") != VERSION:
+            raise CheckpointError(
+                f"a checkpoint of {name} has version {checkpoint.get('version')!r}",
+                hint=f"This release reads version {VERSION}.",
+            )
+        if set(checkpoint) != {"iterator", "version", *fields}:
+            raise CheckpointError(f"a checkpoint of {name} has the fields {sorted(checkpoint)}")
+        self._values = checkpoint
+
+    def __getitem__(self, field: str) -> Any:  # noqa: ANN401 - opaque
+        return self._values[field]
+
+    def count(self, field: str, most: int = MAX_COUNT) -> int:
+        """An integer from 0 to ``most``.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        return whole(self._values[field], f"{field} in a checkpoint of {self._name}", most)
+
+    def states(self, field: str, count: int) -> list[Any]:
+        """As many states as there are inputs.
+
+        Raises:
+            CheckpointError: another number of them.
+        """
+        values = self._values[field]
+        if not isinstance(values, list | tuple) or len(values) != count:
+            raise CheckpointError(f"a checkpoint of {self._name} needs {count} {field}")
+        return list(values)
+
+
+def whole(value: object, what: str, most: int = MAX_COUNT) -> int:
+    """A value out of a checkpoint that must be an integer from 0 to ``most``.
+
+    Raises:
+        CheckpointError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise CheckpointError(f"{what} is {value!r}, not an integer from 0 to {most}")
+    return value
+
+
+class Stage(CheckpointableIterator):
+    """Base of the iterators of this package: checks around what each one saves."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def _save(self) -> dict[str, Any]:
+        """The values of ``_fields``."""
+
+    @abstractmethod
+    def _load(self, saved: Saved | None) -> None:
+        """Go to what was saved, or to the beginning."""
+
+    def getstate(self) -> Checkpoint:
+        """A checkpoint of the chain."""
+        return {"iterator": type(self).__name__, "version": VERSION, **self._save()}
+
+    def setstate(self, checkpoint: Any) -> None:  # noqa: ANN401 - checked inside
+        """Go to a checkpoint, or with None to the beginning.
+
+        Raises:
+            CheckpointError: it is none of this iterator; the chain is at its beginning.
+            DataChangedError: the data is not what it was; likewise.
+        """
+        if checkpoint is None:
+            self._load(None)
+            return
+        try:
+            self._load(Saved(type(self).__name__, self._fields, checkpoint))
+        except StateError:
+            self._load(None)
+            raise
+
+    def close(self) -> None:
+        """End the processes and threads of the chain: here there are none."""
+
+
+class OneSource(Stage):
+    """Base of the iterators over one other."""
+
+    _source: CheckpointableIterator
+
+    def close(self) -> None:
+        """End the processes and threads of the chain."""
+        self._source.close()
+
+
+def checkpointable(source: object, name: str = "source_iterator") -> CheckpointableIterator:
+    """A source that must have checkpoints.
+
+    Raises:
+        ArgumentError: it has none.
+    """
+    if not isinstance(source, CheckpointableIterator):
+        raise ArgumentError(f"{name} has to be a CheckpointableIterator")
+    return source
+
+
+def positive(value: object, name: str) -> int:
+    """An argument that must be an integer from 1.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name} has to be a positive integer, not {value!r}")
+    return value
+
+
+def advance(iterator: Iterator[Any], count: int) -> int:
+    """Go over ``count`` items of an iterator; how many there were.
+
+    Raises:
+        DataChangedError: there are fewer.
+    """
+    for index in range(count):
+        try:
+            next(iterator)
+        except StopIteration:
+            raise DataChangedError(
+                f"a checkpoint stands behind {count} items, and there are {index}"
+            ) from None
+    return count

@@ -1,0 +1,134 @@
+"""Batches of items of like size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, ClassVar
+
+from ..errors import ArgumentError
+from ._base import CheckpointableIterator, OneSource, Saved, advance, checkpointable, positive
+from ._random import Draws, draws
+
+_NOTHING = object()
+
+
+class BucketedReadaheadBatchIterator(OneSource):
+    """Lists of items of like key: reads ahead, sorts, cuts into batches, shuffles those.
+
+    The sort keeps the order of equal items and puts the largest first. A checkpoint is the
+    source's before what was read ahead and the number of batches given of it; going there
+    reads and sorts that again.
+
+    Args:
+        source_iterator: the items.
+        read_ahead: items read at once, from 1.
+        key: what is sorted by.
+        batch_size: items in a batch, or a function of its first item that says so.
+        boundary_key: batches hold items of equal boundary key only; not None of any item.
+        shuffle: False keeps the batches in order of key.
+        seed: of the order of batches; None draws one, which goes with the checkpoint.
+        order: ``mersenne`` is the peer's; ``counter`` needs no words drawn again.
+
+    Raises:
+        ArgumentError: a size that is not from 1; when iterating also one that
+            ``batch_size`` gives, and a boundary key that is None.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("source", "random", "num_served")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the peer's arguments
+        self,
+        source_iterator: CheckpointableIterator,
+        read_ahead: int,
+        key: Callable[[Any], Any] | None,
+        batch_size: int | Callable[[Any], int],
+        boundary_key: Callable[[Any], Any] | None = None,
+        shuffle: bool = True,
+        seed: int | None = 0,
+        order: str = "mersenne",
+    ) -> None:
+        self._source = checkpointable(source_iterator)
+        self._read_ahead = positive(read_ahead, "read_ahead")
+        self._key = key
+        self._size = batch_size if callable(batch_size) else positive(batch_size, "batch_size")
+        self._boundary = boundary_key
+        self._draws: Draws | None = draws(seed, order, "bucketed") if shuffle else None
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        return {"source": self._before, "random": self._place, "num_served": self._served}
+
+    def _load(self, saved: Saved | None) -> None:
+        self._served = 0 if saved is None else saved.count("num_served")
+        self._source.setstate(None if saved is None else saved["source"])
+        if self._draws is not None:
+            self._draws.load(None if saved is None else saved["random"])
+        self._skip = self._served
+        self._batches: Iterator[list[Any]] = iter(())
+        self._mark()
+
+    def _mark(self) -> None:
+        """Keep the place before what is read next."""
+        self._before = self._source.getstate()
+        self._place = None if self._draws is None else self._draws.save()
+
+    def _read(self) -> None:
+        self._mark()
+        self._served = 0
+        items = list(islice(self._source, self._read_ahead))
+        if not items and not self._skip:
+            raise StopIteration
+        try:
+            if self._key is not None:
+                items.sort(key=self._key, reverse=True)
+            batches = list(self._cut(items))
+        except Exception:
+            self._source.setstate(self._before)  # what was read is not lost
+            raise
+        if self._draws is not None:
+            self._draws.turn().shuffle(batches)
+        self._batches = iter(batches)
+        self._served = advance(self._batches, self._skip)
+        self._skip = 0
+
+    def _cut(self, items: list[Any]) -> Iterator[list[Any]]:
+        """Batches of sorted items, each as full as its first item allows."""
+        batch: list[Any] = []
+        size, last = 0, _NOTHING
+        for item in items:
+            boundary = self._boundary_of(item)
+            if batch and (len(batch) == size or boundary != last):
+                yield batch
+                batch = []
+            if not batch:
+                size = self._size_for(item)
+            batch.append(item)
+            last = boundary
+        if batch:
+            yield batch
+
+    def _boundary_of(self, item: object) -> object:
+        if self._boundary is None:
+            return _NOTHING
+        boundary = self._boundary(item)
+        if boundary is None:
+            raise ArgumentError("boundary_key is None of an item", hint=f"The item is {item!r}.")
+        return boundary
+
+    def _size_for(self, item: object) -> int:
+        if not callable(self._size):
+            return self._size
+        size = self._size(item)
+        if size < 1:
+            raise ArgumentError(
+                f"batch_size gives {size} for an item", hint=f"The item is {item!r}."
+            )
+        return size
+
+    def __next__(self) -> list[Any]:
+        while True:
+            for batch in self._batches:
+                self._served += 1
+                return batch
+            self._read()

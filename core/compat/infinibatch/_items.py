@@ -1,0 +1,371 @@
+"""Iterators that change, join and group items."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar
+
+from ...errors import LimitError
+from ..errors import CheckpointError, DataChangedError, SourceEndedError
+from ._base import (
+    CheckpointableIterator,
+    OneSource,
+    Saved,
+    Stage,
+    advance,
+    checkpointable,
+    positive,
+)
+
+_MAX_RECURRENT = 65_536
+
+
+class MapIterator(CheckpointableIterator):
+    """``transform(item)`` of every item. Its checkpoint is its source's.
+
+    An exception of the transform goes to the caller; the next call gives the next item.
+    """
+
+    def __init__(
+        self, source_iterator: CheckpointableIterator, transform: Callable[[Any], Any]
+    ) -> None:
+        self._source = checkpointable(source_iterator)
+        self._transform = transform
+
+    def getstate(self) -> Any:  # noqa: ANN401 - the source's
+        """A checkpoint of the chain."""
+        return self._source.getstate()
+
+    def setstate(self, checkpoint: Any) -> None:  # noqa: ANN401 - the source's
+        """Go to a checkpoint, or with None to the beginning."""
+        self._source.setstate(checkpoint)
+
+    def close(self) -> None:
+        """End the processes and threads of the chain."""
+        self._source.close()
+
+    def __next__(self) -> Any:  # noqa: ANN401 - items are anything
+        return self._transform(next(self._source))
+
+
+class MultiplexIterator(Stage):
+    """The next item of the source whose index the control iterator gives.
+
+    Raises:
+        SourceEndedError: (when iterating) that source has no more, or there is none of
+            that index.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("control", "sources")
+
+    def __init__(
+        self,
+        control_iterator: CheckpointableIterator,
+        source_iterators: Sequence[CheckpointableIterator],
+    ) -> None:
+        self._control = checkpointable(control_iterator, "control_iterator")
+        self._sources = [
+            checkpointable(source, "each of source_iterators") for source in source_iterators
+        ]
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        return {
+            "control": self._control.getstate(),
+            "sources": [source.getstate() for source in self._sources],
+        }
+
+    def _load(self, saved: Saved | None) -> None:
+        count = len(self._sources)
+        states = [None] * count if saved is None else saved.states("sources", count)
+        self._control.setstate(None if saved is None else saved["control"])
+        for source, state in zip(self._sources, states, strict=True):
+            source.setstate(state)
+
+    def __next__(self) -> Any:  # noqa: ANN401 - items are anything
+        index = next(self._control)
+        if not 0 <= index < len(self._sources):
+            raise SourceEndedError(
+                f"the control iterator asks for source {index} of {len(self._sources)}"
+            )
+        try:
+            return next(self._sources[index])
+        except StopIteration:
+            raise SourceEndedError(
+                f"source {index} has no more items, but the control iterator asks for one",
+                hint="Let the control iterator end first, or give a source without end.",
+            ) from None
+
+    def close(self) -> None:
+        """End the processes and threads of the chain."""
+        self._control.close()
+        for source in self._sources:
+            source.close()
+
+
+class SelectManyIterator(OneSource):
+    """The items of the collections that are made of the source's items, one by one.
+
+    A checkpoint is the source's before the current collection and the place in it. Going
+    there makes that collection again, and reads up to the place unless it is a sequence.
+
+    Args:
+        source_iterator: gives what collections are made of.
+        collection_selector: makes an iterable of an item; None if the item is one.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("source", "flattened_items_yielded")
+
+    def __init__(
+        self,
+        source_iterator: CheckpointableIterator,
+        collection_selector: Callable[[Any], Iterable[Any]] | None = None,
+    ) -> None:
+        self._source = checkpointable(source_iterator)
+        self._selector = collection_selector
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        return {"source": self._before, "flattened_items_yielded": self._yielded}
+
+    def _load(self, saved: Saved | None) -> None:
+        self._skip = self._yielded = 0 if saved is None else saved.count("flattened_items_yielded")
+        self._source.setstate(None if saved is None else saved["source"])
+        self._before = self._source.getstate()
+        self._current: Iterator[Any] = iter(())
+
+    def _open(self) -> None:
+        """Begin the next collection, behind what was skipped of it."""
+        before = self._source.getstate()
+        try:
+            item = next(self._source)
+        except StopIteration:
+            if self._skip:
+                raise DataChangedError(
+                    "a checkpoint stands inside a collection, and there is none"
+                ) from None
+            self._before, self._yielded = before, 0
+            raise
+        collection = item if self._selector is None else self._selector(item)
+        self._current = _behind(collection, self._skip)
+        self._before, self._yielded, self._skip = before, self._skip, 0
+
+    def __next__(self) -> Any:  # noqa: ANN401 - items are anything
+        while True:
+            for item in self._current:
+                self._yielded += 1
+                return item
+            self._open()
+
+
+def _behind(collection: Iterable[Any], count: int) -> Iterator[Any]:
+    """Iterate over a collection from its item ``count`` on."""
+    if not count or not isinstance(collection, Sequence):
+        iterator = iter(collection)
+        advance(iterator, count)
+        return iterator
+    if count > len(collection):
+        raise DataChangedError(
+            f"a checkpoint stands behind {count} items of a collection of {len(collection)}"
+        )
+    return map(collection.__getitem__, range(count, len(collection)))
+
+
+class ZipIterator(Stage):
+    """Tuples of one item of each source, until the first of them ends."""
+
+    _fields: ClassVar[tuple[str, ...]] = ("inputs",)
+
+    def __init__(self, *source_iterators: CheckpointableIterator) -> None:
+        self._sources = [
+            checkpointable(source, "each of source_iterators") for source in source_iterators
+        ]
+
+    def _save(self) -> dict[str, Any]:
+        return {"inputs": [source.getstate() for source in self._sources]}
+
+    def _load(self, saved: Saved | None) -> None:
+        count = len(self._sources)
+        states = [None] * count if saved is None else saved.states("inputs", count)
+        for source, state in zip(self._sources, states, strict=True):
+            source.setstate(state)
+
+    def __next__(self) -> tuple[Any, ...]:
+        if not self._sources:
+            raise StopIteration
+        # A loop: in a generator the end of a source would be an error.
+        items = []
+        for source in self._sources:
+            items.append(next(source))  # noqa: PERF401 - see above
+        return tuple(items)
+
+    def close(self) -> None:
+        """End the processes and threads of the chain."""
+        for source in self._sources:
+            source.close()
+
+
+class WindowedIterator(OneSource):
+    """Tuples of ``width`` consecutive items, each one item further; none of a short source.
+
+    A checkpoint is the source's at most ``width - 1`` items before the window. Going there
+    reads those again, and the window.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("source", "item_index")
+
+    def __init__(self, source_iterator: CheckpointableIterator, width: int) -> None:
+        self._source = checkpointable(source_iterator)
+        self._width = positive(width, "width")
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        first, state = self._anchors[0]
+        return {"source": state, "item_index": self._first - first}
+
+    def _load(self, saved: Saved | None) -> None:
+        index = 0 if saved is None else saved.count("item_index", self._width - 1)
+        self._source.setstate(None if saved is None else saved["source"])
+        self._anchors: deque[tuple[int, Any]] = deque([(0, self._source.getstate())])
+        self._window: deque[Any] = deque(maxlen=self._width)
+        self._first = index
+        self._read = 0
+
+    def __next__(self) -> tuple[Any, ...]:
+        while self._read < self._first + self._width:
+            self._window.append(next(self._source))
+            self._read += 1
+            # The state before every width-th item, so that the checkpoint is never far.
+            if self._read % self._width == 0:
+                self._anchors.append((self._read, self._source.getstate()))
+        self._first += 1
+        while len(self._anchors) > 1 and self._anchors[1][0] <= self._first:
+            self._anchors.popleft()
+        return tuple(self._window)
+
+
+class FixedBatchIterator(OneSource):
+    """Lists of ``batch_size`` consecutive items; the last may be shorter.
+
+    Args:
+        source_iterator: the items.
+        batch_size: from 1.
+        drop_last: leave a shorter last list out.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("source",)
+
+    def __init__(
+        self,
+        source_iterator: CheckpointableIterator,
+        batch_size: int,
+        drop_last: bool = False,
+    ) -> None:
+        self._source = checkpointable(source_iterator)
+        self._size = positive(batch_size, "batch_size")
+        self._drop_last = drop_last
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        return {"source": self._source.getstate()}
+
+    def _load(self, saved: Saved | None) -> None:
+        self._source.setstate(None if saved is None else saved["source"])
+
+    def __next__(self) -> list[Any]:
+        batch = list(islice(self._source, self._size))
+        if not batch or (self._drop_last and len(batch) < self._size):
+            raise StopIteration
+        return batch
+
+
+class RecurrentIterator(OneSource):
+    """``(state, output) = step_function(state, item)``, giving the outputs.
+
+    The state goes with the checkpoint, so it must be None, a number, a string, or lists,
+    tuples and dicts with string keys of such, unless ``encode`` makes one of it, and may
+    not be larger than ``max_state_bytes``. A step may change its state in place.
+
+    Args:
+        source_iterator: the items.
+        step_function: see above.
+        initial_state: before the first item.
+        encode: makes of a state what JSON can carry.
+        decode: makes a state of that again.
+        max_state_bytes: of its JSON text.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("source", "recurrent_state")
+
+    def __init__(  # noqa: PLR0913 - the peer's arguments and ours
+        self,
+        source_iterator: CheckpointableIterator,
+        step_function: Callable[[Any, Any], tuple[Any, Any]],
+        initial_state: Any = None,  # noqa: ANN401 - the caller's
+        *,
+        encode: Callable[[Any], Any] | None = None,
+        decode: Callable[[Any], Any] | None = None,
+        max_state_bytes: int = _MAX_RECURRENT,
+    ) -> None:
+        self._source = checkpointable(source_iterator)
+        self._step = step_function
+        self._initial = copy.deepcopy(initial_state)
+        self._encode = _tagged if encode is None else encode
+        self._decode = _untagged if decode is None else decode
+        self._most = positive(max_state_bytes, "max_state_bytes")
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        text = json.dumps(self._encode(self._state))
+        if len(text) > self._most:
+            raise LimitError(
+                f"the recurrent state has {len(text)} bytes, over {self._most}",
+                hint="A checkpoint does not grow: keep less, or allow more.",
+            )
+        return {"source": self._source.getstate(), "recurrent_state": json.loads(text)}
+
+    def _load(self, saved: Saved | None) -> None:
+        self._source.setstate(None if saved is None else saved["source"])
+        if saved is None:
+            self._state = copy.deepcopy(self._initial)
+        else:
+            # Through text, so that no step can change the checkpoint.
+            self._state = self._decode(json.loads(json.dumps(saved["recurrent_state"])))
+
+    def __next__(self) -> Any:  # noqa: ANN401 - outputs are anything
+        self._state, output = self._step(self._state, next(self._source))
+        return output
+
+
+_TUPLE = "__tuple__"
+
+
+def _tagged(value: object) -> Any:  # noqa: ANN401 - JSON
+    """A state as JSON; tuples are told from lists."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple):
+        return {_TUPLE: [_tagged(part) for part in value]}
+    if isinstance(value, list):
+        return [_tagged(part) for part in value]
+    plain = isinstance(value, dict) and all(isinstance(key, str) for key in value)
+    if isinstance(value, dict) and plain and _TUPLE not in value:
+        return {key: _tagged(part) for key, part in value.items()}
+    raise CheckpointError(
+        f"a recurrent state holds {type(value).__name__}, which a checkpoint cannot carry",
+        hint="Give encode and decode, which make JSON of a state and a state of JSON.",
+    )
+
+
+def _untagged(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, list):
+        return [_untagged(part) for part in value]
+    if isinstance(value, dict):
+        if set(value) == {_TUPLE} and isinstance(value[_TUPLE], list):
+            return tuple(_untagged(part) for part in value[_TUPLE])
+        return {key: _untagged(part) for key, part in value.items()}
+    return value

@@ -1,0 +1,154 @@
+"""A function applied to items by several processes."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from multiprocessing.connection import Connection
+from typing import Any, ClassVar
+
+from ..errors import ClosedError
+from ._base import CheckpointableIterator, OneSource, Saved, advance, checkpointable, positive
+from ._workers import (
+    DEADLINE,
+    STOP,
+    Worker,
+    failure,
+    pickled,
+    raise_failure,
+    start_method_of,
+)
+
+_QUICK = 1.0
+_DONE, _FAILED = range(2)
+
+
+def _map(connection: Connection, transform: Callable[[Any], Any]) -> None:
+    """The process: takes items, gives as many results."""
+    while True:
+        request = connection.recv_bytes()
+        if request == STOP:
+            return
+        results = [_applied(transform, item) for item in pickle.loads(request)]  # noqa: S301 - our own
+        connection.send_bytes(pickle.dumps(results))
+
+
+def _applied(transform: Callable[[Any], Any], item: object) -> bytes:
+    try:
+        return pickled((_DONE, transform(item)))
+    except Exception as error:  # noqa: BLE001 - the owner's to handle
+        return pickled((_FAILED, failure(error)))
+
+
+class ParallelMapIterator(OneSource):
+    """``transform(item)`` of every item, in order, by several processes.
+
+    Items go to the processes in windows of ``num_processes * num_items_per_process``. The
+    processes start at the first item; ``close`` ends them, and items and states are refused
+    afterwards. An exception of the transform is raised in its item's place, with its
+    traceback there as its cause; the next call gives the next item. A process that dies is
+    an error, never a wait.
+
+    A checkpoint is the source's before the window, and the place in it. Going there reads
+    the items before again, and does not transform them.
+
+    Args:
+        source_iterator: the items, each picklable.
+        transform: picklable unless processes are forked; results must be.
+        num_processes: from 1.
+        num_items_per_process: items a process gets at a time, from 1.
+        start_method: of processes; None is fork where there is one, whatever Python's
+            default.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("source", "items_yielded")
+    _workers: tuple[Worker, ...] = ()
+
+    def __init__(
+        self,
+        source_iterator: CheckpointableIterator,
+        transform: Callable[[Any], Any],
+        num_processes: int,
+        num_items_per_process: int,
+        start_method: str | None = None,
+    ) -> None:
+        self._source = checkpointable(source_iterator)
+        self._transform = transform
+        self._processes = positive(num_processes, "num_processes")
+        self._items = positive(num_items_per_process, "num_items_per_process")
+        self._method = start_method_of(start_method)
+        self._closed = False
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        return {"source": self._before, "items_yielded": self._yielded}
+
+    def _load(self, saved: Saved | None) -> None:
+        self._check_open()
+        self._yielded = self._skip = 0 if saved is None else saved.count("items_yielded")
+        self._source.setstate(None if saved is None else saved["source"])
+        self._before = self._source.getstate()
+        self._results: deque[bytes] = deque()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the ParallelMapIterator has been closed")
+
+    def _read(self) -> None:
+        """Read a window and have it transformed."""
+        if not self._skip:
+            self._before, self._yielded = self._source.getstate(), 0
+        skipped = advance(self._source, self._skip)
+        items = list(islice(self._source, self._processes * self._items - skipped))
+        self._skip = 0
+        if not items and not skipped:
+            raise StopIteration
+        if not self._workers:
+            self._workers = tuple(
+                Worker(_map, (self._transform,), self._method, f"map process {number}")
+                for number in range(self._processes)
+            )
+        try:
+            self._exchange(items)
+        except BaseException:
+            self._stop()
+            self.setstate(self.getstate())  # the window has not been given: begin it again
+            raise
+
+    def _exchange(self, items: list[Any]) -> None:
+        parts = [items[k : k + self._items] for k in range(0, len(items), self._items)]
+        requests = [pickled(part) for part in parts]
+        busy = self._workers[: len(parts)]
+        for worker, request in zip(busy, requests, strict=True):
+            worker.send(request)
+        for worker in busy:
+            self._results.extend(pickle.loads(worker.receive()))  # noqa: S301 - our own
+
+    def __next__(self) -> Any:  # noqa: ANN401 - results are anything
+        self._check_open()
+        while not self._results:
+            self._read()
+        self._yielded += 1
+        kind, value = pickle.loads(self._results.popleft())  # noqa: S301 - our own
+        if kind == _FAILED:
+            raise_failure(value)
+        return value
+
+    def _stop(self, deadline: float = DEADLINE) -> None:
+        workers, self._workers = self._workers, ()
+        for worker in workers:
+            worker.close(deadline)
+
+    def close(self) -> None:
+        """End the processes of the chain; items and states are refused from now on."""
+        self._closed = True
+        self._stop()
+        self._source.close()
+
+    def __del__(self) -> None:
+        if self._workers:
+            warnings.warn("a ParallelMapIterator was not closed", ResourceWarning, stacklevel=1)
+            self._stop(_QUICK)

@@ -1,0 +1,258 @@
+"""Items made ahead of their use, in another process."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+import warnings
+from collections import deque
+from multiprocessing.connection import Connection
+from typing import Any, ClassVar
+
+from ..errors import ClosedError
+from ._base import CheckpointableIterator, OneSource, Saved, advance, checkpointable, positive
+from ._workers import (
+    DEADLINE,
+    STOP,
+    Outbox,
+    Worker,
+    failure,
+    raise_failure,
+    start_method_of,
+)
+
+logger = logging.getLogger(__name__)
+
+_WINDOW = 32
+_QUICK = 1.0
+_ITEM, _END, _FAILED = range(3)
+
+
+def _prefetch(
+    connection: Connection,
+    source: CheckpointableIterator,
+    skip: int,
+    window: int,
+    credit: int,
+) -> None:
+    """The process: makes as many items as it has credit for, and is given more as they go.
+
+    After every ``window`` items comes the state of the source.
+    """
+    outbox = Outbox(connection)
+    stopped = False
+    try:
+        stopped = _produce(connection, outbox, source, (skip, window, credit))
+    except Exception as error:  # noqa: BLE001 - the owner's to handle
+        outbox.put((_FAILED, failure(error), None))
+    try:
+        # To the end of the pipe or STOP: what was sent may need this process to be read.
+        while not stopped and connection.recv_bytes() != STOP:
+            pass
+    finally:
+        source.close()
+
+
+def _produce(
+    connection: Connection,
+    outbox: Outbox,
+    source: CheckpointableIterator,
+    numbers: tuple[int, int, int],
+) -> bool:
+    """Make items to the end (False), or until told to stop (True)."""
+    skip, window, credit = numbers
+    offset = advance(source, skip)
+    while True:
+        while credit == 0 or connection.poll():
+            grant = connection.recv_bytes()
+            if grant == STOP:
+                return True
+            credit += int.from_bytes(grant, "little")
+        try:
+            item = next(source)
+        except StopIteration:
+            outbox.put((_END, None, source.getstate()))
+            return False
+        credit -= 1
+        offset += 1
+        state = None
+        if offset == window:
+            state, offset = (source.getstate(),), 0
+        outbox.put((_ITEM, item, state))
+
+
+class _Direct:
+    """Messages read from the pipe when they are asked for: the buffer is in the process."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._ready: deque[bytes] = deque()
+
+    def take(self) -> bytes:
+        if not self._ready:
+            self._ready.extend(pickle.loads(self._worker.receive()))  # noqa: S301 - our own
+        return self._ready.popleft()
+
+    @property
+    def empty(self) -> bool:
+        return not self._ready
+
+    def join(self) -> None:
+        """Nothing is to be waited for."""
+
+
+class _Buffered:
+    """Messages read by a thread as they come: the buffer is in this process."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._ready: deque[bytes] = deque()
+        self._changed = threading.Condition()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                data = self._worker.connection.recv_bytes()
+                messages = pickle.loads(data)  # noqa: S301 - our own
+                with self._changed:
+                    self._ready.extend(messages)
+                    self._changed.notify()
+        except (EOFError, OSError):
+            with self._changed:
+                self._ended = True
+                self._changed.notify()
+
+    def take(self) -> bytes:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._ended)
+            if self._ready:
+                return self._ready.popleft()
+        return self._worker.receive()  # raises, with the exit code
+
+    @property
+    def empty(self) -> bool:
+        return not self._ready
+
+    def join(self) -> None:
+        """The pipe has ended, so the thread does."""
+        self._thread.join(DEADLINE)
+
+
+class PrefetchIterator(OneSource):
+    """The items of the source, which another process makes ahead.
+
+    The process starts at the first item. ``close`` ends it; afterwards items and states are
+    refused. An exception of the source is raised here in its place among the items, with
+    the traceback there as its cause; the next call begins again at the item that failed.
+    The source given is only a pattern: this process does not iterate over it.
+
+    A checkpoint is of what was taken here, not of what was made ahead. It is a place in the
+    source of at most 31 items before, which are read again.
+
+    Args:
+        source_iterator: the items. Unless processes are forked, it must be picklable.
+        buffer_size: most items made and not yet taken.
+        buffer_in_main_process: they wait in this process, brought over by a thread, not in
+            the other.
+        log_empty_buffer_warning: log where an item has to be waited for; needs
+            ``buffer_in_main_process``.
+        start_method: of processes; None is fork where there is one, whatever Python's
+            default.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("source", "item_offset")
+    _worker: Worker | None = None
+
+    def __init__(
+        self,
+        source_iterator: CheckpointableIterator,
+        buffer_size: int,
+        buffer_in_main_process: bool = False,
+        log_empty_buffer_warning: bool = False,
+        start_method: str | None = None,
+    ) -> None:
+        self._source = checkpointable(source_iterator)
+        self._size = positive(buffer_size, "buffer_size")
+        self._window = min(buffer_size, _WINDOW)
+        self._method = start_method_of(start_method)
+        self._in_main = buffer_in_main_process
+        self._warn = log_empty_buffer_warning and buffer_in_main_process
+        self._closed = False
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        return {"source": self._before, "item_offset": self._offset}
+
+    def _load(self, saved: Saved | None) -> None:
+        self._check_open()
+        self._stop()
+        self._offset = 0 if saved is None else saved.count("item_offset")
+        self._source.setstate(None if saved is None else saved["source"])
+        self._before = self._source.getstate()
+        self._ended = False
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the PrefetchIterator has been closed")
+
+    def _start(self) -> None:
+        # Back to the last known place: an earlier process may have failed behind it.
+        self._source.setstate(self._before)
+        args = (self._source, self._offset, self._window, self._size)
+        self._worker = Worker(_prefetch, args, self._method, "prefetch process")
+        self._messages = _Buffered(self._worker) if self._in_main else _Direct(self._worker)
+        self._taken = 0
+
+    def _stop(self, deadline: float = DEADLINE) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close(deadline)
+            self._messages.join()
+
+    def _grant(self) -> None:
+        """Give credit for items taken, some at a time."""
+        self._taken += 1
+        if self._worker is not None and self._taken * 4 >= self._size:
+            # A process that has ended is noticed when its messages are.
+            self._worker.offer(self._taken.to_bytes(8, "little"))
+            self._taken = 0
+
+    def __next__(self) -> Any:  # noqa: ANN401 - items are anything
+        self._check_open()
+        if self._ended:
+            raise StopIteration
+        if self._worker is None:
+            self._start()
+        elif self._warn and self._messages.empty:
+            logger.warning("the prefetch buffer is empty")
+        try:
+            kind, value, state = pickle.loads(self._messages.take())  # noqa: S301 - our own
+        except BaseException:
+            self._stop()
+            raise
+        if kind == _ITEM:
+            self._offset += 1
+            if state is not None:
+                (self._before,), self._offset = state, 0
+            self._grant()
+            return value
+        self._stop()
+        if kind == _FAILED:
+            raise_failure(value)
+        self._before, self._offset, self._ended = state, 0, True
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the processes of the chain; items and states are refused from now on."""
+        self._closed = True
+        self._stop()
+        self._source.close()
+
+    def __del__(self) -> None:
+        if self._worker is not None:
+            warnings.warn("a PrefetchIterator was not closed", ResourceWarning, stacklevel=1)
+            self._stop(_QUICK)

@@ -1,0 +1,219 @@
+"""Random numbers whose place can be taken down as one integer, in two orders.
+
+* ``mersenne``: the numbers of ``random.Random(seed)``, as the peer has them. Its place is
+  the number of 32-bit words drawn so far. Going there draws them again, in large pieces: a
+  few nanoseconds a word, so a second for some 10**8 items.
+* ``counter``: numbers by counter (``core.rng``). Going anywhere takes no time.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from ...rng import Key, bits, derive
+from ..errors import ArgumentError, CheckpointError
+from ._base import whole
+
+Order = Literal["mersenne", "counter"]
+_SKIPPED_AT_ONCE = 1 << 14
+_WORD = 32
+_MAX_SEED = 2**63 - 1
+
+
+class CountedRandom(random.Random):
+    """``random.Random`` that counts the 32-bit words it has drawn.
+
+    Same seed, same numbers as ``random.Random``. It cannot be seeded again or given a
+    state: its place belongs to an iterator's checkpoint.
+    """
+
+    _made = False
+
+    def __init__(self, seed: int) -> None:
+        self.words = 0
+        super().__init__(seed)
+        self._made = True
+
+    def seed(self, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 - as the base
+        """Refuse, but for the seeding of a new generator."""
+        if self._made:
+            raise TypeError("the state of this generator belongs to its iterator")
+        super().seed(a, version)
+
+    def setstate(self, state: tuple[Any, ...]) -> None:
+        """Refuse: see the class."""
+        del state
+        raise TypeError("the state of this generator belongs to its iterator")
+
+    def random(self) -> float:
+        """A number in [0, 1), of two words."""
+        self.words += 2
+        return super().random()
+
+    def getrandbits(self, k: int, /) -> int:
+        """An integer of ``k`` random bits, of a word for every 32."""
+        self.words += -(-k // _WORD)
+        return super().getrandbits(k)
+
+    def shuffle(self, x: Any) -> None:  # noqa: ANN401 - as the base
+        """Shuffle in place, drawing what ``random.Random.shuffle`` draws, but faster."""
+        draw, words = super().getrandbits, 0
+        for last in range(len(x) - 1, 0, -1):
+            width = (last + 1).bit_length()
+            place = draw(width)
+            words += 1
+            while place > last:
+                place = draw(width)
+                words += 1
+            x[last], x[place] = x[place], x[last]
+        self.words += words
+
+    def skip(self, words: int) -> None:
+        """Go on by so many words."""
+        self.words += words
+        while words:
+            step = min(words, _SKIPPED_AT_ONCE)
+            super().getrandbits(step * _WORD)
+            words -= step
+
+
+def order_of(order: str) -> Order:
+    """Which order, checked.
+
+    Raises:
+        ArgumentError: there is no such order.
+    """
+    if order not in get_args(Order):
+        raise ArgumentError(f"order is {order!r}", hint="It is 'mersenne' or 'counter'.")
+    return "mersenne" if order == "mersenne" else "counter"
+
+
+class Seed:
+    """The seed of an iterator, drawn if none was given.
+
+    A drawn one goes with the checkpoint, so that an iterator without a seed of its own
+    goes on as the other one would have.
+    """
+
+    def __init__(self, seed: int | None, order: Order) -> None:
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise ArgumentError(f"seed has to be an integer or None, not {seed!r}")
+        if order == "counter" and seed is not None and not 0 <= seed <= _MAX_SEED:
+            raise ArgumentError(
+                f"seed is {seed}", hint="In counter order it is from 0 to 2**63 - 1."
+            )
+        self._given = seed
+        self.order = order
+        self._own = secrets.randbits(62) if seed is None else seed
+        self.value = self._own
+
+    def reset(self) -> None:
+        """Back to the seed it was made with."""
+        self.value = self._own
+
+    def save(self) -> list[Any]:
+        """The order and the seed, as they begin every saved place."""
+        return [self.order, self.value]
+
+    def load(self, saved: object, length: int) -> list[Any]:
+        """Check a saved place of ``length`` values and give what follows order and seed.
+
+        Raises:
+            CheckpointError: malformed, or of another order or seed.
+        """
+        if not isinstance(saved, list | tuple) or len(saved) != length:
+            raise CheckpointError(f"the random place of a checkpoint is {saved!r}")
+        order, seed = saved[:2]
+        if order != self.order:
+            raise CheckpointError(f"a checkpoint of order {order!r}, not {self.order!r}")
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise CheckpointError(f"the seed of a checkpoint is {seed!r}")
+        if self._given is not None and seed != self._given:
+            raise CheckpointError(f"a checkpoint of seed {seed}, not {self._given}")
+        self.value = seed
+        return list(saved[2:])
+
+    def key(self, name: str) -> Key:
+        """The key of the counter order for the iterator of this name."""
+        return derive(self.value, "infinibatch", name)
+
+
+class MersenneDraws:
+    """One generator for all turns, as the peer has it; a place is [order, seed, words, gauss]."""
+
+    def __init__(self, seed: Seed) -> None:
+        self._seed = seed
+        self._random = CountedRandom(seed.value)
+
+    def turn(self) -> random.Random:
+        """The generator for the next turn."""
+        return self._random
+
+    def save(self) -> list[Any]:
+        """The place."""
+        pending: float | None = self._random.gauss_next  # type: ignore[attr-defined]
+        return [*self._seed.save(), self._random.words, pending]
+
+    def load(self, saved: object) -> None:
+        """Go to a place, or with None to the beginning.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        self._seed.reset()
+        words, pending = (0, None) if saved is None else self._seed.load(saved, 4)
+        words = whole(words, "the number of words drawn")
+        if pending is not None and not isinstance(pending, float):
+            raise CheckpointError(f"the pending normal number of a checkpoint is {pending!r}")
+        self._random = CountedRandom(self._seed.value)
+        self._random.skip(words)
+        self._random.gauss_next = pending  # type: ignore[attr-defined]
+
+
+class CounterDraws:
+    """A generator of its own for every turn; a place is [order, seed, turn]."""
+
+    def __init__(self, seed: Seed, name: str) -> None:
+        self._seed = seed
+        self._name = name
+        self._turn = 0
+        self._key = seed.key(name)
+
+    def turn(self) -> random.Random:
+        """The generator for the next turn."""
+        indices = np.array([2 * self._turn, 2 * self._turn + 1], np.uint64)
+        first, second = bits(self._key, indices).tolist()
+        self._turn += 1
+        return random.Random(first << 64 | second)  # noqa: S311 - order, not secrets
+
+    def save(self) -> list[Any]:
+        """The place."""
+        return [*self._seed.save(), self._turn]
+
+    def load(self, saved: object) -> None:
+        """Go to a place, or with None to the beginning.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        self._seed.reset()
+        (turn,) = (0,) if saved is None else self._seed.load(saved, 3)
+        self._turn = whole(turn, "the number of turns")
+        self._key = self._seed.key(self._name)
+
+
+Draws = MersenneDraws | CounterDraws
+
+
+def draws(seed: int | None, order: str, name: str) -> Draws:
+    """Turns at a generator, for the iterator of this name.
+
+    Raises:
+        ArgumentError: the seed or the order cannot be.
+    """
+    own = Seed(seed, order_of(order))
+    return MersenneDraws(own) if own.order == "mersenne" else CounterDraws(own, name)

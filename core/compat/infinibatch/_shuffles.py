@@ -1,0 +1,268 @@
+"""Iterators that draw random numbers for their items, and shuffles."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...rng import Permutation, below
+from ..errors import DataChangedError
+from ._base import CheckpointableIterator, OneSource, Saved, checkpointable, positive, whole
+from ._items import FixedBatchIterator, SelectManyIterator
+from ._random import CountedRandom, Seed, draws, order_of
+
+_CHUNK = 1024
+_EMPTY = object()
+
+
+class SamplingRandomMapIterator(OneSource):
+    """``transform(random, item)`` of every item, ``random`` being a ``random.Random``.
+
+    Args:
+        source_iterator: the items.
+        transform: may draw as it likes, but not seed the generator.
+        seed: None draws one, which goes with the checkpoint.
+        order: ``mersenne`` has one generator for all items, ``random.Random(seed)``, and
+            going to a checkpoint draws its words again; ``counter`` has one for each item.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("source", "random")
+
+    def __init__(
+        self,
+        source_iterator: CheckpointableIterator,
+        transform: Callable[[random.Random, Any], Any],
+        seed: int | None = 0,
+        order: str = "mersenne",
+    ) -> None:
+        self._source = checkpointable(source_iterator)
+        self._transform = transform
+        self._draws = draws(seed, order, "sampling")
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        return {"source": self._source.getstate(), "random": self._draws.save()}
+
+    def _load(self, saved: Saved | None) -> None:
+        self._source.setstate(None if saved is None else saved["source"])
+        self._draws.load(None if saved is None else saved["random"])
+
+    def __next__(self) -> Any:  # noqa: ANN401 - items are anything
+        item = next(self._source)
+        return self._transform(self._draws.turn(), item)
+
+
+def _shuffled(generator: random.Random, block: list[Any]) -> list[Any]:
+    generator.shuffle(block)
+    return block
+
+
+class BlockwiseShuffleIterator(SelectManyIterator):
+    """Items shuffled within blocks of ``block_size`` consecutive ones.
+
+    A checkpoint is the source's before the block and the place in it. Going there reads
+    the block again.
+
+    Args:
+        source_iterator: the items.
+        block_size: items in a block; the last may be shorter.
+        seed: None draws one, which goes with the checkpoint.
+        order: as in ``SamplingRandomMapIterator``.
+    """
+
+    def __init__(
+        self,
+        source_iterator: CheckpointableIterator,
+        block_size: int,
+        seed: int | None = 0,
+        order: str = "mersenne",
+    ) -> None:
+        blocks = FixedBatchIterator(source_iterator, positive(block_size, "block_size"))
+        super().__init__(SamplingRandomMapIterator(blocks, _shuffled, seed, order))
+
+
+class _MersenneSlots:
+    """Slot after slot of ``random.Random(seed).randrange(size)``; a place is its words."""
+
+    def __init__(self, seed: Seed, size: int, index: int, place: int) -> None:
+        del index
+        self._random = CountedRandom(seed.value)
+        self._random.skip(place)
+        self._size = size
+
+    def __next__(self) -> int:
+        return self._random.randrange(self._size)
+
+    @property
+    def place(self) -> int:
+        return self._random.words
+
+
+class _CounterSlots:
+    """Slot after slot by counter; a place is the index itself, and no other is kept."""
+
+    place = 0
+
+    def __init__(self, seed: Seed, size: int, index: int, place: int) -> None:
+        del place
+        self._slots = self._run(seed, size, index)
+
+    @staticmethod
+    def _run(seed: Seed, size: int, index: int) -> Iterator[int]:
+        key = seed.key("buffered")
+        while True:
+            indices = np.arange(index, index + _CHUNK, dtype=np.uint64)
+            yield from below(key, indices, size).tolist()
+            index += _CHUNK
+
+    def __next__(self) -> int:
+        return next(self._slots)
+
+
+class _Anchor:
+    """A place in the source, and how many of the items behind it are in the buffer."""
+
+    __slots__ = ("index", "live", "place", "state")
+
+    def __init__(self, index: int, place: int, state: Any) -> None:  # noqa: ANN401 - opaque
+        self.index = index
+        self.place = place
+        self.state = state
+        self.live = 0
+
+
+class BufferedShuffleIterator(OneSource):
+    """Items shuffled through a buffer: each goes to a random slot and drives out what is there.
+
+    The buffer does not go with the checkpoint. Which slot an item goes to is known from its
+    index, and an item stays for ``buffer_size`` others on average, so the buffer is made
+    again from a place in the source some ``buffer_size * ln(buffer_size)`` items back. A
+    checkpoint is that place, of which one in ``buffer_size / 4`` items is kept.
+
+    Args:
+        source_iterator: the items; it must give the same again.
+        buffer_size: slots.
+        seed: None draws one, which goes with the checkpoint.
+        order: ``mersenne`` is the peer's order to the last item; going to a checkpoint
+            draws its words again. ``counter`` goes anywhere at once, and also permutes what
+            is in the buffer at the end.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("source", "anchor", "taken", "flushed", "random")
+
+    def __init__(
+        self,
+        source_iterator: CheckpointableIterator,
+        buffer_size: int,
+        seed: int | None = 0,
+        order: str = "mersenne",
+    ) -> None:
+        self._source = checkpointable(source_iterator)
+        self._size = positive(buffer_size, "buffer_size")
+        self._seed = Seed(seed, order_of(order))
+        self._interval = max(1, buffer_size // 4)
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        oldest = self._anchors[0]
+        return {
+            "source": oldest.state,
+            "anchor": oldest.index,
+            "taken": self._taken,
+            "flushed": self._flushed,
+            "random": [*self._seed.save(), oldest.place],
+        }
+
+    def _load(self, saved: Saved | None) -> None:
+        anchor = taken = place = flushed = 0
+        self._seed.reset()
+        if saved is not None:
+            taken = saved.count("taken")
+            anchor = saved.count("anchor", taken)
+            flushed = saved.count("flushed", self._size)
+            (place,) = self._seed.load(saved["random"], 3)
+            whole(place, "the number of words drawn")
+        self._source.setstate(None if saved is None else saved["source"])
+        kind = _MersenneSlots if self._seed.order == "mersenne" else _CounterSlots
+        self._slots: _MersenneSlots | _CounterSlots = kind(self._seed, self._size, anchor, place)
+        self._items: list[Any] = [_EMPTY] * self._size
+        self._owners: list[_Anchor | None] = [None] * self._size
+        self._anchors = deque([_Anchor(anchor, place, self._source.getstate())])
+        self._taken = anchor
+        self._rest: list[Any] | None = None
+        self._flushed = 0
+        # Made at the first item: a checkpoint that is only passed on costs nothing.
+        self._pending = (taken, flushed)
+
+    def getstate(self) -> dict[str, Any]:
+        """A checkpoint of the chain."""
+        checkpoint = super().getstate()
+        taken, flushed = self._pending
+        if taken > self._taken or flushed:
+            checkpoint.update(taken=taken, flushed=flushed)
+        return checkpoint
+
+    def _catch_up(self) -> None:
+        taken, flushed = self._pending
+        while self._taken < taken:
+            try:
+                self._put()
+            except StopIteration:
+                self._pending = (0, 0)
+                raise DataChangedError(
+                    f"a checkpoint stands behind {taken} items, and there are {self._taken}"
+                ) from None
+        self._pending = (0, 0)
+        if flushed:
+            self._flush(flushed)
+
+    def _put(self) -> Any:  # noqa: ANN401 - items are anything
+        """Put the next item in its slot; what was there."""
+        if self._taken - self._anchors[-1].index >= self._interval:
+            state = self._source.getstate()
+            self._anchors.append(_Anchor(self._taken, self._slots.place, state))
+        item = next(self._source)
+        slot = next(self._slots)
+        self._taken += 1
+        previous, owner = self._items[slot], self._owners[slot]
+        newest = self._anchors[-1]
+        self._items[slot], self._owners[slot] = item, newest
+        newest.live += 1
+        if owner is not None:
+            owner.live -= 1
+        while len(self._anchors) > 1 and not self._anchors[0].live:
+            self._anchors.popleft()
+        return previous
+
+    def _flush(self, given: int = 0) -> None:
+        """Take what is in the buffer, in the order it will be given, but for what was."""
+        rest = [item for item in self._items if item is not _EMPTY]
+        if self._seed.order == "counter":
+            places = Permutation(len(rest), self._seed.key("flush")).at(np.arange(len(rest)))
+            rest = [rest[place] for place in places.tolist()]
+        if given > len(rest):
+            raise DataChangedError(
+                f"a checkpoint stands behind {given} items of a buffer of {len(rest)}"
+            )
+        self._rest = rest[: len(rest) - given]
+        self._flushed = given
+
+    def __next__(self) -> Any:  # noqa: ANN401 - items are anything
+        if self._pending != (0, 0):
+            self._catch_up()
+        while self._rest is None:
+            try:
+                item = self._put()
+            except StopIteration:
+                self._flush()
+                break
+            if item is not _EMPTY:
+                return item
+        if not self._rest:
+            raise StopIteration
+        self._flushed += 1
+        return self._rest.pop()

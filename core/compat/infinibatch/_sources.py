@@ -1,0 +1,330 @@
+"""Iterators a chain begins with."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...rng import Permutation, uniform
+from ..errors import ArgumentError, DataChangedError
+from ._base import CheckpointableIterator, Saved, Stage, advance, positive, whole
+from ._random import CountedRandom, Seed, order_of
+
+_CHUNK = 1024
+"""Random numbers or places that are made in one go."""
+
+
+def _check_rank(num_instances: int, instance_rank: int) -> None:
+    positive(num_instances, "num_instances")
+    if not 0 <= instance_rank < num_instances:
+        raise ArgumentError(
+            f"invalid instance_rank {instance_rank}",
+            hint=f"It is from 0 to {num_instances - 1}.",
+        )
+
+
+class NativeCheckpointableIterator(Stage):
+    """The items of an iterable, such as a list.
+
+    Going to a place takes no time in a sequence; of any other iterable the items before
+    are read again. The length, if there is one, and the ``identity`` go with the
+    checkpoint: it is refused where they differ.
+
+    Args:
+        iterable: gives the same items every time, and is no iterator.
+        identity: what names the data, such as a digest of it; not checked if None.
+
+    Raises:
+        ArgumentError: it is an iterator.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("num_items_yielded", "length", "identity")
+
+    def __init__(self, iterable: Iterable[Any], identity: str | None = None) -> None:
+        if iter(iterable) is iterable:
+            raise ArgumentError(
+                "an iterator was given where an iterable is needed",
+                hint="An iterator cannot be begun again. Give what it was made of.",
+            )
+        self._iterable = iterable
+        self._identity = identity
+        self.setstate(None)
+
+    def _length(self) -> int | None:
+        return len(self._iterable) if isinstance(self._iterable, Sized) else None
+
+    def _save(self) -> dict[str, Any]:
+        return {
+            "num_items_yielded": self._yielded,
+            "length": self._length(),
+            "identity": self._identity,
+        }
+
+    def _load(self, saved: Saved | None) -> None:
+        count = 0 if saved is None else saved.count("num_items_yielded")
+        if saved is not None:
+            self._check(saved)
+        self._yielded = 0
+        self._iterator = self._from(count)
+        self._yielded = count
+
+    def _check(self, saved: Saved) -> None:
+        if saved["length"] != self._length():
+            raise DataChangedError(
+                f"a checkpoint over {saved['length']} items, and there are {self._length()}"
+            )
+        if saved["identity"] != self._identity:
+            raise DataChangedError(
+                f"a checkpoint over {saved['identity']!r}, and this is {self._identity!r}"
+            )
+
+    def _from(self, count: int) -> Iterator[Any]:
+        if isinstance(self._iterable, Sequence):
+            return map(self._iterable.__getitem__, range(count, len(self._iterable)))
+        iterator = iter(self._iterable)
+        advance(iterator, count)
+        return iterator
+
+    def __next__(self) -> Any:  # noqa: ANN401 - items are anything
+        item = next(self._iterator)
+        self._yielded += 1
+        return item
+
+
+class ChunkedSourceIterator(NativeCheckpointableIterator):
+    """This rank's share of a list: consecutive items; shares differ by one item at most.
+
+    Args:
+        source_items: the list.
+        num_instances: number of ranks.
+        instance_rank: this rank, from 0.
+
+    Raises:
+        ArgumentError: there is no such rank.
+    """
+
+    def __init__(
+        self, source_items: Sequence[Any], num_instances: int = 1, instance_rank: int = 0
+    ) -> None:
+        _check_rank(num_instances, instance_rank)
+        share, larger = divmod(len(source_items), num_instances)
+        first, last = (
+            rank * share + min(rank, larger) for rank in (instance_rank, instance_rank + 1)
+        )
+        super().__init__(source_items[first:last])
+
+
+class _MersennePasses:
+    """Pass after pass in the order of one generator that shuffles again and again."""
+
+    def __init__(self, n: int, seed: Seed) -> None:
+        self._n = n
+        self._seed = seed
+        self.load(None)
+
+    def load(self, saved: object) -> None:
+        self._seed.reset()
+        epoch, words = (0, 0) if saved is None else self._seed.load(saved, 4)
+        whole(epoch, "the number of passes")
+        whole(words, "the number of words drawn")
+        self._random: CountedRandom | None = None
+        self._epoch = epoch - 1
+        self._starts = deque([(epoch, words)])
+
+    def _shuffle(self, oldest: int) -> None:
+        if self._random is None:
+            self._random = CountedRandom(self._seed.value)
+            self._random.skip(self._starts[-1][1])
+        while len(self._starts) > 1 and self._starts[1][0] <= oldest:
+            self._starts.popleft()
+        self._places = list(range(self._n))
+        self._random.shuffle(self._places)
+        self._epoch += 1
+        self._starts.append((self._epoch + 1, self._random.words))
+
+    def place(self, epoch: int, offset: int, oldest: int) -> int:
+        """The place of an item; no pass before ``oldest`` will be gone back to."""
+        while self._epoch < epoch:
+            self._shuffle(oldest)
+        return self._places[offset]
+
+    def save(self, epoch: int) -> list[Any]:
+        """[order, seed, pass, words drawn before it]: the last that is known up to ``epoch``."""
+        while len(self._starts) > 1 and self._starts[1][0] <= epoch:
+            self._starts.popleft()
+        return [*self._seed.save(), *self._starts[0]]
+
+
+class _CounterPasses:
+    """Pass after pass in orders that are functions of the pass."""
+
+    def __init__(self, n: int, seed: Seed) -> None:
+        self._n = n
+        self._seed = seed
+        self.load(None)
+
+    def load(self, saved: object) -> None:
+        self._seed.reset()
+        if saved is not None:
+            self._seed.load(saved, 2)
+        self._key = self._seed.key("permutation")
+        self._permutation: Permutation | None = None
+        self._epoch = self._chunk = -1
+
+    def place(self, epoch: int, offset: int, oldest: int) -> int:
+        del oldest
+        if self._permutation is None or self._epoch != epoch:
+            self._permutation = Permutation(self._n, self._key.child(epoch))
+            self._epoch, self._chunk = epoch, -1
+        chunk, within = divmod(offset, _CHUNK)
+        if chunk != self._chunk:
+            last = min((chunk + 1) * _CHUNK, self._n)
+            self._places = self._permutation.at(np.arange(chunk * _CHUNK, last)).tolist()
+            self._chunk = chunk
+        place: int = self._places[within]
+        return place
+
+    def save(self, epoch: int) -> list[Any]:
+        del epoch
+        return self._seed.save()
+
+
+class InfinitePermutationSourceIterator(Stage):
+    """The items of a list again and again, in another order each time, without end.
+
+    Rank r of W gives the places r, r + W, ... of the endless sequence. A checkpoint is the
+    global place all ranks have come to, so that it serves any rank, and any number of them
+    if they were in step. Items are not copied.
+
+    Args:
+        source_items: the list, not empty.
+        seed: of the order; None draws one, which goes with the checkpoint.
+        shuffle: False keeps the order of the list.
+        num_instances: number of ranks.
+        instance_rank: this rank, from 0.
+        order: ``mersenne`` is the peer's: each pass costs memory and time for the whole
+            list, and going to a checkpoint draws its words again. ``counter`` takes neither.
+
+    Raises:
+        ArgumentError: an empty list, or no such rank.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("position", "length", "random")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the peer's arguments
+        self,
+        source_items: Sequence[Any],
+        seed: int | None = 0,
+        shuffle: bool = True,
+        num_instances: int = 1,
+        instance_rank: int = 0,
+        order: str = "mersenne",
+    ) -> None:
+        if len(source_items) == 0:
+            raise ArgumentError("source must not be empty")
+        _check_rank(num_instances, instance_rank)
+        self._items = list(source_items) if isinstance(source_items, list) else source_items
+        self._world = num_instances
+        self._rank = instance_rank
+        self._seed = Seed(seed, order_of(order))
+        self._passes: _MersennePasses | _CounterPasses | None = None
+        if shuffle:
+            kind = _MersennePasses if order == "mersenne" else _CounterPasses
+            self._passes = kind(len(source_items), self._seed)
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        n = len(self._items)
+        place = None if self._passes is None else self._passes.save(self._position // n)
+        return {"position": self._position, "length": n, "random": place}
+
+    def _load(self, saved: Saved | None) -> None:
+        n = len(self._items)
+        position = 0
+        if saved is not None:
+            position = saved.count("position")
+            if saved.count("length") != n:
+                raise DataChangedError(
+                    f"a checkpoint over {saved['length']} items, and there are {n}"
+                )
+        if self._passes is not None:
+            self._passes.load(None if saved is None else saved["random"])
+        self._position = position
+
+    def __next__(self) -> Any:  # noqa: ANN401 - items are anything
+        n = len(self._items)
+        epoch, offset = divmod(self._position + self._rank, n)
+        if self._passes is not None:
+            offset = self._passes.place(epoch, offset, self._position // n)
+        self._position += self._world
+        return self._items[offset]
+
+
+def create_source_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
+    source_items: Sequence[Any],
+    train: bool = True,
+    seed: int | None = None,
+    shuffle: bool = True,
+    num_instances: int = 1,
+    instance_rank: int = 0,
+    order: str = "mersenne",
+) -> CheckpointableIterator:
+    """An endless source for training, else one pass over this rank's share.
+
+    Raises:
+        ArgumentError: shuffling without training, an empty list, or no such rank.
+    """
+    if not train and shuffle:
+        raise ArgumentError("shuffling is not supported when train=False")
+    if train:
+        return InfinitePermutationSourceIterator(
+            source_items, seed, shuffle, num_instances, instance_rank, order
+        )
+    return ChunkedSourceIterator(source_items, num_instances, instance_rank)
+
+
+class RandomIterator(Stage):
+    """Random numbers in [0, 1), without end.
+
+    Args:
+        seed: None draws one, which goes with the checkpoint.
+        order: ``mersenne`` gives those of ``random.Random(seed)``.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("random",)
+
+    def __init__(self, seed: int | None = 0, order: str = "mersenne") -> None:
+        self._seed = Seed(seed, order_of(order))
+        self.setstate(None)
+
+    def _save(self) -> dict[str, Any]:
+        return {"random": [*self._seed.save(), self._count]}
+
+    def _load(self, saved: Saved | None) -> None:
+        count = 0
+        self._seed.reset()
+        if saved is not None:
+            (count,) = self._seed.load(saved["random"], 3)
+            whole(count, "the number of numbers drawn")
+        self._count = count
+        self._numbers = self._mersenne() if self._seed.order == "mersenne" else self._counter()
+
+    def _mersenne(self) -> Iterator[float]:
+        generator = CountedRandom(self._seed.value)
+        generator.skip(2 * self._count)
+        while True:
+            yield generator.random()
+
+    def _counter(self) -> Iterator[float]:
+        key, first = self._seed.key("random"), self._count
+        while True:
+            yield from uniform(key, np.arange(first, first + _CHUNK, dtype=np.uint64)).tolist()
+            first += _CHUNK
+
+    def __next__(self) -> float:
+        number = next(self._numbers)
+        self._count += 1
+        return number

@@ -1,0 +1,1 @@
+"""infinibatch as its own tests import it, made of our iterators."""
