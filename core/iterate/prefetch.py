@@ -1,0 +1,209 @@
+"""Reading ahead in a thread, in order, with the position of who consumes.
+
+What was read and not consumed costs nothing: the state is that behind the last item that
+was handed out. An exception of the source is raised where its item would have come.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from ..errors import OptionError, StateError
+
+T = TypeVar("T")
+State = dict[str, Any]
+
+CLOSE_SECONDS = 5.0
+"""How long closing waits for a read that is under way, unless told otherwise."""
+_LOOK = 0.5
+"""Seconds between looks at whether the thread is alive, as it is not behind a fork."""
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """An iterator with a state."""
+
+    def getstate(self) -> State:
+        """Where it is, as JSON values."""
+
+    def setstate(self, state: State | None) -> None:
+        """Go on from a state, None for the beginning."""
+
+
+@dataclass(slots=True)
+class _End:
+    """Nothing comes behind this: the end, or an exception."""
+
+    error: BaseException | None
+
+
+@dataclass(slots=True)
+class _Shelf(Generic[T]):
+    """What the reading thread and the consumer share."""
+
+    depth: int
+    items: deque[tuple[T, State | None] | _End] = field(default_factory=deque)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    stopped: bool = False
+
+    def stop(self) -> None:
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+
+    def put(self, item: tuple[T, State | None] | _End) -> bool:
+        """Wait for room and put an item there; False if nobody wants it any more."""
+        with self.changed:
+            while not self.stopped and len(self.items) >= self.depth:
+                self.changed.wait()
+            if self.stopped:
+                return False
+            self.items.append(item)
+            self.changed.notify_all()
+            return True
+
+
+def _read(source: Iterator[T], shelf: _Shelf[T]) -> None:
+    state_of = source.getstate if isinstance(source, Resumable) else None
+    while not shelf.stopped:
+        try:
+            item = next(source)
+            state = None if state_of is None else state_of()
+        except StopIteration:
+            shelf.put(_End(None))
+            return
+        except BaseException as error:  # noqa: BLE001 - it belongs to the consumer
+            shelf.put(_End(error))
+            return
+        if not shelf.put((item, state)):
+            return
+
+
+class Prefetch(Iterator[T], Generic[T]):
+    """The items of an iterator, read up to ``depth`` ahead by a thread.
+
+    The source belongs to it from the first item on. One thread may consume.
+
+    Args:
+        source: what is read; its ``getstate`` and ``setstate`` are used if it has them.
+        depth: items ahead, at least 1.
+
+    Raises:
+        OptionError: a depth below 1.
+    """
+
+    def __init__(self, source: Iterator[T], *, depth: int = 2) -> None:
+        if depth < 1:
+            raise OptionError(f"reading {depth} items ahead", hint="Read 1 or more ahead.")
+        self._source = source
+        self._depth = depth
+        self._behind: State | None = None
+        self._thread: threading.Thread | None = None
+        self._shelf: _Shelf[T] = _Shelf(depth)
+        self._ended: _End | None = None
+        self._closed = False
+        self._finalizer: weakref.finalize[..., Any] | None = None
+
+    def __next__(self) -> T:
+        if self._closed:
+            raise OptionError("reading ahead was closed")
+        if self._ended is None:
+            item = self._wait()
+            if not isinstance(item, _End):
+                self._behind = item[1]
+                return item[0]
+            self._ended = item
+        if self._ended.error is not None:
+            raise self._ended.error
+        raise StopIteration
+
+    def _wait(self) -> tuple[T, State | None] | _End:
+        thread, shelf = self._started(), self._shelf
+        with shelf.changed:
+            while not shelf.items:
+                if not thread.is_alive():
+                    return _End(RuntimeError("the thread that read ahead is gone"))
+                shelf.changed.wait(_LOOK)
+            item = shelf.items.popleft()
+            shelf.changed.notify_all()
+        return item
+
+    def _started(self) -> threading.Thread:
+        if self._thread is None:
+            if isinstance(self._source, Resumable) and self._behind is None:
+                self._behind = self._source.getstate()
+            self._thread = threading.Thread(
+                target=_read, args=(self._source, self._shelf), name="prefetch", daemon=True
+            )
+            self._finalizer = weakref.finalize(self, self._shelf.stop)
+            self._thread.start()
+        return self._thread
+
+    def getstate(self) -> State:
+        """That of the source behind the last item handed out.
+
+        Raises:
+            StateError: the source has no states.
+        """
+        if not isinstance(self._source, Resumable):
+            raise StateError("what is read ahead has no state")
+        if self._thread is None and self._behind is None:
+            return self._source.getstate()
+        if self._behind is None:
+            raise StateError("what is read ahead gave no state")
+        return self._behind
+
+    def setstate(self, state: State | None) -> None:
+        """Go on from a state of the source, None for its beginning.
+
+        Raises:
+            StateError: the source has no states or refuses this one, or a read under way
+                did not end in time.
+            OptionError: it was closed.
+        """
+        if self._closed:
+            raise OptionError("reading ahead was closed")
+        if not isinstance(self._source, Resumable):
+            raise StateError("what is read ahead has no state")
+        if not self._stop(CLOSE_SECONDS):
+            raise StateError("a read under way did not end: the state cannot be set")
+        self._source.setstate(state)
+        self._behind = None
+        self._ended = None
+        self._thread = None
+        self._shelf = _Shelf(self._depth)
+
+    def close(self, seconds: float = CLOSE_SECONDS) -> bool:
+        """Stop reading, and close the source if it can be; waits no longer than ``seconds``.
+
+        Returns:
+            Whether the thread ended. If not, its read goes on behind our back, what it
+            brings is dropped, and the source stays open.
+        """
+        self._closed = True
+        if not self._stop(seconds):
+            return False
+        close = getattr(self._source, "close", None)
+        if close is not None:
+            close()
+        return True
+
+    def _stop(self, seconds: float) -> bool:
+        self._shelf.stop()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._thread is None:
+            return True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def __enter__(self) -> Prefetch[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

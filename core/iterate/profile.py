@@ -1,0 +1,143 @@
+"""How long stages take, and how much they give."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import overload
+
+from .base import Block, Indexed, Indices, Ragged, Schema, Sequential, Stage, State
+from .columns import block_length
+from .limits import Clock
+
+
+@dataclass(slots=True)
+class StageTimes:
+    """What one stage did."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    """With the stages it takes items from."""
+    own_seconds: float = 0.0
+    """Without those that are profiled as well."""
+    items: int = 0
+    bytes: int = 0
+
+
+class Profile:
+    """Times of stages by name; threads may share it.
+
+    Args:
+        clock: where time comes from.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._times: dict[str, StageTimes] = {}
+        self._lock = threading.Lock()
+        self._inner = threading.local()
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[list[Block]]:
+        """Time what is done inside; blocks appended to the list are counted as given."""
+        given: list[Block] = []
+        outer: float = getattr(self._inner, "seconds", 0.0)
+        self._inner.seconds = 0.0
+        start = self._clock()
+        try:
+            yield given
+        finally:
+            seconds = self._clock() - start
+            own = seconds - self._inner.seconds
+            self._inner.seconds = outer + seconds
+            self._add(name, seconds, own, given)
+
+    def _add(self, name: str, seconds: float, own: float, given: list[Block]) -> None:
+        with self._lock:
+            times = self._times.setdefault(name, StageTimes())
+            times.calls += 1
+            times.seconds += seconds
+            times.own_seconds += own
+            times.items += sum(block_length(block) for block in given)
+            times.bytes += sum(block_bytes(block) for block in given)
+
+    def report(self) -> dict[str, dict[str, float]]:
+        """Times by name of the stage, as JSON values."""
+        with self._lock:
+            return {name: asdict(times) for name, times in self._times.items()}
+
+
+def block_bytes(block: Block) -> int:
+    """Bytes of the values of a block, with the offsets of ragged columns."""
+    total = 0
+    for column in block.values():
+        if isinstance(column, Ragged):
+            total += column.values.nbytes + column.offsets.nbytes
+        else:
+            total += column.nbytes
+    return total
+
+
+class TimedIndexed(Indexed):
+    """An indexed stage whose calls are timed."""
+
+    def __init__(self, inner: Indexed, profile: Profile, name: str) -> None:
+        self.inner = inner
+        self._profile = profile
+        self._name = name
+
+    @property
+    def schema(self) -> Schema:
+        """That of the stage."""
+        return self.inner.schema
+
+    @property
+    def length(self) -> int | None:
+        """That of the stage."""
+        return self.inner.length
+
+    def at(self, positions: Indices) -> Block:
+        """The items at these positions."""
+        with self._profile.measure(self._name) as given:
+            block = self.inner.at(positions)
+            given.append(block)
+        return block
+
+
+class TimedSequential(Sequential):
+    """A sequential stage whose calls are timed."""
+
+    def __init__(self, inner: Sequential, profile: Profile, name: str) -> None:
+        self.inner = inner
+        self._profile = profile
+        self._name = name
+
+    @property
+    def schema(self) -> Schema:
+        """That of the stage."""
+        return self.inner.schema
+
+    @property
+    def initial(self) -> State:
+        """That of the stage."""
+        return self.inner.initial
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """The next items behind a state, and the state behind them."""
+        with self._profile.measure(self._name) as given:
+            block, behind = self.inner.take(state, count)
+            given.append(block)
+        return block, behind
+
+
+@overload
+def timed(stage: Indexed, profile: Profile, name: str) -> Indexed: ...
+@overload
+def timed(stage: Sequential, profile: Profile, name: str) -> Sequential: ...
+def timed(stage: Stage, profile: Profile, name: str) -> Stage:
+    """The stage, its calls timed under a name."""
+    if isinstance(stage, Indexed):
+        return TimedIndexed(stage, profile, name)
+    return TimedSequential(stage, profile, name)

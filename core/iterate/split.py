@@ -1,0 +1,170 @@
+"""Training and validation parts that nobody leaves when data grows.
+
+On which side an item is depends on its position in the inner stage, or on the bytes of its
+key, and on the seed; not on how many items there are. Items with equal keys are together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import PipelineError
+from ..rng import Key, bits
+from .base import Array, Indexed, Indices, Ragged
+from .options import one_of, seed_key
+from .positions import Reordering
+
+Part = Literal["train", "validation"]
+
+MAX_SPLIT = 1 << 28
+"""Items that can be split: each is looked at once, to know how many are on each side."""
+CHUNK = 1024
+"""Items whose sides are found together."""
+
+_PARTS = ("train", "validation")
+_READ = 1 << 16
+_WORD = 8
+
+
+class _Split(Reordering):
+    """Items on one side; which those are is found a chunk at a time."""
+
+    def __init__(self, inner: Indexed, *, fraction: float, part: str) -> None:
+        one_of("part", part, _PARTS)
+        if not 0 < fraction < 1:
+            raise PipelineError(
+                f"fraction is {fraction}", field="fraction", hint="Above 0 and below 1."
+            )
+        self._n = _splittable(inner)
+        self._threshold = np.uint64(int(fraction * 2.0**64))
+        self._validation = part == "validation"
+        self.inner = inner
+        counts = np.fromiter(self._counts(), np.int64)
+        self._ends = np.cumsum(counts)
+        super().__init__(inner, int(self._ends[-1]) if len(counts) else 0)
+
+    @abstractmethod
+    def _words(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
+        """Random words of the items from start to stop - 1, multiples of CHUNK or the end."""
+
+    def _mine(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        side = self._words(start, stop) < self._threshold
+        return side if self._validation else ~side
+
+    def _counts(self) -> Iterator[int]:
+        for start in range(0, self._n, _READ):
+            mine = self._mine(start, min(start + _READ, self._n))
+            yield from np.add.reduceat(mine, np.arange(0, len(mine), CHUNK), dtype=np.int64)
+
+    def where(self, positions: Indices) -> Indices:
+        """Where the items of this side are in the inner stage."""
+        chunks = np.searchsorted(self._ends, positions, side="right")
+        out = np.empty(len(positions), np.int64)
+        for chunk in np.unique(chunks):
+            start = int(chunk) * CHUNK
+            mine = np.flatnonzero(self._mine(start, min(start + CHUNK, self._n)))
+            wanted = chunks == chunk
+            behind = positions[wanted] - (self._ends[chunk] - len(mine))
+            out[wanted] = mine[behind] + start
+        return out
+
+
+class Split(_Split):
+    """One side of a split by position.
+
+    Item p is for validation where ``bits(derive(seed, "split"), p) < fraction * 2**64``.
+
+    Args:
+        inner: what is split.
+        fraction: share of the items that is for validation, above 0 and below 1.
+        part: the side wanted.
+        seed: from 0 to 2**63 - 1.
+
+    Raises:
+        PipelineError: an option that cannot be, or an inner stage without end or too long.
+    """
+
+    def __init__(self, inner: Indexed, *, fraction: float, part: Part, seed: int = 0) -> None:
+        self._key = seed_key(seed, "split")
+        super().__init__(inner, fraction=fraction, part=part)
+
+    def _words(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
+        return bits(self._key, np.arange(start, stop, dtype=np.uint64))
+
+
+class KeySplit(_Split):
+    """One side of a split by the values of a field, whose items stay together.
+
+    The random word of a key is BLAKE2b over its bytes, little endian, keyed by the seed.
+    The field is read once, when the stage is made.
+
+    Args:
+        inner: what is split.
+        field: whose values decide.
+        fraction: share of the keys that is for validation, above 0 and below 1.
+        part: the side wanted.
+        seed: from 0 to 2**63 - 1.
+
+    Raises:
+        PipelineError: an option that cannot be, an unknown field, or an inner stage
+            without end or too long.
+    """
+
+    def __init__(
+        self, inner: Indexed, field: str, *, fraction: float, part: Part, seed: int = 0
+    ) -> None:
+        if field not in (each.name for each in inner.schema):
+            raise PipelineError(f"there is no field {field!r} to split by", field="key")
+        key = seed_key(seed, "split", field)
+        n = _splittable(inner)
+        self._kept = np.empty(n, np.uint64)
+        for start in range(0, n, _READ):
+            column = inner.at(np.arange(start, min(start + _READ, n), dtype=np.int64))[field]
+            self._kept[start : start + _READ] = _hashed(column, key)
+        super().__init__(inner, fraction=fraction, part=part)
+
+    def _words(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
+        return self._kept[start:stop]
+
+
+def _splittable(inner: Indexed) -> int:
+    n = inner.length
+    if n is None or n > MAX_SPLIT:
+        raise PipelineError(
+            f"{'items without end' if n is None else f'{n} items'} cannot be split",
+            hint=f"At most {MAX_SPLIT} can; split them by ranges of a source instead.",
+        )
+    return n
+
+
+def _hashed(column: Array | Ragged, key: Key) -> npt.NDArray[np.uint64]:
+    """A random word for each item of a column, equal for equal bytes."""
+    if not isinstance(column, Ragged):
+        unique, inverse = np.unique(_rows(column), return_inverse=True)
+        words = [_word(each.tobytes(), key) for each in unique]
+        return np.array(words, np.uint64)[inverse.reshape(-1)]
+    words = [_word(_little(column[k]).tobytes(), key) for k in range(len(column))]
+    return np.array(words, np.uint64)
+
+
+def _rows(column: Array) -> Array:
+    """Every item as one value of as many bytes; -0.0 stays apart from 0.0."""
+    flat = _little(column).reshape(len(column), -1)
+    return flat.view(np.dtype((np.void, max(flat.shape[1] * flat.itemsize, 1)))).reshape(-1)
+
+
+def _little(values: Array) -> Array:
+    return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
+
+
+def _word(data: bytes, key: Key) -> int:
+    digest = hashlib.blake2b(
+        data, digest_size=_WORD, key=key.words.astype("<u8").tobytes()
+    ).digest()
+    return int.from_bytes(digest, "little")

@@ -1,0 +1,1 @@
+"""Pipelines by part: options and order of stages, bounds, building, stepping."""
