@@ -99,8 +99,6 @@ class Cursor:
         """Take what has come next; the batch to hand out, if any."""
         if isinstance(item, EpochEnd):
             # Behind a cut the end of an epoch that is known already may come again.
-            if item.token is not None:
-                self.place = Place(item.token, self.place.skip)
             self.paused = self.wanted.by_epoch and self._epoch is not None
             return None
         if self.wanted.by_epoch and self._epoch not in {None, item.epoch}:

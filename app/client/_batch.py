@@ -120,13 +120,7 @@ class Batch(Mapping[str, Column]):
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """An epoch is over.
-
-    Attributes:
-        token: what goes on behind it, if the frame says.
-    """
-
-    token: str | None
+    """An epoch is over. What goes on behind it is the token of its last batch."""
 
 
 @dataclass(frozen=True, slots=True)

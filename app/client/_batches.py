@@ -33,13 +33,11 @@ class BatchesEnd:
     Attributes:
         reason: exhausted, count, bytes, time, epoch or drain.
         data_finished: no batch comes behind it.
-        token: what goes on behind it, if the frame says.
         profile: seconds of the stages, as the service tells them.
     """
 
     reason: str
     data_finished: bool
-    token: str | None
     profile: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -84,7 +82,7 @@ class BatchReader:
             case Kind.DATA:
                 return self._batch(frame)
             case Kind.EPOCH:
-                return EpochEnd(_token(frame.header))
+                return EpochEnd()
             case Kind.ERROR:
                 raise error_of(frame.header)
             case Kind.END:
@@ -96,8 +94,8 @@ class BatchReader:
         sequence = _number(header, "seq")
         if self._next is not None and sequence != self._next:
             raise ProtocolError(f"batch {sequence} came where {self._next} was due")
-        token = _token(header)
-        if token is None:
+        token = header.get("token")
+        if not is_token(token):
             raise ProtocolError("a frame does not say where to go on from")
         self._next = sequence + 1
         return Batch(
@@ -117,7 +115,7 @@ class BatchReader:
             raise ProtocolError("the data is exhausted, but not finished")
         profile = header.get("profile")
         told = profile if isinstance(profile, dict) else {}
-        self.end = BatchesEnd(reason, finished, _token(header), told)
+        self.end = BatchesEnd(reason, finished, told)
 
 
 def _number(header: Mapping[str, Any], name: str) -> int:
@@ -125,13 +123,6 @@ def _number(header: Mapping[str, Any], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ProtocolError(f"a frame does not say its {name}")
     return value
-
-
-def _token(header: Mapping[str, Any]) -> str | None:
-    token = header.get("token")
-    if token is not None and not is_token(token):
-        raise ProtocolError("the token of a frame is none")
-    return token
 
 
 class Recovery:
@@ -242,7 +233,6 @@ class BatchStream:
         before = self._wire
         end = yield from self._take_frames()
         self.profile = end.profile
-        self._move(end.token)
         self._check_end(end)
         if end.data_finished:
             self.data_finished = True
@@ -273,7 +263,6 @@ class BatchStream:
             if isinstance(item, Batch):
                 self._note(item)
             if item is not None:
-                self._move(item.token)
                 yield item
         yield Finish()
         return reader.end
@@ -284,12 +273,9 @@ class BatchStream:
                 raise ProtocolError("more batches came than were asked for")
             self._left -= 1
         self._next = batch.sequence + 1
+        self._wire = batch.token
         # Should the connection break now, nothing but the end is missing.
         self.data_finished = self._requests.is_last(batch)
-
-    def _move(self, token: str | None) -> None:
-        if token is not None:
-            self._wire = token
 
 
 class OneBatch:

@@ -135,7 +135,11 @@ class _Asking:
             if question is None:
                 break
             self._pending.append(self._executor.submit(self._fetch, question))
-        return self._came(self._pending.popleft().result()) if self._pending else None
+        if not self._pending:
+            return None
+        batch = self._came(self._pending[0].result())
+        self._pending.popleft()
+        return batch
 
     def _came(self, batch: Batch | None) -> Batch | None:
         self._ended = batch is None
@@ -167,6 +171,7 @@ class _Asking:
                 for port in self._ports:
                     port.interrupt()
             wait(running, _PATIENCE)
+        self._executor.shutdown()
         self._pending.clear()
 
 

@@ -67,6 +67,7 @@ def _tensor(column: Column) -> Any:  # noqa: ANN401 - a tensor, or a dict of the
         return array
     if array.dtype.kind in _TIMES:
         array = array.astype(array.dtype.newbyteorder("="), copy=False).view(np.int64)
+    # Parts of a packed record lie at bytes that torch does not know.
     packed = any(step % array.itemsize for step in array.strides) or not array.flags.aligned
     if packed or not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

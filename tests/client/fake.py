@@ -23,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from tests.client import fake_tiles
+from tests.client import fake_batches, fake_tiles
 
 RECORD = 16
-_STREAM = re.compile(r"^/v1/datasets/scan/(tiles|reduce|views/[^/]+/raw)$")
+_STREAM = re.compile(
+    r"^/v1/(datasets/scan/(tiles|reduce|views/[^/]+/raw)|pipelines/[^/]+/batch(es)?)$"
+)
 ROWS = np.dtype([("EventId", "<i4"), ("Loss", "<f4")])
 COUNTS = np.dtype([("EventId", "<i4"), ("Count", "<i4")])
 DTYPES = {"rows": ROWS, "count": COUNTS}
@@ -171,8 +173,8 @@ class FakeService:
     """Listens on loopback until it is closed.
 
     Args:
-        script: a fault, or None, for each losses request or stream of a dataset in turn;
-            none after the last.
+        script: a fault, or None, for each losses request or stream of a dataset or pipeline
+            in turn; none after the last.
         split: rows of a frame; an event with more has several, with MORE.
         chunked: answer in chunks instead of with a length.
         heartbeats: send one behind every frame.
@@ -197,6 +199,7 @@ class FakeService:
         self.inputs: dict[str, bytes] = {}
         self.ready = True
         self.scan = fake_tiles.FakeScan()
+        self.pipeline = fake_batches.FakePipeline()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -281,8 +284,7 @@ class _Exchange:
             headers[name.lower()] = value.strip()
         self.seen = Seen(method, target, headers)
         self.service.seen.append(self.seen)
-        streams = target.startswith("/v1/datasets") and _STREAM.search(urlsplit(target).path)
-        if target.startswith("/v1/losses") or streams:
+        if target.startswith("/v1/losses") or _STREAM.search(urlsplit(target).path):
             self.fault = (self.service.script.pop(0) if self.service.script else None) or Fault()
         else:
             self.fault = Fault()
@@ -291,6 +293,9 @@ class _Exchange:
         elif target.startswith("/v1/datasets"):
             self.sent = 0
             fake_tiles.answer(self, self.service.scan, b"".join(self._body()))
+        elif target.startswith("/v1/pipelines"):
+            self.sent = 0
+            fake_batches.answer(self, self.service.pipeline, b"".join(self._body()))
         else:
             self._small(b"".join(self._body()))
         return True
