@@ -51,3 +51,7 @@ class WorkerDiedError(CoreError, ChildProcessError):
 
 class RemoteTracebackError(Exception):
     """The cause of an exception that was raised in a worker: its traceback, as text."""
+
+
+class ContractError(OptionError, AssertionError):
+    """A schema is missing or does not fit, or names and readers are not as many."""

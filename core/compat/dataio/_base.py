@@ -1,0 +1,296 @@
+"""Readers, writers, and the tasks that join them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import ArgumentError, CheckpointError, ContractError
+from ..schema import Field, Record
+
+Fields = tuple[Any, ...]
+ReadResult = tuple[bool, Fields]
+"""Whether the data ended, and the values of a record if not."""
+Read = Callable[[], ReadResult]
+ReadRecord = Callable[[], tuple[bool, Any]]
+Write = Callable[[Any], None]
+ShouldStop = Callable[[], bool] | threading.Event
+
+VERSION = 1
+_MAX_COUNT = 2**63
+
+
+class Hooks(list[Callable[[], None]]):
+    """Functions to be called at the beginning or the end, and what was registered there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attributes: dict[str, list[object]] = {}
+
+    def add_attribute(self, key: str, value: object) -> None:
+        """Register an object under a key."""
+        self.attributes.setdefault(key, []).append(value)
+
+    def run(self) -> None:
+        """Call them in order."""
+        for hook in self:
+            hook()
+
+
+class Reader:
+    """Gives record after record, to any number of threads, each to one of them."""
+
+    def __init__(self, schema: Field | None = None) -> None:
+        """Take a schema, which may also become known later.
+
+        Raises:
+            ContractError: it is no Field.
+        """
+        if schema is not None and not isinstance(schema, Field):
+            raise ContractError(f"a schema has to be a Field, not {type(schema).__name__}")
+        self._schema = schema
+
+    def schema(self) -> Field:
+        """Schema of its records.
+
+        Raises:
+            ContractError: it is not known.
+        """
+        if self._schema is None:
+            raise ContractError("Schema not provided for this reader.")
+        return self._schema
+
+    def _set_schema(self, schema: Field | None) -> None:
+        self._schema = schema
+
+    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
+        """Add what is to be done once per task, before and behind it."""
+
+    def read(self) -> ReadResult:
+        """Read a record; atomic, and safe in threads."""
+        raise NotImplementedError("Readers must implement `read`.")
+
+    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
+        """The function that reads in one thread, whose hooks may be added to."""
+        del local_init, local_finish
+        return self.read
+
+    def read_record(self) -> tuple[bool, Any]:
+        """As ``read``, but a Record if the schema is known."""
+        stop, fields = self.read()
+        return stop, self._record(stop, fields)
+
+    def read_record_ex(self, local_init: Hooks, local_finish: Hooks) -> ReadRecord:
+        """As ``read_ex``, but giving a Record if the schema is known."""
+        read = self.read_ex(local_init, local_finish)
+
+        def read_record() -> tuple[bool, Any]:
+            stop, fields = read()
+            return stop, self._record(stop, fields)
+
+        return read_record
+
+    def _record(self, stop: bool, fields: Fields) -> Any:  # noqa: ANN401 - Record or values
+        return fields if stop or self._schema is None else Record(self._schema, fields)
+
+    def reset(self) -> None:
+        """Begin again, where that is supported."""
+        raise NotImplementedError("This reader cannot be resetted.")
+
+    def getstate(self) -> dict[str, Any]:
+        """A checkpoint, where that is supported: a dict that JSON can carry."""
+        raise NotImplementedError("This reader has no checkpoints.")
+
+    def setstate(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go to a checkpoint, where that is supported; the next task goes on from there."""
+        raise NotImplementedError("This reader has no checkpoints.")
+
+    def execution_step(
+        self,
+        reader_net_name: str | None = None,
+        external_should_stop: ShouldStop | None = None,
+    ) -> tuple[ExecutionStep, Callable[[], Any]]:
+        """A task that reads to the end, and what gives the record a thread has just read.
+
+        Args:
+            reader_net_name: what the step is called after.
+            external_should_stop: ends the task where it is, or gives, true. It is asked
+                before each record, so that none is read and lost.
+        """
+        step = ExecutionStep(self, f"{reader_net_name or 'reader'}_step", external_should_stop)
+        return step, step.current
+
+
+class StopFlag:
+    """Set by a writer that takes no more."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """End the task."""
+        self._event.set()
+
+    def is_set(self) -> bool:
+        """Whether it is to end."""
+        return self._event.is_set()
+
+
+class Writer:
+    """Takes record after record, from any number of threads."""
+
+    _schema: Field | None = None
+
+    def schema(self) -> Field | None:
+        """Schema of what was written, once known."""
+        return self._schema
+
+    def write(self, fields: Fields) -> None:
+        """Write the values of a record; safe in threads."""
+        raise NotImplementedError("Writers must implement write.")
+
+    def write_record(self, fields: Any) -> None:  # noqa: ANN401 - Record or values
+        """Write a Record, which sets the schema, or values."""
+        if isinstance(fields, Record):
+            self._schema = fields.schema
+            fields = fields.values
+        self.write(fields)
+
+    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
+        """Add what is to be done once per task: ``commit`` behind it."""
+        del init
+        finish.append(self.commit)
+
+    def write_ex(self, local_init: Hooks, local_finish: Hooks, stop: StopFlag) -> Write:
+        """The function that writes in one thread; it may set ``stop``."""
+        del local_init, local_finish, stop
+        return self.write_record
+
+    def write_record_ex(
+        self, local_init: Hooks, local_finish: Hooks, stop: StopFlag | None = None
+    ) -> tuple[Write, StopFlag]:
+        """The function that writes in one thread, and the flag that ends the task."""
+        stop = StopFlag("dequeue_status") if stop is None else stop
+        return self.write_ex(local_init, local_finish, stop), stop
+
+    def commit(self) -> None:
+        """Nothing more will be written."""
+
+
+class ExecutionStep:
+    """A task: reads to the end in some threads, and hands the records on."""
+
+    def __init__(self, reader: Reader, name: str, external_should_stop: ShouldStop | None) -> None:
+        self.name = name
+        self._reader = reader
+        self._external = external_should_stop
+        self._writers: list[Writer] = []
+        self._functions: list[Write] = []
+        self._local = threading.local()
+
+    def add(self, consumer: Writer | Write) -> ExecutionStep:
+        """Have records handed to a writer, or to a function."""
+        if isinstance(consumer, Writer):
+            self._writers.append(consumer)
+        else:
+            self._functions.append(consumer)
+        return self
+
+    def current(self) -> Any:  # noqa: ANN401 - Record or values
+        """The record this thread read last."""
+        return self._local.record
+
+    def run(self, num_threads: int = 1) -> int:
+        """Run the task; how many records were handed on.
+
+        Finishing hooks are called in any case. An exception in a thread ends the others
+        and is raised here.
+        """
+        if num_threads < 1:
+            raise ArgumentError(f"num_threads is {num_threads}")
+        init, finish = Hooks(), Hooks()
+        self._reader.setup_ex(init, finish)
+        for writer in self._writers:
+            writer.setup_ex(init, finish)
+        task = _Task()
+        init.run()
+        try:
+            threads = [
+                threading.Thread(target=self._thread, args=(task,), name=f"{self.name} {k}")
+                for k in range(num_threads)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            finish.run()
+        if task.errors:
+            raise task.errors[0]
+        return sum(task.counts)
+
+    def _thread(self, task: _Task) -> None:
+        try:
+            local_init, local_finish = Hooks(), Hooks()
+            read = self._reader.read_record_ex(local_init, local_finish)
+            made = [writer.write_record_ex(local_init, local_finish) for writer in self._writers]
+            consumers = [*(write for write, _ in made), *self._functions]
+            local_init.run()
+            try:
+                self._loop(task, read, consumers, [stop for _, stop in made])
+            finally:
+                local_finish.run()
+        except BaseException as error:  # noqa: BLE001 - raised by run
+            task.errors.append(error)
+
+    def _loop(
+        self, task: _Task, read: ReadRecord, consumers: list[Write], stops: list[StopFlag]
+    ) -> None:
+        count = 0
+        while not task.errors and not self._stopped():
+            stop, record = read()
+            if stop:
+                break
+            self._local.record = record
+            for consumer in consumers:
+                consumer(record)
+            count += 1
+            if any(flag.is_set() for flag in stops):
+                break
+        task.counts.append(count)
+
+    def _stopped(self) -> bool:
+        if self._external is None:
+            return False
+        if isinstance(self._external, threading.Event):
+            return self._external.is_set()
+        return self._external()
+
+
+class _Task:
+    """What the threads of one run tell."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+        self.counts: list[int] = []
+
+
+def checked(reader: Reader, checkpoint: object, *fields: str) -> Mapping[str, Any]:
+    """A checkpoint, if it is one of this reader."""
+    name = type(reader).__name__
+    if not isinstance(checkpoint, Mapping) or set(checkpoint) != {"reader", "version", *fields}:
+        raise CheckpointError(f"this is no checkpoint of {name}: {checkpoint!r}")
+    if checkpoint["reader"] != name or checkpoint["version"] != VERSION:
+        raise CheckpointError(
+            f"a checkpoint of {checkpoint['reader']!r}, version {checkpoint['version']!r}",
+            hint=f"This is {name}, version {VERSION}.",
+        )
+    return checkpoint
+
+
+def count(value: object, field: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_COUNT:
+        raise CheckpointError(f"{field} in a checkpoint is {value!r}")
+    return value

@@ -1,0 +1,370 @@
+"""Readers that count, stop, wait, and read several others at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import StateError
+from ..errors import ArgumentError, CheckpointError, ContractError
+from ..schema import Struct
+from ._base import VERSION, Fields, Hooks, Read, Reader, ReadResult, checked, count
+
+_NS = 1_000_000_000
+
+
+class CounterReader(Reader):
+    """0, 1, 2, ... without end, each to one thread; another task goes on counting."""
+
+    def __init__(self) -> None:
+        super().__init__(Struct(("iter", np.int64)))
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def read(self) -> ReadResult:
+        """The next number."""
+        with self._lock:
+            value = self._next
+            self._next += 1
+        return False, (value,)
+
+    def getstate(self) -> dict[str, Any]:
+        """The next number."""
+        return {"reader": "CounterReader", "version": VERSION, "next": self._next}
+
+    def setstate(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go on with a number."""
+        self._next = count(checked(self, checkpoint, "next")["next"], "next")
+
+
+class ReaderWithLimitBase(Reader):
+    """A reader that may stop before another does.
+
+    The limit is asked before each record. ``data_finished`` tells afterwards whether the
+    data ended: only a read that finds the end knows, so where the limit is exactly the
+    number of records it is False, as in the peer.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader._schema)  # noqa: SLF001 - of the same base, and may be None
+        self.reader = reader
+        self._data_finished = False
+        self._restored = False
+
+    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
+        """Begin anew with every task: the limit, and ``data_finished``."""
+        init.append(self._begin)
+        self.reader.setup_ex(init, finish)
+        self.setup_limiter(init, finish)
+
+    def _begin(self) -> None:
+        if not self._restored:
+            self._data_finished = False
+
+    def read(self) -> ReadResult:
+        """Read a record, unless the limit is reached."""
+        return self.read_ex(Hooks(), Hooks())()
+
+    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
+        """The function that reads in one thread."""
+        inner = self.reader.read_ex(local_init, local_finish)
+        self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
+
+        def read() -> ReadResult:
+            if self.check_limiter_condition():
+                return True, ()
+            stop, fields = inner()
+            if stop:
+                self._data_finished = True
+            return stop, fields
+
+        return read
+
+    def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
+        """Add what the limit needs, once per task."""
+        raise NotImplementedError("Subclass must implement `setup_limiter`")
+
+    def check_limiter_condition(self) -> bool:
+        """Whether the limit is reached; called before each record, in any thread."""
+        raise NotImplementedError("Subclass must implement `check_limiter_condition")
+
+    def data_finished(self) -> bool:
+        """Whether a read of this task found the end of the data."""
+        return self._data_finished
+
+    def _limit_state(self) -> dict[str, Any]:
+        return {
+            "reader": type(self).__name__,
+            "version": VERSION,
+            "data_finished": self._data_finished,
+            "inner": self.reader.getstate(),
+        }
+
+    def _set_limit_state(self, checkpoint: Mapping[str, Any], field: str) -> int | None:
+        """Check, set what all limits have, and give the field of this one."""
+        saved = checked(self, checkpoint, "data_finished", "inner", field)
+        value = saved[field]
+        if value is not None:
+            count(value, field)
+        if not isinstance(saved["data_finished"], bool):
+            raise CheckpointError(f"data_finished in a checkpoint is {saved['data_finished']!r}")
+        self.reader.setstate(saved["inner"])
+        self._data_finished = saved["data_finished"]
+        self._restored = True
+        return None if value is None else int(value)
+
+
+class ReaderWithLimit(ReaderWithLimitBase):
+    """At most ``num_iter`` records per task, over all threads; None is no limit, 0 nothing.
+
+    Raises:
+        ArgumentError: a negative number.
+    """
+
+    def __init__(self, reader: Reader, num_iter: int | None = 1) -> None:
+        super().__init__(reader)
+        if num_iter is not None and num_iter < 0:
+            raise ArgumentError(f"num_iter is {num_iter}", hint="None is without a limit.")
+        self.num_iter = num_iter
+        self._left = num_iter
+        self._lock = threading.Lock()
+
+    def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
+        """Count anew with every task."""
+        del finish
+        init.append(self._start)
+
+    def _start(self) -> None:
+        if not self._restored:
+            self._left = self.num_iter
+        self._restored = False
+
+    def check_limiter_condition(self) -> bool:
+        """Whether nothing is left; takes one otherwise."""
+        with self._lock:
+            if self._left is None:
+                return False
+            if self._left == 0:
+                return True
+            self._left -= 1
+            return False
+
+    def getstate(self) -> dict[str, Any]:
+        """What is left, and the reader's checkpoint. Between tasks, not within."""
+        return {**self._limit_state(), "left": self._left}
+
+    def setstate(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go to a checkpoint; the next task goes on with what is left."""
+        self._left = self._set_limit_state(checkpoint, "left")
+
+
+def CountUntil(num_iter: int | None) -> ReaderWithLimit:  # noqa: N802 - the peer's name
+    """0 to ``num_iter - 1``."""
+    return ReaderWithLimit(CounterReader(), num_iter)
+
+
+class ReaderWithTimeLimit(ReaderWithLimitBase):
+    """Records for ``duration`` seconds from the beginning of the task; None or 0 is no limit.
+
+    Args:
+        reader: the records.
+        duration: seconds.
+        clock: nanoseconds from any point in time.
+
+    Raises:
+        ArgumentError: a negative duration.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        duration: float | None = 0,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        super().__init__(reader)
+        if duration is not None and not duration >= 0:
+            raise ArgumentError(f"duration is {duration}", hint="None is without a limit.")
+        self.duration = duration
+        self._limit = round(duration * _NS) if duration else None
+        self._clock = clock
+        self._used = 0
+        self._started: int | None = None
+        self._lock = threading.Lock()
+
+    def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
+        """Start the clock with the task, and stop it with the task."""
+        init.append(self._start)
+        finish.append(self._stop)
+
+    def _start(self) -> None:
+        if not self._restored:
+            self._used = 0
+        self._restored = False
+        self._started = self._clock()
+
+    def _stop(self) -> None:
+        self._used = self._elapsed()
+        self._started = None
+
+    def _elapsed(self) -> int:
+        return self._used + (0 if self._started is None else self._clock() - self._started)
+
+    def check_limiter_condition(self) -> bool:
+        """Whether the time is over. Without a task the first read starts the clock."""
+        if self._limit is None:
+            return False
+        with self._lock:
+            if self._started is None:
+                self._started = self._clock()
+        return self._elapsed() >= self._limit
+
+    def getstate(self) -> dict[str, Any]:
+        """The time used, and the reader's checkpoint. Between tasks, not within."""
+        return {**self._limit_state(), "used_ns": self._elapsed()}
+
+    def setstate(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go to a checkpoint; the next task goes on with the time that is left."""
+        self._used = self._set_limit_state(checkpoint, "used_ns") or 0
+        self._started = None
+
+
+class ReaderWithDelay(Reader):
+    """Waits ``delay`` seconds before each record of another reader, of any kind.
+
+    Raises:
+        ArgumentError: a negative delay.
+    """
+
+    def __init__(
+        self, reader: Reader, delay: float, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        super().__init__(reader._schema)  # noqa: SLF001 - may be None
+        if not delay >= 0:
+            raise ArgumentError(f"delay is {delay}")
+        self.reader = reader
+        self.delay = delay
+        self._sleep = sleep
+
+    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
+        """What the reader needs."""
+        self.reader.setup_ex(init, finish)
+
+    def read(self) -> ReadResult:
+        """Wait, then read."""
+        return self.read_ex(Hooks(), Hooks())()
+
+    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
+        """The function that waits and reads in one thread."""
+        inner = self.reader.read_ex(local_init, local_finish)
+        self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
+
+        def read() -> ReadResult:
+            self._sleep(self.delay)
+            return inner()
+
+        return read
+
+    def reset(self) -> None:
+        """Reset the reader."""
+        self.reader.reset()
+
+    def getstate(self) -> dict[str, Any]:
+        """The reader's."""
+        return self.reader.getstate()
+
+    def setstate(self, checkpoint: Mapping[str, Any]) -> None:
+        """The reader's."""
+        self.reader.setstate(checkpoint)
+
+
+class CompositeReader(Reader):
+    """Records of one record of each reader, under its name, until the first of them ends.
+
+    Reading is atomic over all readers, so threads do not mix them up. What the readers
+    before the one that ended gave is kept in ``unread``, to be used by the next read.
+
+    Raises:
+        ContractError: not as many names as readers, or a reader without a schema.
+    """
+
+    def __init__(self, names: Sequence[str], readers: Sequence[Reader]) -> None:
+        if len(names) != len(readers):
+            raise ContractError(f"{len(names)} names for {len(readers)} readers")
+        pairs = zip(names, readers, strict=True)
+        super().__init__(Struct(*((name, reader.schema()) for name, reader in pairs)))
+        self._names = list(names)
+        self._readers = list(readers)
+        self._pending: dict[str, Fields] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def unread(self) -> dict[str, Fields]:
+        """Values read from readers and not given yet, by name. A new task drops them."""
+        return dict(self._pending)
+
+    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
+        """What the readers need."""
+        init.append(self._pending.clear)
+        for reader in self._readers:
+            reader.setup_ex(init, finish)
+
+    def read(self) -> ReadResult:
+        """Read one record of each."""
+        return self.read_ex(Hooks(), Hooks())()
+
+    def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
+        """The function that reads in one thread."""
+        reads = [reader.read_ex(local_init, local_finish) for reader in self._readers]
+
+        def read() -> ReadResult:
+            with self._lock:
+                return self._read(reads)
+
+        return read
+
+    def _read(self, reads: list[Read]) -> ReadResult:
+        for name, read in zip(self._names, reads, strict=True):
+            if name not in self._pending:
+                stop, fields = read()
+                if stop:
+                    return True, ()
+                self._pending[name] = fields
+        values = tuple(value for name in self._names for value in self._pending[name])
+        self._pending.clear()
+        return False, values
+
+    def reset(self) -> None:
+        """Reset all readers."""
+        with self._lock:
+            self._pending.clear()
+            for reader in self._readers:
+                reader.reset()
+
+    def getstate(self) -> dict[str, Any]:
+        """The readers' checkpoints.
+
+        Raises:
+            StateError: something is ``unread``, which no checkpoint carries.
+        """
+        with self._lock:
+            if self._pending:
+                raise StateError(
+                    f"records of {sorted(self._pending)} are read and not given",
+                    hint="One reader has ended. Reset, or take the checkpoint before.",
+                )
+            states = [reader.getstate() for reader in self._readers]
+        return {"reader": "CompositeReader", "version": VERSION, "readers": states}
+
+    def setstate(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go to a checkpoint."""
+        states = checked(self, checkpoint, "readers")["readers"]
+        if not isinstance(states, list | tuple) or len(states) != len(self._readers):
+            raise CheckpointError(f"a checkpoint needs the states of {len(self._readers)} readers")
+        with self._lock:
+            self._pending.clear()
+            for reader, state in zip(self._readers, states, strict=True):
+                reader.setstate(state)

@@ -1,0 +1,127 @@
+"""Schemas of records: named fields, which may be structures of named fields."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import ContractError
+
+
+class Field(ABC):
+    """What a record, or a part of one, is made of."""
+
+    @abstractmethod
+    def field_names(self) -> list[str]:
+        """Names of the scalars in it, ``outer:inner`` where they lie deeper."""
+
+    @abstractmethod
+    def field_types(self) -> list[np.dtype[Any]]:
+        """Their dtypes."""
+
+    @abstractmethod
+    def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
+        """A value of this schema out of the values of its scalars, in order."""
+
+
+class Scalar(Field):
+    """One value."""
+
+    def __init__(self, dtype: Any) -> None:  # noqa: ANN401 - as numpy takes it
+        self.dtype = np.dtype(dtype)
+
+    def field_names(self) -> list[str]:
+        """One, without a name."""
+        return [""]
+
+    def field_types(self) -> list[np.dtype[Any]]:
+        """The one dtype."""
+        return [self.dtype]
+
+    def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
+        """The next value."""
+        return next(values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scalar) and self.dtype == other.dtype
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"Scalar({self.dtype.name})"
+
+
+class Struct(Field):
+    """Named fields, in order.
+
+    Args:
+        fields: pairs of a name and a Field or dtype.
+
+    Raises:
+        ContractError: a name comes twice.
+    """
+
+    def __init__(self, *fields: tuple[str, Any]) -> None:
+        self.fields = {
+            name: field if isinstance(field, Field) else Scalar(field) for name, field in fields
+        }
+        if len(self.fields) != len(fields):
+            raise ContractError("a name comes twice in a schema")
+
+    def __getitem__(self, name: str) -> Field:
+        return self.fields[name]
+
+    def field_names(self) -> list[str]:
+        """Names of the scalars in it."""
+        return [
+            f"{name}:{inner}" if inner else name
+            for name, field in self.fields.items()
+            for inner in field.field_names()
+        ]
+
+    def field_types(self) -> list[np.dtype[Any]]:
+        """Their dtypes."""
+        return [dtype for field in self.fields.values() for dtype in field.field_types()]
+
+    def assemble(self, values: Iterator[Any]) -> dict[str, Any]:
+        """A dict by name."""
+        return {name: field.assemble(values) for name, field in self.fields.items()}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Struct) and list(self.fields.items()) == list(other.fields.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.fields.items()))
+
+    def __repr__(self) -> str:
+        parts = (f"({name!r}, {field!r})" for name, field in self.fields.items())
+        return f"Struct({', '.join(parts)})"
+
+
+class Record:
+    """Values and the schema they have.
+
+    ``record["name"]`` is a value, or a dict where the schema has a structure.
+    """
+
+    def __init__(self, schema: Field, values: Sequence[Any]) -> None:
+        """Put values in a schema.
+
+        Raises:
+            ContractError: not as many values as the schema has scalars.
+        """
+        wanted = len(schema.field_names())
+        if len(values) != wanted:
+            raise ContractError(f"{len(values)} values for a schema of {wanted}")
+        self.schema = schema
+        self.values = tuple(values)
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - values are anything
+        return self.schema.assemble(iter(self.values))[name]
+
+    def __repr__(self) -> str:
+        return f"Record({self.schema.assemble(iter(self.values))!r})"

@@ -1,0 +1,1 @@
+"""emloop as its own tests import it, made of our stream wrapper."""

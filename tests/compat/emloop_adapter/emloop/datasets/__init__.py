@@ -1,0 +1,1 @@
+"""What the peer's tests take from ``emloop.datasets``."""
