@@ -77,12 +77,16 @@ class _Pointwise:
             )
         return {field.name: made[field.name] for field in self.schema}
 
+    def _made(self, block: Block, positions: Indices) -> Block:
+        made = self._function(block, positions)
+        _check_lengths(made, len(positions))
+        return made
+
     def _run(self, block: Block, positions: Indices) -> Block:
         try:
-            made = self._function(block, positions)
-            _check_lengths(made, len(positions))
+            made = self._made(block, positions)
         except Exception as error:
-            position = _first_failure(self._function, block, positions)
+            position = _first_failure(self._made, block, positions)
             where = "a block" if position is None else f"the item at position {position}"
             raise TransformError(
                 f"a transform failed on {where}: {error}", position=position
@@ -344,12 +348,16 @@ class Filter(Counting):
             return np.zeros(0, bool)
         positions = np.arange(start, start + count)
         try:
-            passes = np.asarray(self._predicate(block))
-            _check_verdicts(passes, count)
+            passes = self._verdicts(block, positions)
         except Exception as error:
-            at = _first_failure(lambda b, _: self._predicate(b), block, positions)
+            at = _first_failure(self._verdicts, block, positions)
             where = "a block" if at is None else f"the item at position {at}"
             raise TransformError(f"a predicate failed on {where}: {error}", position=at) from error
+        return passes
+
+    def _verdicts(self, block: Block, positions: Indices) -> npt.NDArray[np.bool_]:
+        passes = np.asarray(self._predicate(block))
+        _check_verdicts(passes, len(positions))
         return passes
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,14 +24,66 @@ Counter = CounterSource
 
 
 def test_orders_are_frozen() -> None:
-    assert first(Permute(Counter(5), seed=7, epochs=3), 20) == [4, 3, 1, 0, 2, 3, 1, 2, 0, 4, 2, 0, 4, 1, 3]  # fmt: skip
+    assert first(Permute(Counter(5), seed=7, epochs=3), 20) == [
+        4,
+        3,
+        1,
+        0,
+        2,
+        3,
+        1,
+        2,
+        0,
+        4,
+        2,
+        0,
+        4,
+        1,
+        3,
+    ]
     endless = Permute(Counter(100_000), seed=7, epochs=None)
     assert first(endless, 6) == [87722, 14348, 19337, 75100, 15649, 70641]
     assert at(endless, 99_999, 100_000, 100_001) == [24237, 43115, 81833]
-    assert first(BlockShuffle(Counter(11), size=4, seed=7), 11) == [3, 0, 1, 2, 7, 5, 6, 4, 9, 8, 10]  # fmt: skip
+    assert first(BlockShuffle(Counter(11), size=4, seed=7), 11) == [
+        3,
+        0,
+        1,
+        2,
+        7,
+        5,
+        6,
+        4,
+        9,
+        8,
+        10,
+    ]
     assert first(BlockShuffle(Counter(), size=70_000, seed=7), 4) == [9267, 4464, 20368, 33017]
-    assert first(OverlapShuffle(Counter(11), size=2, seed=7), 11) == [1, 2, 3, 0, 6, 4, 7, 9, 8, 5, 10]  # fmt: skip
-    assert first(ReservoirShuffle(Counter(11), size=4, seed=7), 11) == [3, 2, 5, 6, 4, 7, 8, 9, 1, 10, 0]  # fmt: skip
+    assert first(OverlapShuffle(Counter(11), size=2, seed=7), 11) == [
+        1,
+        2,
+        3,
+        0,
+        6,
+        4,
+        7,
+        9,
+        8,
+        5,
+        10,
+    ]
+    assert first(ReservoirShuffle(Counter(11), size=4, seed=7), 11) == [
+        3,
+        2,
+        5,
+        6,
+        4,
+        7,
+        8,
+        9,
+        1,
+        10,
+        0,
+    ]
 
 
 def test_the_overlap_of_big_blocks_is_frozen() -> None:
@@ -67,7 +121,7 @@ def test_blocks_are_permutations_of_their_own_keys(n: int, size: int, data: st.D
     expected = np.concatenate(
         [
             Permutation(b - a, key.nth(j)).at(np.arange(b - a)) + a
-            for j, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True))
+            for j, (a, b) in enumerate(pairwise(edges))
         ]
     )
     blocks = BlockPermutation(key, size, n, lead)
