@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torchdata.nodes import BaseNode
@@ -11,7 +11,7 @@ from torchdata.nodes import BaseNode
 from ._batch import Batch
 from ._client import RETRIES, TIMEOUT, Client
 from ._pipelines import Batches
-from .torch import Sample, tensors_of
+from .torch import Sample, samples, tensors_of
 
 
 class PipelineNode(BaseNode[Sample]):
@@ -50,6 +50,7 @@ class PipelineNode(BaseNode[Sample]):
         self._options: dict[str, Any] = {"rank": rank, "world": world, "prefetch": prefetch}
         self._convert = convert
         self._batches: Batches | None = None
+        self._samples: Iterator[Sample] = iter(())
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         """Begin at a state, or at the beginning.
@@ -60,8 +61,10 @@ class PipelineNode(BaseNode[Sample]):
         """
         super().reset(initial_state)
         if self._batches is None:
-            self._batches = self._client.pipeline(self._spec).batches(**self._options)
+            with self._client as client:
+                self._batches = client.pipeline(self._spec).batches(**self._options)
         self._batches.setstate(initial_state)
+        self._samples = samples(self._client, self._batches, self._convert)
 
     def next(self) -> Sample:
         """The next batch.
@@ -70,14 +73,10 @@ class PipelineNode(BaseNode[Sample]):
             StopIteration: there is none.
             ThalwegError: as for iterating over ``Batches``.
         """
-        batch = next(self._reset_batches())
-        return self._convert(batch), batch.token
+        return next(self._samples)
 
     def get_state(self) -> dict[str, Any]:
         """Where it is: JSON values."""
-        return self._reset_batches().getstate()
-
-    def _reset_batches(self) -> Batches:
         # BaseNode has called reset before.
         assert self._batches is not None  # noqa: S101 - for the type checker
-        return self._batches
+        return self._batches.getstate()

@@ -74,6 +74,13 @@ def _tensor(column: Column) -> Any:  # noqa: ANN401 - a tensor, or a dict of the
     return torch.from_numpy(array)
 
 
+def samples(client: Client, batches: Batches, convert: Callable[[Batch], Any]) -> Iterator[Sample]:
+    """Batches with their tokens; a generator, so that whoever drops it closes both."""
+    with client, batches:
+        for batch in batches:
+            yield convert(batch), batch.token
+
+
 class IterableDataset(TorchDataset[Sample]):
     """The batches of a pipeline; for a DataLoader with ``batch_size=None``.
 
@@ -132,12 +139,7 @@ class IterableDataset(TorchDataset[Sample]):
         batches = pipeline.batches(**start, **self._options)
         self._start = {"token": None}
         self._reading = batches
-        return self._samples(client, batches)
-
-    def _samples(self, client: Client, batches: Batches) -> Iterator[Sample]:
-        with client, batches:
-            for batch in batches:
-                yield self._convert(batch), batch.token
+        return samples(client, batches, self._convert)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the last iteration is, or the next one begins: JSON values."""

@@ -1,0 +1,244 @@
+# mypy: disable-error-code="import-not-found, misc, no-untyped-call"
+"""Batches for PyTorch: exact resumption, whatever the number of workers.
+
+Wants torch and torchdata, and nothing of the engine: ``pytest --confcutdir=tests/torch``
+runs it where numba is not installed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: these are not run")
+pytest.importorskip("torchdata", reason="torchdata is not installed: these are not run")
+
+from torch.utils.data import DataLoader  # noqa: E402
+from torchdata.nodes import Loader, Prefetcher  # noqa: E402
+from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
+
+from app.client import Batch, ProblemError, Ragged, StateError, _retry  # noqa: E402
+from app.client.torch import IterableDataset, PipelineNode, tensors_of  # noqa: E402
+from tests.client.fake import FakeService, Fault  # noqa: E402
+from tests.client.fake_batches import SPEC  # noqa: E402
+
+ALL = list(range(7))
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_retry, "_FIRST_DELAY", 0.001)
+    monkeypatch.setattr(_retry, "_LONGEST_DELAY", 0.002)
+
+
+@pytest.fixture
+def service() -> Iterator[FakeService]:
+    with FakeService() as fake:
+        fake.pipeline.items, fake.pipeline.epochs = 26, 1
+        yield fake
+
+
+def number(sample: Any) -> int:  # noqa: ANN401
+    """Which batch a sample is, by its token."""
+    return int(sample[1].split(".")[0]) - 1
+
+
+def check(service: FakeService, sample: Any, rank: int = 0, world: int = 1) -> None:  # noqa: ANN401
+    tensors, _ = sample
+    wanted = service.pipeline.columns(number(sample), rank, world)
+    assert torch.equal(tensors["x"], torch.from_numpy(wanted["x"]))
+    assert torch.equal(tensors["m"], torch.from_numpy(wanted["m"]))
+    values, offsets = wanted["r"]
+    assert torch.equal(tensors["r"], torch.from_numpy(values.astype("f8")))
+    assert torch.equal(tensors["r.offsets"], torch.from_numpy(offsets))
+
+
+def take(loader: Any, count: int) -> list[Any]:  # noqa: ANN401
+    iterator = iter(loader)
+    return [next(iterator) for _ in range(count)]
+
+
+def plain(service: FakeService, workers: int, **more: Any) -> DataLoader[Any]:  # noqa: ANN401
+    dataset = IterableDataset(service.url, SPEC, **more)
+    return DataLoader(dataset, batch_size=None, num_workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+def test_order_does_not_depend_on_workers(service: FakeService, workers: int) -> None:
+    for rank, world in ((0, 1), (1, 3)):
+        got = list(plain(service, workers, rank=rank, world=world))
+        assert [number(sample) for sample in got] == ALL
+        for sample in got:
+            check(service, sample, rank, world)
+
+
+@pytest.mark.parametrize(("before", "behind"), [(0, 2), (2, 0), (2, 3), (3, 1), (0, 0)])
+def test_the_token_goes_on_with_other_workers(
+    service: FakeService, before: int, behind: int
+) -> None:
+    for cut in range(len(ALL) + 1):
+        got = take(plain(service, before), cut)
+        token = got[-1][1] if got else None
+        loader = plain(service, behind, rank=1, world=2)
+        loader.dataset.load_state_dict(json.loads(json.dumps({"token": token})))
+        rest = list(loader)
+        assert [number(sample) for sample in got + rest] == ALL
+        for sample in rest:
+            check(service, sample, 1, 2)
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_loader_at_every_cut(service: FakeService, workers: int, prefetch: int) -> None:
+    def loader() -> Any:  # noqa: ANN401
+        dataset = IterableDataset(service.url, SPEC, prefetch=prefetch)
+        return StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+
+    for cut in range(len(ALL) + 1) if not prefetch else (0, 3, 7):
+        first = loader()
+        iterator = iter(first)
+        got = [next(iterator) for _ in range(cut)]
+        state = json.loads(json.dumps(first.state_dict()))
+        second = loader()
+        second.load_state_dict(state)
+        rest = list(second)
+        assert [number(sample) for sample in got + rest] == ALL
+        for sample in rest:
+            check(service, sample)
+        # The iteration behind it begins at the beginning.
+        assert [number(sample) for sample in second] == ALL
+
+
+def test_a_stateful_loader_after_other_workers(service: FakeService) -> None:
+    token = take(plain(service, 3), 2)[-1][1]
+    dataset = IterableDataset(service.url, SPEC)
+    dataset.load_state_dict({"token": token})
+    first = StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+    iterator = iter(first)
+    got = [number(next(iterator)) for _ in range(2)]
+    state = json.loads(json.dumps(first.state_dict()))
+    second = StatefulDataLoader(IterableDataset(service.url, SPEC), batch_size=None, num_workers=2)
+    second.load_state_dict(state)
+    assert got + [number(sample) for sample in second] == ALL[2:]
+
+
+def test_states_of_the_dataset(service: FakeService) -> None:
+    dataset = IterableDataset(service.url, SPEC)
+    assert dataset.state_dict() == {"token": None}
+    iterator = iter(dataset)
+    assert dataset.state_dict() == {"token": None}
+    for place in ALL:
+        assert number(next(iterator)) == place
+        assert dataset.state_dict() == {"token": f"{place + 1}.f0.k"}
+    assert next(iterator, None) is None
+    dataset.load_state_dict({"token": "5.f0.k"})
+    assert dataset.state_dict() == {"token": "5.f0.k"}
+    assert [number(sample) for sample in dataset] == [5, 6]
+    assert [number(sample) for sample in dataset] == ALL
+    wrong: Any
+    for wrong in (
+        {},
+        {"token": 3},
+        {"token": None, "x": 1},
+        {"token": None, "skip": 1},
+        {"token": None, "skip": 0, "workers": 2},
+    ):
+        with pytest.raises(StateError):
+            dataset.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_connections_that_break(service: FakeService, workers: int) -> None:
+    for cut in range(0, 4000, 370):
+        service.script[:] = [Fault(cut=cut), None, Fault(cut=cut // 2)]
+        got = list(plain(service, workers))
+        assert [number(sample) for sample in got] == ALL
+        for sample in got:
+            check(service, sample)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_refusals_reach_the_loop(service: FakeService, workers: int) -> None:
+    service.pipeline.fingerprint = "f0"
+    loader = plain(service, workers)
+    loader.dataset.load_state_dict({"token": "3.f1.k"})
+    with pytest.raises(ProblemError, match="data-changed"):
+        list(loader)
+
+
+def test_workers_that_are_spawned(service: FakeService) -> None:
+    dataset = IterableDataset(service.url, SPEC)
+    assert number(next(iter(dataset))) == 0
+    loader = DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    assert [number(sample) for sample in loader] == ALL
+
+
+def test_a_node_at_every_cut(service: FakeService) -> None:
+    def loader() -> Any:  # noqa: ANN401
+        return Loader(Prefetcher(PipelineNode(service.url, SPEC), prefetch_factor=2))
+
+    for cut in range(len(ALL) + 1):
+        first = loader()
+        iterator = iter(first)
+        got = [next(iterator) for _ in range(cut)]
+        state = json.loads(json.dumps(first.state_dict()))
+        second = loader()
+        second.load_state_dict(state)
+        rest = list(second)
+        assert [number(sample) for sample in got + rest] == ALL
+        assert [number(sample) for sample in second] == ALL
+
+
+def test_a_node_by_itself(service: FakeService) -> None:
+    node = PipelineNode(service.url, SPEC, prefetch=2, rank=1, world=2)
+    assert node.state_dict() == {"token": None}
+    for place, sample in enumerate(node):
+        check(service, sample, 1, 2)
+        assert node.state_dict() == {"token": sample[1]} == {"token": f"{place + 1}.f0.k"}
+    node.reset({"token": "5.f0.k"})
+    assert [number(sample) for sample in node] == [5, 6]
+
+
+def test_values_of_every_type() -> None:
+    packed = np.zeros(3, [("a", "<i2"), ("b", ">f8"), ("c", "<f4", (2,))])
+    packed["b"] = [1, 2, 3]
+    times = np.array([1, 2], "<M8[s]")
+    columns: dict[str, Any] = {
+        "u": np.arange(3, dtype="<u2"),
+        "big": np.arange(3, dtype=">i4"),
+        "flag": np.array([True, False]),
+        "z": np.array([1 + 2j], "<c8"),
+        "text": np.array(["a", "b"], "S3"),
+        "when": times,
+        "packed": packed,
+        "bags": Ragged(np.arange(3.0), np.array([0, 1, 3])),
+    }
+    batch = Batch(columns, token="t", sequence=0, epoch=0, count=3, rows=(0, 3))  # noqa: S106
+    got = tensors_of(batch)
+    assert got["u"].dtype == torch.uint16
+    assert got["u"].data_ptr() == columns["u"].ctypes.data
+    assert got["big"].tolist() == [0, 1, 2]
+    assert got["flag"].tolist() == [True, False]
+    assert got["z"].dtype == torch.complex64
+    assert got["text"] is columns["text"]
+    assert got["when"].tolist() == [1, 2]
+    assert got["packed"]["b"].tolist() == [1.0, 2.0, 3.0]
+    assert got["packed"]["c"].shape == (3, 2)
+    assert got["bags"].tolist() == [0.0, 1.0, 2.0]
+    assert got["bags.offsets"].tolist() == [0, 1, 3]
+
+
+def test_what_is_handed_out_can_be_something_else(service: FakeService) -> None:
+    dataset = IterableDataset(service.url, SPEC, convert=lambda batch: batch.count)
+    assert [count for count, _ in dataset] == [4, 4, 4, 4, 4, 4, 2]
+
+
+def test_names() -> None:
+    import app.client.torch as module
+
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = module.nothing
