@@ -26,6 +26,11 @@ from app.client.torch import IterableDataset, PipelineNode, tensors_of  # noqa: 
 from tests.client.fake import FakeService, Fault  # noqa: E402
 from tests.client.fake_batches import SPEC  # noqa: E402
 
+pytestmark = [
+    # What torch says of a machine with few cores, and torchdata to newer torches.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
+]
 ALL = list(range(7))
 
 
@@ -163,10 +168,10 @@ def test_connections_that_break(service: FakeService, workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_refusals_reach_the_loop(service: FakeService, workers: int) -> None:
-    service.pipeline.fingerprint = "f0"
     loader = plain(service, workers)
     loader.dataset.load_state_dict({"token": "3.f1.k"})
-    with pytest.raises(ProblemError, match="data-changed"):
+    # Out of a worker torch brings the text of an error whose arguments it does not know.
+    with pytest.raises(RuntimeError if workers else ProblemError, match="data-changed"):
         list(loader)
 
 
@@ -179,7 +184,8 @@ def test_workers_that_are_spawned(service: FakeService) -> None:
 
 def test_a_node_at_every_cut(service: FakeService) -> None:
     def loader() -> Any:  # noqa: ANN401
-        return Loader(Prefetcher(PipelineNode(service.url, SPEC), prefetch_factor=2))
+        node = Prefetcher(PipelineNode(service.url, SPEC), prefetch_factor=2)
+        return Loader(node, restart_on_stop_iteration=False)
 
     for cut in range(len(ALL) + 1):
         first = loader()
