@@ -203,6 +203,8 @@ _REFUSED = {
     core.SampleOrderError: "Samples not in order",
     core.LossNotFiniteError: "A loss is not a number",
     core.LossNegativeError: "A loss is negative",
+    core.PipelineError: "The pipeline cannot be",
+    core.TransformError: "A transform failed",
 }
 """Well formed, but refused by the options in force: 422."""
 
@@ -237,7 +239,11 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
     core.SelectionError: (422, "Nothing there to select"),
     core.CastingError: (422, "The type cannot hold the values"),
     core.RepairError: (422, "A pixel cannot be repaired"),
+    core.PositionError: (416, "Behind the end"),
 }
+
+_PLACES = ("offset", "event", "block", "hint", "stage", "field", "position")
+"""What errors of the engine say of where they are; each of them some."""
 
 _OTHERS = {
     "path-refused": Kind(403, "Path refused", "A path outside of the directories that are served."),
@@ -308,7 +314,7 @@ def problem(code: str, detail: str, **members: Any) -> Problem:  # noqa: ANN401 
 def problem_of(error: Exception) -> Problem:
     """The problem document of an error; of an unexpected one, without its words."""
     if isinstance(error, core.CoreError):
-        place = {name: getattr(error, name) for name in ("offset", "event", "block", "hint")}
+        place = {name: getattr(error, name, None) for name in _PLACES}
         found = problem(error.code, error.message, **place)
         for kind in type(error).__mro__:
             if kind in _CORE:

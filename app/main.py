@@ -11,7 +11,18 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
-from app.api import datasets, inputs, losses, one_tile, ops, reductions, tiles, tokens, zarr
+from app.api import (
+    datasets,
+    inputs,
+    losses,
+    one_tile,
+    ops,
+    pipelines,
+    reductions,
+    tiles,
+    tokens,
+    zarr,
+)
 from app.api.guard import Guard, Keys
 from app.api.problems import add_problem_handlers
 from app.api.schemas import ProblemDocument
@@ -26,6 +37,10 @@ _DESCRIPTION = (
 _EXPOSED = (
     "Thalweg-Completeness",
     "Thalweg-Token",
+    "Thalweg-Batch",
+    "Thalweg-Epoch",
+    "Thalweg-Count",
+    "Thalweg-Rows",
     "Thalweg-Offset",
     "Thalweg-Events",
     "Thalweg-Bytes",
@@ -63,7 +78,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.services = services
     # Routes are tried one after the other: those of many small answers come first.
-    for routes in (one_tile, zarr, losses, inputs, datasets, tiles, reductions, tokens, ops):
+    first = (one_tile, zarr, pipelines, losses, inputs)
+    for routes in (*first, datasets, tiles, reductions, tokens, ops):
         app.include_router(routes.router)
     add_problem_handlers(app)
     _add_middleware(app, services)

@@ -87,6 +87,9 @@ class Metrics:
             "thalweg_answer_bytes", "Bytes of answers sent", registry=self._registry
         )
         self.events = Counter("thalweg_events", "Complete events answered", registry=self._registry)
+        self.batches = Counter(
+            "thalweg_batches", "Batches of pipelines sent", registry=self._registry
+        )
         self.buffers = Gauge(
             "thalweg_buffers_used",
             "Read buffers in use",

@@ -23,6 +23,7 @@ from app.errors import TokenForgedError, TokenMalformedError, TokenRetiredError
 VERSION = 1
 KIND_LOSSES = 1
 KIND_TILES = 2
+KIND_BATCHES = 3
 
 _DIGEST = 8
 _SIGNATURE = 16
@@ -138,9 +139,20 @@ class KeyRing:
             raise ValueError(f"{len(signing)} token keys sign, but exactly one must")
         self._signing = signing[0]
 
-    def sign(self, token: Token) -> str:
-        """The token as text, at most 512 characters."""
-        minutes = (int(time.time()) - _EPOCH) // 60
+    @property
+    def signer(self) -> int:
+        """Id of the key that signs."""
+        return self._signing.ident
+
+    def sign(self, token: Token, issued: datetime | None = None) -> str:
+        """The token as text, at most 512 characters.
+
+        Args:
+            token: what it says.
+            issued: when, if not now: with it, equal tokens are equal texts.
+        """
+        seconds = time.time() if issued is None else issued.timestamp()
+        minutes = (int(seconds) - _EPOCH) // 60
         octets = (
             bytes([VERSION, self._signing.ident, token.kind])
             + token.identity

@@ -17,7 +17,7 @@ from app.api.schemas import content_response, problem_responses
 from app.errors import NotFoundError, ServiceError
 from app.server.responses import Exchange, ExchangeResponse
 from app.services.context import Services
-from app.services.datasets import OpenDataset
+from app.services.datasets import Opened
 
 _JSON = content_response(200, "application/json")
 _OCTETS = content_response(200, "application/octet-stream") | content_response(
@@ -112,7 +112,7 @@ async def dataset(ident: str, services: ServicesDep) -> Response:
     """Shape, axes, type, files and what else is known of a dataset."""
 
     def about() -> dict[str, Any]:
-        opened = services.tiles.catalogue.open(ident)
+        opened = services.tiles.catalogue.open_any(ident)
         try:
             return opened.describe()
         finally:
@@ -136,7 +136,7 @@ async def dataset_file(
     ident: str, number: int, request: Request, services: ServicesDep
 ) -> ExchangeResponse:
     """A file of a dataset as it is, whole or a range of it."""
-    opened = await services.workers.start(services.tiles.catalogue.open, ident)
+    opened = await services.workers.start(services.tiles.catalogue.open_any, ident)
     try:
         size = _size(opened, number)
         etag = f'"{opened.fingerprint.hex()}-{number}"'
@@ -158,7 +158,7 @@ async def dataset_file(
     )
 
 
-def _size(opened: OpenDataset, number: int) -> int:
+def _size(opened: Opened, number: int) -> int:
     infos = opened.files.infos
     if not 0 <= number < len(infos):
         raise NotFoundError(f"dataset {opened.spec.id} has files 0 to {len(infos) - 1}")
@@ -174,7 +174,7 @@ def _nothing(status: int, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - 
 
 
 def _file_sender(
-    opened: OpenDataset,
+    opened: Opened,
     services: Services,
     number: int,
     span: tuple[int, int] | None,

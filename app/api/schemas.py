@@ -76,6 +76,36 @@ class InputAnswer(BaseModel):
     expires: str = Field(description="When it is forgotten if it is not used, ISO 8601")
 
 
+class RankQuery(BaseModel):
+    """Where to go on in a pipeline, and which rows of each batch are wanted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: str | None = Field(None, description="Token: go on behind it; else from the start")
+    rank: int = Field(0, ge=0, le=_MOST, description="Rows of this rank, from 0")
+    world: int = Field(1, ge=1, le=_MOST, description="Ranks that share each batch")
+
+
+class BatchesQuery(RankQuery):
+    """The same for a stream of batches; limits above the server's are lowered to them."""
+
+    max_batches: int | None = Field(None, ge=0, description="Batches to send at the most")
+    max_bytes: int | None = Field(
+        None, ge=0, description="No batch is begun behind so many bytes of arrays"
+    )
+    max_seconds: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="No batch is begun after so many seconds"
+    )
+    max_epochs: int | None = Field(None, ge=0, description="Ends behind the end of so many epochs")
+
+
+class BatchQuery(RankQuery):
+    """The same for one batch."""
+
+    offset: int = Field(0, ge=0, le=_MOST, description="Batches between the token and this one")
+    format: Literal["frames", "npy", "arrow"] | None = Field(None, description="Overrides Accept")
+
+
 class TokenBody(BaseModel):
     """A token to look at."""
 
@@ -98,7 +128,7 @@ class TokenDescription(BaseModel):
     use: str = Field(description="What that key may still be used for")
     issued: str
     identity: str = Field(description="Digest of the request it belongs to")
-    fingerprint: str = Field(description="Digest of the unfinished event's bytes")
+    fingerprint: str = Field(description="Digest of the data, or of the unfinished event's bytes")
     stream: str | None = Field(None, description="Loss streams: what it is of")
     offset: int | None = Field(None, description="Where to go on in the stream, bytes")
     last_event: int | None = None
@@ -106,6 +136,8 @@ class TokenDescription(BaseModel):
     events: int | None = Field(None, description="Complete events before the offset")
     unfinished_bytes: int | None = Field(None, description="Bytes behind the offset that were seen")
     tile: int | None = Field(None, description="Tiles: the one it goes on with")
+    batch: int | None = Field(None, description="Batches: the one it goes on with")
+    state: list[int] | None = Field(None, description="Batches: where the pipeline stands")
 
 
 class Health(BaseModel):
@@ -136,6 +168,9 @@ class ProblemDocument(BaseModel):
     block: int | None = Field(None, description="Item or summary")
     hint: str | None = Field(None, description="What to do about it")
     option: str | None = Field(None, description="Which one it is about")
+    stage: int | None = Field(None, description="Which stage of a pipeline, from 0")
+    field: str | None = Field(None, description="What is wrong in that stage")
+    position: int | None = Field(None, description="Item that a transform failed on")
     token: str | None = Field(None, description="Goes on behind the rows that were answered")
     resume_offset: int | None = Field(None, description="First byte to post with that token")
     request_id: str | None = None

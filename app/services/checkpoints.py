@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.errors import TokenForeignError, TokenMalformedError
 from app.storage.spool import Mark
-from app.tokens import KIND_LOSSES, KIND_TILES, KeyRing, Token, Verified
+from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing, Token, Verified
 from core.losses.events import StreamHeader
 from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES
 from core.losses.position import Position
@@ -125,6 +125,8 @@ def describe(verified: Verified) -> dict[str, object]:
     }
     if token.kind == KIND_TILES and len(token.state) == 1:
         return {"kind": "tiles", **about, "tile": token.state[0]}
+    if token.kind == KIND_BATCHES and token.state:
+        return {"kind": "batches", **about, "batch": token.state[0], "state": list(token.state)}
     if token.kind != KIND_LOSSES:
         raise TokenMalformedError(f"the token has kind {token.kind}, which is not known")
     mark = read_mark(token)

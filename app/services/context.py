@@ -14,6 +14,7 @@ from app.engine.base import Engine
 from app.engine.local import LocalEngine
 from app.services.datasets import Catalogue, read_catalogue
 from app.services.inputs import Inputs
+from app.services.pipelines import Pipelines
 from app.services.scanning import scan
 from app.services.tiles import Tiles
 from app.services.workers import Buffers, Workers
@@ -82,6 +83,7 @@ class Services:
     buffers: Buffers
     metrics: Metrics
     tiles: Tiles
+    pipelines: Pipelines
     store: StateStore
     engine: Engine
     partials: PartialStore
@@ -105,6 +107,7 @@ class Services:
             entries | read_catalogue(settings.catalogue),
             BufferPool(settings.read_buffers),
         )
+        tiles = Tiles(catalogue, store, keys)
         return cls(
             settings,
             keys,
@@ -112,7 +115,8 @@ class Services:
             Workers(settings.threads or _share_of_cores(settings.workers)),
             Buffers(settings.buffers, settings.buffer_bytes),
             Metrics(),
-            Tiles(catalogue, store, keys),
+            tiles,
+            Pipelines(tiles, store, keys),
             store,
             LocalEngine(settings.threads or _share_of_cores(settings.workers)),
             PartialStore(settings.data_dir / PARTIALS, settings.input_days),
@@ -157,5 +161,6 @@ class Services:
         """End the threads, close the files."""
         self.engine.close()
         self.workers.close()
+        self.pipelines.close()
         self.tiles.catalogue.close()
         self.store.close()

@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.errors import InvalidOptionError
+from app.services.dataset_spec import DatasetSpec
 from app.storage.arrays import ArrayFrames, BlockArray, recording_of
 from app.storage.files import FileSet
 from app.storage.fingerprints import fingerprint, store_fingerprint
+from app.storage.items import Items
+from app.storage.line_items import LineItems
+from app.storage.loss_items import LossItems
 from app.storage.roots import Roots
+from app.storage.table_items import TableItems
 from app.storage.zarr_files import StoredArray, StoreFiles, open_store
 from core.errors import FormatError
 from core.tiles.formats.detect import understand
@@ -46,6 +51,29 @@ class Source:
         if isinstance(self.files, StoreFiles):
             return store_fingerprint(self.files, self.files.described)
         return fingerprint(self.files)
+
+
+def open_items(roots: Roots, spec: DatasetSpec) -> tuple[FileSet, Items]:
+    """The files of a dataset of items, and what is in them; the caller closes them.
+
+    Raises:
+        CoreError, ServiceError: what is wrong with the files.
+    """
+    patterns = list(spec.files) if spec.glob is None else [spec.glob]
+    files = FileSet(roots.expand(patterns), roots.open, growing=spec.growing)
+    try:
+        return files, _items(files, spec)
+    except BaseException:
+        files.close()
+        raise
+
+
+def _items(files: FileSet, spec: DatasetSpec) -> Items:
+    if spec.format == "loss":
+        return LossItems(files, spec.float_width or 4)
+    if spec.format == "lines":
+        return LineItems(files)
+    return TableItems(files, spec.format or "")
 
 
 def open_recording(

@@ -16,6 +16,22 @@ from app.errors import InvalidOptionError
 from core.tiles.recording import Axis, Hints
 from core.tiles.view import MAX_DIMS, parse_dtype
 
+ITEM_FORMATS = ("loss", "parquet", "arrow", "lines")
+"""Formats of items, which pipelines read; all others are of arrays."""
+_OF_ARRAYS = (
+    "array",
+    "dtype",
+    "nav_shape",
+    "sig_shape",
+    "sync_offset",
+    "file_header",
+    "frame_header",
+    "frame_footer",
+    "axes",
+    "corrections",
+)
+_GROWING_ITEMS = ("loss", "lines")
+_FLOAT_WIDTHS = (4, 8)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MOST = 2**62
 _LONGEST_PATH = 1024
@@ -50,6 +66,8 @@ class DatasetSpec:
     frame_footer: int | None = None
     immutable: bool = False
     growing: bool = False
+    float_width: int | None = None
+    """Bytes of a loss, which a stored loss stream does not say; None for 4."""
     axes: tuple[Axis, ...] = ()
     corrections: CorrectionSpec = field(default_factory=CorrectionSpec)
 
@@ -105,6 +123,7 @@ def parse_dataset(spec: Mapping[str, Any]) -> DatasetSpec:
         ident = _made_up_id(spec)
     if not _ID.fullmatch(ident):
         raise _wrong("id", f"is {ident[:80]!r}", "Up to 128 of A-Z a-z 0-9 . _ -")
+    _check_format(spec)
     return DatasetSpec(
         id=ident,
         format=_string(spec, "format"),
@@ -120,9 +139,26 @@ def parse_dataset(spec: Mapping[str, Any]) -> DatasetSpec:
         frame_footer=_number(spec, "frame_footer", 0),
         immutable=_flag(spec, "immutable"),
         growing=_flag(spec, "growing"),
+        float_width=_number(spec, "float_width", 4),
         axes=_axes(spec.get("axes", [])),
         corrections=_corrections(spec.get("corrections", {})),
     )
+
+
+def _check_format(spec: Mapping[str, Any]) -> None:
+    """Accept members that go with the format."""
+    form = _string(spec, "format")
+    if form != "loss" and spec.get("float_width") is not None:
+        raise _wrong("float_width", "is for loss streams")
+    if spec.get("float_width") not in {None, *_FLOAT_WIDTHS}:
+        raise _wrong("float_width", f"is {spec['float_width']!r}, not 4 or 8")
+    if form not in ITEM_FORMATS:
+        return
+    for name in _OF_ARRAYS:
+        if spec.get(name):
+            raise _wrong(name, f"is for arrays, and the format is {form}", "Leave it out")
+    if spec.get("growing") and form not in _GROWING_ITEMS:
+        raise _wrong("growing", f"does not go with {form}: its end says what is in it")
 
 
 def _made_up_id(spec: Mapping[str, Any]) -> str:

@@ -16,14 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import DataChangedError, InvalidOptionError, NotFoundError
-from app.services.dataset_sources import Source, open_recording
-from app.services.dataset_spec import CorrectionSpec, DatasetSpec, parse_dataset
+from app.services.dataset_sources import Source, open_items, open_recording
+from app.services.dataset_spec import ITEM_FORMATS, CorrectionSpec, DatasetSpec, parse_dataset
 from app.storage.backends import RangeBackend, open_backend
 from app.storage.base import HeadExistsError, HeadMissingError, StateStore
 from app.storage.buffers import BufferPool
 from app.storage.files import FileSet
+from app.storage.fingerprints import fingerprint
+from app.storage.items import Items
 from app.storage.roots import Roots
 from core.errors import ShapeError
+from core.iterate.base import Schema
 from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
 from core.tiles.formats.detect import understand
@@ -151,6 +154,61 @@ class OpenDataset:
         }
 
 
+@dataclass(slots=True, eq=False)
+class OpenItems:
+    """A dataset of items whose files are open."""
+
+    spec: DatasetSpec
+    files: FileSet
+    items: Items
+    fingerprint: bytes
+    """8 bytes; other bytes if a file changes."""
+
+    def share(self) -> OpenItems:
+        """The same, to be closed once more."""
+        self.files.share()
+        return self
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.files.close()
+
+    def describe(self) -> dict[str, Any]:
+        """What is known of it, as JSON values."""
+        return {
+            "id": self.spec.id,
+            "format": self.spec.format,
+            "items": {unit: self._describe_unit(unit) for unit in self.items.units},
+            "files": [{"name": info.name, "bytes": info.size} for info in self.files.infos],
+            "immutable": self.spec.immutable,
+            "growing": self.spec.growing,
+            "metadata": dict(self.items.describe()),
+            "fingerprint": self.fingerprint.hex(),
+        }
+
+    def _describe_unit(self, unit: str) -> dict[str, Any]:
+        return {
+            "count": self.items.count(unit),
+            "fields": describe_schema(self.items.schema(unit)),
+        }
+
+
+Opened = OpenDataset | OpenItems
+
+
+def describe_schema(schema: Schema) -> list[dict[str, Any]]:
+    """Fields as JSON values."""
+    return [
+        {
+            "name": field.name,
+            "dtype": field.dtype.str if field.dtype.names is None else field.dtype.descr,
+            "shape": list(field.shape),
+            "ragged": field.ragged,
+        }
+        for field in schema
+    ]
+
+
 class Catalogue:
     """Datasets by id, shared by all workers through the state store.
 
@@ -172,10 +230,10 @@ class Catalogue:
         self._roots = roots
         self._entries = entries
         self._buffers = buffers
-        self._open: OrderedDict[str, OpenDataset] = OrderedDict()
+        self._open: OrderedDict[str, Opened] = OrderedDict()
         self._lock = threading.Lock()
 
-    def register(self, values: Mapping[str, Any]) -> tuple[OpenDataset, bool]:
+    def register(self, values: Mapping[str, Any]) -> tuple[Opened, bool]:
         """Add a dataset; (dataset, to be closed, and whether it is new).
 
         Raises:
@@ -229,7 +287,28 @@ class Catalogue:
         return sorted(stored | {i for i in self._entries if i > after})[:limit]
 
     def open(self, ident: str) -> OpenDataset:
+        """A dataset of an array with its files as they are now; whoever asked closes it.
+
+        Raises:
+            NotFoundError: there is none.
+            InvalidOptionError: it is of items.
+            CoreError, ServiceError: its files are missing, or no longer what they should be.
+        """
+        opened = self.open_any(ident)
+        if isinstance(opened, OpenItems):
+            opened.close()
+            raise InvalidOptionError(
+                f"dataset {ident!r} holds {opened.spec.format} items, no array",
+                hint="Pipelines read them: POST /v1/pipelines",
+            )
+        return opened
+
+    def open_any(self, ident: str, *, grown: bool = True) -> Opened:
         """A dataset with its files as they are now; whoever asked closes it.
+
+        Args:
+            ident: of the dataset.
+            grown: whether what a growing one has grown by since it was opened is wanted.
 
         Raises:
             NotFoundError: there is none.
@@ -241,7 +320,7 @@ class Catalogue:
             # Shared before anybody else can close it.
             known = None if known is None else known.share()
         if known is not None:
-            if known.spec == spec and self._is_fresh(known):
+            if known.spec == spec and self._is_fresh(known, grown=grown):
                 return known
             known.close()
         opened = self._opened(spec)
@@ -250,15 +329,15 @@ class Catalogue:
         return shared
 
     @staticmethod
-    def _is_fresh(known: OpenDataset) -> bool:
+    def _is_fresh(known: Opened, *, grown: bool) -> bool:
         """Whether its files are what they were when it was opened."""
         try:
             known.files.verify()
         except DataChangedError:
             return False
-        return not (known.spec.growing and known.files.refresh())
+        return not (grown and known.spec.growing and known.files.refresh())
 
-    def _keep(self, opened: OpenDataset) -> None:
+    def _keep(self, opened: Opened) -> None:
         with self._lock:
             before = self._open.pop(opened.spec.id, None)
             self._open[opened.spec.id] = opened
@@ -268,7 +347,14 @@ class Catalogue:
         for each in gone:
             each.close()
 
-    def _opened(self, spec: DatasetSpec) -> OpenDataset:
+    def _opened(self, spec: DatasetSpec) -> Opened:
+        if spec.format in ITEM_FORMATS:
+            files, items = open_items(self._roots, spec)
+            try:
+                return OpenItems(spec, files, items, fingerprint(files))
+            except BaseException:
+                files.close()
+                raise
         patterns = list(spec.files) if spec.glob is None else [spec.glob]
         source = open_recording(
             self._roots, patterns, spec.hints, form=spec.format, array=spec.array

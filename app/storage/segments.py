@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from core.errors import OptionError, PositionError
-from core.iterate.base import Array, Block, Column, Indexed, Indices, Ragged, Schema
+from core.errors import OptionError
+from core.iterate.base import Block, Column, Indexed, Indices, Ragged, Schema
+from core.iterate.columns import check_positions, concatenate, empty_block, take_block
 
 KEPT_BYTES = 16 << 20
 """Bytes of decoded segments that a source keeps; the one in use is always kept."""
@@ -30,46 +31,6 @@ def column_bytes(column: Column) -> int:
 def block_bytes(block: Block) -> int:
     """Memory of a block."""
     return sum(column_bytes(column) for column in block.values())
-
-
-def take(column: Column, rows: Indices) -> Column:
-    """The entries at these rows, in this order.
-
-    Args:
-        column: of n entries.
-        rows: shape (k,), each from 0 to n - 1.
-    """
-    if not isinstance(column, Ragged):
-        taken: Array = column[rows]
-        return taken
-    lengths = np.diff(column.offsets)[rows]
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-    return Ragged(column.values[np.repeat(column.offsets[rows], lengths) + within], offsets)
-
-
-def concatenate(columns: Sequence[Column]) -> Column:
-    """Columns of one field, one behind the other; at least one."""
-    if len(columns) == 1:
-        return columns[0]
-    if isinstance(columns[0], Ragged):
-        ragged = [column for column in columns if isinstance(column, Ragged)]
-        values = np.concatenate([column.values for column in ragged])
-        ends = np.cumsum([0, *(column.offsets[-1] for column in ragged)])
-        parts = [each.offsets[:-1] + end for each, end in zip(ragged, ends, strict=False)]
-        return Ragged(values, np.concatenate([*parts, ends[-1:]]).astype(np.int64))
-    made: Array = np.concatenate([np.asarray(column) for column in columns])
-    return made
-
-
-def empty(schema: Schema) -> dict[str, Column]:
-    """A block of no items."""
-    block: dict[str, Column] = {}
-    for field in schema:
-        values = np.zeros((0, *field.shape), field.dtype)
-        block[field.name] = Ragged(values, np.zeros(1, np.int64)) if field.ragged else values
-    return block
 
 
 def chosen(schema: Schema, fields: Sequence[str] | None) -> Schema:
@@ -88,24 +49,13 @@ def chosen(schema: Schema, fields: Sequence[str] | None) -> Schema:
     return tuple(field for field in schema if field.name in fields)
 
 
-def check_positions(positions: Indices, length: int) -> None:
-    """Accept positions from 0 to length - 1.
-
-    Raises:
-        PositionError: one lies outside.
-    """
-    if len(positions) and not 0 <= positions.min() <= positions.max() < length:
-        wrong = positions[(positions < 0) | (positions >= length)][0]
-        raise PositionError(f"there is no item {wrong}: the source has {length}")
-
-
 class Segmented(Indexed):
     """Items in segments; any thread may ask, also at once.
 
     Args:
         schema: fields of the items.
         starts: first item of each segment and, last, the number of items; shape (k + 1,).
-        load: decodes a segment by its number, all its items and these fields.
+        load: decodes a segment by its number: all its items, with exactly these fields.
     """
 
     def __init__(
@@ -135,9 +85,9 @@ class Segmented(Indexed):
             PositionError: one lies outside.
             ServiceError, CoreError: why they cannot be read.
         """
-        check_positions(positions, self.length)
+        positions = check_positions(positions, self.length)
         if not len(positions):
-            return empty(self._schema)
+            return empty_block(self._schema)
         which = np.searchsorted(self._starts, positions, side="right") - 1
         order = np.argsort(which, kind="stable")
         segments, begins = np.unique(which[order], return_index=True)
@@ -145,14 +95,13 @@ class Segmented(Indexed):
         parts = []
         for number, segment in enumerate(segments.tolist()):
             rows = positions[order[edges[number] : edges[number + 1]]] - self._starts[segment]
-            block = self._segment(segment)
-            parts.append({f.name: take(block[f.name], rows) for f in self._schema})
-        joined = {f.name: concatenate([part[f.name] for part in parts]) for f in self._schema}
+            parts.append(take_block(self._segment(segment), rows))
+        joined = concatenate(parts, self._schema)
         if len(segments) == 1 or bool(np.all(order[1:] > order[:-1])):
             return joined
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return {name: take(column, back) for name, column in joined.items()}
+        return take_block(joined, back)
 
     def _segment(self, number: int) -> Block:
         with self._lock:
@@ -209,5 +158,4 @@ class Stretch(Indexed):
         Raises:
             PositionError: one lies outside.
         """
-        check_positions(positions, self._length)
-        return self._inner.at(positions + self._start)
+        return self._inner.at(check_positions(positions, self._length) + self._start)
