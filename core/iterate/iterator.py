@@ -19,6 +19,8 @@ VERSION = 1
 """Of the states given out."""
 ORDER = 1
 """Version of the order of items that they count in."""
+MAX_READ = 1 << 20
+"""Items an iterator over items reads at a time."""
 
 Item = Mapping[str, Array]
 """The values of one item by field."""
@@ -252,13 +254,13 @@ class ItemIterator(Checkpointed[Item]):
         identity: of the stage and its data.
 
     Raises:
-        OptionError: fewer than 1 are to be read.
+        OptionError: fewer than 1 are to be read, or more than MAX_READ.
     """
 
     def __init__(self, stage: Stage, *, read: int = 256, identity: bytes = b"") -> None:
         super().__init__(identity, stage)
-        if read < 1:
-            raise OptionError(f"reading {read} items at a time")
+        if not 1 <= read <= MAX_READ:
+            raise OptionError(f"reading {read} items at a time", hint=f"From 1 to {MAX_READ}.")
         self._stage: Sequential = in_order(stage)
         self._read = read
         self._go(self._initial)
@@ -275,6 +277,8 @@ class ItemIterator(Checkpointed[Item]):
 
     def _go(self, state: State) -> None:
         given, before = state[0], state[1:]
+        if given > MAX_READ:
+            raise StateError(f"{given} items given of one block")
         block: Block = {}
         behind, held = before, 0
         if given:

@@ -76,13 +76,13 @@ def fraction(value: Any) -> float:  # noqa: ANN401 - any JSON value
 def finite(value: Any) -> float:  # noqa: ANN401 - any JSON value
     """A finite number, as a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(f"is {_shown(value)}, not a number")
+        raise Refused(f"is {_shown(value)}", "Give a number.")
     try:
         number = float(value)
     except OverflowError:
-        raise Refused("is too large a number") from None
+        raise Refused("is too large", "Give a finite number.") from None
     if not math.isfinite(number):
-        raise Refused(f"is {number}, not a finite number")
+        raise Refused(f"is {number}", "Give a finite number.")
     return number
 
 
@@ -162,7 +162,7 @@ def mapping(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON value
     try:
         text = json.dumps(value, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
-        raise Refused("is not JSON with finite numbers and text as keys") from None
+        raise Refused("is not JSON", "Take finite numbers, and text as keys.") from None
     if len(text) > MAX_ARGUMENTS:
         raise Refused(
             f"is {len(text)} characters of JSON", f"Keep it to {MAX_ARGUMENTS} characters."
