@@ -149,11 +149,15 @@ class Lookahead:
         self._most = most
         self._asked = 0
         self._known: tuple[int, Batch] | None = None
+        self._last = False
+        self._batches = requests.batches(place.token)
 
     @property
     def finished(self) -> bool:
         """Whether it is known that no batch is left to ask for."""
-        following, batches = self._following(), self._requests.info.batches
+        if self._last:
+            return True
+        following, batches = self._following(), self._batches
         return following is not None and batches is not None and following >= batches
 
     def _following(self) -> int | None:
@@ -176,8 +180,9 @@ class Lookahead:
         self._asked += 1
         return Question(index, token, offset, following)
 
-    def answered(self, index: int, batch: Batch) -> None:
-        """A batch that was asked for has come."""
+    def answered(self, index: int, batch: Batch, *, last: bool) -> None:
+        """A batch that was asked for has come; perhaps the last there is."""
+        self._last = self._last or last
         if self._known is None or self._known[0] < index:
             # Its values would be kept without need.
             self._known = (index, batch.bare())
@@ -185,5 +190,10 @@ class Lookahead:
     def one(self, question: Question, backoff: Backoff) -> OneBatch:
         """What asks for it."""
         return OneBatch(
-            self._requests, question.token, question.offset, question.following, backoff
+            self._requests,
+            question.token,
+            question.offset,
+            question.following,
+            self._batches,
+            backoff,
         )

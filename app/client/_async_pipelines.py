@@ -97,7 +97,7 @@ class _Asking:
             async for _ in drive(one.run(), AsyncAnswerPort(self._caller)):
                 pass
         if one.batch is not None:
-            self._look.answered(question.index, one.batch)
+            self._look.answered(question.index, one.batch, last=one.last)
         return one.batch
 
     async def aclose(self) -> None:

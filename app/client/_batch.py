@@ -48,6 +48,9 @@ class Ragged:
         item: Array = self.values[self.offsets[at] : self.offsets[at + 1]]
         return item
 
+    def __iter__(self) -> Iterator[Array]:
+        return (self[index] for index in range(len(self)))
+
     def padded(self, fill: float = 0) -> Array:
         """All items behind ``fill`` to the length of the longest, shape (items, longest, ...)."""
         lengths = np.diff(self.offsets)

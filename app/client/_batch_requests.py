@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 
-from ._batch import Batch, Layout
+from ._batch import Layout
 from ._dataset_requests import JSON
 from ._errors import ProtocolError, StateError, data_changed
 from ._requests import Reply, Request
@@ -129,12 +129,12 @@ class PipelineInfo:
         )
 
     def check_same(self, other: PipelineInfo) -> None:
-        """Compare with what is said later.
+        """Compare with what is said later; tokens say whether the data is the same.
 
         Raises:
             ProblemError: the data has changed (code ``data-changed``).
         """
-        if (self.id, self.layout, self.batches) != (other.id, other.layout, other.batches):
+        if (self.id, self.layout) != (other.id, other.layout):
             raise data_changed("the pipeline is not the same any more")
 
 
@@ -198,6 +198,10 @@ class BatchRequests:
         path = f"/v1/pipelines/{quote(self.info.id, safe='')}/{what}"
         return Request("GET", f"{path}?{urlencode(query)}")
 
-    def is_last(self, batch: Batch) -> bool:
-        """Whether it is known that no batch comes behind this one."""
-        return batch.sequence + 1 == self.info.batches
+    def batches(self, token: str | None) -> int | None:
+        """How many batches there are in all; None if it is not known.
+
+        A token from elsewhere may be older than what the service says now, and the data
+        shorter: such a token goes on to the end that was then.
+        """
+        return self.info.batches if token is None else None

@@ -94,7 +94,7 @@ class BatchReader:
         sequence = _number(header, "seq")
         if self._next is not None and sequence != self._next:
             raise ProtocolError(f"batch {sequence} came where {self._next} was due")
-        token = header.get("token")
+        token: Any = header.get("token")
         if not is_token(token):
             raise ProtocolError("a frame does not say where to go on from")
         self._next = sequence + 1
@@ -199,6 +199,7 @@ class BatchStream:
         self.profile: Mapping[str, Any] = {}
         self._wire = requests.info.token if token is None else token
         self._next = 0 if token is None else None
+        self._batches = requests.batches(token)
         self._left = most
         self._requests = requests
         self._recovery = Recovery(requests, backoff)
@@ -247,9 +248,8 @@ class BatchStream:
             self._recovery.progressed()
 
     def _check_end(self, end: BatchesEnd) -> None:
-        due, batches = self._next, self._requests.info.batches
-        if end.data_finished and due is not None and batches not in {None, due}:
-            raise ProtocolError(f"the data is said to be finished before batch {due} of {batches}")
+        if end.data_finished and self._next is not None:
+            _check_last(self._next, self._batches)
 
     def _take_frames(self) -> Generator[Effect, Any, BatchesEnd]:
         reader = BatchReader(self._requests.info.layout, self._next)
@@ -275,7 +275,17 @@ class BatchStream:
         self._next = batch.sequence + 1
         self._wire = batch.token
         # Should the connection break now, nothing but the end is missing.
-        self.data_finished = self._requests.is_last(batch)
+        self.data_finished = self._next == self._batches
+
+
+def _check_last(due: int, batches: int | None) -> None:
+    """Refuse an end that comes too early, or too late.
+
+    Raises:
+        ProtocolError: there are more batches.
+    """
+    if batches not in {None, due}:
+        raise ProtocolError(f"the data is said to be finished before batch {due} of {batches}")
 
 
 class OneBatch:
@@ -286,25 +296,30 @@ class OneBatch:
         token: behind which; None for the beginning.
         offset: batches to pass over from there.
         following: number that it must have, if that is known.
+        batches: how many there are in all, if that is known.
         backoff: decides on other tries.
 
     Attributes:
         batch: it, once it is there; None if the pipeline ends before.
+        last: whether no batch comes behind it, as far as is known.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
         self,
         requests: BatchRequests,
         token: str | None,
         offset: int,
         following: int | None,
+        batches: int | None,
         backoff: Backoff,
     ) -> None:
         self.batch: Batch | None = None
+        self.last = False
         self._requests = requests
         self._wire = requests.info.token if token is None else token
         self._offset = offset
         self._following = following
+        self._batches = batches
         self._recovery = Recovery(requests, backoff)
 
     def run(self) -> Steps:
@@ -327,8 +342,9 @@ class OneBatch:
     def _is_past_the_end(self, error: ThalwegError) -> bool:
         if not isinstance(error, ProblemError) or error.status != _STATUS_PAST_THE_END:
             return False
-        batches = self._requests.info.batches
-        return batches is None or self._following is None or self._following >= batches
+        if self._batches is None or self._following is None:
+            return True
+        return self._following >= self._batches
 
     def _attempt(self) -> Steps:
         head: Head = yield Ask(self._requests.one(self._wire, self._offset))
@@ -346,5 +362,8 @@ class OneBatch:
                 found = item
         if found is None or not frames.between_frames:
             raise ProtocolError("the answer was cut: it has no batch")
+        last = reader.end is not None and reader.end.data_finished
+        if last:
+            _check_last(found.sequence + 1, self._batches)
         yield Finish()
-        self.batch = found
+        self.batch, self.last = found, last

@@ -158,7 +158,7 @@ class _Asking:
                 self._ports.discard(port)
         if one.batch is not None:
             with self._lock:
-                self._look.answered(question.index, one.batch)
+                self._look.answered(question.index, one.batch, last=one.last)
         return one.batch
 
     def close(self) -> None:

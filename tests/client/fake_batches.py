@@ -153,8 +153,7 @@ class FakePipeline:
             "profile": {"source": 0.25},
         }
         made.append((END, end, b""))
-        bend, self.bend = self.bend, None
-        return bend(made) if bend else made
+        return made
 
 
 def _ragged(ids: Array) -> tuple[Array, Array]:
@@ -235,6 +234,8 @@ def _stream(exchange: Any, pipeline: FakePipeline, query: Mapping[str, str]) -> 
     first, rank, world = _position(pipeline, query)
     most = int(query["max_batches"]) if "max_batches" in query else None
     made = pipeline.stream(first, rank, world, most)
+    bend, pipeline.bend = pipeline.bend, None
+    made = bend(made) if bend else made
     if (drain := exchange.fault.drain) is not None:
         end = {"reason": "drain", "data_finished": False, "token": pipeline.token(first + drain)}
         data = [number for number, each in enumerate(made) if each[0] == DATA]
@@ -248,7 +249,7 @@ def _one(exchange: Any, pipeline: FakePipeline, query: Mapping[str, str]) -> Non
     if sequence >= pipeline.batches:
         raise Refusal(416, "position")
     time.sleep(pipeline.delays.get(sequence, 0))
-    made = [pipeline.frame(sequence, rank, world)]
+    made = pipeline.stream(sequence, rank, world, 1)
     bend, pipeline.bend = pipeline.bend, None
     _send(exchange, bend(made) if bend else made)
 

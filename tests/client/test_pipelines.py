@@ -9,7 +9,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -28,8 +28,10 @@ from app.client._batch import Layout, parse_dtype
 from tests.client.fake import FakeService, Fault
 from tests.client.fake_batches import DATA, END, EPOCH, ERROR, HEARTBEAT, SPEC, Frames
 
+Way: TypeAlias = Any
+"""Arguments of ``batches`` that change nothing of what comes."""
 ALL = list(range(12))
-WAYS: Any = pytest.mark.parametrize(
+WAYS = pytest.mark.parametrize(
     "way", [{}, {"prefetch": 3}, {"parallel": 2}, {"prefetch": 5, "parallel": 1}]
 )
 
@@ -87,9 +89,7 @@ def test_what_is_known_of_it(service: FakeService, client: Client) -> None:
 
 
 @WAYS
-def test_batches_come_once_and_in_order(
-    service: FakeService, pipeline: Pipeline, way: dict[str, int]
-) -> None:
+def test_batches_come_once_and_in_order(service: FakeService, pipeline: Pipeline, way: Way) -> None:
     with pipeline.batches(**way) as batches:
         assert batches.token is None
         assert batches.getstate() == {"token": None}
@@ -127,8 +127,8 @@ def test_ranks_share_every_batch(service: FakeService, pipeline: Pipeline, world
     for rank, each in enumerate(parts):
         for batch in each:
             check(service, batch, rank, world)
-    for batch, shares in zip(whole, zip(*parts, strict=True), strict=True):
-        assert np.array_equal(np.concatenate([np.asarray(part["x"]) for part in shares]), batch)
+    for x, shares in zip(whole, zip(*parts, strict=True), strict=True):
+        assert np.array_equal(np.concatenate([np.asarray(part["x"]) for part in shares]), x)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_asked(pipeline: Pipeline) -> None:
@@ -152,7 +152,7 @@ def test_what_cannot_be_asked(pipeline: Pipeline) -> None:
 
 
 @WAYS
-def test_states(pipeline: Pipeline, way: dict[str, int]) -> None:
+def test_states(pipeline: Pipeline, way: Way) -> None:
     batches = pipeline.batches(**way)
     states = [json.loads(json.dumps(batches.getstate())) for _ in itertools.chain([0], batches)]
     for place, state in enumerate(states):
@@ -170,7 +170,7 @@ def test_states(pipeline: Pipeline, way: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("way", [{}, {"prefetch": 4}])
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
-def test_every_nth(pipeline: Pipeline, workers: int, way: dict[str, int]) -> None:
+def test_every_nth(pipeline: Pipeline, workers: int, way: Way) -> None:
     for worker in range(workers):
         wanted = ALL[worker::workers]
         batches = pipeline.batches(skip=worker, every=workers, **way)
@@ -238,9 +238,7 @@ def test_a_cut_at_every_byte_of_one(service: FakeService, client: Client) -> Non
         Fault(change=lambda octets: octets[:300]),
     ],
 )
-def test_what_goes_away(
-    service: FakeService, pipeline: Pipeline, fault: Fault, way: dict[str, int]
-) -> None:
+def test_what_goes_away(service: FakeService, pipeline: Pipeline, fault: Fault, way: Way) -> None:
     service.script[:] = [fault]
     got = list(pipeline.batches(**way))
     assert sequences(got) == ALL
@@ -266,23 +264,20 @@ def test_limits_of_the_service(service: FakeService, pipeline: Pipeline, reason:
 
 
 @pytest.mark.parametrize("told", [True, False])
-@pytest.mark.parametrize("way", [{}, {"prefetch": 3}])
-def test_an_exact_tie(
-    service: FakeService, client: Client, told: bool, way: dict[str, int]
-) -> None:
+@WAYS
+def test_an_exact_tie(service: FakeService, client: Client, told: bool, way: Way) -> None:
     service.pipeline.tells_length = told
     pipeline = client.pipeline(SPEC)
     batches = pipeline.batches(max_batches=12, **way)
     assert sequences(batches) == ALL
-    # Where batches are asked for one by one, only the next one would tell.
-    assert batches.data_finished is (told or not way)
+    assert batches.data_finished
     assert sequences(pipeline.batches(max_batches=13, **way)) == ALL
     if not way:
         assert batches.profile == {"source": 0.25}
 
 
 @WAYS
-def test_epochs(service: FakeService, pipeline: Pipeline, way: dict[str, int]) -> None:
+def test_epochs(service: FakeService, pipeline: Pipeline, way: Way) -> None:
     batches = pipeline.batches(epoch=True, **way)
     assert [sequences(batches) for _ in range(4)] == [ALL[:6], ALL[6:], [], []]
     assert batches.data_finished
@@ -441,7 +436,7 @@ def test_heartbeats_are_nothing(service: FakeService, pipeline: Pipeline) -> Non
 
 
 @WAYS
-def test_changed_data(service: FakeService, pipeline: Pipeline, way: dict[str, int]) -> None:
+def test_changed_data(service: FakeService, pipeline: Pipeline, way: Way) -> None:
     problem = {"status": 412, "code": "data-changed", "detail": "a.raw was modified"}
     service.pipeline.bend = lambda _: [(ERROR, {"problem": problem}, b"")]
     batches = pipeline.batches(**way)
@@ -457,7 +452,18 @@ def test_changed_data(service: FakeService, pipeline: Pipeline, way: dict[str, i
 
 
 @WAYS
-def test_keys_that_retire(service: FakeService, pipeline: Pipeline, way: dict[str, int]) -> None:
+def test_tokens_from_before_the_data_grew(service: FakeService, client: Client, way: Way) -> None:
+    service.pipeline.change = {"batches": 99}
+    pipeline = client.pipeline(SPEC)
+    batches = pipeline.batches("3.f0.k", **way)
+    assert sequences(batches) == ALL[3:]
+    assert batches.data_finished
+    with pytest.raises((ProtocolError, ProblemError), match=r"finished before batch 12|position"):
+        list(pipeline.batches(**way))
+
+
+@WAYS
+def test_keys_that_retire(service: FakeService, pipeline: Pipeline, way: Way) -> None:
     batches = pipeline.batches("3.f0.old", max_batches=4, **way)
     assert sequences(batches) == [3, 4, 5, 6]
     assert "/v1/tokens/refresh" in [s.target for s in service.seen]
@@ -486,14 +492,12 @@ def test_renewed_tokens_go_on(service: FakeService, pipeline: Pipeline) -> None:
 
 
 @WAYS
-def test_a_service_that_has_forgotten(
-    service: FakeService, pipeline: Pipeline, way: dict[str, int]
-) -> None:
+def test_a_service_that_has_forgotten(service: FakeService, pipeline: Pipeline, way: Way) -> None:
     service.pipeline.known = False
     assert sequences(pipeline.batches("2.f0.k", **way)) == ALL[2:]
     assert [s.method for s in service.seen].count("POST") >= 2
     service.pipeline.known = False
-    service.pipeline.items = 30
+    service.pipeline.fields = ("x",)
     with pytest.raises(ProblemError, match="data-changed"):
         list(pipeline.batches("2.f0.k", **way))
     service.pipeline.change = {"id": "p2"}
@@ -515,7 +519,7 @@ def test_exceptions_come_in_order(service: FakeService) -> None:
     with Client(service.url, retries=0) as client:
         batches = client.pipeline(SPEC).batches(parallel=3)
         service.script[:] = [None, None, Fault(status=500)]
-        got = []
+        got: list[int] = []
         with pytest.raises(ProblemError, match="scripted"):
             got.extend(batch.sequence for batch in itertools.islice(batches, 3))
         # Which of the three met the fault is up to the threads.
@@ -540,7 +544,8 @@ def test_closing_does_not_wait(service: FakeService, pipeline: Pipeline) -> None
 
 
 def test_stopping_early_and_going_on(service: FakeService, pipeline: Pipeline) -> None:
-    for way in ({}, {"prefetch": 4}):
+    ways: list[Any] = [{}, {"prefetch": 4}]
+    for way in ways:
         batches = pipeline.batches(**way)
         got: list[int] = []
         for _ in range(12):
@@ -585,7 +590,8 @@ def test_asynchronously(service: FakeService) -> None:
             assert (pipeline.id, pipeline.batches_in_all, pipeline.batch_size) == ("p1", 12, 4)
             assert (pipeline.batches_per_epoch, pipeline.fingerprint) == (6, "f0")
             assert [f.name for f in pipeline.schema] == ["x", "m", "r"]
-            for way in ({}, {"prefetch": 3}, {"parallel": 2}):
+            ways: list[Any] = [{}, {"prefetch": 3}, {"parallel": 2}]
+            for way in ways:
                 for cut in range(0, 4000, 397):
                     service.script[:] = [Fault(cut=cut)]
                     async with pipeline.batches(**way) as batches:
