@@ -447,8 +447,10 @@ def test_changed_data(service: FakeService, pipeline: Pipeline, way: Way) -> Non
         list(batches)
     assert caught.value.status == 412
     service.pipeline.fingerprint = "f0"
-    # What went wrong can be tried again: nothing was handed out twice, or left out.
-    assert sequences(batches) == ALL
+    # What went wrong can be tried again: nothing is handed out twice, or left out. Of those
+    # that are asked for together, any may have met the fault.
+    before = int((batches.token or "0").split(".")[0])
+    assert sequences(batches) == ALL[before:]
 
 
 @WAYS
