@@ -126,6 +126,8 @@ class Prefetch(Iterator[T], Generic[T]):
         thread, shelf = self._started(), self._shelf
         with shelf.changed:
             while not shelf.items:
+                if shelf.stopped:
+                    raise OptionError("reading ahead was closed")
                 if not thread.is_alive():
                     return _End(RuntimeError("the thread that read ahead is gone"))
                 shelf.changed.wait(_LOOK)

@@ -1,0 +1,98 @@
+"""Blocks as an Arrow stream."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import OptionError, ShapeError
+from .base import Array, Block, Column, Field, Ragged, Schema
+from .sinks import BinaryFile, Sink, column_of
+
+
+class ArrowWriter(Sink):
+    """Blocks as an Arrow IPC stream, a record batch each.
+
+    Arrays become nested lists of fixed size, ragged items large lists. The stream gets its
+    end mark when it is committed.
+
+    Args:
+        file: open for writing.
+        schema: of the blocks.
+
+    Raises:
+        OptionError: a dtype that Arrow does not have.
+        ShapeError: items of a field that is padded differently in every batch.
+    """
+
+    def __init__(self, file: BinaryFile, schema: Schema) -> None:
+        super().__init__()
+        self._fields = schema
+        self._schema = pa.schema([(field.name, arrow_type(field)) for field in schema])
+        self._writer = pa.ipc.new_stream(_Handed(file), self._schema)
+
+    def _put(self, block: Block) -> None:
+        arrays = [_array(column_of(block, field), field) for field in self._fields]
+        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+
+    def _finish(self) -> None:
+        self._writer.close()
+
+
+class _Handed(io.RawIOBase):
+    """A file that Arrow may write to; who opened it flushes and closes it."""
+
+    def __init__(self, file: BinaryFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer of Arrow's
+        """Hand the bytes on."""
+        taken = bytes(data)
+        self._file.write(taken)
+        return len(taken)
+
+
+def arrow_type(field: Field) -> pa.DataType:
+    """The Arrow type of the items of a field.
+
+    Raises:
+        OptionError: Arrow has none for its dtype.
+        ShapeError: an axis is empty, or differs from batch to batch.
+    """
+    try:
+        made: pa.DataType = pa.from_numpy_dtype(field.dtype.newbyteorder("="))
+    except (NotImplementedError, pa.ArrowException):
+        raise OptionError(f"{field.name!r} is of dtype {field.dtype}, which Arrow lacks") from None
+    if field.dtype.kind not in "biufmM":
+        raise OptionError(f"{field.name!r} is of dtype {field.dtype}, which Arrow lacks")
+    if min(field.shape, default=1) < 1:
+        raise ShapeError(
+            f"items of {field.name!r} are of shape {field.shape}", hint="Pad them to a length."
+        )
+    for size in reversed(field.shape):
+        made = pa.list_(made, size)
+    return pa.large_list(made) if field.ragged else made
+
+
+def _array(column: Column, field: Field) -> pa.Array[Any]:
+    if not isinstance(column, Ragged):
+        return _fixed(column)
+    values = column.values[column.offsets[0] : column.offsets[-1]]
+    offsets = pa.array(column.offsets - column.offsets[0])
+    return pa.LargeListArray.from_arrays(offsets, _fixed(values), type=arrow_type(field))
+
+
+def _fixed(values: Array) -> pa.Array[Any]:
+    flat = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
+    made: pa.Array[Any] = pa.array(flat.reshape(-1))
+    for size in reversed(values.shape[1:]):
+        made = pa.FixedSizeListArray.from_arrays(made, size)
+    return made

@@ -1,0 +1,266 @@
+"""Where blocks can go: files the caller opened, in formats others read.
+
+Nothing is complete before :meth:`Writer.commit`, and what was not committed cannot be
+mistaken for a complete file where the format can say so. Arrow is in :mod:`.arrow_sink`.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import threading
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import OptionError, ShapeError
+from .base import Array, Block, Column, Field, Ragged
+from .columns import block_length
+
+_NPY_HEADER = 128
+"""Bytes of an npy header with room for any length."""
+_LARGEST = 2**62
+
+
+class BinaryFile(Protocol):
+    """A file open for writing; who opened it closes it."""
+
+    def write(self, data: bytes, /) -> Any:  # noqa: ANN401 - bytes written, or nothing
+        """Append bytes."""
+
+
+class SeekableFile(BinaryFile, Protocol):
+    """One that can go back to what was written before."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Go to an offset."""
+
+    def tell(self) -> int:
+        """The offset it is at."""
+
+
+class Writer(Protocol):
+    """Takes blocks, then the end of the data; threads may share one."""
+
+    def write(self, block: Block) -> None:
+        """Take the items of a block."""
+
+    def commit(self) -> None:
+        """No more comes; to say so again is nothing."""
+
+
+class Sink(ABC):
+    """What every writer here does: one block at a time, none behind the end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._items = 0
+        self._committed = False
+
+    @property
+    def items(self) -> int:
+        """How many were written."""
+        return self._items
+
+    def write(self, block: Block) -> None:
+        """Take the items of a block.
+
+        Raises:
+            OptionError: it was committed, or the block lacks a field or has other items.
+        """
+        with self._lock:
+            if self._committed:
+                raise OptionError("nothing can be written behind the end")
+            self._put(block)
+            self._items += block_length(block)
+
+    def commit(self) -> None:
+        """No more comes; the file is complete, and stays open."""
+        with self._lock:
+            if not self._committed:
+                self._finish()
+                self._committed = True
+
+    @abstractmethod
+    def _put(self, block: Block) -> None:
+        """Write a block."""
+
+    def _finish(self) -> None:  # noqa: B027 - most formats need nothing more
+        """Write what makes the file complete."""
+
+
+class _Plain(Sink):
+    """One field whose items are alike, one behind the other."""
+
+    def __init__(self, file: BinaryFile, field: Field) -> None:
+        super().__init__()
+        if field.ragged or min(field.shape, default=0) < 0:
+            raise ShapeError(
+                f"the items of {field.name!r} are not alike", hint="Pad them to a length first."
+            )
+        if field.dtype.hasobject:
+            raise OptionError(f"{field.name!r} is of dtype {field.dtype}")
+        self._file = file
+        self._field = field
+        self._dtype = field.dtype.newbyteorder("<")
+
+    def _put(self, block: Block) -> None:
+        values = column_of(block, self._field)
+        if isinstance(values, Ragged):
+            raise OptionError(f"the items of {self._field.name!r} are ragged")
+        self._file.write(np.ascontiguousarray(values, self._dtype).tobytes())
+
+
+class NpyWriter(_Plain):
+    """One field as an npy file, shape (items, ...), little endian.
+
+    Until it is committed the header is zeros, which no reader takes.
+
+    Args:
+        file: open for writing, seekable, at the place the array begins.
+        field: which, with its dtype and shape.
+
+    Raises:
+        ShapeError: its items are not alike.
+    """
+
+    def __init__(self, file: SeekableFile, field: Field) -> None:
+        super().__init__(file, field)
+        self._seekable = file
+        self._start = file.tell()
+        size = len(self._header(_LARGEST))
+        self._size = max(_NPY_HEADER, -(-size // 64) * 64)
+        file.write(bytes(self._size))
+
+    def _header(self, items: int) -> bytes:
+        made = io.BytesIO()
+        described = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (items, *self._field.shape),
+        }
+        np.lib.format.write_array_header_1_0(made, described)
+        return made.getvalue()
+
+    def _finish(self) -> None:
+        made = self._header(self._items)
+        # The text ends with a line break; blanks before it fill the room that was kept.
+        head = made[:8] + (self._size - 10).to_bytes(2, "little") + made[10:-1]
+        self._seekable.seek(self._start)
+        self._seekable.write(head.ljust(self._size - 1) + b"\n")
+        self._seekable.seek(0, io.SEEK_END)
+
+
+class RawWriter(_Plain):
+    """One field as frames without a header, little endian: a raw dataset.
+
+    Args:
+        file: open for writing.
+        field: which, with its dtype and shape.
+
+    Raises:
+        ShapeError: its items are not alike.
+    """
+
+    def describe(self) -> dict[str, Any]:
+        """What has to be said of the file where it is registered, as JSON values."""
+        return {
+            "format": "raw",
+            "dtype": self._dtype.str,
+            "nav_shape": [self._items],
+            "sig_shape": list(self._field.shape),
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes written."""
+        return self._items * self._dtype.itemsize * math.prod(self._field.shape)
+
+
+class LossEncoder(Protocol):
+    """Encodes a loss stream, as the loss engine's writer does."""
+
+    def begin(self) -> bytes:
+        """The stream's header."""
+
+    def block(
+        self,
+        event: int,
+        ident: int,
+        sidx: npt.ArrayLike,
+        losses: npt.ArrayLike,
+        exposure: float | None = None,
+    ) -> bytes:
+        """One block with its end."""
+
+
+class LossSink(Sink):
+    """Items that are blocks of losses, as a loss stream.
+
+    A loss stream has no end mark: that it is complete can be told by its length only.
+
+    Args:
+        file: open for writing.
+        encoder: of the stream.
+        ident: name of the field of item, coverage or summary ids.
+
+    Items have ``event``, the ids, ragged ``sidx`` and ``loss``, and ``exposure`` in
+    summary streams.
+    """
+
+    def __init__(self, file: BinaryFile, encoder: LossEncoder, *, ident: str = "item") -> None:
+        super().__init__()
+        self._file = file
+        self._encoder = encoder
+        self._ident = ident
+        file.write(encoder.begin())
+
+    def _put(self, block: Block) -> None:
+        events, idents = _numbers(block, "event"), _numbers(block, self._ident)
+        sidx, losses = _ragged(block, "sidx"), _ragged(block, "loss")
+        exposures = _numbers(block, "exposure") if "exposure" in block else None
+        parts = [
+            self._encoder.block(
+                int(events[k]),
+                int(idents[k]),
+                sidx[k],
+                losses[k],
+                None if exposures is None else float(exposures[k]),
+            )
+            for k in range(len(events))
+        ]
+        self._file.write(b"".join(parts))
+
+
+def column_of(block: Block, field: Field) -> Column:
+    """The column of a field, as the field says it is.
+
+    Raises:
+        OptionError: it is not there, or its dtype or shape is another.
+    """
+    column = block.get(field.name)
+    if column is None:
+        raise OptionError(f"a block without the field {field.name!r}")
+    values = column.values if isinstance(column, Ragged) else column
+    if values.dtype != field.dtype or values.shape[1:] != field.shape:
+        raise OptionError(
+            f"items of {field.name!r} are {values.dtype} of shape {values.shape[1:]}, "
+            f"not {field.dtype} of shape {field.shape}"
+        )
+    return column
+
+
+def _numbers(block: Block, name: str) -> Array:
+    column = block.get(name)
+    if column is None or isinstance(column, Ragged) or column.ndim != 1:
+        raise OptionError(f"blocks of losses have a number {name!r} per item")
+    return column
+
+
+def _ragged(block: Block, name: str) -> Ragged:
+    column = block.get(name)
+    if not isinstance(column, Ragged):
+        raise OptionError(f"blocks of losses have a ragged field {name!r}")
+    return column

@@ -1,0 +1,86 @@
+"""Ragged items padded into arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import CastingError, OptionError, PipelineError, TransformError
+from core.iterate.base import Block, Field, Ragged
+from core.iterate.collate import Padding, collate, pad, ragged
+
+ITEMS = [np.arange(3), np.arange(0), np.arange(5)]
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9), max_size=8),
+    multiple=st.integers(1, 5),
+    width=st.integers(1, 3),
+    value=st.integers(-3, 3),
+)
+def test_items_come_back_out(lengths: list[int], multiple: int, width: int, value: int) -> None:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    values = np.arange(offsets[-1] * width, dtype=np.int32).reshape(-1, width)
+    column = Ragged(values, offsets)
+    made, kept = pad(column, Padding(multiple=multiple, value=value))
+    longest = max(lengths, default=0)
+    assert made.shape == (len(lengths), -(-longest // multiple) * multiple, width)
+    assert made.dtype == np.int32
+    assert kept.tolist() == lengths
+    for k, length in enumerate(lengths):
+        assert np.array_equal(made[k, :length], column[k])
+        assert (made[k, length:] == value).all()
+
+
+def test_to_a_length() -> None:
+    column = ragged(ITEMS)
+    made, kept = pad(column, Padding(length=6, value=-1))
+    assert made.tolist() == [[0, 1, 2, -1, -1, -1], [-1] * 6, [0, 1, 2, 3, 4, -1]]
+    assert kept.tolist() == [3, 0, 5]
+    with pytest.raises(TransformError) as caught:
+        pad(column, Padding(length=4))
+    assert caught.value.position == 2
+    made, kept = pad(column, Padding(length=4, truncate=True))
+    assert made.tolist() == [[0, 1, 2, 0], [0] * 4, [0, 1, 2, 3]]
+    assert kept.tolist() == [3, 0, 4]
+
+
+def test_blocks_get_lengths_beside_padded_fields() -> None:
+    block: Block = {"a": ragged(ITEMS), "x": np.arange(3), "b": ragged(ITEMS)}
+    both = collate(block, Padding())
+    assert list(both) == ["a", "a_length", "x", "b", "b_length"]
+    one = collate(block, Padding(fields=("b",)))
+    assert list(one) == ["a", "x", "b", "b_length"]
+    assert isinstance(one["a"], Ragged)
+
+
+def test_the_schema_says_so() -> None:
+    schema = (Field("a", np.dtype("i2"), (2,), ragged=True), Field("x", np.dtype("f4")))
+    assert Padding(length=4).padded(schema) == (
+        Field("a", np.dtype("i2"), (4, 2)),
+        Field("a_length", np.dtype(np.int64)),
+        schema[1],
+    )
+    assert Padding().padded(schema)[0].shape == (-1, 2)
+    for wrong in (Padding(fields=("x",)), Padding(fields=("y",))):
+        with pytest.raises(PipelineError):
+            wrong.padded(schema)
+    with pytest.raises(PipelineError):
+        Padding().padded((*schema, Field("a_length", np.dtype("i8"))))
+    for value in (0.5, 40_000, -40_000):
+        with pytest.raises(CastingError):
+            Padding(value=value).padded(schema)
+
+
+def test_paddings_that_cannot_be() -> None:
+    for options in (
+        {"length": 0}, {"multiple": 0}, {"length": 3, "multiple": 2}, {"truncate": True},
+    ):  # fmt: skip
+        with pytest.raises(OptionError):
+            Padding(**options)
+    with pytest.raises(OptionError):
+        ragged([])
+    with pytest.raises(OptionError):
+        ragged([np.zeros((1, 2)), np.zeros((1, 3))])
