@@ -77,7 +77,7 @@ def last_digit(item: int) -> int:
 Make = Callable[[str], CheckpointableIterator]
 MAKERS: dict[str, Make] = {
     "native": lambda _: native(),
-    "native, no sequence": lambda _: NativeCheckpointableIterator({k: 1 for k in range(23)}),
+    "native, no sequence": lambda _: NativeCheckpointableIterator(dict.fromkeys(range(23), 1)),
     "chunked": lambda _: ChunkedSourceIterator(list(range(23)), 3, 1),
     "permutation": lambda order: InfinitePermutationSourceIterator(list(range(7)), 5, order=order),
     "permutation, ranks": lambda order: InfinitePermutationSourceIterator(
