@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Start the service, post a loss stream and read a dataset through a connection that keeps
-# breaking, and see that both are what an unbroken run makes.
+# breaking, read batches across a kill, and see that all are what an unbroken run makes.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -130,6 +130,42 @@ with urllib.request.urlopen(f"{sys.argv[1]}/v1/datasets/scan/image.png?{query}")
     picture = answer.read()
 open(sys.argv[2], "wb").write(picture)
 print(f"thalweg-detector.png: {len(picture)} bytes")
+PYTHON
+
+say "Its frames as shuffled batches for training: three of them, by one reader"
+pipeline='{"order": 1, "stages": [{"op": "source", "dataset": "scan"}, {"op": "permute", "seed": 7}, {"op": "batch", "size": 500}]}'
+run thalweg batches "$pipeline" -n 3 --token-file "$work/token" -o "$work/one" --url "$url" | cut -c 1-96
+echo "token: $(cat "$work/token")"
+
+say "kill -9 of the service, and another one on the same data directory"
+kill -9 "$server" && wait "$server" 2>/dev/null || true
+show thalweg-server serve --port 0 --data-dir "$work/data" --dataset-roots "$work/scans"
+thalweg-server serve --port 0 --data-dir "$work/data" --dataset-roots "$work/scans" \
+    2>"$work/server2.log" &
+server=$!
+url=$(address "$work/server2.log")
+
+say "The rest of the epoch by two readers, from the same token; each gets half of every batch"
+cp "$work/token" "$work/token0" && cp "$work/token" "$work/token1"
+for rank in 0 1; do
+    run thalweg batches "$pipeline" --rank $rank --world 2 --token-file "$work/token$rank" \
+        -o "$work/rank$rank" --quiet --url "$url" | cut -c 1-96
+done
+python - "$work" <<'PYTHON'
+import pathlib, sys
+import numpy as np
+work = pathlib.Path(sys.argv[1])
+scan = np.fromfile(work / "scans/scan.raw", "<u2").reshape(-1, 128 * 128)
+place = {frame.tobytes(): k for k, frame in enumerate(scan)}
+seen = []
+for k in range(9):
+    parts = ["one"] if k < 3 else ["rank0", "rank1"]
+    for part in parts:
+        batch = np.load(work / part / f"{k:08d}.data.npy")
+        seen += [place[frame.tobytes()] for frame in batch]
+whole = sorted(seen) == list(range(len(scan))) and seen != sorted(seen)
+print(f"{len(seen)} frames, each exactly once, shuffled" if whole else "LOST OR REPEATED: a defect")
+sys.exit(not whole)
 PYTHON
 
 say "SIGTERM: what runs is finished, then the service ends"
