@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 CLIENT := $(VENV)/.client
 LOCKS := deploy/requirements.lock deploy/requirements-dev.lock
 
-.PHONY: help install serve demo test lint unit bounds nojit soak bench lock clean
+.PHONY: help install serve demo test test-torch lint unit bounds nojit soak bench lock clean
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 install: $(CLIENT)  ## create .venv with locked versions and compile the kernels
 	@$(BIN)/thalweg-server warmup
@@ -61,6 +61,12 @@ soak: install  ## the full counts: more examples, ten minutes of fuzzing
 	$(BIN)/python -m tests.fuzz.fuzz_losses --seconds 600
 	$(BIN)/python -m tests.fuzz.fuzz_http --seconds 600
 
+test-torch:  ## the client under PyTorch, in an environment of its own
+	$(PYTHON) -m venv $(VENV)-torch
+	$(VENV)-torch/bin/pip install --quiet --disable-pip-version-check \
+		-r deploy/requirements-torch.txt
+	$(VENV)-torch/bin/python -m pytest --confcutdir=tests/torch tests/torch
+
 bench: install  ## speeds, as ratios within one run (THALWEG_PEER_PYTHON adds the peer)
 	$(BIN)/python -m tests.bench
 
@@ -72,4 +78,4 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 		--output-file deploy/requirements-dev.lock
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-torch build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage

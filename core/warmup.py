@@ -9,6 +9,7 @@ import numpy as np
 
 from ._jit import publish
 from .errors import StreamError
+from .iterate.warm import use_kernels as use_iteration
 from .losses.analysis import Analysis, Rows
 from .losses.events import StreamHeader
 from .losses.format import FLOAT_WIDTHS, Kind
@@ -19,7 +20,7 @@ from .losses.reports import REPORTS
 from .losses.tables import CsvEncoder
 from .losses.writer import LossWriter
 from .tiles._warm_unpack import warm
-from .tiles.warm import use_kernels
+from .tiles.warm import use_kernels as use_tiles
 
 _SAMPLES = 70
 """More than one group of lanes, so that no loop stays unused."""
@@ -97,7 +98,8 @@ def warm_up() -> dict[str, float]:
             start = time.perf_counter()
             step(data, width)
             seconds[f"{name}, f{width} losses"] = time.perf_counter() - start
-    for name, use in (("tiles", use_kernels), ("packed formats", warm)):
+    engines = {"tiles": use_tiles, "packed formats": warm, "iteration": use_iteration}
+    for name, use in engines.items():
         start = time.perf_counter()
         use()
         seconds[name] = time.perf_counter() - start
