@@ -66,6 +66,11 @@ class OpenDataset:
         """Let go of it."""
         self.files.close()
 
+    def forget(self) -> None:
+        """Let go of it for good: those who still use it keep the maps they have."""
+        self.backend.close()
+        self.files.close()
+
     @property
     def nav_shape(self) -> tuple[int, ...]:
         """Shape of the scan."""
@@ -266,7 +271,7 @@ class Catalogue:
             while len(self._open) > _MOST_OPEN:
                 gone.append(self._open.popitem(last=False)[1])
         for each in gone:
-            each.close()
+            each.forget()
 
     def _opened(self, spec: DatasetSpec) -> OpenDataset:
         patterns = list(spec.files) if spec.glob is None else [spec.glob]
@@ -324,7 +329,7 @@ class Catalogue:
         with self._lock:
             opened, self._open = list(self._open.values()), OrderedDict()
         for each in opened:
-            each.close()
+            each.forget()
 
 
 def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:
