@@ -61,7 +61,7 @@ soak: install  ## the full counts: more examples, ten minutes of fuzzing
 	$(BIN)/python -m tests.fuzz.fuzz_losses --seconds 600
 	$(BIN)/python -m tests.fuzz.fuzz_http --seconds 600
 
-bench: install  ## speeds, as ratios within one run (THALWEG_PEER_PYTHON adds the peer)
+bench: install  ## speeds, as ratios within one run (THALWEG_*_PYTHON add the peers)
 	$(BIN)/python -m tests.bench
 
 lock:  ## renew the locked versions (needs uv on the PATH)

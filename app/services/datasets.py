@@ -104,11 +104,11 @@ class OpenDataset:
         decode = None
         if self.recording.decoder is not None:
             decoder = DECODERS[self.recording.decoder]
-            sig_shape, size = self.recording.sig_shape, self.recording.frame_bytes
+            shape, size = self.recording.panel_shape, self.recording.frame_bytes
 
             def decode(octets: npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> None:
                 pixels = out.reshape(len(out), -1)
-                decoder.decode(octets.reshape(-1), size, pixels, sig_shape)
+                decoder.decode(octets.reshape(-1), size, pixels, shape)
 
         return FileFrames(self.recording, self.backend, decode)
 
