@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CLIENT := $(VENV)/.client
+# Files of tests side by side. Those that compute take a core each; the others mostly wait.
+ON_CORES := -n auto --maxprocesses=4 --dist=loadfile
+SIDE_BY_SIDE := -n 4 --dist=loadfile
 LOCKS := deploy/requirements.lock deploy/requirements-dev.lock
 
 .PHONY: help install serve demo test test-torch lint unit bounds nojit soak bench lock clean
@@ -46,14 +49,14 @@ lint: $(STAMP)  ## format, lint, types, import directions
 	$(BIN)/lint-imports
 
 unit: $(STAMP)  ## the test suite as users run the code
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 bounds: $(STAMP)  ## the engine's tests with every array index checked
 	NUMBA_BOUNDSCHECK=1 $(BIN)/thalweg-server warmup
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/core
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(ON_CORES) tests/core
 
 nojit: $(STAMP)  ## the engine's tests as plain Python, with coverage
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/core tests/app \
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(ON_CORES) tests/core tests/app \
 		--ignore=tests/app/server --ignore=tests/app/api --cov --cov-report=term
 
 soak: install  ## the full counts: more examples, ten minutes of fuzzing
@@ -67,7 +70,7 @@ test-torch:  ## the client under PyTorch, in an environment of its own
 		-r deploy/requirements-torch.txt
 	$(VENV)-torch/bin/python -m pytest --confcutdir=tests/torch tests/torch
 
-bench: install  ## speeds, as ratios within one run (THALWEG_PEER_PYTHON adds the peer)
+bench: install  ## speeds, as ratios within one run (THALWEG_*_PYTHON add the peers)
 	$(BIN)/python -m tests.bench
 
 lock:  ## renew the locked versions (needs uv on the PATH)

@@ -69,6 +69,11 @@ class OpenDataset:
         """Let go of it."""
         self.files.close()
 
+    def forget(self) -> None:
+        """Let go of it for good: those who still use it keep the maps they have."""
+        self.backend.close()
+        self.files.close()
+
     @property
     def nav_shape(self) -> tuple[int, ...]:
         """Shape of the scan."""
@@ -102,11 +107,11 @@ class OpenDataset:
         decode = None
         if self.recording.decoder is not None:
             decoder = DECODERS[self.recording.decoder]
-            sig_shape, size = self.recording.sig_shape, self.recording.frame_bytes
+            shape, size = self.recording.panel_shape, self.recording.frame_bytes
 
             def decode(octets: npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> None:
                 pixels = out.reshape(len(out), -1)
-                decoder.decode(octets.reshape(-1), size, pixels, sig_shape)
+                decoder.decode(octets.reshape(-1), size, pixels, shape)
 
         return FileFrames(self.recording, self.backend, decode)
 
@@ -345,7 +350,7 @@ class Catalogue:
             while len(self._open) > _MOST_OPEN:
                 gone.append(self._open.popitem(last=False)[1])
         for each in gone:
-            each.close()
+            each.forget()
 
     def _opened(self, spec: DatasetSpec) -> Opened:
         if spec.format in ITEM_FORMATS:
@@ -410,7 +415,7 @@ class Catalogue:
         with self._lock:
             opened, self._open = list(self._open.values()), OrderedDict()
         for each in opened:
-            each.close()
+            each.forget()
 
 
 def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:

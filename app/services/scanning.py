@@ -12,17 +12,21 @@ from pathlib import Path
 import structlog
 
 from app.errors import ServiceError
+from app.services.dataset_sources import is_hdf5, open_recording
 from app.services.dataset_spec import DatasetSpec
 from app.storage.files import FileSet
 from app.storage.roots import Roots, numerically
 from core.errors import CoreError
 from core.tiles.formats.detect import detect
+from core.tiles.recording import Hints
 
 MAX_FOUND = 10_000
 """Files looked at: whoever has more writes a catalogue."""
 
 _SERIES = frozenset({"mib", "tvips", "k2is", "frms6", "empad", "raw_csr"})
 """Formats whose recordings have several files beside each other."""
+_STORE = frozenset({"zarr.json", ".zarray", ".zgroup"})
+"""A directory that has one of these files is a store of arrays."""
 _DIGITS = re.compile(r"\d+")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -31,7 +35,9 @@ def scan(roots: Roots) -> dict[str, DatasetSpec]:
     """A dataset for every recording under the roots whose format shows in its content.
 
     Files whose names differ only in numbers, of a format that is made of several files,
-    are one dataset. Ids are paths under the root, with dots for separators.
+    are one dataset, and so is a directory that is a store of arrays. Ids are paths under
+    the root, with dots for separators. HDF5 files and stores with more than one array are
+    left out: which one is meant is for their owner to say.
     """
     found: dict[str, DatasetSpec] = {}
     for root in roots.roots:
@@ -44,9 +50,13 @@ def scan(roots: Roots) -> dict[str, DatasetSpec]:
 
 
 def _groups(root: Path) -> Iterator[list[Path]]:
-    """Files of one directory whose names differ only in numbers."""
+    """Files of one directory whose names differ only in numbers; a store is one alone."""
     seen = 0
     for directory, names, files in os.walk(root):
+        if Path(directory) != root and not _STORE.isdisjoint(files):
+            names.clear()
+            yield [Path(directory)]
+            continue
         names.sort()
         names[:] = [name for name in names if not name.startswith(".")]
         groups: dict[str, list[Path]] = defaultdict(list)
@@ -75,6 +85,19 @@ def _recordings(roots: Roots, group: list[Path]) -> Iterator[list[Path]]:
 
 
 def _format(roots: Roots, paths: list[Path]) -> str | None:
+    if len(paths) == 1 and paths[0].is_dir():
+        return _array_format(roots, paths[0])
     with contextlib.suppress(CoreError, ServiceError, OSError), FileSet(paths, roots.open) as files:
+        if is_hdf5(files):
+            return _array_format(roots, paths[0])
         return detect(files.infos, files).name
+    return None
+
+
+def _array_format(roots: Roots, path: Path) -> str | None:
+    """Of a file or store of named arrays, if it is plain which one is meant."""
+    with contextlib.suppress(CoreError, ServiceError, OSError, ValueError):
+        source = open_recording(roots, [str(path)], Hints())
+        source.files.close()
+        return source.recording.format
     return None

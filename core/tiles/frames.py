@@ -63,7 +63,7 @@ class FileFrames:
         recording: where the frames lie.
         ranges: reads them.
         decode: for packed frames: from octets, shape (n, frame_bytes), to values, shape
-            (n, *sig_shape).
+            (n, *panel_shape).
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class FileFrames:
 
     def load(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
         """Rows start to stop, along the first axis of a frame, of these frames."""
-        begins, extent = self._places(frames)
         if self._recording.stored is None:
-            return self._unpacked(self._file[extent], begins, rows)
+            return self._unpacked(frames, rows)
+        begins, extent = self._places(frames)
         stored = self._recording.stored
         row_bytes = self._row_items * stored.itemsize
         if rows[0]:
@@ -150,23 +150,33 @@ class FileFrames:
         self._ranges.read_ranges(files, begins, begins + size, octets.data, offsets)
         return octets
 
-    def _unpacked(self, files: Indices, begins: Indices, rows: tuple[int, int]) -> Loaded:
+    def _unpacked(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
         """Packed frames are decoded whole: their bits know no rows."""
         recording = self._recording
         pixels = math.prod(recording.sig_shape)
-        octets = self._read(files, begins, recording.frame_bytes)
-        if len(self._decoded) < len(files) * pixels:
-            self._decoded = np.empty(len(files) * pixels, recording.dtype)
-        values = self._decoded[: len(files) * pixels]
-        assert self._decode is not None  # noqa: S101 - packed
-        self._decode(
-            octets.reshape(len(files), recording.frame_bytes),
-            values.reshape(len(files), *recording.sig_shape),
-        )
+        if len(self._decoded) < len(frames) * pixels:
+            self._decoded = np.empty(len(frames) * pixels, recording.dtype)
+        values = self._decoded[: len(frames) * pixels]
+        out = values.reshape(len(frames), *recording.sig_shape)
+        if recording.panels == 1:
+            self._decode_into(frames, out)
+        else:
+            panel = np.empty((len(frames), *recording.panel_shape), recording.dtype)
+            width = recording.panel_shape[-1]
+            for k in range(recording.panels):
+                self._decode_into(frames + k * recording.frames, panel)
+                out[..., k * width : (k + 1) * width] = panel
         flat = values.view()
         flat.flags.writeable = False
-        starts = np.arange(len(files), dtype=np.int64) * pixels + rows[0] * self._row_items
+        starts = np.arange(len(frames), dtype=np.int64) * pixels + rows[0] * self._row_items
         return Loaded(flat, starts, self._row_items)
+
+    def _decode_into(self, stored: Indices, out: npt.NDArray[Any]) -> None:
+        """Read and decode what lies in the files as frames: frames, or panels of them."""
+        begins, extent = self._places(stored)
+        octets = self._read(self._file[extent], begins, self._recording.frame_bytes)
+        assert self._decode is not None  # noqa: S101 - packed
+        self._decode(octets.reshape(len(stored), self._recording.frame_bytes), out)
 
 
 def _common_shift(recording: Recording) -> int | None:

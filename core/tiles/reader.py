@@ -17,6 +17,7 @@ from .frames import FrameSource, Loaded
 from .plan import Box, Plan, Tile
 from .positions import Indices
 from .recording import Recording
+from .wide import halves, joined
 
 Array = npt.NDArray[Any]
 
@@ -161,15 +162,26 @@ class TileReader:
         group = max(BATCH_BYTES // (size * members), 1)
         for at in range(0, len(frames), group):
             some = frames[at : at + group]
-            total = np.zeros((len(some), *(b - a for a, b in box)), self._work_dtype)
-            for member in range(members):
-                part = self._worked(some[:, member], box)
-                total = part if members == 1 else total + part
-            if step > 1:
-                total = _block_sums(total, step)
-            convert(total, out[at : at + group], self._plan.view.casting)
+            convert(self._summed(some, box), out[at : at + group], self._plan.view.casting)
         if missing is not None:
             out[missing] = np.nan
+
+    def _summed(self, frames: Indices, box: Box) -> Array:
+        """Each row of frames, and blocks of pixels of it, summed."""
+        step = self._plan.view.bin_sig
+        wide = self._work_dtype.kind in "iu" and self._stored.itemsize == self._work_dtype.itemsize
+        total: Array | None = None
+        for member in range(frames.shape[1]):
+            part = self._worked(frames[:, member], box)
+            part = halves(part) if wide else part
+            total = part if total is None else total + part
+        assert total is not None  # noqa: S101 - every tile has frames
+        if step > 1:
+            total = _block_sums(total, step, 2 if wide else 1)
+        if not wide:
+            return total
+        unsigned = self._stored.kind == "u"
+        return joined(total, unsigned, self._plan.dtype, self._plan.view.casting)
 
     @property
     def _work_dtype(self) -> np.dtype[Any]:
@@ -242,10 +254,10 @@ def _work_dtype(
     return np.dtype("f4" if single and plan.dtype.itemsize <= 4 and not bins else "f8")  # noqa: PLR2004
 
 
-def _block_sums(values: Array, step: int) -> Array:
-    """Sums over blocks of ``step`` along every axis but the first."""
-    split = [n for length in values.shape[1:] for n in (length // step, step)]
-    blocks = values.reshape(values.shape[0], *split)
-    axes = tuple(range(2, 2 * len(values.shape), 2))
+def _block_sums(values: Array, step: int, first: int) -> Array:
+    """Sums over blocks of ``step`` along every axis from ``first`` on."""
+    split = [n for length in values.shape[first:] for n in (length // step, step)]
+    blocks = values.reshape(*values.shape[:first], *split)
+    axes = tuple(range(first + 1, blocks.ndim, 2))
     sums: Array = blocks.sum(axis=axes, dtype=values.dtype)
     return sums

@@ -88,7 +88,11 @@ class Recording:
     decoder: str | None = None
     """Name of the decoder in ``core.tiles.decoders`` for packed values, else None."""
     frame_bytes: int
-    """Bytes of one frame's values in the file."""
+    """Bytes of one frame's values in the file, or of one panel's."""
+    panels: int = 1
+    """Parts, side by side along the last axis, that a frame is made of; each lies where a
+    frame would: first those of the first panel, then those of the second. Only of packed
+    frames."""
     sync_offset: int = 0
     """Frame of the file at which the scan begins, as far as the files tell."""
     axes: tuple[Axis, ...] = ()
@@ -102,7 +106,12 @@ class Recording:
     @property
     def frames(self) -> int:
         """Frames in all files."""
-        return sum(extent.frames for extent in self.extents)
+        return sum(extent.frames for extent in self.extents) // self.panels
+
+    @property
+    def panel_shape(self) -> tuple[int, ...]:
+        """Shape of what one decoder call gives: of a frame, or of a panel of it."""
+        return (*self.sig_shape[:-1], self.sig_shape[-1] // self.panels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

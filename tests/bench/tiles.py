@@ -2,7 +2,8 @@
 
 In process against libertem, over loopback against tiled and nginx, all with the same
 file and the same client, in turn in every round; medians. PY are interpreters that have
-``libertem==0.16.0`` and ``tiled[server]``; what is not given or installed is left out.
+``libertem==0.16.0`` and ``tiled[server]``, else those that the environment names
+(THALWEG_LIBERTEM_PYTHON, THALWEG_TILED_PYTHON); what is not there is left out.
 """
 
 from __future__ import annotations
@@ -398,8 +399,9 @@ def detector_map(data: Data, rounds: int) -> None:
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--libertem", metavar="PY")
-    parser.add_argument("--tiled", metavar="PY")
+    for peer in ("libertem", "tiled"):
+        known = os.environ.get(f"THALWEG_{peer.upper()}_PYTHON")
+        parser.add_argument(f"--{peer}", metavar="PY", default=known)
     parser.add_argument("--mib", type=int, default=256, help="size of the file")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=("core", "http", "stream", "first", "map"))

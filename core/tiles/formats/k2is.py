@@ -1,7 +1,7 @@
 """Gatan K2 in situ: eight sectors in a file each, in blocks of 12-bit pixels.
 
-A frame of the whole detector lies in eight files, an extent in one. So a recording is
-of sectors here: 1860 x 256 pixels, and the first dimension of the scan is the sector.
+A frame of the whole detector, 1860 x 2048 pixels, lies in eight files: they are its panels,
+side by side.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ BLOCKS = 32
 STRIDE = BLOCKS * BLOCK
 SYNC = 0xFFFF0055
 SIG_SHAPE = (1860, 256)
+"""Of a sector."""
+FRAME_SHAPE = (1860, 2048)
 BLOCK_SHAPE = (930, 16)
 HEADER = struct.Struct(">I4xBB6xIHHIHHHHI")
 SEARCHED = 1 << 14
@@ -89,7 +91,12 @@ class K2is:
                 f"{len(data)} files, but a recording has {SECTORS} sectors",
                 hint="Add all eight .bin files",
             )
-        notes = ["frames are of sectors; the first dimension of the scan is the sector"]
+        if hints.sig_shape not in {None, FRAME_SHAPE}:
+            raise ShapeError(
+                f"sig_shape {hints.sig_shape}, but a frame of eight sectors has {FRAME_SHAPE}",
+                source=files[data[0]].name,
+            )
+        notes = []
         starts = _whole_frames(source, data)
         frames = min(
             (files[file].size - start) // STRIDE for file, start in zip(data, starts, strict=True)
@@ -125,10 +132,12 @@ class K2is:
             decoder="k2is_sector",
             dtype=np.dtype("u2"),
             frame_bytes=STRIDE,
-            nav_shape=(SECTORS, *scan),
+            nav_shape=(SECTORS, frames),
             notes=notes,
         )
-        return settle(source, found, replace(hints, nav_shape=None, sync_offset=None))
+        own = replace(hints, nav_shape=None, sig_shape=None, sync_offset=None)
+        sectors = settle(source, found, own)
+        return replace(sectors, sig_shape=FRAME_SHAPE, nav_shape=scan, panels=SECTORS)
 
 
 def _skip(hints: Hints) -> int:

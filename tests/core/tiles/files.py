@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
 from core.tiles.formats.detect import understand
+from core.tiles.frames import FileFrames
+from core.tiles.plan import make_plan
+from core.tiles.positions import Indices
+from core.tiles.reader import TileReader
 from core.tiles.recording import FileInfo, Hints, Recording
+from core.tiles.view import parse_view
 
 Files = Mapping[str, bytes]
 LARGEST_READ = 1 << 24
@@ -56,7 +62,7 @@ def frames_of(files: Files, recording: Recording) -> npt.NDArray[Any]:
         for at in range(extent.offset, extent.offset + extent.frames * extent.stride, extent.stride)
     ]
     assert all(len(piece) == recording.frame_bytes for piece in pieces)
-    shape = (len(pieces), *recording.sig_shape)
+    shape = (len(pieces), *recording.panel_shape)
     if recording.stored is not None:
         assert recording.decoder is None
         assert recording.stored.newbyteorder("=") == recording.dtype
@@ -64,8 +70,44 @@ def frames_of(files: Files, recording: Recording) -> npt.NDArray[Any]:
     assert recording.decoder is not None
     decoder = DECODERS[recording.decoder]
     assert decoder.dtype == recording.dtype
-    assert decoder.frame_bytes(recording.sig_shape) == recording.frame_bytes
-    out = np.empty((len(pieces), math.prod(recording.sig_shape)), recording.dtype)
+    assert decoder.frame_bytes(recording.panel_shape) == recording.frame_bytes
+    out = np.empty((len(pieces), math.prod(recording.panel_shape)), recording.dtype)
     raw = np.frombuffer(bytearray(b"".join(pieces)), np.uint8)
-    decoder.decode(raw, recording.frame_bytes, out, recording.sig_shape)
-    return out.reshape(shape)
+    decoder.decode(raw, recording.frame_bytes, out, recording.panel_shape)
+    panels = out.reshape(recording.panels, -1, *shape[1:])
+    return np.concatenate(list(panels), axis=-1)
+
+
+class Ranges:
+    """The contents of files as a source of ranges, in memory."""
+
+    def __init__(self, files: Files) -> None:
+        self.contents = list(files.values())
+
+    def read_ranges(
+        self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
+    ) -> None:
+        for file, start, stop, at in zip(files, starts, stops, offsets, strict=True):
+            out[at : at + stop - start] = self.contents[file][start:stop]
+
+    def mapped(self, file: int) -> npt.NDArray[np.uint8] | None:
+        return np.frombuffer(self.contents[file], np.uint8)
+
+
+def tiles_of(
+    files: Files, recording: Recording, spec: dict[str, Any] | None = None
+) -> npt.NDArray[Any]:
+    """A view, read tile by tile."""
+    plan = make_plan(recording, parse_view(spec or {}))
+
+    def decode(octets: npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> None:
+        decoder, size = DECODERS[str(recording.decoder)], recording.frame_bytes
+        decoder.decode(octets.reshape(-1), size, out.reshape(len(out), -1), recording.panel_shape)
+
+    frames = FileFrames(recording, Ranges(files), decode)
+    reader = TileReader(plan, recording, frames, Corrections(recording.sig_shape))
+    made = np.zeros(plan.shape, plan.dtype)
+    for k in range(plan.tiles):
+        tile = plan.tile(k)
+        made[tuple(slice(a, b) for a, b in tile.box)] = reader.read(tile)
+    return made

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from core.errors import CoreError
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
-from tests.core.tiles.files import frames_of, read
+from tests.core.tiles.files import frames_of, read, tiles_of
 from tests.scale import PURE_PYTHON
 
 DTYPES = ["u1", "i1", "<u2", ">u2", "<i4", ">i8", "<f2", ">f4", "<f8", "<c8", ">c16", "?"]
@@ -567,27 +567,23 @@ def test_k2is() -> None:
     }
     files["Capture_.gtg"] = b"not read"
     recording = read(files)
-    assert (recording.format, recording.sig_shape) == ("k2is", (1860, 256))
-    assert recording.nav_shape == (8, 2)
-    some = [3] if PURE_PYTHON else range(8)
-    for sector in some:
-        extent = recording.extents[sector]
-        content = list(files.values())[extent.file]
-        only = {"x": content[extent.offset : extent.offset + 2 * extent.stride]}
-        alone = type(recording)(
-            **{
-                **{f: getattr(recording, f) for f in recording.__slots__},
-                "extents": (type(extent)(0, 1 if len(some) == 1 else 2, 0, extent.stride),),
-            }
-        )
-        got = frames_of(only, alone)
-        assert np.array_equal(got, frames[sector, 2 : 2 + len(got)])
-    assert read(files, Hints(nav_shape=(1, 1), sync_offset=1)).nav_shape == (8, 1, 1)
+    assert (recording.format, recording.sig_shape) == ("k2is", (1860, 2048))
+    assert (recording.nav_shape, recording.frames, recording.panels) == ((2,), 2, 8)
+    if not PURE_PYTHON:
+        whole = np.concatenate(list(frames[:, 2:]), axis=-1)
+        assert np.array_equal(frames_of(files, recording), whole)
+        assert np.array_equal(tiles_of(files, recording), whole)
+        part = tiles_of(files, recording, {"sig": [[900, 960], [250, 1030]]})
+        assert np.array_equal(part, whole[:, 900:960, 250:1030])
+    assert read(files, Hints(nav_shape=(1, 1), sync_offset=1)).nav_shape == (1, 1)
+    assert read(files, Hints(sig_shape=(1860, 2048))).frames == 2
+    with pytest.raises(CoreError, match="a frame of eight sectors has"):
+        read(files, Hints(sig_shape=(1860, 256)))
     with pytest.raises(CoreError, match="must not be negative"):
         read(files, Hints(sync_offset=-1))
     closed = {
         k: v.replace(b"\x01\x01" + bytes(6), b"\x01\x00" + bytes(6)) for k, v in files.items()
     }
-    assert "never said to be open" in read(closed).notes[1]
+    assert "never said to be open" in read(closed).notes[0]
     with pytest.raises(CoreError, match="more positions than the 2 frames"):
         read(files, Hints(nav_shape=(3,)))

@@ -63,7 +63,9 @@ def try_it(name: str | None, files: Files, sizes: dict[str, int], hints: Hints) 
         last = extent.offset + (extent.frames - 1) * extent.stride + recording.frame_bytes
         assert 0 < extent.offset + 1 <= last <= infos[extent.file].size
     if recording.decoder is not None:
-        assert DECODERS[recording.decoder].frame_bytes(recording.sig_shape) == recording.frame_bytes
+        assert (
+            DECODERS[recording.decoder].frame_bytes(recording.panel_shape) == recording.frame_bytes
+        )
     else:
         size = math.prod(recording.sig_shape) * recording.dtype.itemsize
         assert size == recording.frame_bytes

@@ -13,15 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import CoreError, FormatError
-from core.tiles.corrections import Corrections
 from core.tiles.formats.detect import detect, understand
-from core.tiles.frames import FileFrames
-from core.tiles.plan import make_plan
-from core.tiles.positions import Indices
-from core.tiles.reader import TileReader
 from core.tiles.recording import Hints, Recording
-from core.tiles.view import parse_view
-from tests.core.tiles.files import Files, frames_of, opened, read
+from tests.core.tiles.files import Files, frames_of, opened, read, tiles_of
 from tests.core.tiles.writers import Order
 from tests.scale import examples
 
@@ -228,31 +222,6 @@ def some(dtype: str, shape: tuple[int, ...]) -> Array:
     return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
-class Ranges:
-    def __init__(self, files: Files) -> None:
-        self.contents = list(files.values())
-
-    def read_ranges(
-        self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
-    ) -> None:
-        for file, start, stop, at in zip(files, starts, stops, offsets, strict=True):
-            out[at : at + stop - start] = self.contents[file][start:stop]
-
-    def mapped(self, file: int) -> npt.NDArray[np.uint8] | None:
-        return np.frombuffer(self.contents[file], np.uint8)
-
-
-def view(files: Files, recording: Recording, spec: dict[str, Any]) -> Array:
-    plan = make_plan(recording, parse_view(spec))
-    frames = FileFrames(recording, Ranges(files))
-    reader = TileReader(plan, recording, frames, Corrections(recording.sig_shape, None, None, None))
-    made = np.zeros(plan.shape, plan.dtype)
-    for k in range(plan.tiles):
-        tile = plan.tile(k)
-        made[tuple(slice(a, b) for a, b in tile.box)] = reader.read(tile)
-    return made
-
-
 # -- SER ------------------------------------------------------------------------------
 
 
@@ -274,7 +243,7 @@ def test_series(dtype: str, version: int, gaps: list[int] | None) -> None:
         )
         assert np.array_equal(frames_of(files, recording).reshape(data.shape), data)
         assert np.array_equal(
-            view(files, recording, {"sig": [[1, 4], [2, 6]]}), data[..., 1:4, 2:6]
+            tiles_of(files, recording, {"sig": [[1, 4], [2, 6]]}), data[..., 1:4, 2:6]
         )
         if gaps is None or len(gaps) == 1:
             assert len(recording.extents) == 1
@@ -285,7 +254,7 @@ def test_series_of_spectra_and_axes() -> None:
     files = {"a.ser": ser(list(data.reshape(6, 100)), (3, 2))}
     recording = read(files)
     assert (recording.nav_shape, recording.sig_shape) == ((3, 2), (100,))
-    assert np.array_equal(view(files, recording, {}), data)
+    assert np.array_equal(tiles_of(files, recording, {}), data)
     names = [(a.name, a.size, a.unit, a.scale, a.offset) for a in recording.axes]
     assert names == [
         ("Position 1", 3, "m", 0.5, 4.0),
@@ -371,7 +340,7 @@ def test_digital_micrograph(dtype: str, version: int, order: Order) -> None:
         assert np.array_equal(frames_of(files, recording).reshape(shape), data)
         wanted = data.reshape(recording.nav_shape + recording.sig_shape)
         assert np.array_equal(
-            view(files, recording, {"sig": [[1, 4], [0, 6]]}), wanted[..., 1:4, :]
+            tiles_of(files, recording, {"sig": [[1, 4], [0, 6]]}), wanted[..., 1:4, :]
         )
 
 
