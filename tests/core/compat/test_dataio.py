@@ -274,7 +274,7 @@ def test_the_default_limit_is_one_and_negative_ones_are_refused() -> None:
         lambda: ReaderWithTimeLimit(Numbers(9), float("nan")),
         lambda: ReaderWithDelay(Numbers(9), -1),
     ):
-        with pytest.raises(ValueError, match="is -|is nan"):
+        with pytest.raises(ValueError, match=r"is -|is nan"):
             make()
 
 
@@ -297,6 +297,7 @@ def test_limits_of_ones_own_say_what_they_need_and_when_they_are_reached() -> No
         asked = 0
 
         def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
+            del finish
             init.append(lambda: setattr(self, "asked", 0))
 
         def check_limiter_condition(self) -> bool:
@@ -509,7 +510,11 @@ def test_a_composite_builder_joins_readers_and_passes_a_limiter_once() -> None:
 
 def test_a_composite_builder_wants_readers() -> None:
     for wrong in (5, Source(), Kept()):
-        builder = CompositeReaderBuilder(["a"], [Builder(1, lambda _, made=wrong: made)])
+
+        def made(_: Reader, wrong: object = wrong) -> object:
+            return wrong
+
+        builder = CompositeReaderBuilder(["a"], [Builder(1, made)])
         with pytest.raises(ValueError, match="reader must be an instance of Reader or Pipe"):
             builder.new_reader()
 

@@ -262,7 +262,7 @@ def test_what_is_no_checkpoint_of_it_is_refused_and_the_beginning_is_left(
 
 def test_checkpoints_hold_whatever_is_read_and_built_around_them() -> None:
     """Random chains, cut at a random place, compared to their tails."""
-    generator = random.Random(8)
+    generator = random.Random(8)  # noqa: S311 - order, not secrets
     for _ in range(examples(150)):
         steps = [generator.randrange(6) for _ in range(generator.randrange(1, 5))]
         length, seed = generator.randrange(30), generator.randrange(100)
@@ -273,7 +273,7 @@ def test_checkpoints_hold_whatever_is_read_and_built_around_them() -> None:
         ) -> CheckpointableIterator:
             iterator: CheckpointableIterator = native(length)
             for step in steps:
-                iterator = [
+                stages: list[Callable[[CheckpointableIterator], CheckpointableIterator]] = [
                     lambda it: BufferedShuffleIterator(it, 4, seed, order),
                     lambda it: BlockwiseShuffleIterator(it, 3, seed, order),
                     lambda it: SelectManyIterator(FixedBatchIterator(it, 3)),
@@ -282,7 +282,8 @@ def test_checkpoints_hold_whatever_is_read_and_built_around_them() -> None:
                         BucketedReadaheadBatchIterator(it, 5, last_digit, 2, seed=seed, order=order)
                     ),
                     lambda it: MapIterator(it, double),
-                ][step](iterator)
+                ]
+                iterator = stages[step](iterator)
             return iterator
 
         whole = list(make())

@@ -28,7 +28,7 @@ def native(n: int) -> NativeCheckpointableIterator:
 
 
 def test_a_counted_generator_is_random_and_knows_its_place() -> None:
-    counted, plain = CountedRandom(7), random.Random(7)
+    counted, plain = CountedRandom(7), random.Random(7)  # noqa: S311 - order, not secrets
     for k in range(1, examples(200)):
         assert counted.random() == plain.random()
         assert counted.randrange(k) == plain.randrange(k)
@@ -51,11 +51,11 @@ def test_a_generator_that_belongs_to_an_iterator_cannot_be_moved() -> None:
     with pytest.raises(TypeError, match="belongs to its iterator"):
         generator.seed(2)
     with pytest.raises(TypeError, match="belongs to its iterator"):
-        generator.setstate(random.Random(2).getstate())
+        generator.setstate(random.Random(2).getstate())  # noqa: S311 - order, not secrets
 
 
 def test_sampling_in_mersenne_order_is_one_stream_of_random() -> None:
-    generator = random.Random(42)
+    generator = random.Random(42)  # noqa: S311 - order, not secrets
     expected = [item + generator.random() for item in range(50)]
     iterator = SamplingRandomMapIterator(native(50), lambda rng, item: item + rng.random(), 42)
     assert list(iterator) == expected
@@ -93,7 +93,7 @@ def test_blocks_are_shuffled_each_in_itself_and_the_last_may_be_short(order: str
 
 
 def test_blocks_in_mersenne_order_are_shuffled_with_one_generator() -> None:
-    generator = random.Random(5)
+    generator = random.Random(5)  # noqa: S311 - order, not secrets
     expected: list[int] = []
     for first in range(0, 30, 7):
         block = list(range(first, min(first + 7, 30)))
@@ -104,7 +104,7 @@ def test_blocks_in_mersenne_order_are_shuffled_with_one_generator() -> None:
 
 def reservoir(items: list[int], size: int, seed: int) -> list[int]:
     """The peer's order: what is in a random slot goes out, the rest from the last slot on."""
-    generator = random.Random(seed)
+    generator = random.Random(seed)  # noqa: S311 - order, not secrets
     slots: list[int | None] = [None] * size
     out = []
     for item in items:
@@ -204,7 +204,7 @@ def test_seeds_and_orders_differ(order: str) -> None:
 
 
 def test_buckets_in_mersenne_order_are_shuffled_with_one_generator() -> None:
-    generator = random.Random(6)
+    generator = random.Random(6)  # noqa: S311 - order, not secrets
     expected: list[list[int]] = []
     for first in range(0, 20, 8):
         window = sorted(range(first, min(first + 8, 20)), reverse=True)

@@ -197,10 +197,9 @@ def test_after_close_items_and_states_are_refused(used: bool, in_main: bool) -> 
 def test_an_exception_comes_in_its_place_with_its_traceback_there(in_main: bool) -> None:
     """Flaw beaten: an exception in the process left the consumer waiting for ever."""
     iterator = prefetched(fails_at_five, in_main)
-    got = []
+    got: list[int] = []
     with pytest.raises(ValueError, match="five is right out") as caught:
-        for item in iterator:
-            got.append(item)
+        got.extend(iterator)
     assert got == [0, 1, 2, 3, 4]
     assert isinstance(caught.value.__cause__, RemoteTracebackError)
     assert "in fails_at_five" in str(caught.value.__cause__)
@@ -225,10 +224,9 @@ def test_whatever_happens_to_the_process_is_an_error(
     transform: Callable[[int], Any], error: type[Exception], words: str, in_main: bool
 ) -> None:
     iterator = prefetched(transform, in_main)
-    got = []
+    got: list[int] = []
     with pytest.raises(error, match=words):
-        for item in iterator:
-            got.append(item)
+        got.extend(iterator)
     assert got == list(range(len(got)))
     assert len(got) <= 5
     iterator.close()
@@ -242,10 +240,9 @@ def test_a_killed_process_is_an_error_and_the_next_item_starts_another(in_main: 
     pid = iterator._worker.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    got = []
+    got: list[int] = []
     with pytest.raises(WorkerDiedError, match="exit code -9"):
-        for item in iterator:
-            got.append(item)
+        got.extend(iterator)
     assert next(iterator) == 2 * (len(got) + 1)
     iterator.close()
 
@@ -265,11 +262,12 @@ def test_close_keeps_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["prefetch", "prefetch in main", "map"])
 def test_what_is_not_closed_warns_and_ends_with_the_iterator(kind: str) -> None:
-    iterator: CheckpointableIterator = {
+    makers: dict[str, Callable[[], CheckpointableIterator]] = {
         "prefetch": lambda: PrefetchIterator(native(50), 5),
         "prefetch in main": lambda: PrefetchIterator(native(50), 5, True),
         "map": lambda: ParallelMapIterator(native(50), double, 2, 3),
-    }[kind]()
+    }
+    iterator = makers[kind]()
     next(iterator)
     assert multiprocessing.active_children() != []
     with pytest.warns(ResourceWarning, match="was not closed"):
@@ -423,7 +421,7 @@ def test_a_process_of_a_parallel_map_that_dies_is_an_error_and_no_wait() -> None
     iterator = ParallelMapIterator(native(12), dies_at_five, 2, 2)
     assert list(islice(iterator, 4)) == [0, 1, 2, 3]
     for _ in range(2):
-        with pytest.raises(WorkerDiedError, match="map process 0 ended .* exit code 7"):
+        with pytest.raises(WorkerDiedError, match=r"map process 0 ended .* exit code 7"):
             next(iterator)
     iterator.close()
 
