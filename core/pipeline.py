@@ -157,6 +157,7 @@ class Pipeline:
         Raises:
             StateError: it cannot be a state of this pipeline.
             PositionError: there are not so many, or a negative number of them.
+            LimitError: a stage is sequential and too much would have to be read.
         """
         self.check(state)
         if count < 0:

@@ -6,6 +6,7 @@ was handed out. An exception of the source is raised where its item would have c
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import weakref
 from collections import deque
@@ -140,7 +141,11 @@ class Prefetch(Iterator[T], Generic[T]):
             if isinstance(self._source, Resumable) and self._behind is None:
                 self._behind = self._source.getstate()
             self._thread = threading.Thread(
-                target=_read, args=(self._source, self._shelf), name="prefetch", daemon=True
+                # What holds for who consumes, such as how numpy treats overflow, holds there.
+                target=contextvars.copy_context().run,
+                args=(_read, self._source, self._shelf),
+                name="prefetch",
+                daemon=True,
             )
             self._finalizer = weakref.finalize(self, self._shelf.stop)
             self._thread.start()

@@ -98,6 +98,12 @@ class TimedIndexed(Indexed):
         """That of the stage."""
         return self.inner.length
 
+    def element_offsets(self, field: str) -> Indices | None:
+        """Those of the stage, if it knows them."""
+        known = getattr(self.inner, "element_offsets", None)
+        offsets: Indices | None = None if known is None else known(field)
+        return offsets
+
     def at(self, positions: Indices) -> Block:
         """The items at these positions."""
         with self._profile.measure(self._name) as given:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import CoreError, PipelineError, PositionError, StateError
+from ..errors import CoreError, LimitError, PipelineError, PositionError, StateError
 from ..iterate.base import Block, Column, Indexed, Ragged, Schema, Sequential, State
 from ..iterate.batching import BucketBatch
 from ..iterate.collate import Padding, collate
@@ -18,6 +18,8 @@ from ..iterate.kept import Kept
 
 Last = Literal["keep", "drop", "pad", "wrap"]
 
+MOST_SKIPPED = 1 << 24
+"""Items that skipping may read where a stage is sequential."""
 _KEPT_BATCHES = 4
 """Batches a sequential course keeps: ranks ask for the same one, and the next is looked at."""
 
@@ -275,7 +277,16 @@ class SequentialCourse(Course):
         )
 
     def skip(self, state: State, count: int) -> State:
-        """By reading what lies between."""
+        """By reading what lies between, if it is not too much.
+
+        Raises:
+            LimitError: it is.
+        """
+        if count > max(MOST_SKIPPED // self.batching.size, 1):
+            raise LimitError(
+                f"{count} batches would have to be read to skip them",
+                hint="This pipeline is read in order: go on from a later state.",
+            )
         for done in range(count):
             made = self._advance(state)
             if made is None:

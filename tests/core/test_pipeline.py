@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import OptionError, PipelineError, PositionError, StateError, TransformError
-from core.iterate.base import Block, Indexed, Ragged, State
+from core.errors import (
+    LimitError,
+    OptionError,
+    PipelineError,
+    PositionError,
+    StateError,
+    TransformError,
+)
+from core.iterate.base import Block, Indexed, Indices, Ragged, State
 from core.iterate.columns import concatenate, schema_of
 from core.iterate.profile import Profile, timed
 from core.iterate.sources import ArraySource, CounterSource
@@ -613,6 +620,13 @@ def test_states_that_cannot_be() -> None:
         indexed.skip((0,), -1)
 
 
+def test_no_more_is_read_to_skip_than_is_bearable() -> None:
+    endless = make(ENDLESS, {"op": "scan", "fn": "count", "field": "index"}, BATCH)
+    with pytest.raises(LimitError, match="read in order"):
+        endless.skip(endless.initial, 1 << 40)
+    assert endless.sequence(endless.skip(endless.initial, 50)) == 50
+
+
 def test_a_failure_is_met_where_it_is_and_not_a_batch_before() -> None:
     class Broken(ArraySource):
         def at(self, positions: Any) -> Block:  # noqa: ANN401 - as of the base class
@@ -657,6 +671,48 @@ def test_a_source_is_given_its_options_and_nothing_else() -> None:
     (step,) = steps(pipeline)
     assert list(step.block) == ["v", "x"]
     assert xs(step) == [2, 3, 4]
+
+
+class Counted(ArraySource):
+    """A source that knows how many elements its ragged items have."""
+
+    def element_offsets(self, field: str) -> Indices | None:
+        column = self.at(np.arange(self.length))[field]
+        return column.offsets if isinstance(column, Ragged) else None
+
+
+@pytest.mark.parametrize("profiled", [False, True])
+def test_elements_have_positions_where_their_source_counts_them(profiled: bool) -> None:
+    whole = array_source("a").at(np.arange(23))
+    profile = Profile(lambda: 0.0)
+    parsed = parse_pipeline(
+        spec(SOURCE, {"op": "select_many", "field": "r"}, PERMUTE, {**BATCH, "size": 9})
+    )
+    pipeline = build_pipeline(
+        parsed,
+        lambda *_: Counted(dict(whole)),
+        wrap=(lambda stage, name: timed(stage, profile, name)) if profiled else None,
+    )
+    assert pipeline.indexed
+    column = whole["r"]
+    assert isinstance(column, Ragged)
+    found = [x for step in steps(pipeline) for x in xs(step, "r")]
+    assert sorted(found) == sorted(column.values.tolist())
+    in_order = make(SOURCE, {"op": "select_many", "field": "r"}, {**BATCH, "size": 9})
+    assert not in_order.indexed
+    assert [x for step in steps(in_order) for x in xs(step, "r")] == column.values.tolist()
+
+
+def test_what_stands_before_a_repeat_is_the_same_in_every_epoch() -> None:
+    permute = {"op": "permute", "seed": 5}
+    shuffle = {"op": "shuffle", "size": 9, "seed": 5}
+    twice = {"op": "repeat", "times": 2}
+    same_order = [xs(step) for step in steps(make(SOURCE, permute, twice, BATCH))]
+    assert same_order[:6] == same_order[6:]
+    other_order = [xs(step) for step in steps(make(SOURCE, permute, twice, shuffle, BATCH))]
+    assert other_order[:6] != other_order[6:]
+    once = [xs(step) for step in steps(make(SOURCE, permute, shuffle, BATCH))]
+    assert other_order[:6] == once
 
 
 def test_stages_can_be_timed() -> None:

@@ -12,7 +12,7 @@ from core.errors import PositionError
 from core.iterate.base import Block, Indexed, Indices, Ragged
 from core.iterate.iterator import BlockIterator
 from core.iterate.mapping import named_filter
-from core.iterate.positions import Permute
+from core.iterate.positions import Permute, Range
 from core.iterate.profile import Profile, block_bytes, timed
 from core.iterate.sources import CounterSource
 
@@ -90,7 +90,7 @@ def test_failures_are_timed_and_passed_on() -> None:
 
 def test_threads_share_a_profile() -> None:
     profile = Profile(Watch())
-    stage = timed(Permute(timed(CounterSource(9), profile, "source")), profile, "permute")
+    stage = timed(Range(timed(CounterSource(9), profile, "source")), profile, "range")
 
     def work() -> None:
         for _ in range(100):
@@ -103,7 +103,7 @@ def test_threads_share_a_profile() -> None:
         thread.join()
     assert {name: times["items"] for name, times in profile.report().items()} == {
         "source": 1600,
-        "permute": 1600,
+        "range": 1600,
     }
 
 
