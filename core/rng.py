@@ -23,7 +23,7 @@ from ._rng_kernels import (
     fill_rounds,
     fill_uniform,
     invert,
-    permute_large,
+    network,
     shuffle,
     unpermute_large,
 )
@@ -175,7 +175,7 @@ class Permutation:
         if self.n <= SMALL:
             return self._table[indices].astype(np.int64)
         out = np.empty(len(indices), np.int64)
-        permute_large(np.uint64(self.n), self._rounds, indices, out)
+        network(np.uint64(self.n), self._rounds, 0, indices, out)
         return out
 
     def inverse(self, values: Indices) -> Indices:

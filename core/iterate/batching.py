@@ -17,9 +17,9 @@ import numpy as np
 
 from ..errors import PipelineError, StateError, TransformError
 from ..rng import Key, Permutation
-from ._kernels.bucket import cut, sort_descending
+from ._kernels.bucket import arrange, cut, sort_descending
 from .base import Block, Field, Indices, Ragged, Schema, Stage, State
-from .columns import block_length, offsets_of, take_block
+from .columns import block_length, take_block
 from .inorder import check_state, in_order
 from .kept import Kept
 from .options import seed_key, whole
@@ -200,11 +200,11 @@ class BucketBatch:
         """Rows and first rows with the batches in the order they are given."""
         if self._order is None:
             return order, cuts
-        batches = Permutation(len(cuts) - 1, self._order.nth(window)).at(np.arange(len(cuts) - 1))
-        lengths = np.diff(cuts)[batches]
-        offsets = offsets_of(lengths)
-        moved = np.arange(offsets[-1]) + np.repeat(cuts[batches] - offsets[:-1], lengths)
-        return order[moved], offsets
+        count = len(cuts) - 1
+        batches = Permutation(count, self._order.nth(window)).at(np.arange(count))
+        rows, offsets = np.empty_like(order), np.empty_like(cuts)
+        arrange(order, cuts, batches, rows, offsets)
+        return rows, offsets
 
 
 def _field(inner: Stage, name: str, option: str) -> Field:

@@ -14,10 +14,9 @@ from ..._rng_kernels import (
     Indices,
     U,
     Words,
-    encipher,
     fill_rounds,
-    left_base,
     mix,
+    network,
     shuffle,
 )
 
@@ -135,15 +134,9 @@ def permute_big(
         one = mix(U(block) * _2, first, second)
         two = mix(U(block) * _2 + _1, first, second)
         fill_rounds(one, two, rounds)
-        n = U(high - low + 1)
-        a = left_base(n)
-        b = (n + a - _1) // a
-        reciprocal = 1.0 / np.float64(np.int64(b))
         begin = at
         while at < len(positions) and low <= positions[at] <= high:
-            out[at] = np.int64(encipher(U(positions[at] - low), a, b, reciprocal, rounds))
             at += 1
+        network(U(high - low + 1), rounds, low, positions[begin:at], out[begin:at])
         for i in range(begin, at):
-            while U(out[i]) >= n:
-                out[i] = np.int64(encipher(U(out[i]), a, b, reciprocal, rounds))
             out[i] += absolute * low

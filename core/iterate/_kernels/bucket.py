@@ -62,3 +62,25 @@ def cut(
         batches += 1
         cuts[batches] = len(keys)
     return batches
+
+
+@kernel
+def arrange(
+    order: Indices, cuts: Indices, batches: Indices, rows: Indices, offsets: Indices
+) -> None:
+    """Sorted items batch by batch, in the order batches are given.
+
+    Args:
+        order: shape (k,), items as they were sorted.
+        cuts: shape (m + 1,), first of each batch in ``order``.
+        batches: shape (m,), which batch is given when.
+        rows: shape (k,), the items.
+        offsets: shape (m + 1,), first of each batch in ``rows``.
+    """
+    at = 0
+    for i in range(len(batches)):
+        offsets[i] = at
+        for k in range(cuts[batches[i]], cuts[batches[i] + 1]):
+            rows[at] = order[k]
+            at += 1
+    offsets[len(batches)] = at

@@ -73,7 +73,11 @@ INDEXED: dict[str, Make] = {
     "repeat": lambda s: Repeat(index_free(s), epochs=2),
     "block": lambda s: BlockShuffle(index_free(s), size=5, seed=2),
     "overlap": lambda s: OverlapShuffle(index_free(s), size=4, seed=2),
-    "mix": lambda s: mixed([s, Range(index_free(s), stop=1)], weights=[2, 3], stop="all"),
+    "mix": lambda s: mixed(
+        [s, Range(index_free(s), stop=min(1, index_free(s).length or 0))],
+        weights=[2, 3],
+        stop="all",
+    ),
 }
 SEQUENTIAL: dict[str, Make] = {
     **POINTWISE,
