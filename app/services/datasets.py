@@ -178,6 +178,10 @@ class OpenItems:
         """Let go of it."""
         self.files.close()
 
+    def forget(self) -> None:
+        """Let go of it for good."""
+        self.close()
+
     def describe(self) -> dict[str, Any]:
         """What is known of it, as JSON values."""
         return {

@@ -721,7 +721,8 @@ def test_a_library_that_is_not_there_is_named(
     assert f"thalweg-server[{form}]" in str(error.hint)
 
 
-def read_all(dataset: OpenDataset) -> Array:
+def read_all(dataset: object) -> Array:
+    assert isinstance(dataset, OpenDataset)
     count = dataset.recording.frames
     loaded = dataset.frames().load(np.arange(count), (0, dataset.recording.sig_shape[0]))
     return loaded.values.reshape(*dataset.recording.nav_shape, *dataset.recording.sig_shape)
