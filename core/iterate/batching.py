@@ -172,29 +172,30 @@ class BucketBatch:
         count = block_length(block)
         if not count:
             return None
-        keys = self._keys(block, at[0])
-        order = _descending(keys)
-        if self._boundary is None:
-            boundaries = np.empty(0, np.int64)
-        else:
-            boundaries = _integers(block, self._boundary)[order]
+        keys, least, most = self._keys(block, at[0])
+        order = _descending(keys, least, most)
+        boundaries = np.empty(0, np.int64)
+        if self._boundary is not None:
+            boundaries = _integers(block, self._boundary)
         cuts = np.empty(count + 1, np.int64)
-        batches = cut(keys[order], boundaries, self._size, self._budget, int(self._padded), cuts)
-        cuts = cuts[: batches + 1]
+        batches = cut(keys, order, boundaries, self._size, self._budget, int(self._padded), cuts)
+        cuts = cuts[: batches + 1].copy()
         rows, offsets = self._shuffled(order, cuts, at[0] // self._read_ahead)
         return _Window(at, block, rows, offsets, behind)
 
-    def _keys(self, block: Block, position: int) -> Indices:
+    def _keys(self, block: Block, position: int) -> tuple[Indices, int, int]:
+        """The keys of items, the least and the greatest."""
         keys = _integers(block, self._key_field.name)
-        wrong = np.flatnonzero((keys < 0) | (keys >= _MAX_KEY))
-        if len(wrong):
+        least, most = int(keys.min()), int(keys.max())
+        if least < 0 or most >= _MAX_KEY:
+            wrong = int(np.flatnonzero((keys < 0) | (keys >= _MAX_KEY))[0])
             raise TransformError(
                 f"key {self._key_field.name!r} of the item at position "
-                f"{position + int(wrong[0])} is {keys[wrong[0]]}",
-                position=position + int(wrong[0]),
+                f"{position + wrong} is {keys[wrong]}",
+                position=position + wrong,
                 hint="Keys are from 0 to 2**40 - 1.",
             )
-        return keys
+        return keys, least, most
 
     def _shuffled(self, order: Indices, cuts: Indices, window: int) -> tuple[Indices, Indices]:
         """Rows and first rows with the batches in the order they are given."""
@@ -220,20 +221,18 @@ def _field(inner: Stage, name: str, option: str) -> Field:
 
 
 def _integers(block: Block, name: str) -> Indices:
-    """Lengths of ragged items, or the values of a field of integers, as int64."""
+    """Lengths of ragged items, or the values of a field of integers, as kernels take them."""
     column = block[name]
     if isinstance(column, Ragged):
         return np.diff(column.offsets)
     if column.dtype == np.dtype(np.uint64):  # what does not fit becomes too large a key
         return np.minimum(column, np.uint64(2**63 - 1)).astype(np.int64)
-    return np.ascontiguousarray(column, np.int64)
+    return np.require(column, np.int64, ["C", "W"])
 
 
-def _descending(keys: Indices) -> Indices:
-    least, most = int(keys.min()), int(keys.max())
+def _descending(keys: Indices, least: int, most: int) -> Indices:
     if most - least >= _COUNTED * len(keys):
         return np.argsort(-keys, kind="stable")
     order = np.empty(len(keys), np.int64)
-    keys = np.require(keys, np.int64, ["C", "W"])
     sort_descending(keys, least, np.zeros(most - least + 2, np.int64), order)
     return order

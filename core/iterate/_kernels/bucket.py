@@ -33,34 +33,44 @@ def sort_descending(keys: Indices, least: int, counts: Indices, out: Indices) ->
 
 @kernel
 def cut(
-    keys: Indices, boundaries: Indices, size: int, budget: int, padded: int, cuts: Indices
+    keys: Indices,
+    order: Indices,
+    boundaries: Indices,
+    size: int,
+    budget: int,
+    padded: int,
+    cuts: Indices,
 ) -> int:
     """Cut sorted items into batches, each as large as it may be; how many there are.
 
     Args:
-        keys: shape (k,), descending, not negative.
-        boundaries: shape (k,), where they change a new batch begins; shape (0,) for none.
+        keys: shape (k,), not negative.
+        order: shape (k,), the items from the greatest key to the least.
+        boundaries: shape (k,), of the items: where they change a new batch begins; shape
+            (0,) for none.
         size: most items of a batch.
         budget: most of a batch, 0 for no such limit: see ``padded``.
         padded: 1 if the budget is of items times their greatest key, 0 if of the sum of keys.
-        cuts: shape (k + 1,), the first item of each batch, and k behind the last.
+        cuts: shape (k + 1,), the first place in ``order`` of each batch, and k behind the
+            last.
     """
     batches, first, total = 0, 0, 0
     cuts[0] = 0
-    for i in range(len(keys)):
+    for i in range(len(order)):
+        key = keys[order[i]]
         count = i - first + 1
-        weight = keys[first] * count if padded else total + keys[i]
+        weight = keys[order[first]] * count if padded else total + key
         full = count > size or (budget > 0 and weight > budget)
-        if len(boundaries) > 0 and boundaries[i] != boundaries[first]:
+        if len(boundaries) > 0 and boundaries[order[i]] != boundaries[order[first]]:
             full = True
         if full and i > first:
             batches += 1
             cuts[batches] = i
             first, total = i, 0
-        total += keys[i]
-    if len(keys) > 0:
+        total += key
+    if len(order) > 0:
         batches += 1
-        cuts[batches] = len(keys)
+        cuts[batches] = len(order)
     return batches
 
 
