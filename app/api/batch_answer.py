@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.errors import Problem, ServiceError, problem_of
+from app.errors import ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
 from app.server.responses import Exchange
@@ -32,6 +32,8 @@ HEARTBEAT_SECONDS = 10.0
 _GROUP_BYTES = 1 << 20
 _GROUP_BATCHES = 64
 _GROUP_SECONDS = 0.05
+_TOGETHER = 64 << 10
+"""Bytes of small frames that are sent in one go: each costs as much as copying this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +210,10 @@ class BatchStream:
                     if reason is not None:
                         break
                     await self._begin(exchange)
-                    await sender.write(frames.batch(made))
+                    await sender.add(frames.batch(made))
                     state, over = made.step.state, made.over
                     self._count(made)
+                await sender.flush()
                 reason = reason or self._why(over=over)
             await self._begin(exchange)
             profile = self._profile(ahead)
@@ -218,7 +221,7 @@ class BatchStream:
         except (CoreError, ServiceError) as e:
             if not exchange.started:
                 raise
-            await sender.finish(frames.fail(self._problem(e), state))
+            await sender.finish(frames.fail(problem_of(e), state))
         finally:
             await ahead.close()
 
@@ -267,16 +270,14 @@ class BatchStream:
                     return None
                 if not done:
                     await self._begin(exchange)
-                    await sender.write(frames.beat(state))
+                    await sender.add(frames.beat(state))
+                    await sender.flush()
             return ahead.take()
         finally:
             self._waited += time.perf_counter() - begin
             for other in others:
                 other.cancel()
             await asyncio.wait(others)
-
-    def _problem(self, error: CoreError | ServiceError) -> Problem:
-        return problem_of(error)
 
     def _profile(self, ahead: Ahead) -> dict[str, Any]:
         return {
@@ -308,16 +309,33 @@ class _Sender:
         self._services = services
         self._press: Compressor | None = None if coding is None else compressor(coding)
 
-    async def write(self, made: Buffers) -> None:
-        if self._press is None:
+        self._waiting: Buffers = []
+        self._size = 0
+
+    async def add(self, made: Buffers) -> None:
+        """Send frames, small ones with those that follow."""
+        self._waiting += made
+        self._size += sum(map(len, made))
+        if self._size >= _TOGETHER:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send what waits."""
+        made, size = self._waiting, self._size
+        self._waiting, self._size = [], 0
+        if not made:
+            return
+        if self._press is not None:
+            data = await self._services.workers.start(_compress, self._press, made)
+            await self._exchange.write(data)
+        elif size < 2 * _TOGETHER:
+            await self._exchange.write(b"".join(made))
+        else:
             for piece in made:
                 await self._exchange.write(piece)
-            return
-        data = await self._services.workers.start(_compress, self._press, made)
-        await self._exchange.write(data)
 
     async def finish(self, made: Buffers) -> None:
-        data = b"".join(made)
+        data = b"".join([*self._waiting, *made])
         if self._press is not None:
             data = self._press.compress(data, flush=False) + self._press.end()
         await self._exchange.end(data)
