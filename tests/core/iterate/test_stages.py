@@ -537,6 +537,13 @@ def test_random_mixes() -> None:
     assert len(first(RandomMix([Counter(2), Counter(3)], stop="cycle"), 50)) == 50
 
 
+def test_draws_of_mixes_and_maps_are_frozen() -> None:
+    stage = RandomMix([Counter(5), Counter(9)], weights=[2, 3], stop="all", seed=6)
+    assert [x for (x,) in drain(stage)] == [0, 1, 0, 1, 2, 2, 3, 4, 5, 3, 4, 6, 7, 8]
+    numbers = one(named_map(Counter(3), "uniform", {}, seed=7), "random")
+    assert numbers == [0.8400755493449802, 0.10213281548623132, 0.42342756008846505]
+
+
 # Running results
 
 
