@@ -44,7 +44,7 @@ message and the ``hint``.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class CoreError(Exception):
@@ -141,9 +141,9 @@ class PipelineError(CoreError):
         *,
         stage: int | None = None,
         field: str | None = None,
-        hint: str | None = None,
+        **place: Any,  # noqa: ANN401 - what every error can say
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, **place)
         self.stage = stage
         self.field = field
 
@@ -164,9 +164,13 @@ class TransformError(CoreError):
     code = "transform"
 
     def __init__(
-        self, message: str, *, position: int | None = None, hint: str | None = None
+        self,
+        message: str,
+        *,
+        position: int | None = None,
+        **place: Any,  # noqa: ANN401 - what every error can say
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, **place)
         self.position = position
 
 

@@ -48,6 +48,11 @@ ROUTES = {
     ("POST", "/v1/datasets/{ident}/reduce"),
     ("GET", "/v1/datasets/{ident}/image.png"),
     ("GET", "/zarr/{view}/{key}"),
+    ("GET", "/v1/pipelines"),
+    ("POST", "/v1/pipelines"),
+    ("GET", "/v1/pipelines/{ident}"),
+    ("GET", "/v1/pipelines/{ident}/batches"),
+    ("GET", "/v1/pipelines/{ident}/batch"),
 }
 CONTRACT = (ROOT / "app" / "README.md").read_text()
 
@@ -210,7 +215,7 @@ def test_every_option_is_documented(document: Any) -> None:  # noqa: ANN401 - JS
     table = CONTRACT[CONTRACT.index("| query |") : CONTRACT.index("Anything else is 422")]
     for _, path, operation in operations(document):
         known = set(models[path].model_fields) if path in models else set()
-        if path.startswith(("/v1/datasets", "/zarr")):
+        if path.startswith(("/v1/datasets", "/v1/pipelines", "/zarr")):
             assert all(f"{name}=" in CONTRACT for name in parameters(operation, "query"))
             continue
         assert parameters(operation, "query") == known
