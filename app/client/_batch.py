@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +133,8 @@ class Field:
     Attributes:
         name: of the field.
         dtype: of its values.
-        shape: of one item; of one element of it if ragged.
+        shape: of one item; of one element of it if ragged. -1 for an axis whose length
+            is another one in every batch.
         ragged: whether items differ in length.
     """
 
@@ -231,7 +232,7 @@ class Layout:
             or not isinstance(told, list)
             or len(told) != len(shape)
             or not all(map(_is_whole, told))
-            or any(want not in {None, n} for want, n in zip(shape, told, strict=True))
+            or any(want not in {None, _DIFFERS, n} for want, n in zip(shape, told, strict=True))
             or nbytes != math.prod(told) * dtype.itemsize
             or offset != -(-at // _ALIGNMENT) * _ALIGNMENT
         ):
@@ -259,6 +260,10 @@ class Layout:
         return made
 
 
+_DIFFERS: Final = -1
+"""Length of an axis that is another one in every batch: of items padded to the longest."""
+
+
 def _array(about: Mapping[str, Any], dtype: np.dtype[Any], payload: Octets) -> Array:
     octets = payload[about["offset"] : about["offset"] + about["nbytes"]]
     return octets.view(dtype).reshape(about["shape"])
@@ -272,12 +277,13 @@ def _field(about: Any) -> Field:  # noqa: ANN401 - JSON
         not isinstance(name, str)
         or not isinstance(shape, list)
         or len(shape) >= _MOST_AXES
-        or not all(map(_is_whole, shape))
+        or not all(length == _DIFFERS or _is_whole(length) for length in shape)
         or not isinstance(ragged, bool)
     ):
         raise ProtocolError(f"a field of the pipeline cannot be {str(about)[:200]}")
     field = Field(name, parse_dtype(about.get("dtype")), tuple(shape), ragged)
-    if math.prod(shape) * field.dtype.itemsize > _MOST_BYTES:
+    known = (length for length in shape if length != _DIFFERS)
+    if math.prod(known) * field.dtype.itemsize > _MOST_BYTES:
         raise ProtocolError(f"an item of {name} has more bytes than a frame")
     return field
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -352,7 +353,8 @@ def checkpoints(board: Board, n: int) -> None:
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--infinibatch", metavar="PY")
+    known = os.environ.get("THALWEG_INFINIBATCH_PYTHON")
+    parser.add_argument("--infinibatch", metavar="PY", default=known)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--n", type=int, default=1_000_000, help="items of most contests")
     parser.add_argument("--large", type=int, default=10_000_000, help="items before the first")

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from app.client import Client
 from core.iterate.base import Block, Ragged
 from core.iterate.sources import ArraySource
 from core.pipeline import Pipeline, build_pipeline, parse_pipeline
@@ -310,6 +311,35 @@ def test_batches_by_offset_are_those_of_the_stream(cluster: Cluster) -> None:
         assert frames[0].header == streamed[offset].header
         assert frames[0].payload == streamed[offset].payload
         assert frames[-1].kind == END
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_our_client_reads_items_padded_to_the_longest(cluster: Cluster, prefetch: int) -> None:
+    stages = [
+        {"op": "source", "dataset": "lines"},
+        {"op": "permute", "seed": 1, "epochs": 2},
+        BATCH,
+        {"op": "pad"},
+    ]
+    local = cluster.local(stages)
+    seen = 0
+    for rank in range(3):
+        with Client(f"http://127.0.0.1:{cluster.servers[rank % 2].port}") as client:
+            pipeline = client.pipeline({"order": 1, "stages": stages})
+            assert -1 in pipeline.schema[0].shape
+            state = local.initial
+            for batch in pipeline.batches(rank=rank, world=3, prefetch=prefetch):
+                step = local.step(state, rank, 3)
+                assert step is not None
+                assert list(batch) == list(step.block)
+                for name, column in step.block.items():
+                    got = batch[name]
+                    assert isinstance(got, np.ndarray)
+                    assert isinstance(column, np.ndarray)
+                    assert np.array_equal(got, column)
+                state = step.state
+                seen += 1
+    assert seen == 3 * 2 * -(-ITEMS // SIZE)
 
 
 def test_draining_ends_a_stream_with_a_token(cluster: Cluster, tmp_path: Path) -> None:
