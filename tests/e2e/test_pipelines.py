@@ -315,7 +315,7 @@ def test_batches_by_offset_are_those_of_the_stream(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_our_client_reads_items_padded_to_the_longest(cluster: Cluster, prefetch: int) -> None:
-    stages = [
+    stages: list[dict[str, Any]] = [
         {"op": "source", "dataset": "lines"},
         {"op": "permute", "seed": 1, "epochs": 2},
         BATCH,
