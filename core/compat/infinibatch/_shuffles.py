@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -92,14 +93,21 @@ class _MersenneSlots:
         del index
         self._random = CountedRandom(seed.value)
         self._random.skip(place)
+        self.place = place
+        self._width = size.bit_length()
         self._size = size
 
-    def __next__(self) -> int:
-        return self._random.randrange(self._size)
-
-    @property
-    def place(self) -> int:
-        return self._random.words
+    def __iter__(self) -> Iterator[int]:
+        # What randrange does, without its checks at every item.
+        draw, width, size = super(CountedRandom, self._random).getrandbits, self._width, self._size
+        while True:
+            slot = draw(width)
+            words = 1
+            while slot >= size:
+                slot = draw(width)
+                words += 1
+            self.place += words
+            yield slot
 
 
 class _CounterSlots:
@@ -109,30 +117,27 @@ class _CounterSlots:
 
     def __init__(self, seed: Seed, size: int, index: int, place: int) -> None:
         del place
-        self._slots = self._run(seed, size, index)
+        self._key = seed.key("buffered")
+        self._size = size
+        self._index = index
 
-    @staticmethod
-    def _run(seed: Seed, size: int, index: int) -> Iterator[int]:
-        key = seed.key("buffered")
+    def __iter__(self) -> Iterator[int]:
+        index = self._index
         while True:
             indices = np.arange(index, index + _CHUNK, dtype=np.uint64)
-            yield from below(key, indices, size).tolist()
+            yield from below(self._key, indices, self._size).tolist()
             index += _CHUNK
 
-    def __next__(self) -> int:
-        return next(self._slots)
 
+class _Anchor(NamedTuple):
+    """A place in the source from which the buffer can be made again."""
 
-class _Anchor:
-    """A place in the source, and how many of the items behind it are in the buffer."""
-
-    __slots__ = ("index", "live", "place", "state")
-
-    def __init__(self, index: int, place: int, state: Any) -> None:  # noqa: ANN401 - opaque
-        self.index = index
-        self.place = place
-        self.state = state
-        self.live = 0
+    taken: int
+    """Items before it."""
+    place: int
+    """Of the next slot."""
+    state: Any
+    """The source's."""
 
 
 class BufferedShuffleIterator(OneSource):
@@ -168,10 +173,11 @@ class BufferedShuffleIterator(OneSource):
         self.setstate(None)
 
     def _save(self) -> dict[str, Any]:
+        self._forget()
         oldest = self._anchors[0]
         return {
             "source": oldest.state,
-            "anchor": oldest.index,
+            "anchor": oldest.taken,
             "taken": self._taken,
             "flushed": self._flushed,
             "random": [*self._seed.save(), oldest.place],
@@ -189,12 +195,15 @@ class BufferedShuffleIterator(OneSource):
         self._source.setstate(None if saved is None else saved["source"])
         kind = _MersenneSlots if self._seed.order == "mersenne" else _CounterSlots
         self._slots: _MersenneSlots | _CounterSlots = kind(self._seed, self._size, anchor, place)
+        self._next_slot = iter(self._slots).__next__
         self._items: list[Any] = [_EMPTY] * self._size
-        self._owners: list[_Anchor | None] = [None] * self._size
+        # Index of the item in each slot; an empty one holds nothing that must be read again.
+        self._indices = [sys.maxsize] * self._size
         self._anchors = deque([_Anchor(anchor, place, self._source.getstate())])
         self._taken = anchor
         self._rest: list[Any] | None = None
         self._flushed = 0
+        self._running = self._run()
         # Made at the first item: a checkpoint that is only passed on costs nothing.
         self._pending = (taken, flushed)
 
@@ -222,21 +231,43 @@ class BufferedShuffleIterator(OneSource):
 
     def _put(self) -> Any:  # noqa: ANN401 - items are anything
         """Put the next item in its slot; what was there."""
-        if self._taken - self._anchors[-1].index >= self._interval:
-            state = self._source.getstate()
-            self._anchors.append(_Anchor(self._taken, self._slots.place, state))
+        if self._taken - self._anchors[-1].taken >= self._interval:
+            self._drop_anchor()
         item = next(self._source)
-        slot = next(self._slots)
+        slot = self._next_slot()
+        previous, self._items[slot] = self._items[slot], item
+        self._indices[slot] = self._taken
         self._taken += 1
-        previous, owner = self._items[slot], self._owners[slot]
-        newest = self._anchors[-1]
-        self._items[slot], self._owners[slot] = item, newest
-        newest.live += 1
-        if owner is not None:
-            owner.live -= 1
-        while len(self._anchors) > 1 and not self._anchors[0].live:
-            self._anchors.popleft()
         return previous
+
+    def _run(self) -> Iterator[Any]:
+        """What is driven out of the buffer; as ``_put``, looked up once for all items."""
+        items, indices = self._items, self._indices
+        take, next_slot = self._source.__next__, self._next_slot
+        while True:
+            if self._taken - self._anchors[-1].taken >= self._interval:
+                self._drop_anchor()
+            try:
+                item = take()
+            except StopIteration:
+                return
+            slot = next_slot()
+            previous = items[slot]
+            items[slot] = item
+            indices[slot] = self._taken
+            self._taken += 1
+            if previous is not _EMPTY:
+                yield previous
+
+    def _drop_anchor(self) -> None:
+        self._forget()
+        self._anchors.append(_Anchor(self._taken, self._slots.place, self._source.getstate()))
+
+    def _forget(self) -> None:
+        """Forget places before the oldest item that is still in the buffer."""
+        oldest = min(self._indices)
+        while len(self._anchors) > 1 and self._anchors[1].taken <= oldest:
+            self._anchors.popleft()
 
     def _flush(self, given: int = 0) -> None:
         """Take what is in the buffer, in the order it will be given, but for what was."""
@@ -254,14 +285,15 @@ class BufferedShuffleIterator(OneSource):
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
         if self._pending != (0, 0):
             self._catch_up()
-        while self._rest is None:
+        if self._rest is None:
             try:
-                item = self._put()
+                return next(self._running)
             except StopIteration:
                 self._flush()
-                break
-            if item is not _EMPTY:
-                return item
+            except BaseException:
+                # A generator that was left by an error is over, and the items are not.
+                self._running = self._run()
+                raise
         if not self._rest:
             raise StopIteration
         self._flushed += 1
