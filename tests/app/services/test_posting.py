@@ -256,7 +256,8 @@ def test_every_error_of_the_engine_has_a_status() -> None:
             yield from tree(child)
 
     for kind in tree(CoreError):
-        if kind.code in {"core", "starved"}:
+        # What the service never uses may have been imported by other tests.
+        if kind.code in {"core", "starved"} or kind.__module__.startswith("core.compat"):
             continue
         found = problem_of(kind("words", offset=3, hint="do"))
         assert 400 <= found.status < 500
