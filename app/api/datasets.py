@@ -17,7 +17,7 @@ from app.api.schemas import content_response, problem_responses
 from app.errors import NotFoundError, ServiceError
 from app.server.responses import Exchange, ExchangeResponse
 from app.services.context import Services
-from app.services.datasets import Opened
+from app.services.open_datasets import Opened
 
 _JSON = content_response(200, "application/json")
 _OCTETS = content_response(200, "application/octet-stream") | content_response(

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from app.services.datasets import Catalogue, OpenDataset, Opened, OpenItems
+from app.services.datasets import Catalogue
+from app.services.open_datasets import OpenDataset, Opened, OpenItems
 from app.services.tiles import OpenView, padded
 from app.storage.files import FileSet
 from app.storage.fingerprints import prefix_fingerprint

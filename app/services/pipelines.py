@@ -17,7 +17,7 @@ from app.errors import (
     InvalidOptionError,
     NotFoundError,
 )
-from app.services.datasets import describe_schema
+from app.services.open_datasets import describe_schema
 from app.services.pipeline_profile import RequestProfiles
 from app.services.pipeline_sources import PinnedSource, open_source, source_key
 from app.services.pipeline_tokens import BatchTokens, combined, split, verify

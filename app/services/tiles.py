@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import NotFoundError
-from app.services.datasets import Catalogue, OpenDataset
+from app.services.datasets import Catalogue
+from app.services.open_datasets import OpenDataset
 from app.services.tile_tokens import TileTokens, stream_identity
 from app.storage.base import HeadExistsError, HeadMissingError, StateStore
 from app.tokens import KeyRing

@@ -21,7 +21,8 @@ from app.errors import DataChangedError, InvalidOptionError
 from app.services.dataset_inspection import inspect_files
 from app.services.dataset_sources import Source, open_recording
 from app.services.dataset_spec import parse_dataset
-from app.services.datasets import Catalogue, OpenDataset
+from app.services.datasets import Catalogue
+from app.services.open_datasets import OpenDataset
 from app.storage import arrays
 from app.storage.arrays import ArrayFrames, boxes, linear, pieces
 from app.storage.backends import open_backend
