@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -183,16 +184,16 @@ def _opened(files: FileSet, file: int) -> pa.PythonFile:
     return pa.PythonFile(FileView(files, file), mode="r")
 
 
-class _Table:
+class _Table(ABC):
     """One file of a table."""
 
     schema: pa.Schema
     parts: Sequence[tuple[int, int]]
     """(number, rows) of what can be read alone."""
 
+    @abstractmethod
     def read(self, number: int, names: Sequence[str]) -> pa.Table:
         """These columns of a part."""
-        raise NotImplementedError
 
 
 class _Parquet(_Table):

@@ -78,7 +78,7 @@ def _open(files: StoreFiles, path: str, most: int | None) -> Any:  # noqa: ANN40
         )
     except (CoreError, ServiceError, MemoryError):
         raise
-    except Exception as e:
+    except Exception as e:  # the library and its codecs raise what they like
         raise FormatError(
             f"zarr cannot open it: {str(e)[:200]}", source=f"{path}/{METADATA}".lstrip("/")
         ) from e
@@ -89,7 +89,7 @@ def _read(files: StoreFiles, array: Any, name: str, box: Box) -> Values:  # noqa
         return np.asarray(array[tuple(slice(a, b) for a, b in box)])
     except (CoreError, ServiceError, MemoryError):
         raise
-    except Exception as e:
+    except Exception as e:  # as above
         files.verify()
         where = [f"{a}:{b}" for a, b in box]
         raise FormatError(

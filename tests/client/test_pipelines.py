@@ -500,10 +500,14 @@ def test_a_service_that_has_forgotten(service: FakeService, pipeline: Pipeline, 
     assert [s.method for s in service.seen].count("POST") >= 2
     service.pipeline.known = False
     service.pipeline.fields = ("x",)
-    # Of requests side by side, one may be answered with the other data before another,
-    # which registers the pipeline again, is told that it changed.
-    with pytest.raises((ProblemError, ProtocolError), match=r"data-changed|other arrays"):
-        list(pipeline.batches("2.f0.k", **way))
+    if not way:
+        with pytest.raises(ProblemError, match="data-changed"):
+            list(pipeline.batches("2.f0.k"))
+    else:
+        # Of requests side by side, one may be answered with the other data before another,
+        # which registers the pipeline again, is told that it changed.
+        with pytest.raises((ProblemError, ProtocolError), match=r"data-changed|other arrays"):
+            list(pipeline.batches("2.f0.k", **way))
     service.pipeline.change = {"id": "p2"}
     with Client(service.url) as other, pytest.raises(ProblemError, match="not-found"):
         list(other.pipeline(SPEC).batches())
