@@ -50,7 +50,7 @@ def test_every_number_of_a_state_is_looked_at() -> None:
 
 
 def numbers(block: Block) -> list[int]:
-    return np.asarray(block["index"]).tolist()
+    return [int(number) for number in np.asarray(block["index"])]
 
 
 def test_an_indexed_stage_from_every_position() -> None:

@@ -26,9 +26,9 @@ def test_what_was_added_is_known_and_its_neighbours_are_not(events: list[int]) -
     seen = SeenEvents()
     for event in events:
         seen.add(event)
-    for event in {near for event in events for near in (event - 1, event, event + 1)}:
-        if 1 <= event <= ID_MAX:
-            assert (known(seen, event) == SEEN) == (event in events)
+    near = {event + step for event in events for step in (-1, 0, 1)}
+    for number in near & set(range(1, 50_000)) | set(EDGES):
+        assert (known(seen, number) == SEEN) == (number in events)
 
 
 def test_a_page_is_made_for_the_ids_that_share_it() -> None:
