@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[2]
 
 _STATE = ("tests/app/storage/test_state.py",)
+_BACKENDS = ("tests/app/storage/test_backends.py",)
 _FILES = ("tests/app/storage/test_files.py",)
 _POSTING = ("tests/app/services/test_posting.py",)
 _BATCHES = ("tests/app/services/test_pipelines.py",)
@@ -41,7 +42,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/storage/inputs.py": (),
     "app/storage/outputs.py": (),
     "app/storage/partials.py": (),
-    "app/storage/ranges.py": ("tests/app/storage/test_backends.py",),
+    "app/storage/ranges.py": ("tests/app/storage/test_ranges.py", *_BACKENDS),
     "app/storage/roots.py": (),
     "app/storage/segments.py": ("tests/app/storage/test_item_sources.py",),
     "app/storage/spool.py": (),
