@@ -39,7 +39,8 @@ def rows(draw: st.DrawFn) -> Rows:
     at = 0
     for _ in range(draw(st.integers(0, 8))):
         file, start = draw(st.integers(0, 2)), draw(st.integers(0, 60))
-        if made and draw(st.booleans()):
+        chained = draw(st.booleans())
+        if made and chained:
             file, start = made[-1][0], made[-1][2]
         length = draw(st.integers(0, 20))
         at += draw(st.sampled_from([0, 0, 3]))
@@ -124,7 +125,7 @@ def test_portions_have_about_so_many_bytes(given_rows: Rows, size: int) -> None:
 def test_loads_hold_every_range_on_whole_pages(given_rows: Rows, gap: int, capacity: int) -> None:
     page = 8
     rng = np.random.default_rng(3)
-    contents = [rng.integers(0, 256, 100, np.uint8) for _ in range(3)]
+    contents = [rng.integers(0, 256, 300, np.uint8) for _ in range(3)]
     ranges = ranges_of(given_rows)
     out, expected = np.zeros(400, np.uint8), np.zeros(400, np.uint8)
     for file, part in ranges.by_file():
