@@ -11,24 +11,22 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
-from app.api import (
-    datasets,
-    inputs,
-    losses,
-    one_tile,
-    ops,
-    pipelines,
-    reductions,
-    tiles,
-    tokens,
-    zarr,
-)
-from app.api.guard import Guard, Keys
-from app.api.problems import add_problem_handlers
-from app.api.schemas import ProblemDocument
-from app.services.context import Services
+from app.context import Services
+from app.datasets import routes as datasets
+from app.http import routes_operations as ops
+from app.http import routes_tokens as tokens
+from app.http.guard import Guard, Keys
+from app.http.problems import add_problem_handlers
+from app.http.schemas import ProblemDocument
+from app.losses import routes as losses
+from app.losses import routes_inputs as inputs
+from app.pipelines import routes as pipelines
 from app.settings import Settings
 from app.telemetry import configure_logging
+from app.tiles import routes as tiles
+from app.tiles import routes_reductions as reductions
+from app.tiles import routes_tile as one_tile
+from app.tiles import routes_zarr as zarr
 
 _DESCRIPTION = (
     "Event reports from catastrophe model loss streams: post a stream, get its tables, "

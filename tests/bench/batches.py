@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from app.services.datasets import Catalogue
-from app.services.pipelines import OpenPipeline, Pipelines
-from app.services.tiles import Tiles
-from app.storage.buffers import BufferPool
-from app.storage.roots import Roots
-from app.storage.state_memory import MemoryStateStore
+from app.datasets.catalogue import Catalogue
+from app.datasets.files.buffers import BufferPool
+from app.datasets.files.roots import Roots
+from app.pipelines.registry import OpenPipeline, Pipelines
+from app.state.memory import MemoryStateStore
+from app.tiles.views import Tiles
 from app.tokens import KeyRing, new_key
 from core.warmup import warm_up
 from tests.bench.__main__ import line, timed

@@ -178,7 +178,7 @@ def test_what_the_dockerfile_copies_is_sent() -> None:
     for source in sources:
         assert (ROOT / source).exists()
         assert is_sent(source)
-    assert is_sent("app/cli.py")
+    assert is_sent("app/command/main.py")
     assert is_sent("core/losses/_kernels/scan.py")
 
 

@@ -1,0 +1,7 @@
+"""Runs the command: ``python -m app.command``."""
+
+import sys
+
+from .main import main
+
+sys.exit(main())

@@ -1,0 +1,154 @@
+"""A body on its way from the connection through two buffers into a posting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+from app.engine.workers import Workers
+from app.errors import FramingError, StalledError
+from app.server import body as server_body
+from app.server.body import RequestBody
+from app.server.drain import Drain
+
+from .posting import Ending, Posting
+
+_DISCARD_BYTES = 64 << 20
+_DISCARD_SECONDS = 5.0
+
+
+async def read(body: RequestBody, view: memoryview) -> int:
+    """As ``read_into``, with errors that become problems.
+
+    Raises:
+        StalledError: nothing came for too long.
+        FramingError: the chunks are broken.
+        ClientDisconnected: there is nobody to be told.
+    """
+    try:
+        return await body.read_into(view)
+    except server_body.BodyStalled as e:
+        raise StalledError(
+            f"the body stopped: {e}", hint="Go on from the last token with after"
+        ) from e
+    except server_body.FramingError as e:
+        raise FramingError(f"the body is not framed as HTTP: {e}") from e
+
+
+async def discard(body: RequestBody, buffer: mmap.mmap) -> None:
+    """Read what is left of a body, if it is not much, so that its client hears the answer.
+
+    Many clients read nothing before they have sent everything.
+    """
+    left = _DISCARD_BYTES
+    view = memoryview(buffer)
+    with contextlib.suppress(TimeoutError, StalledError, FramingError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            while left > 0 and (count := await read(body, view)):
+                left -= count
+
+
+class Pump:
+    """Reads one buffer while the other one is parsed.
+
+    Args:
+        body: where bytes come from.
+        posting: where they go.
+        buffers: two.
+        workers: threads to parse in.
+        drain: when it is hard, the body is read no further.
+        progress: called with the bytes taken when a buffer was parsed.
+    """
+
+    def __init__(
+        self,
+        body: RequestBody,
+        posting: Posting,
+        buffers: list[mmap.mmap],
+        *,
+        workers: Workers,
+        drain: Drain,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._body = body
+        self._posting = posting
+        self._views = [memoryview(buffer) for buffer in buffers]
+        self._workers = workers
+        self._drain = drain
+        self._progress = progress
+        self._parsing: asyncio.Future[Any] | None = None
+
+    async def run(self) -> Ending:
+        """Read the body to its end, or until draining is hard.
+
+        Raises:
+            CoreError, ServiceError: what is wrong with it.
+            ClientDisconnected: it will not go on.
+        """
+        stop = asyncio.ensure_future(self._drain.hard.wait())
+        try:
+            return await self._run(stop)
+        finally:
+            stop.cancel()
+            if self._parsing is not None:
+                # Its buffer is given back next; that it failed too is no news.
+                while not self._parsing.done():
+                    # Nor does another cancellation end the thread.
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.wait({self._parsing})
+                self._parsing.cancelled() or self._parsing.exception()
+            self._views.clear()
+
+    async def _run(self, stop: asyncio.Future[Any]) -> Ending:
+        while True:
+            view = self._views[0]
+            count = await self._read(view, stop)
+            await self._parsed()
+            if not count:
+                end = self._posting.suspend if count is None else self._posting.finish
+                self._parsing = self._workers.start(end)
+                ending: Ending = await self._parsed()
+                return ending
+            self._parsing = self._workers.start(self._posting.feed, view[:count])
+            self._parsing.add_done_callback(self._tell(count))
+            self._views.reverse()
+
+    def _tell(self, count: int) -> Callable[[asyncio.Future[None]], None]:
+        return lambda _: self._progress(count)
+
+    async def _parsed(self) -> Any:  # noqa: ANN401 - what the call returns
+        """Wait for the call in a thread; it is forgotten only when it is over.
+
+        Cancelling this task does not end the thread, which uses the buffers and the spool.
+        """
+        if self._parsing is None:
+            return None
+        if not self._parsing.done():
+            await asyncio.wait({self._parsing})
+        parsing, self._parsing = self._parsing, None
+        return parsing.result()
+
+    async def _read(self, view: memoryview, stop: asyncio.Future[Any]) -> int | None:
+        """Bytes read; None if draining is hard. A fault in what came before ends the wait."""
+        reading = asyncio.ensure_future(read(self._body, view))
+        others: set[asyncio.Future[Any]] = {stop}
+        if self._parsing is not None:
+            others.add(self._parsing)
+        try:
+            while not reading.done():
+                await asyncio.wait({reading, *others}, return_when=asyncio.FIRST_COMPLETED)
+                if stop.done():
+                    return None
+                if self._parsing is not None and self._parsing.done():
+                    others.discard(self._parsing)
+                    self._parsing.result()
+            return reading.result()
+        finally:
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait({reading})
+            # If something else ended the wait, that it failed too is no news.
+            reading.cancelled() or reading.exception()

@@ -1,0 +1,226 @@
+"""Routes of pipelines: registering them, streams of their batches, single batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from app.context import Services
+from app.datasets.routes import JSON_BODY, NOT_MODIFIED, json_response, send_json
+from app.http import compression
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, ServicesDep
+from app.http.json_bodies import read_json
+from app.http.negotiation import choose_coding, choose_format, joined
+from app.http.ranges import not_modified
+from app.http.schemas import BatchesQuery, BatchQuery, content_response, problem_responses
+from app.server.responses import Exchange, ExchangeResponse
+from app.streams.frames import MEDIA_TYPES
+from core.errors import PositionError
+
+from .encoding import BATCH_FORMATS, batch_headers, encode_batch, make_batch
+from .registry import OpenPipeline
+from .streaming import BatchStream, Limits
+
+router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], dependencies=[OPTIONS_ONCE])
+
+_NOT_MODIFIED = 304
+_MOST_BODY = 1 << 20
+_MEDIA = {
+    "frames": MEDIA_TYPES["frames"],
+    "arrow": MEDIA_TYPES["arrow"],
+    "npy": "application/x-npy",
+}
+_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
+_JSON = content_response(200, "application/json")
+_IMMUTABLE = "public, max-age=31536000, immutable"
+
+
+@router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
+async def list_pipelines(
+    services: ServicesDep,
+    after: Annotated[str, Query(max_length=128, description="Ids behind this one")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="Ids at the most")] = 100,
+) -> Response:
+    """Ids of the pipelines, in order."""
+    ids = await services.workers.start(services.pipelines.ids, after, limit)
+    return json_response({"pipelines": ids, "after": ids[-1] if len(ids) == limit else None})
+
+
+@router.post(
+    "",
+    operation_id="register_pipeline",
+    response_class=ExchangeResponse,
+    status_code=201,
+    openapi_extra=JSON_BODY,
+    responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
+)
+async def register_pipeline(request: Request, services: ServicesDep) -> ExchangeResponse:
+    """Keep a pipeline under the digest of what it says; the same again finds it again."""
+
+    async def handle(exchange: Exchange) -> None:
+        values = await read_json(exchange, services, _MOST_BODY)
+
+        def register() -> tuple[dict[str, Any], bool]:
+            opened, created = services.pipelines.register(values)
+            try:
+                return opened.describe(), created
+            finally:
+                opened.close()
+
+        about, created = await services.workers.start(register)
+        where = services.address(str(request.base_url), f"/v1/pipelines/{about['id']}")
+        await send_json(exchange, about, 201 if created else 200, {"Location": where})
+
+    return ExchangeResponse(handle)
+
+
+@router.head("/{ident}", include_in_schema=False)
+@router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
+async def pipeline(ident: str, services: ServicesDep) -> Response:
+    """What a pipeline says, what it comes to, and the token it begins with."""
+
+    def about() -> dict[str, Any]:
+        opened = services.pipelines.open(ident)
+        try:
+            return opened.describe()
+        finally:
+            opened.close()
+
+    return json_response(await services.workers.start(about))
+
+
+@router.get(
+    "/{ident}/batches",
+    operation_id="pipeline_batches",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=content_response(200, MEDIA_TYPES["frames"]) | _PROBLEMS,
+)
+async def pipeline_batches(
+    ident: str,
+    request: Request,
+    services: ServicesDep,
+    drain: DrainDep,
+    query: Annotated[BatchesQuery, Query()],
+) -> ExchangeResponse:
+    """Batches as frames, each with the token behind it; the END frame says why it ends."""
+
+    async def handle(exchange: Exchange) -> None:
+        opened = await services.workers.start(services.pipelines.open, ident, query.after)
+        try:
+            opened.check_rank(query.rank, query.world)
+            limits = Limits.of(
+                query.max_batches, query.max_bytes, query.max_seconds, query.max_epochs
+            )
+            coding = _coding(request)
+            stream = BatchStream(opened, query.rank, query.world, limits, coding, services, drain)
+            await stream.send(exchange)
+        finally:
+            opened.close()
+
+    return ExchangeResponse(handle)
+
+
+@router.head("/{ident}/batch", include_in_schema=False, response_class=ExchangeResponse)
+@router.get(
+    "/{ident}/batch",
+    operation_id="pipeline_batch",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=content_response(200, *_MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
+)
+async def pipeline_batch(
+    ident: str,
+    request: Request,
+    services: ServicesDep,
+    query: Annotated[BatchQuery, Query()],
+) -> ExchangeResponse:
+    """One batch, ``offset`` batches behind the token: the same for ever, so caches may keep it."""
+    accept = joined(request.headers, "accept")
+    form = query.format or choose_format(accept, BATCH_FORMATS)
+
+    async def handle(exchange: Exchange) -> None:
+        made = await services.workers.start(
+            _one_batch, services, ident, query, form, request.headers
+        )
+        length = None if made.status == _NOT_MODIFIED else len(made.data)
+        await exchange.start(made.status, made.headers, content_length=length)
+        if request.method != "HEAD":
+            await exchange.end(made.data)
+
+    return ExchangeResponse(handle)
+
+
+def _coding(request: Request) -> str | None:
+    return choose_coding(joined(request.headers, "accept-encoding"), compression.CODINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
+def _one_batch(
+    services: Services, ident: str, query: BatchQuery, form: str, headers: Headers
+) -> _Answer:
+    opened = services.pipelines.open(ident, query.after)
+    try:
+        opened.check_rank(query.rank, query.world)
+        coding = choose_coding(joined(headers, "accept-encoding"), compression.CODINGS)
+        etag = opened.etag(query.offset, query.rank, query.world, form, coding or "identity")
+        about = _batch_caching(etag, form, coding, addressed=query.after is not None)
+        if not_modified(headers, etag):
+            return _Answer(_NOT_MODIFIED, about, b"")
+        data, more = _encoded(opened, query, form)
+        if coding is not None:
+            press = compression.compressor(coding)
+            data = press.compress(data, flush=False) + press.end()
+        return _Answer(200, {**about, **more}, data)
+    finally:
+        opened.close()
+
+
+def _batch_caching(etag: str, form: str, coding: str | None, *, addressed: bool) -> dict[str, str]:
+    """Headers that follow from the request alone.
+
+    Args:
+        etag: of the answer.
+        form: of the batch.
+        coding: compression of the answer.
+        addressed: whether a token says which data the batch is of.
+    """
+    headers = {
+        "Content-Type": _MEDIA[form],
+        "ETag": etag,
+        "Cache-Control": _IMMUTABLE if addressed else "no-cache",
+        "Vary": "Accept, Accept-Encoding",
+    }
+    if coding is not None:
+        headers["Content-Encoding"] = coding
+    return headers
+
+
+def _encoded(opened: OpenPipeline, query: BatchQuery, form: str) -> tuple[bytes, dict[str, str]]:
+    """The batch, and what the headers say of it.
+
+    Raises:
+        PositionError: there is no such batch.
+    """
+    state = opened.pipeline.skip(opened.start, query.offset)
+    step = opened.pipeline.step(state, query.rank, query.world)
+    if step is None:
+        batches = opened.pipeline.batches
+        raise PositionError(
+            "the pipeline ends before that batch",
+            hint=None if batches is None else f"It has {batches} batches",
+        )
+    made = make_batch(opened, step)
+    return encode_batch(opened, made, form), batch_headers(made)

@@ -1,0 +1,161 @@
+"""Tiles as the bytes of an answer."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+
+from app.errors import Problem, TooLargeError
+from app.streams.frames import FrameKind, FrameWriter, describe_array
+from core.tiles.plan import Plan, Tile
+
+from .codecs import Codec
+from .tokens import TileTokens
+
+Array = npt.NDArray[Any]
+MAX_JSON_VALUES = 1_000_000
+Buffers = list[bytes | memoryview]
+
+
+def octets_of(tile: Array) -> memoryview:
+    """The values of a tile as they go over the wire."""
+    return np.ascontiguousarray(tile).reshape(-1).view(np.uint8).data
+
+
+class TileFrames:
+    """A stream of tiles in frames, each with the token behind it.
+
+    Args:
+        plan: whose tiles they are.
+        tokens: makes the tokens.
+        codec: name and function, if tiles are to be compressed one by one.
+    """
+
+    def __init__(
+        self, plan: Plan, tokens: TileTokens, codec: tuple[str, Codec] | None = None
+    ) -> None:
+        self._plan = plan
+        self._codec = codec
+        self._tokens = tokens
+        self._writer = FrameWriter()
+
+    def tile(self, tile: Tile, values: Array) -> Buffers:
+        """The frame of one tile; refers to ``values``."""
+        array = describe_array("data", values)
+        header = {
+            "tile": tile.index,
+            "origin": list(tile.origin),
+            "token": self._tokens.token(tile.index + 1),
+            "offset": tile.offset + tile.nbytes,
+            "arrays": [array],
+            "dtype": array["dtype"],
+            "shape": array["shape"],
+        }
+        if self._codec is None:
+            return self._writer.frame(FrameKind.DATA, header, octets_of(values))
+        name, compress = self._codec
+        return self._writer.frame(FrameKind.DATA, header | {"codec": name}, compress(values))
+
+    def end(self, reason: str, tile: int) -> Buffers:
+        """The end: ``complete``, or ``drain`` before a tile."""
+        done = tile >= self._plan.tiles
+        header = {
+            "reason": reason,
+            "tiles": self._plan.tiles,
+            "nbytes": self._plan.nbytes,
+            "token": None if done else self._tokens.token(tile),
+        }
+        return self._writer.frame(FrameKind.END, header)
+
+    def fail(self, problem: Problem, tile: int) -> Buffers:
+        """What went wrong before a tile; the token goes on with it."""
+        header = {"problem": problem.to_json(), "token": self._tokens.token(tile)}
+        return self._writer.frame(FrameKind.ERROR, header)
+
+
+def npy_bytes(tile: Array) -> bytes:
+    """A tile as a file that numpy loads."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.ascontiguousarray(tile), allow_pickle=False)
+    return file.getvalue()
+
+
+def tile_values(tile: Array) -> bytes:
+    """A tile as nested arrays, for people; complex numbers as [real, imaginary].
+
+    Raises:
+        TooLargeError: it has more values than anybody reads.
+    """
+    if tile.size > MAX_JSON_VALUES:
+        raise TooLargeError(
+            f"a tile of {tile.size} values is too large for JSON", hint="Ask for bin or npy"
+        )
+    if tile.dtype.kind == "c":
+        tile = np.stack([tile.real, tile.imag], axis=-1)
+    values = np.ascontiguousarray(tile.astype("f4") if tile.dtype == np.float16 else tile)
+    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
+    """A plan, and some of its tiles."""
+    return {
+        **plan_summary(plan),
+        "list": [tile_json(plan.tile(k)) for k in tile_range(plan, first, count)],
+    }
+
+
+def tile_range(plan: Plan, first: int, count: int) -> range:
+    """Indices of some tiles that exist."""
+    return range(min(first, plan.tiles), min(first + count, plan.tiles))
+
+
+def plan_summary(plan: Plan) -> dict[str, Any]:
+    """What is known of all tiles together."""
+    return {
+        "shape": list(plan.shape),
+        "nav_shape": list(plan.nav_shape),
+        "sig_shape": list(plan.sig_shape),
+        "dtype": plan.dtype.str,
+        "tile_shape": list(plan.tile_shape),
+        "grid": list(plan.grid),
+        "tiles": plan.tiles,
+        "nbytes": plan.nbytes,
+        "sync_offset": plan.sync_offset,
+    }
+
+
+def tile_json(tile: Tile) -> dict[str, Any]:
+    """One tile of a plan."""
+    return {
+        "tile": tile.index,
+        "origin": list(tile.origin),
+        "shape": list(tile.shape),
+        "offset": tile.offset,
+        "nbytes": tile.nbytes,
+    }
+
+
+def plan_arrow(plan: Plan) -> bytes:
+    """All tiles of a plan as an Arrow IPC stream."""
+    columns = {name: pa.array(values) for name, values in plan.table().items()}
+    about = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
+    table = pa.table(columns).replace_schema_metadata(about)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def partitions(plan: Plan, count: int, tokens: TileTokens) -> Iterator[dict[str, Any]]:
+    """Contiguous stretches of tiles of like size, for readers in parallel."""
+    edges = np.linspace(0, plan.tiles, min(count, plan.tiles) + 1, dtype=np.int64).tolist()
+    for first, last in itertools.pairwise(edges):
+        yield {"first": first, "tiles": last - first, "token": tokens.token(first)}
