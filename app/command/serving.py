@@ -10,10 +10,10 @@ from pathlib import Path
 
 import structlog
 
-from app.context import resolve_keys
 from app.server.limits import ServerLimits
 from app.server.serve import serve
 from app.settings import Settings
+from app.state.token_keys import resolve_keys
 from app.telemetry import MULTIPROCESS, forget_process
 
 _FACTORY = "app.main:from_environment"
@@ -45,7 +45,7 @@ def run_server(settings: Settings) -> int:
     """
     _allow_open_files()
     # Every worker must sign with the same key, also if it cannot be kept.
-    keys = tuple(key.to_text() for key in resolve_keys(settings))
+    keys = tuple(key.to_text() for key in resolve_keys(settings.token_keys, settings.data_dir))
     settings = settings.model_copy(update={"token_keys": keys})
     os.environ.update(settings.environment())
     shared = _share_metrics() if settings.workers > 1 else None

@@ -5,60 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.context import Services
 from app.errors import NotFoundError, ServiceError
-from app.http.dependencies import OPTIONS_ONCE, ServicesDep
-from app.http.json_bodies import read_json
+from app.http.dependencies import OPTIONS_ONCE, from_state
+from app.http.json_bodies import json_response, read_json, send_json
+from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified, wanted_range
-from app.http.schemas import content_response, problem_responses
 from app.server.responses import Exchange, ExchangeResponse
 
 from .opened import Opened
+from .service import DatasetService
 
 _JSON = content_response(200, "application/json")
 _OCTETS = content_response(200, "application/octet-stream") | content_response(
     206, "application/octet-stream"
 )
-NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
-    304: {"description": "Not modified", "content": {}}
-}
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 416, 422, 503)
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"], dependencies=[OPTIONS_ONCE])
 
-JSON_BODY: dict[str, Any] = {
-    "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
-}
-_MOST_BODY = 1 << 20
+_MAX_BODY = 1 << 20
 _PIECE = 1 << 20
 
 
-def json_response(
-    value: object,
-    status: int = 200,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """JSON that is not to be kept unless it says so."""
-    more = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(orjson.dumps(value), status, more, "application/json")
-
-
-async def send_json(
-    exchange: Exchange,
-    value: object,
-    status: int = 200,
-    headers: Mapping[str, str] | None = None,
-) -> None:
-    """The same through an exchange."""
-    data = orjson.dumps(value)
-    more = {"Content-Type": "application/json", "Cache-Control": "no-store", **(headers or {})}
-    await exchange.start(status, more, content_length=len(data))
-    await exchange.end(data)
+DatasetsDep = Annotated[DatasetService, from_state("datasets")]
 
 
 @router.get(
@@ -67,12 +40,12 @@ async def send_json(
     responses=content_response(200, "application/json") | _PROBLEMS,
 )
 async def list_datasets(
-    services: ServicesDep,
+    datasets: DatasetsDep,
     after: Annotated[str, Query(max_length=128, description="Ids behind this one")] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="Ids at the most")] = 100,
 ) -> Response:
     """Ids of the datasets, in order."""
-    ids = await services.workers.start(services.tiles.catalogue.ids, after, limit)
+    ids = await datasets.threads.start(datasets.catalogue.ids, after, limit)
     return json_response({"datasets": ids, "after": ids[-1] if len(ids) == limit else None})
 
 
@@ -86,18 +59,18 @@ async def list_datasets(
     | content_response(201, "application/json")
     | _PROBLEMS,
 )
-async def register_dataset(request: Request, services: ServicesDep) -> ExchangeResponse:
+async def register_dataset(request: Request, datasets: DatasetsDep) -> ExchangeResponse:
     """Make a dataset of files under the roots; the same request again finds it again."""
 
     async def handle(exchange: Exchange) -> None:
-        values = await read_json(exchange, services, _MOST_BODY)
-        register = services.tiles.catalogue.register
-        opened, created = await services.workers.start(register, values)
+        values = await read_json(exchange, datasets.buffers, _MAX_BODY)
+        register = datasets.catalogue.register
+        opened, created = await datasets.threads.start(register, values)
         try:
             about = opened.describe()
         finally:
             opened.close()
-        where = services.address(str(request.base_url), f"/v1/datasets/{opened.spec.id}")
+        where = datasets.addresses.of(str(request.base_url), f"/v1/datasets/{opened.spec.id}")
         await send_json(exchange, about, 201 if created else 200, {"Location": where})
 
     return ExchangeResponse(handle)
@@ -109,17 +82,17 @@ async def register_dataset(request: Request, services: ServicesDep) -> ExchangeR
     operation_id="dataset",
     responses=content_response(200, "application/json") | _PROBLEMS,
 )
-async def dataset(ident: str, services: ServicesDep) -> Response:
+async def dataset(ident: str, datasets: DatasetsDep) -> Response:
     """Shape, axes, type, files and what else is known of a dataset."""
 
     def about() -> dict[str, Any]:
-        opened = services.tiles.catalogue.open_any(ident)
+        opened = datasets.catalogue.open_any(ident)
         try:
             return opened.describe()
         finally:
             opened.close()
 
-    return json_response(await services.workers.start(about))
+    return json_response(await datasets.threads.start(about))
 
 
 @router.head("/{ident}/files/{number}", include_in_schema=False, response_class=ExchangeResponse)
@@ -130,14 +103,14 @@ async def dataset(ident: str, services: ServicesDep) -> Response:
     status_code=200,
     responses=content_response(200, "application/octet-stream")
     | content_response(206, "application/octet-stream")
-    | {304: {"description": "Not modified", "content": {}}}
+    | NOT_MODIFIED
     | _PROBLEMS,
 )
 async def dataset_file(
-    ident: str, number: int, request: Request, services: ServicesDep
+    ident: str, number: int, request: Request, datasets: DatasetsDep
 ) -> ExchangeResponse:
     """A file of a dataset as it is, whole or a range of it."""
-    opened = await services.workers.start(services.tiles.catalogue.open_any, ident)
+    opened = await datasets.threads.start(datasets.catalogue.open_any, ident)
     try:
         size = _size(opened, number)
         etag = f'"{opened.fingerprint.hex()}-{number}"'
@@ -155,7 +128,7 @@ async def dataset_file(
         opened.close()
         raise
     return ExchangeResponse(
-        _file_sender(opened, services, number, span, size, headers, head=request.method == "HEAD")
+        _file_sender(opened, datasets, number, span, size, headers, head=request.method == "HEAD")
     )
 
 
@@ -176,7 +149,7 @@ def _nothing(status: int, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - 
 
 def _file_sender(
     opened: Opened,
-    services: Services,
+    datasets: DatasetService,
     number: int,
     span: tuple[int, int] | None,
     size: int,
@@ -192,7 +165,7 @@ def _file_sender(
             await exchange.start(200 if span is None else 206, headers, content_length=stop - start)
             while start < stop and not head:
                 end = min(start + _PIECE, stop)
-                piece = await services.workers.start(opened.files.read, number, start, end)
+                piece = await datasets.threads.start(opened.files.read, number, start, end)
                 start += len(piece)
                 await exchange.write(piece)
         except ServiceError:

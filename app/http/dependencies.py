@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from app.context import Services
 from app.errors import InvalidOptionError
 from app.server.drain import Drain, drain_of
 
 
-def services_of(request: Request) -> Services:
-    """The services; for routes that are asked for so often that a dependency is too slow."""
-    services: Services = request.app.state.services
-    return services
+def from_state(name: str) -> Any:  # noqa: ANN401 - what annotates a parameter
+    """A dependency on the part of the application that ``main`` keeps under this name."""
+
+    async def find(request: Request) -> Any:  # noqa: ANN401 - the annotation has its type
+        return getattr(request.app.state, name)
+
+    return Depends(find)
 
 
 def check_options_once(request: Request) -> None:
-    """Make sure that no option is given twice.
+    """Refuse a query that gives an option twice.
 
     Raises:
-        InvalidOptionError: one is.
+        InvalidOptionError: it does.
     """
     known = set()
     for name, _ in request.query_params.multi_items():
@@ -30,18 +32,13 @@ def check_options_once(request: Request) -> None:
         known.add(name)
 
 
-async def _services(request: Request) -> Services:
-    return services_of(request)
-
-
 async def _drain(request: Request) -> Drain:
     return drain_of(request.scope)
 
 
-async def _no_option_twice(request: Request) -> None:
+async def _options_once(request: Request) -> None:
     check_options_once(request)
 
 
-ServicesDep = Annotated[Services, Depends(_services)]
 DrainDep = Annotated[Drain, Depends(_drain)]
-OPTIONS_ONCE = Depends(_no_option_twice)
+OPTIONS_ONCE = Depends(_options_once)

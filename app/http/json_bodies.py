@@ -1,32 +1,35 @@
-"""JSON bodies of routes that answer with a stream of their own."""
+"""JSON: bodies of requests, and answers."""
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
+from starlette.responses import Response
 
-from app.context import Services
 from app.errors import BadRequestError, TooLargeError
-from app.losses.pump import read
 from app.server.responses import Exchange
 
+from .bodies import Buffers, borrowed, read
 
-async def read_json(exchange: Exchange, services: Services, most: int) -> Mapping[str, Any]:
-    """The body of a request, which must be an object.
+
+async def read_json(exchange: Exchange, buffers: Buffers, limit: int) -> Mapping[str, Any]:
+    """Read the JSON object in a request's body; an empty body is an empty object.
 
     Raises:
-        TooLargeError: it has more bytes than ``most``.
-        BadRequestError: it is no JSON object.
-        StalledError, FramingError: it did not come as it should.
+        TooLargeError: the body has more than ``limit`` bytes.
+        BadRequestError: it is not a JSON object.
+        StalledError, FramingError: it did not arrive whole.
+        BusyError: no buffer is left.
     """
-    buffers = services.buffers.take(1)
-    try:
-        text = await _read(exchange, buffers[0], most)
-    finally:
-        services.buffers.give_back(buffers)
+    text = bytearray()
+    with borrowed(buffers) as buffer:
+        view = memoryview(buffer)
+        while count := await read(exchange.body, view):
+            text += view[:count]
+            if len(text) > limit:
+                raise TooLargeError(f"the body is longer than {limit} bytes")
     if not text.strip():
         return {}
     try:
@@ -38,11 +41,22 @@ async def read_json(exchange: Exchange, services: Services, most: int) -> Mappin
     return value
 
 
-async def _read(exchange: Exchange, buffer: mmap.mmap, most: int) -> bytes:
-    view = memoryview(buffer)
-    text = bytearray()
-    while count := await read(exchange.body, view):
-        text += view[:count]
-        if len(text) > most:
-            raise TooLargeError(f"the body is longer than {most} bytes")
-    return bytes(text)
+def json_response(
+    value: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """JSON that caches do not keep unless the headers say so."""
+    more = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(orjson.dumps(value), status, more, "application/json")
+
+
+async def send_json(
+    exchange: Exchange,
+    value: object,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Answer with the same through an exchange."""
+    data = orjson.dumps(value)
+    more = {"Content-Type": "application/json", "Cache-Control": "no-store", **(headers or {})}
+    await exchange.start(status, more, content_length=len(data))
+    await exchange.end(data)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-from starlette.datastructures import Headers
+from typing import Protocol
 
 from app.errors import NotAcceptableError
+
+from .compression import CODINGS
 
 _FORMAT_OF = {
     "text/csv": "csv",
@@ -18,6 +19,16 @@ _FORMAT_OF = {
     "application/octet-stream": "bin",
     "application/vnd.thalweg.frames": "frames",
 }
+
+
+class Headers(Protocol):
+    """Headers of a request, names in any case."""
+
+    def __contains__(self, name: object, /) -> bool:
+        """Whether a header is there."""
+
+    def getlist(self, key: str) -> list[str]:
+        """Return the values of all lines of a header."""
 
 
 def joined(headers: Headers, name: str) -> str | None:
@@ -90,3 +101,8 @@ def choose_coding(accept_encoding: str | None, codings: Sequence[str]) -> str | 
     if qualities[best] <= 0 or qualities[best] < wanted.get("identity", 0.0):
         return None
     return best
+
+
+def answer_coding(headers: Headers) -> str | None:
+    """The compression of the answer to a request with these headers, None for none."""
+    return choose_coding(joined(headers, "accept-encoding"), CODINGS)

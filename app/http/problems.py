@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.errors import Problem, ProblemError, ServiceError, problem, problem_of
-from app.streams.frames import PROBLEM
 from core.errors import CoreError
+
+from .media_types import PROBLEM
 
 _CODE_OF_STATUS = {
     404: "not-found",

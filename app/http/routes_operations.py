@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -11,11 +11,15 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from app.errors import KINDS, NotFoundError
 from app.telemetry import METRICS_TYPE
 
-from .dependencies import DrainDep, ServicesDep
+from .dependencies import DrainDep, from_state
+from .openapi import problem_responses
+from .operations import Operations
 from .pages import docs_page, problem_page
-from .schemas import Health, Readiness, problem_responses
+from .schemas import Health, Readiness
 
 router = APIRouter(tags=["operations"])
+
+OperationsDep = Annotated[Operations, from_state("operations")]
 
 
 def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
@@ -37,9 +41,9 @@ async def healthz() -> Response:
     response_model=Readiness,
     responses={503: {"description": "Requests should go elsewhere", "model": Readiness}},
 )
-async def readyz(services: ServicesDep, drain: DrainDep) -> Response:
+async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
     """Whether requests should come here."""
-    reasons = services.unready()
+    reasons = operations.problems()
     if drain.draining:
         reasons.append("the server is about to stop")
     if reasons:
@@ -49,9 +53,9 @@ async def readyz(services: ServicesDep, drain: DrainDep) -> Response:
 
 @router.head("/metrics", include_in_schema=False)
 @router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
-async def metrics(services: ServicesDep) -> Response:
+async def metrics(operations: OperationsDep) -> Response:
     """Metrics of all workers, for Prometheus."""
-    return Response(services.metrics.text(), media_type=METRICS_TYPE)
+    return Response(operations.metrics.text(), media_type=METRICS_TYPE)
 
 
 @router.head("/problems/{code}", include_in_schema=False)

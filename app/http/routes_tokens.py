@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
-from app.losses.tokens import describe
 from app.server.body import BodyStalled
 
-from .dependencies import OPTIONS_ONCE, ServicesDep
-from .schemas import TokenAnswer, TokenBody, TokenDescription, problem_responses
+from .dependencies import OPTIONS_ONCE, from_state
+from .openapi import problem_responses
+from .schemas import TokenAnswer, TokenBody, TokenDescription
+from .token_inspection import TokenInspection
 
-_MOST = 32 << 10
+_LIMIT = 32 << 10
 """Bytes of a body, which is read into memory: a token with every character escaped fits."""
 
 
 def _bounded(receive: Receive) -> Receive:
-    left = _MOST
+    left = _LIMIT
 
     async def bounded() -> Message:
         nonlocal left
@@ -32,7 +33,7 @@ def _bounded(receive: Receive) -> Receive:
             raise HTTPException(408, f"the body stopped: {e}") from e
         left -= len(message.get("body", b""))
         if left < 0:
-            raise HTTPException(413, f"the body is longer than {_MOST} bytes")
+            raise HTTPException(413, f"the body is longer than {_LIMIT} bytes")
         return message
 
     return bounded
@@ -60,19 +61,21 @@ router = APIRouter(
 )
 
 
+TokensDep = Annotated[TokenInspection, from_state("tokens")]
+
+
 @router.post(
     "/inspect",
     operation_id="inspect_token",
     response_model=TokenDescription,
     response_model_exclude_unset=True,
 )
-async def inspect_token(body: TokenBody, services: ServicesDep) -> Any:  # noqa: ANN401 - validated
+async def inspect_token(body: TokenBody, tokens: TokensDep) -> Any:  # noqa: ANN401 - validated
     """Say what a token says, once its signature is found right."""
-    return describe(services.keys.verify(body.token, refresh=True))
+    return tokens.describe(body.token)
 
 
 @router.post("/refresh", operation_id="refresh_token")
-async def refresh_token(body: TokenBody, services: ServicesDep) -> TokenAnswer:
+async def refresh_token(body: TokenBody, tokens: TokensDep) -> TokenAnswer:
     """Sign a token anew with the key that signs today."""
-    verified = services.keys.verify(body.token, refresh=True)
-    return TokenAnswer(token=services.keys.sign(verified.token))
+    return TokenAnswer(token=tokens.refresh(body.token))

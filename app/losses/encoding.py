@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 
 from app.errors import Problem
-from app.streams.frames import FrameKind, FrameWriter, rows_header
+from app.streams.frames import Buffers, FrameKind, FrameWriter, describe_array
 
 from .posting import Ending
 from .request import LossRequest
-from .spool import Item, Mark, Spool, Table
+from .spool import Item, Mark, Table
 from .tables import ArrowEncoder, TableEncoder, table_encoder
 
-Buffers = list[bytes | memoryview]
 Tokens = Callable[[Mark], str]
 """Makes the token of a mark."""
 
-CHUNK = 1 << 20
-"""Bytes of an answer that are made at a time, or little more."""
 
+class RowEncoder(Protocol):
+    """Encodes the rows of one answer. The buffers stay unchanged by later calls."""
 
-class Answer(Protocol):
-    """Encodes one answer. What a call returns stays unchanged by later calls."""
-
-    says_how_it_ended: bool
-    """Whether its end has a reason; otherwise an end means that it is whole."""
+    tells_end: bool
+    """Whether the end has a reason; otherwise an end means that the answer is whole."""
 
     def begin(self) -> Buffers:
         """What comes before the first row."""
@@ -68,7 +66,7 @@ def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
 class _TableAnswer:
     """Csv, bin and parquet: rows and nothing else."""
 
-    says_how_it_ended = False
+    tells_end = False
 
     def __init__(self, encoder: TableEncoder, *, titled: bool) -> None:
         self._encoder = encoder
@@ -94,7 +92,7 @@ class _TableAnswer:
 class _NdjsonAnswer:
     """Rows with checkpoints between them, and an end."""
 
-    says_how_it_ended = True
+    tells_end = True
 
     def __init__(self, encoder: TableEncoder, tokens: Tokens) -> None:
         self._encoder = encoder
@@ -122,7 +120,7 @@ def _line(value: object) -> bytes:
 class _ArrowAnswer:
     """Record batches; the last one before a mark has its token."""
 
-    says_how_it_ended = False
+    tells_end = False
 
     def __init__(self, encoder: ArrowEncoder, tokens: Tokens) -> None:
         self._encoder = encoder
@@ -158,7 +156,7 @@ class _ArrowAnswer:
 class _FramesAnswer:
     """Frames; the last one before a mark has its token, those before it have MORE."""
 
-    says_how_it_ended = True
+    tells_end = True
 
     def __init__(self, tokens: Tokens, start: Mark, *, heartbeats: bool) -> None:
         self._tokens = tokens
@@ -202,9 +200,9 @@ class _FramesAnswer:
         return self._writer.frame(FrameKind.ERROR, header)
 
 
-def make_answer(  # noqa: PLR0913 - all of them shape the answer
+def row_encoder(  # noqa: PLR0913 - all of them shape the answer
     form: str, request: LossRequest, tokens: Tokens, start: Mark, *, duplex: bool, titled: bool
-) -> Answer:
+) -> RowEncoder:
     """An encoder for the answer to one request.
 
     Args:
@@ -227,18 +225,12 @@ def make_answer(  # noqa: PLR0913 - all of them shape the answer
     return _TableAnswer(encoder, titled=titled or form != "csv")
 
 
-def take_chunk(answer: Answer, spool: Spool) -> tuple[Buffers, Mark | None]:
-    """About CHUNK bytes of the rows that wait, and the last mark among them."""
-    made: Buffers = []
-    size = 0
-    last = None
-    while size < CHUNK:
-        item = spool.take()
-        if item is None:
-            break
-        if isinstance(item, Mark):
-            last = item
-        fresh = answer.add(item)
-        size += sum(map(len, fresh))
-        made += fresh
-    return made, last
+def rows_header(report: str, rows: npt.NDArray[np.void]) -> dict[str, Any]:
+    """Header of a DATA frame whose payload is these rows alone, without its token."""
+    array = describe_array("rows", rows)
+    return {
+        "report": report,
+        "arrays": [array],
+        "dtype": array["dtype"],
+        "shape": array["shape"],
+    }

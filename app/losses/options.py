@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers
-
-from app.context import Services
 from app.errors import BadRequestError, InvalidOptionError, NotAcceptableError
-from app.http import compression
-from app.http.negotiation import choose_coding, choose_format, joined
-from app.http.schemas import LossQuery, ReportsQuery
-from app.streams.frames import MEDIA_TYPES
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import Headers, answer_coding, choose_format, joined
 from core.losses.inputs import EventRates
 from core.losses.policy import Policy
 
 from .request import LossRequest, parse_ids
+from .schemas import LossQuery, ReportsQuery
+from .service import LossService
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PostOptions:
     """One post: the analysis, and how it is to be answered."""
 
     request: LossRequest
@@ -34,8 +31,8 @@ class Wanted:
 
 
 def read_options(
-    reports: tuple[str, ...], query: LossQuery, headers: Headers, services: Services
-) -> Wanted:
+    reports: tuple[str, ...], query: LossQuery, headers: Headers, losses: LossService
+) -> PostOptions:
     """Check everything that can be checked before the body.
 
     May read and parse auxiliary files: not for the event loop.
@@ -49,7 +46,6 @@ def read_options(
             "a part of a stream (Upload-Complete: ?0) is answered after it, not in duplex",
             option="duplex",
         )
-    settings = services.settings
     request = LossRequest(
         reports=reports,
         policy=Policy(
@@ -58,27 +54,27 @@ def read_options(
             negative=query.negative,
             sample_order=query.sample_order,
             event_order="ascending" if query.order == "event" else "any",
-            max_samples=settings.max_samples,
-            max_blocks=settings.max_blocks,
+            max_samples=losses.max_samples,
+            max_blocks=losses.max_blocks,
         ),
-        quantiles=None if query.quantiles is None else services.inputs.quantiles(query.quantiles),
-        event_rates=_event_rates(query, services),
+        quantiles=None if query.quantiles is None else losses.inputs.quantiles(query.quantiles),
+        event_rates=_event_rates(query, losses),
         summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
         expect_events=query.expect_events,
         expect_bytes=_expected_bytes(query, headers),
         partial=partial,
     )
-    return Wanted(
+    return PostOptions(
         request,
         _format(query, headers),
-        choose_coding(joined(headers, "accept-encoding"), compression.CODINGS),
+        answer_coding(headers),
         joined(headers, "content-encoding"),
         query.duplex,
         query.after,
     )
 
 
-def _event_rates(query: LossQuery, services: Services) -> EventRates | None:
+def _event_rates(query: LossQuery, losses: LossService) -> EventRates | None:
     if query.event_rates is not None and query.occurrence is not None:
         raise InvalidOptionError(
             "event rates come from event_rates or from occurrence, not from both",
@@ -87,9 +83,9 @@ def _event_rates(query: LossQuery, services: Services) -> EventRates | None:
     if query.no_of_periods is not None and query.occurrence is None:
         raise InvalidOptionError("no_of_periods goes with occurrence", option="no_of_periods")
     if query.event_rates is not None:
-        return services.inputs.event_rates(query.event_rates)
+        return losses.inputs.event_rates(query.event_rates)
     if query.occurrence is not None:
-        return services.inputs.occurrence_rates(query.occurrence, query.no_of_periods)
+        return losses.inputs.occurrence_rates(query.occurrence, query.no_of_periods)
     return None
 
 

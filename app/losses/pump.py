@@ -8,47 +8,12 @@ import mmap
 from collections.abc import Callable
 from typing import Any
 
-from app.engine.workers import Workers
-from app.errors import FramingError, StalledError
-from app.server import body as server_body
+from app.http.bodies import read
 from app.server.body import RequestBody
 from app.server.drain import Drain
+from app.streams.threads import Threads
 
 from .posting import Ending, Posting
-
-_DISCARD_BYTES = 64 << 20
-_DISCARD_SECONDS = 5.0
-
-
-async def read(body: RequestBody, view: memoryview) -> int:
-    """As ``read_into``, with errors that become problems.
-
-    Raises:
-        StalledError: nothing came for too long.
-        FramingError: the chunks are broken.
-        ClientDisconnected: there is nobody to be told.
-    """
-    try:
-        return await body.read_into(view)
-    except server_body.BodyStalled as e:
-        raise StalledError(
-            f"the body stopped: {e}", hint="Go on from the last token with after"
-        ) from e
-    except server_body.FramingError as e:
-        raise FramingError(f"the body is not framed as HTTP: {e}") from e
-
-
-async def discard(body: RequestBody, buffer: mmap.mmap) -> None:
-    """Read what is left of a body, if it is not much, so that its client hears the answer.
-
-    Many clients read nothing before they have sent everything.
-    """
-    left = _DISCARD_BYTES
-    view = memoryview(buffer)
-    with contextlib.suppress(TimeoutError, StalledError, FramingError):
-        async with asyncio.timeout(_DISCARD_SECONDS):
-            while left > 0 and (count := await read(body, view)):
-                left -= count
 
 
 class Pump:
@@ -58,7 +23,7 @@ class Pump:
         body: where bytes come from.
         posting: where they go.
         buffers: two.
-        workers: threads to parse in.
+        threads: parse there.
         drain: when it is hard, the body is read no further.
         progress: called with the bytes taken when a buffer was parsed.
     """
@@ -69,14 +34,14 @@ class Pump:
         posting: Posting,
         buffers: list[mmap.mmap],
         *,
-        workers: Workers,
+        threads: Threads,
         drain: Drain,
         progress: Callable[[int], None],
     ) -> None:
         self._body = body
         self._posting = posting
         self._views = [memoryview(buffer) for buffer in buffers]
-        self._workers = workers
+        self._threads = threads
         self._drain = drain
         self._progress = progress
         self._parsing: asyncio.Future[Any] | None = None
@@ -109,10 +74,10 @@ class Pump:
             await self._parsed()
             if not count:
                 end = self._posting.suspend if count is None else self._posting.finish
-                self._parsing = self._workers.start(end)
+                self._parsing = self._threads.start(end)
                 ending: Ending = await self._parsed()
                 return ending
-            self._parsing = self._workers.start(self._posting.feed, view[:count])
+            self._parsing = self._threads.start(self._posting.feed, view[:count])
             self._parsing.add_done_callback(self._tell(count))
             self._views.reverse()
 

@@ -6,16 +6,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 
-from app.context import Services
-from app.http.dependencies import OPTIONS_ONCE, DrainDep, ServicesDep
-from app.http.schemas import LossQuery, ReportName, ReportsQuery, problem_responses
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.media_types import MEDIA_TYPES
+from app.http.openapi import problem_responses
 from app.server.drain import Drain
 from app.server.responses import ExchangeResponse
-from app.streams.frames import MEDIA_TYPES
 
 from .answer import LossAnswer
 from .options import read_options
 from .request import parse_reports
+from .schemas import LossQuery, ReportName, ReportsQuery
+from .service import LossService
 from .tokens import Checkpoints
 
 router = APIRouter(prefix="/v1/losses", tags=["losses"], dependencies=[OPTIONS_ONCE])
@@ -49,6 +50,7 @@ def _responses(*formats: str) -> dict[int | str, dict[str, Any]]:
     return tables | problem_responses(*statuses)
 
 
+LossesDep = Annotated[LossService, from_state("losses")]
 UploadComplete = Annotated[
     str | None, Header(alias="Upload-Complete", description="?0: more of the stream follows")
 ]
@@ -61,44 +63,44 @@ ContentEncoding = Annotated[
 
 
 async def _answer(
-    reports: tuple[str, ...], query: LossQuery, request: Request, services: Services, drain: Drain
+    reports: tuple[str, ...], query: LossQuery, request: Request, losses: LossService, drain: Drain
 ) -> ExchangeResponse:
     """Check all that can be checked, then let the body come."""
 
     def prepare() -> LossAnswer:
-        wanted = read_options(reports, query, request.headers, services)
-        checkpoints = Checkpoints(services.keys, wanted.request.identity)
-        after = None if wanted.after is None else checkpoints.read(wanted.after)
-        return LossAnswer(wanted, checkpoints, after, services, drain)
+        options = read_options(reports, query, request.headers, losses)
+        checkpoints = Checkpoints(losses.keys, options.request.identity)
+        after = None if options.after is None else checkpoints.read(options.after)
+        return LossAnswer(options, checkpoints, after, losses, drain)
 
-    return ExchangeResponse(await services.workers.start(prepare))
+    return ExchangeResponse(await losses.threads.start(prepare))
 
 
 async def _one_report(
     report: ReportName,
     query: Annotated[LossQuery, Query()],
     request: Request,
-    services: ServicesDep,
+    losses: LossesDep,
     drain: DrainDep,
     _complete: UploadComplete = None,
     _length: UploadLength = None,
     _coding: ContentEncoding = None,
 ) -> ExchangeResponse:
     """Rows of one report of the posted stream."""
-    return await _answer((report,), query, request, services, drain)
+    return await _answer((report,), query, request, losses, drain)
 
 
 async def _several_reports(
     query: Annotated[ReportsQuery, Query()],
     request: Request,
-    services: ServicesDep,
+    losses: LossesDep,
     drain: DrainDep,
     _complete: UploadComplete = None,
     _length: UploadLength = None,
     _coding: ContentEncoding = None,
 ) -> ExchangeResponse:
     """Rows of several reports, made in one pass, in frames."""
-    return await _answer(parse_reports(query.reports), query, request, services, drain)
+    return await _answer(parse_reports(query.reports), query, request, losses, drain)
 
 
 for _method in ("POST", "PUT"):

@@ -6,19 +6,20 @@ import mmap
 from datetime import UTC, datetime
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
-from app.context import Services
 from app.errors import ServiceError
+from app.http.bodies import borrowed, discard, read
 from app.http.decompression import decoder
-from app.http.dependencies import OPTIONS_ONCE, ServicesDep
+from app.http.dependencies import OPTIONS_ONCE, from_state
+from app.http.json_bodies import send_json
 from app.http.negotiation import joined
-from app.http.schemas import InputAnswer, InputName, InputQuery, problem_responses
+from app.http.openapi import problem_responses
 from app.server.responses import Exchange, ExchangeResponse
 
-from .pump import discard, read
+from .schemas import InputAnswer, InputName, InputQuery
+from .service import LossService
 
 router = APIRouter(prefix="/v1/inputs", tags=["inputs"], dependencies=[OPTIONS_ONCE])
 
@@ -34,10 +35,11 @@ _BODY = {
 }
 
 
-async def _read_all(
-    exchange: Exchange, services: Services, coding: str | None, buffer: mmap.mmap
-) -> bytes:
-    decode = decoder(coding, services.settings.max_input)
+LossesDep = Annotated[LossService, from_state("losses")]
+
+
+async def _read_all(exchange: Exchange, coding: str | None, limit: int, buffer: mmap.mmap) -> bytes:
+    decode = decoder(coding, limit)
     view = memoryview(buffer)
     whole = bytearray()
     while count := await read(exchange.body, view):
@@ -60,31 +62,25 @@ async def _read_all(
     },
 )
 async def put_input(
-    name: InputName, query: Annotated[InputQuery, Query()], request: Request, services: ServicesDep
+    name: InputName, query: Annotated[InputQuery, Query()], request: Request, losses: LossesDep
 ) -> ExchangeResponse:
     """Keep an auxiliary file; its digest is what queries name it by."""
     coding = joined(request.headers, "content-encoding")
 
     async def handle(exchange: Exchange) -> None:
-        buffers = services.buffers.take(1)
-        try:
+        with borrowed(losses.buffers) as buffer:
             try:
-                data = await _read_all(exchange, services, coding, buffers[0])
+                data = await _read_all(exchange, coding, losses.max_input, buffer)
             except ServiceError:
-                await discard(exchange.body, buffers[0])
+                await discard(exchange.body, buffer)
                 raise
-        finally:
-            services.buffers.give_back(buffers)
-        stored = await services.workers.start(services.inputs.put, name, data, query.no_of_periods)
+        stored = await losses.threads.start(losses.inputs.put, name, data, query.no_of_periods)
         answer = InputAnswer(
             name=name,
             digest=stored.digest,
             bytes=len(data),
             expires=datetime.fromtimestamp(int(stored.kept.expires), UTC).isoformat(),
         )
-        text = orjson.dumps(answer.model_dump())
-        headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
-        await exchange.start(201 if stored.kept.created else 200, headers, content_length=len(text))
-        await exchange.end(text)
+        await send_json(exchange, answer.model_dump(), 201 if stored.kept.created else 200)
 
     return ExchangeResponse(handle)

@@ -6,6 +6,7 @@ not read its answer never holds up the reading of its body.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
@@ -183,3 +184,35 @@ class Spool:
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
+
+
+@dataclass(frozen=True, slots=True)
+class Spools:
+    """Makes the spools of a process.
+
+    Args:
+        directory: see :class:`Spool`.
+        memory: see :class:`Spool`.
+        limit: see :class:`Spool`.
+    """
+
+    directory: Path
+    memory: int
+    limit: int
+
+    def new(self) -> Spool:
+        """A spool for the rows of one answer."""
+        self._make_directory()
+        return Spool(self.directory, self.memory, self.limit)
+
+    def problem(self) -> str | None:
+        """Why rows cannot wait on disk, if they cannot."""
+        self._make_directory()
+        if os.access(self.directory, os.W_OK):
+            return None
+        return "the data directory cannot be written to"
+
+    def _make_directory(self) -> None:
+        # A failure shows in readiness, and at the first row that does not fit in memory.
+        with contextlib.suppress(OSError):
+            self.directory.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from app.errors import TokenForeignError, TokenMalformedError
-from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing, Token, Verified
+from app.tokens import KIND_LOSSES, KeyRing, Token
 from core.losses.events import StreamHeader
 from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES
 from core.losses.position import Position
@@ -110,31 +110,16 @@ def _header(
     return StreamHeader(kind, aggregation, source, samples, chosen, width)
 
 
-def describe(verified: Verified) -> dict[str, object]:
-    """What a token says, for people.
+def describe(token: Token) -> dict[str, object]:
+    """Describe the position in a verified token of a loss stream.
 
     Raises:
-        TokenMalformedError: it cannot be read.
+        TokenMalformedError: it holds something else.
     """
-    token, key = verified.token, verified.key
-    about: dict[str, object] = {
-        "key": key.ident,
-        "use": key.use,
-        "issued": verified.issued.isoformat(),
-        "identity": token.identity.hex(),
-        "fingerprint": token.fingerprint.hex(),
-    }
-    if token.kind == KIND_TILES and len(token.state) == 1:
-        return {"kind": "tiles", **about, "tile": token.state[0]}
-    if token.kind == KIND_BATCHES and token.state:
-        return {"kind": "batches", **about, "batch": token.state[0], "state": list(token.state)}
-    if token.kind != KIND_LOSSES:
-        raise TokenMalformedError(f"the token has kind {token.kind}, which is not known")
     mark = read_mark(token)
     place = mark.position
     return {
         "kind": "losses",
-        **about,
         "stream": None if place.header is None else place.header.describe(),
         "offset": place.offset,
         "last_event": place.last_event or None,

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from app.errors import NotAcceptableError, Problem
+from app.errors import NotAcceptableError
 from app.streams.frames import FrameKind, FrameWriter, describe_array
-from app.tiles.encoding import Buffers, npy_bytes, octets_of
-from core.iterate.base import Array, Column, Field, Ragged, State
+from app.tiles.encoding import npy_bytes, octets_of
+from core.iterate.base import Array, Column, Field, Ragged
 from core.pipeline import Step
 
-from .registry import OpenPipeline
+from .opened import OpenPipeline
 
 ALIGNMENT = 64
 """Arrays of a payload begin at multiples of this."""
@@ -25,7 +25,7 @@ BATCH_FORMATS = ("frames", "arrow", "npy")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Batch:
     """A batch ready to be framed."""
 
     step: Step
@@ -33,8 +33,8 @@ class Made:
     payload: bytes | memoryview
     nbytes: int
     """Of its arrays."""
-    over: bool
-    """Whether no batch comes behind it."""
+    last: bool
+    """Whether no batch follows it."""
 
 
 def arrays_of(fields: tuple[Field, ...], step: Step) -> Iterator[tuple[str, Array]]:
@@ -49,7 +49,7 @@ def arrays_of(fields: tuple[Field, ...], step: Step) -> Iterator[tuple[str, Arra
             yield field.name, column
 
 
-def make_batch(opened: OpenPipeline, step: Step) -> Made:
+def make_batch(opened: OpenPipeline, step: Step) -> Batch:
     """A batch with its token; of a single array the payload is its memory."""
     arrays = list(arrays_of(opened.pipeline.schema, step))
     described, at = [], 0
@@ -76,74 +76,25 @@ def make_batch(opened: OpenPipeline, step: Step) -> Made:
     if len(arrays) == 1:
         header |= {name: described[0][name] for name in ("dtype", "shape")}
     over = step.data_finished or opened.is_over(step.state)
-    return Made(step, header, payload, sum(array.nbytes for _, array in arrays), over)
+    return Batch(step, header, payload, sum(array.nbytes for _, array in arrays), over)
 
 
-class BatchFrames:
-    """A stream of batches in frames, each with the token behind it.
-
-    Args:
-        opened: whose batches they are.
-    """
-
-    def __init__(self, opened: OpenPipeline) -> None:
-        self._opened = opened
-        self._writer = FrameWriter()
-
-    def batch(self, made: Made) -> Buffers:
-        """The frame of a batch, and of the end of its epoch if it is the last of one."""
-        buffers = self._writer.frame(FrameKind.DATA, made.header, made.payload)
-        if made.step.ends_epoch:
-            about = {"epoch": made.step.epoch, "token": made.header["token"]}
-            buffers += self._writer.frame(FrameKind.EPOCH, about)
-        return buffers
-
-    def beat(self, state: State) -> Buffers:
-        """The server is alive, and works on the batch behind a state."""
-        token = self._opened.tokens.token(state)
-        return self._writer.frame(FrameKind.HEARTBEAT, {"token": token})
-
-    def end(
-        self, reason: str, state: State, *, finished: bool, profile: dict[str, Any] | None = None
-    ) -> Buffers:
-        """The end.
-
-        Args:
-            reason: exhausted, count, bytes, time, epoch or drain.
-            state: what goes on behind it.
-            finished: whether nothing does.
-            profile: seconds, by what they were used for.
-        """
-        header = {
-            "reason": reason,
-            "data_finished": finished,
-            "token": self._opened.tokens.token(state),
-        }
-        if profile is not None:
-            header["profile"] = profile
-        return self._writer.frame(FrameKind.END, header)
-
-    def fail(self, problem: Problem, state: State) -> Buffers:
-        """What went wrong with the batch behind a state; the token goes on with it."""
-        token = self._opened.tokens.token(state)
-        return self._writer.frame(FrameKind.ERROR, {"problem": problem.to_json(), "token": token})
+def epoch_header(batch: Batch) -> dict[str, Any]:
+    """Header of the EPOCH frame after the last batch of an epoch."""
+    return {"epoch": batch.step.epoch, "token": batch.header["token"]}
 
 
-def encode_batch(opened: OpenPipeline, made: Made, form: str) -> bytes:
+def encode_batch(opened: OpenPipeline, batch: Batch, form: str) -> bytes:
     """One batch as a whole body.
 
     Raises:
         NotAcceptableError: it has several arrays, and is wanted as one.
     """
     if form == "frames":
-        frames = BatchFrames(opened)
-        buffers = frames.batch(made)
-        reason = "exhausted" if made.over else "count"
-        buffers += frames.end(reason, made.step.state, finished=made.over)
-        return b"".join(buffers)
+        return _frames(batch)
     if form == "arrow":
-        return _arrow(opened.pipeline.schema, made)
-    arrays = list(arrays_of(opened.pipeline.schema, made.step))
+        return _arrow(opened.pipeline.schema, batch)
+    arrays = list(arrays_of(opened.pipeline.schema, batch.step))
     if len(arrays) > 1:
         raise NotAcceptableError(
             "the batches of this pipeline are several arrays, and npy has one",
@@ -152,11 +103,25 @@ def encode_batch(opened: OpenPipeline, made: Made, form: str) -> bytes:
     return npy_bytes(arrays[0][1])
 
 
-def batch_headers(made: Made) -> dict[str, str]:
+def _frames(batch: Batch) -> bytes:
+    """A stream of one batch."""
+    writer = FrameWriter()
+    buffers = writer.frame(FrameKind.DATA, batch.header, batch.payload)
+    if batch.step.ends_epoch:
+        buffers += writer.frame(FrameKind.EPOCH, epoch_header(batch))
+    end = {
+        "reason": "exhausted" if batch.last else "count",
+        "data_finished": batch.last,
+        "token": batch.header["token"],
+    }
+    return b"".join(buffers + writer.frame(FrameKind.END, end))
+
+
+def batch_headers(batch: Batch) -> dict[str, str]:
     """What the headers of an answer of one batch say."""
-    step = made.step
+    step = batch.step
     return {
-        "Thalweg-Token": made.header["token"],
+        "Thalweg-Token": batch.header["token"],
         "Thalweg-Batch": str(step.sequence),
         "Thalweg-Epoch": str(step.epoch),
         "Thalweg-Count": str(step.count),
@@ -164,15 +129,15 @@ def batch_headers(made: Made) -> dict[str, str]:
     }
 
 
-def _arrow(fields: tuple[Field, ...], made: Made) -> bytes:
+def _arrow(fields: tuple[Field, ...], batch: Batch) -> bytes:
     """A batch as an Arrow IPC stream; what belongs to it is metadata of its schema."""
-    columns = {f.name: _arrow_column(made.step.block[f.name], f) for f in fields}
-    about = {name: str(made.header[name]) for name in ("seq", "epoch", "count", "token")}
-    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    batch = batch.replace_schema_metadata(about)
+    columns = {f.name: _arrow_column(batch.step.block[f.name], f) for f in fields}
+    metadata = {name: str(batch.header[name]) for name in ("seq", "epoch", "count", "token")}
+    record = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    record = record.replace_schema_metadata(metadata)
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+    with pa.ipc.new_stream(sink, record.schema) as writer:
+        writer.write_batch(record)
     return sink.getvalue()
 
 
@@ -191,7 +156,7 @@ def _arrow_values(values: Array, field: Field) -> Any:  # noqa: ANN401 - pyarrow
             f"Arrow has no type for {field.name!r}, which is {values.dtype}", hint="Ask for frames"
         )
     native = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-    made: Any = pa.array(native.reshape(-1))
+    array: Any = pa.array(native.reshape(-1))
     for size in reversed(values.shape[1:]):
-        made = pa.FixedSizeListArray.from_arrays(made, size)
-    return made
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from app.datasets.opened import describe_schema
-from app.errors import BusyError, DataChangedError, InvalidOptionError, NotFoundError
+from app.datasets.catalogue import Catalogue
+from app.errors import BusyError, DataChangedError, NotFoundError
 from app.state.base import (
     HeadConflictError,
     HeadExistsError,
@@ -20,12 +19,13 @@ from app.state.base import (
     HeadMissingError,
     StateStore,
 )
-from app.tiles.views import OpenView, Tiles
+from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
 from core.iterate.base import Indexed, State
-from core.pipeline import Pipeline, PipelineSpec, build_pipeline, parse_pipeline
+from core.pipeline import PipelineSpec, build_pipeline, parse_pipeline
 
+from .opened import OpenPipeline, Registered, close_all, identity_of
 from .profile import RequestProfiles
 from .sources import PinnedSource, open_source, source_key
 from .tokens import BatchTokens, combined, split, verify
@@ -33,155 +33,10 @@ from .tokens import BatchTokens, combined, split, verify
 KIND = "pipeline"
 _CACHED = 32
 """Pipelines that stay built for the next request."""
-_IDENTITY = 8
 _TRIES = 5
 
 Pins = Mapping[str, int]
 """Items that sources are pinned to, by their keys."""
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A pipeline as it is kept."""
-
-    ident: str
-    spec: PipelineSpec
-    sources: tuple[Mapping[str, Any], ...]
-    """As PinnedSource.describe has them, in the order of their keys."""
-    fingerprint: bytes
-    """Of the data when it was registered."""
-    issued: datetime
-
-    @property
-    def identity(self) -> bytes:
-        """What tokens have of it."""
-        return bytes.fromhex(self.ident)[:_IDENTITY]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Keys of its sources."""
-        return tuple(source_key(each["dataset"], each["options"]) for each in self.sources)
-
-    def pins(self, counts: Sequence[int] | None = None) -> dict[str, int]:
-        """What its sources are pinned to.
-
-        Args:
-            counts: items of those that grow, out of a token; None for those of the
-                registration.
-        """
-        growing = iter(counts or ())
-        return {
-            key: next(growing) if counts is not None and each["growing"] else each["count"]
-            for key, each in zip(self.keys, self.sources, strict=True)
-        }
-
-    @property
-    def growing(self) -> int:
-        """How many of its sources grow."""
-        return sum(each["growing"] for each in self.sources)
-
-    def to_json(self) -> bytes:
-        """As it is stored."""
-        values = {
-            "spec": self.spec.to_json(),
-            "sources": list(self.sources),
-            "fingerprint": self.fingerprint.hex(),
-            "issued": int(self.issued.timestamp()),
-        }
-        return json.dumps(values, sort_keys=True).encode()
-
-    @classmethod
-    def of(cls, ident: str, stored: bytes) -> Registered:
-        """What was stored."""
-        values = json.loads(stored)
-        return cls(
-            ident,
-            parse_pipeline(values["spec"]),
-            tuple(values["sources"]),
-            bytes.fromhex(values["fingerprint"]),
-            datetime.fromtimestamp(values["issued"], UTC),
-        )
-
-
-@dataclass(slots=True, eq=False)
-class OpenPipeline:
-    """A pipeline whose data is open; whoever asked for it closes it.
-
-    Built pipelines are shared: they never change when they are read.
-    """
-
-    ident: str
-    pipeline: Pipeline
-    sources: tuple[PinnedSource, ...]
-    """In the order of their keys."""
-    tokens: BatchTokens
-    start: State
-    """Where the request goes on."""
-    profiles: RequestProfiles
-    """Times its stages, for whoever wants to know."""
-
-    def etag(self, *parts: object) -> str:
-        """A strong entity tag of what follows from the place and these, without reading."""
-        tokens = self.tokens
-        about = [*self.start, *tokens.pins, int(tokens.issued.timestamp()), tokens.keys.signer]
-        text = "-".join(str(part) for part in (*about, *parts))
-        return f'"{tokens.identity.hex()}-{tokens.fingerprint.hex()}-{text}"'
-
-    def check_rank(self, rank: int, world: int) -> None:
-        """Accept a rank.
-
-        Raises:
-            InvalidOptionError, OptionError: there is no such rank, or no row for it.
-        """
-        if rank >= world:
-            raise InvalidOptionError(
-                f"rank is {rank}, but the ranks of a world of {world} are 0 to {world - 1}",
-                option="rank",
-            )
-        self.pipeline.check_ranks(rank, world)
-
-    def is_over(self, state: State) -> bool:
-        """Whether it is known that no batch comes behind a state."""
-        batches = self.pipeline.batches
-        return batches is not None and self.pipeline.sequence(state) >= batches
-
-    def describe(self) -> dict[str, Any]:
-        """What is known of it, as JSON values."""
-        pipeline = self.pipeline
-        return {
-            "id": self.ident,
-            "spec": pipeline.spec.to_json(),
-            "sources": [source.describe() for source in self.sources],
-            "fingerprint": self.tokens.fingerprint.hex(),
-            "schema": describe_schema(pipeline.schema),
-            "batch_size": pipeline.batch_size,
-            "batches": pipeline.batches,
-            "batches_per_epoch": pipeline.batches_per_epoch,
-            "state_numbers": len(pipeline.initial) + len(self.tokens.pins),
-            "memory": pipeline.memory,
-            "resume_work": pipeline.resume_work,
-            "token": self.tokens.token(pipeline.initial),
-        }
-
-    def share(self) -> None:
-        """Keep the data open for one more who will close it."""
-        shared = []
-        try:
-            for source in self.sources:
-                source.dataset.share()
-                shared.append(source)
-        except ValueError:
-            _close(shared)
-            raise
-
-    def close(self) -> None:
-        """Let go of the data."""
-        _close(self.sources)
-
-
-def _close(sources: Sequence[PinnedSource]) -> None:
-    for source in sources:
-        source.dataset.close()
 
 
 def _is_fresh(known: OpenPipeline) -> bool:
@@ -219,13 +74,17 @@ class Pipelines:
     """Pipelines over the datasets of a catalogue.
 
     Args:
-        tiles: the datasets, and views of them.
+        catalogue: the datasets.
+        views: of the datasets.
         store: keeps what was registered.
         keys: sign tokens.
     """
 
-    def __init__(self, tiles: Tiles, store: StateStore, keys: KeyRing) -> None:
-        self._tiles = tiles
+    def __init__(
+        self, catalogue: Catalogue, views: Views, store: StateStore, keys: KeyRing
+    ) -> None:
+        self._catalogue = catalogue
+        self._views = views
         self._store = store
         self._keys = keys
         self._built: OrderedDict[tuple[str, tuple[int, ...]], OpenPipeline] = OrderedDict()
@@ -388,11 +247,10 @@ class Pipelines:
             fingerprint: what the data must have; None for any.
         """
         sources: dict[str, PinnedSource] = {}
-        catalogue = self._tiles.catalogue
 
         def source(key: str) -> PinnedSource:
             if key not in sources:
-                sources[key] = open_source(catalogue, self._view, key, pins.get(key))
+                sources[key] = open_source(self._catalogue, self._view, key, pins.get(key))
             return sources[key]
 
         def open_one(dataset: str, options: Mapping[str, Any]) -> Indexed:
@@ -402,7 +260,7 @@ class Pipelines:
             inorder = [sources[key] for key in sorted(sources)]
             counts = tuple(each.count for each in inorder if each.growing)
             data = combined(each.fingerprint for each in inorder)
-            return BatchTokens(self._keys, bytes.fromhex(ident)[:_IDENTITY], data, counts, issued)
+            return BatchTokens(self._keys, identity_of(ident), data, counts, issued)
 
         try:
             if fingerprint is not None:
@@ -413,7 +271,7 @@ class Pipelines:
             inorder = tuple(sources[key] for key in sorted(sources))
             return OpenPipeline(ident, pipeline, inorder, tokens(), pipeline.initial, profiles)
         except BaseException:
-            _close(list(sources.values()))
+            close_all(list(sources.values()))
             raise
 
     def _view(self, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
@@ -421,10 +279,10 @@ class Pipelines:
         if isinstance(value, Mapping) and set(value) == {"id"}:
             value = value["id"]
         if isinstance(value, str):
-            return self._tiles.registered(value, dataset)
+            return self._views.registered(value, dataset)
         if not isinstance(value, Mapping):
             raise OptionError("view is neither the id of a view nor a view")
-        return self._tiles.open(dataset, value)
+        return self._views.open(dataset, value)
 
     # -- pipelines that stay built ------------------------------------------------------
 

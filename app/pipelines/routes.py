@@ -11,26 +11,27 @@ from fastapi.responses import Response
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from app.context import Services
-from app.datasets.routes import JSON_BODY, NOT_MODIFIED, json_response, send_json
-from app.http import compression
-from app.http.dependencies import OPTIONS_ONCE, DrainDep, ServicesDep
-from app.http.json_bodies import read_json
-from app.http.negotiation import choose_coding, choose_format, joined
+from app.http.compression import compressor
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.json_bodies import json_response, read_json, send_json
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import answer_coding, choose_format, joined
+from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified
-from app.http.schemas import BatchesQuery, BatchQuery, content_response, problem_responses
 from app.server.responses import Exchange, ExchangeResponse
-from app.streams.frames import MEDIA_TYPES
+from app.streams.limits import Limits
 from core.errors import PositionError
 
 from .encoding import BATCH_FORMATS, batch_headers, encode_batch, make_batch
-from .registry import OpenPipeline
-from .streaming import BatchStream, Limits
+from .opened import OpenPipeline
+from .schemas import BatchesQuery, BatchQuery
+from .service import PipelineService
+from .streaming import batch_stream
 
 router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], dependencies=[OPTIONS_ONCE])
 
 _NOT_MODIFIED = 304
-_MOST_BODY = 1 << 20
+_MAX_BODY = 1 << 20
 _MEDIA = {
     "frames": MEDIA_TYPES["frames"],
     "arrow": MEDIA_TYPES["arrow"],
@@ -38,17 +39,18 @@ _MEDIA = {
 }
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
 _JSON = content_response(200, "application/json")
+PipelinesDep = Annotated[PipelineService, from_state("pipelines")]
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 @router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
 async def list_pipelines(
-    services: ServicesDep,
+    service: PipelinesDep,
     after: Annotated[str, Query(max_length=128, description="Ids behind this one")] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="Ids at the most")] = 100,
 ) -> Response:
     """Ids of the pipelines, in order."""
-    ids = await services.workers.start(services.pipelines.ids, after, limit)
+    ids = await service.threads.start(service.pipelines.ids, after, limit)
     return json_response({"pipelines": ids, "after": ids[-1] if len(ids) == limit else None})
 
 
@@ -60,21 +62,21 @@ async def list_pipelines(
     openapi_extra=JSON_BODY,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
-async def register_pipeline(request: Request, services: ServicesDep) -> ExchangeResponse:
+async def register_pipeline(request: Request, service: PipelinesDep) -> ExchangeResponse:
     """Keep a pipeline under the digest of what it says; the same again finds it again."""
 
     async def handle(exchange: Exchange) -> None:
-        values = await read_json(exchange, services, _MOST_BODY)
+        values = await read_json(exchange, service.buffers, _MAX_BODY)
 
         def register() -> tuple[dict[str, Any], bool]:
-            opened, created = services.pipelines.register(values)
+            opened, created = service.pipelines.register(values)
             try:
                 return opened.describe(), created
             finally:
                 opened.close()
 
-        about, created = await services.workers.start(register)
-        where = services.address(str(request.base_url), f"/v1/pipelines/{about['id']}")
+        about, created = await service.threads.start(register)
+        where = service.addresses.of(str(request.base_url), f"/v1/pipelines/{about['id']}")
         await send_json(exchange, about, 201 if created else 200, {"Location": where})
 
     return ExchangeResponse(handle)
@@ -82,17 +84,17 @@ async def register_pipeline(request: Request, services: ServicesDep) -> Exchange
 
 @router.head("/{ident}", include_in_schema=False)
 @router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
-async def pipeline(ident: str, services: ServicesDep) -> Response:
+async def pipeline(ident: str, service: PipelinesDep) -> Response:
     """What a pipeline says, what it comes to, and the token it begins with."""
 
     def about() -> dict[str, Any]:
-        opened = services.pipelines.open(ident)
+        opened = service.pipelines.open(ident)
         try:
             return opened.describe()
         finally:
             opened.close()
 
-    return json_response(await services.workers.start(about))
+    return json_response(await service.threads.start(about))
 
 
 @router.get(
@@ -105,21 +107,28 @@ async def pipeline(ident: str, services: ServicesDep) -> Response:
 async def pipeline_batches(
     ident: str,
     request: Request,
-    services: ServicesDep,
+    service: PipelinesDep,
     drain: DrainDep,
     query: Annotated[BatchesQuery, Query()],
 ) -> ExchangeResponse:
     """Batches as frames, each with the token behind it; the END frame says why it ends."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await services.workers.start(services.pipelines.open, ident, query.after)
+        opened = await service.threads.start(service.pipelines.open, ident, query.after)
         try:
             opened.check_rank(query.rank, query.world)
-            limits = Limits.of(
-                query.max_batches, query.max_bytes, query.max_seconds, query.max_epochs
+            stream = batch_stream(
+                opened,
+                query.rank,
+                query.world,
+                Limits.clamped(
+                    query.max_batches, query.max_bytes, query.max_seconds, query.max_epochs
+                ),
+                coding=answer_coding(request.headers),
+                threads=service.threads,
+                drain=drain,
+                metrics=service.metrics,
             )
-            coding = _coding(request)
-            stream = BatchStream(opened, query.rank, query.world, limits, coding, services, drain)
             await stream.send(exchange)
         finally:
             opened.close()
@@ -138,7 +147,7 @@ async def pipeline_batches(
 async def pipeline_batch(
     ident: str,
     request: Request,
-    services: ServicesDep,
+    service: PipelinesDep,
     query: Annotated[BatchQuery, Query()],
 ) -> ExchangeResponse:
     """One batch, ``offset`` batches behind the token: the same for ever, so caches may keep it."""
@@ -146,19 +155,13 @@ async def pipeline_batch(
     form = query.format or choose_format(accept, BATCH_FORMATS)
 
     async def handle(exchange: Exchange) -> None:
-        made = await services.workers.start(
-            _one_batch, services, ident, query, form, request.headers
-        )
+        made = await service.threads.start(_one_batch, service, ident, query, form, request.headers)
         length = None if made.status == _NOT_MODIFIED else len(made.data)
         await exchange.start(made.status, made.headers, content_length=length)
         if request.method != "HEAD":
             await exchange.end(made.data)
 
     return ExchangeResponse(handle)
-
-
-def _coding(request: Request) -> str | None:
-    return choose_coding(joined(request.headers, "accept-encoding"), compression.CODINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,19 +172,19 @@ class _Answer:
 
 
 def _one_batch(
-    services: Services, ident: str, query: BatchQuery, form: str, headers: Headers
+    service: PipelineService, ident: str, query: BatchQuery, form: str, headers: Headers
 ) -> _Answer:
-    opened = services.pipelines.open(ident, query.after)
+    opened = service.pipelines.open(ident, query.after)
     try:
         opened.check_rank(query.rank, query.world)
-        coding = choose_coding(joined(headers, "accept-encoding"), compression.CODINGS)
+        coding = answer_coding(headers)
         etag = opened.etag(query.offset, query.rank, query.world, form, coding or "identity")
         about = _batch_caching(etag, form, coding, addressed=query.after is not None)
         if not_modified(headers, etag):
             return _Answer(_NOT_MODIFIED, about, b"")
         data, more = _encoded(opened, query, form)
         if coding is not None:
-            press = compression.compressor(coding)
+            press = compressor(coding)
             data = press.compress(data, flush=False) + press.end()
         return _Answer(200, {**about, **more}, data)
     finally:

@@ -88,3 +88,14 @@ class BatchTokens:
                 was=fingerprint.hex(),
                 now=self.fingerprint.hex(),
             )
+
+
+def describe(token: Token) -> dict[str, object]:
+    """Describe the position in a verified token of a pipeline.
+
+    Raises:
+        TokenMalformedError: it holds something else.
+    """
+    if not token.state:
+        raise TokenMalformedError("the token does not hold a place in a pipeline")
+    return {"kind": "batches", "batch": token.state[0], "state": list(token.state)}

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+import structlog
 
 from app.tokens import Key, new_key, parse_key
 
 FILE = "token.keys"
+
+
+def resolve_keys(texts: Sequence[str], directory: Path) -> list[Key]:
+    """The token keys of the settings, else of the data directory, else for this run only.
+
+    Args:
+        texts: keys as the settings have them.
+        directory: where data is kept.
+
+    Raises:
+        ValueError: they are malformed.
+    """
+    if texts:
+        return [parse_key(text) for text in texts]
+    stored = load_keys(directory)
+    if stored is not None:
+        return stored
+    structlog.get_logger().warning(
+        "tokens will not outlive this process: the data directory cannot be written to",
+        data_dir=str(directory),
+        hint="set THALWEG_TOKEN_KEYS",
+    )
+    return [new_key()]
 
 
 def load_keys(directory: Path) -> list[Key] | None:

@@ -1,4 +1,4 @@
-"""Media types, and frames: the units of an answer that can be checked and resumed."""
+"""Frames: the units of an answer that can be checked, and resumed after."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ import struct
 from enum import IntEnum
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import orjson
 import xxhash
 
-MEDIA_TYPES = {
-    "csv": "text/csv; charset=utf-8; header=present",
-    "ndjson": "application/x-ndjson",
-    "arrow": "application/vnd.apache.arrow.stream",
-    "parquet": "application/vnd.apache.parquet",
-    "bin": "application/octet-stream",
-    "frames": "application/vnd.thalweg.frames",
-}
-"""Media type of each format a table can be answered in; the first is the default."""
-
-PROBLEM = "application/problem+json"
+Buffers = list[bytes | memoryview]
+"""Bytes to be written one buffer after the other."""
 
 MAGIC = b"TWG1"
 MORE = 1
@@ -74,15 +64,4 @@ def describe_array(name: str, array: npt.NDArray[Any], offset: int = 0) -> dict[
         "shape": list(array.shape),
         "offset": offset,
         "nbytes": array.nbytes,
-    }
-
-
-def rows_header(report: str, rows: npt.NDArray[np.void]) -> dict[str, Any]:
-    """Header of a DATA frame whose payload is these rows alone, without its token."""
-    array = describe_array("rows", rows)
-    return {
-        "report": report,
-        "arrays": [array],
-        "dtype": array["dtype"],
-        "shape": array["shape"],
     }

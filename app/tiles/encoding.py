@@ -13,72 +13,18 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from app.errors import Problem, TooLargeError
-from app.streams.frames import FrameKind, FrameWriter, describe_array
+from app.errors import TooLargeError
 from core.tiles.plan import Plan, Tile
 
-from .codecs import Codec
 from .tokens import TileTokens
 
 Array = npt.NDArray[Any]
 MAX_JSON_VALUES = 1_000_000
-Buffers = list[bytes | memoryview]
 
 
 def octets_of(tile: Array) -> memoryview:
     """The values of a tile as they go over the wire."""
     return np.ascontiguousarray(tile).reshape(-1).view(np.uint8).data
-
-
-class TileFrames:
-    """A stream of tiles in frames, each with the token behind it.
-
-    Args:
-        plan: whose tiles they are.
-        tokens: makes the tokens.
-        codec: name and function, if tiles are to be compressed one by one.
-    """
-
-    def __init__(
-        self, plan: Plan, tokens: TileTokens, codec: tuple[str, Codec] | None = None
-    ) -> None:
-        self._plan = plan
-        self._codec = codec
-        self._tokens = tokens
-        self._writer = FrameWriter()
-
-    def tile(self, tile: Tile, values: Array) -> Buffers:
-        """The frame of one tile; refers to ``values``."""
-        array = describe_array("data", values)
-        header = {
-            "tile": tile.index,
-            "origin": list(tile.origin),
-            "token": self._tokens.token(tile.index + 1),
-            "offset": tile.offset + tile.nbytes,
-            "arrays": [array],
-            "dtype": array["dtype"],
-            "shape": array["shape"],
-        }
-        if self._codec is None:
-            return self._writer.frame(FrameKind.DATA, header, octets_of(values))
-        name, compress = self._codec
-        return self._writer.frame(FrameKind.DATA, header | {"codec": name}, compress(values))
-
-    def end(self, reason: str, tile: int) -> Buffers:
-        """The end: ``complete``, or ``drain`` before a tile."""
-        done = tile >= self._plan.tiles
-        header = {
-            "reason": reason,
-            "tiles": self._plan.tiles,
-            "nbytes": self._plan.nbytes,
-            "token": None if done else self._tokens.token(tile),
-        }
-        return self._writer.frame(FrameKind.END, header)
-
-    def fail(self, problem: Problem, tile: int) -> Buffers:
-        """What went wrong before a tile; the token goes on with it."""
-        header = {"problem": problem.to_json(), "token": self._tokens.token(tile)}
-        return self._writer.frame(FrameKind.ERROR, header)
 
 
 def npy_bytes(tile: Array) -> bytes:

@@ -9,28 +9,27 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.context import Services
-from app.datasets.routes import JSON_BODY, NOT_MODIFIED, json_response, send_json
 from app.errors import NotAcceptableError, TooLargeError
-from app.http import compression
-from app.http.dependencies import OPTIONS_ONCE, DrainDep, ServicesDep
-from app.http.json_bodies import read_json
-from app.http.negotiation import choose_coding, joined
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.json_bodies import json_response, read_json, send_json
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import answer_coding
+from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified, wanted_range
-from app.http.schemas import content_response, problem_responses
 from app.server.drain import Drain
 from app.server.responses import Exchange, ExchangeResponse
-from app.streams.frames import MEDIA_TYPES
+from app.streams.sender import Head
 
 from .codecs import tile_codec
 from .encoding import partitions, plan_arrow, plan_json, plan_summary
-from .streaming import FrameStream, send_raw
+from .service import TileService
+from .streaming import raw_stream, tile_stream
 from .views import OpenView
 
 router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[OPTIONS_ONCE])
 
-_MOST_LISTED = 5_000_000
-_MOST_BODY = 64 << 20
+_MAX_LISTED = 5_000_000
+_MAX_BODY = 64 << 20
 """Bytes of a view: a mask or list of many millions of frames."""
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
 _FRAMES = content_response(200, MEDIA_TYPES["frames"])
@@ -38,29 +37,32 @@ _JSON = content_response(200, "application/json")
 _PLAN = content_response(200, "application/json", MEDIA_TYPES["arrow"])
 _RAW = content_response(200, MEDIA_TYPES["bin"]) | content_response(206, MEDIA_TYPES["bin"])
 
+TilesDep = Annotated[TileService, from_state("tiles")]
 After = Annotated[str | None, Query(description="Token: go on behind it")]
 CodecName = Annotated[str | None, Query(description="blosc2: compress each tile")]
 MaxTiles = Annotated[int | None, Query(ge=1, description="Tiles to send at the most")]
-
-
-def _coding(request: Request) -> str | None:
-    return choose_coding(joined(request.headers, "accept-encoding"), compression.CODINGS)
 
 
 async def _stream(
     exchange: Exchange,
     view: OpenView,
     request: Request,
-    services: Services,
+    tiles: TileService,
     drain: Drain,
     after: str | None,
-    most: int | None,
+    limit: int | None,
     codec: str | None,
 ) -> None:
     try:
-        chosen = None if codec is None else (codec, tile_codec(codec))
-        first = 0 if after is None else view.tokens.read(after, view.plan.tiles)
-        stream = FrameStream(view, first, most, _coding(request), services, drain, chosen)
+        stream = tile_stream(
+            view,
+            0 if after is None else view.tokens.read(after, view.plan.tiles),
+            limit,
+            coding=answer_coding(request.headers),
+            codec=None if codec is None else (codec, tile_codec(codec)),
+            threads=tiles.threads,
+            drain=drain,
+        )
         await stream.send(exchange)
     finally:
         view.close()
@@ -77,7 +79,7 @@ async def _stream(
 async def stream_tiles(
     ident: str,
     request: Request,
-    services: ServicesDep,
+    tiles: TilesDep,
     drain: DrainDep,
     after: After = None,
     max_tiles: MaxTiles = None,
@@ -86,9 +88,9 @@ async def stream_tiles(
     """The tiles of the view in the body, as frames, each with the token behind it."""
 
     async def handle(exchange: Exchange) -> None:
-        spec = await read_json(exchange, services, _MOST_BODY)
-        view = await services.workers.start(services.tiles.open, ident, spec)
-        await _stream(exchange, view, request, services, drain, after, max_tiles, codec)
+        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
+        view = await tiles.threads.start(tiles.views.open, ident, spec)
+        await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
 
@@ -103,22 +105,22 @@ async def stream_tiles(
 )
 async def plan_view(
     ident: str,
-    services: ServicesDep,
+    tiles: TilesDep,
     first: Annotated[int, Query(ge=0, description="First tile listed")] = 0,
     count: Annotated[int, Query(ge=0, le=100_000, description="Tiles listed")] = 1000,
 ) -> ExchangeResponse:
     """The plan of the view in the body: shapes, and a list of its tiles."""
 
     async def handle(exchange: Exchange) -> None:
-        spec = await read_json(exchange, services, _MOST_BODY)
+        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
 
         def plan() -> dict[str, Any]:
-            view = services.tiles.open(ident, spec)
+            view = tiles.views.open(ident, spec)
             view.close()
             about = {"fingerprint": view.dataset.fingerprint.hex(), "token": view.tokens.token(0)}
             return {**about, **plan_json(view.plan, first, count)}
 
-        await send_json(exchange, await services.workers.start(plan))
+        await send_json(exchange, await tiles.threads.start(plan))
 
     return ExchangeResponse(handle)
 
@@ -131,14 +133,14 @@ async def plan_view(
     openapi_extra=JSON_BODY,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
-async def register_view(ident: str, request: Request, services: ServicesDep) -> ExchangeResponse:
+async def register_view(ident: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
     """Keep a view; the same view again finds it again."""
 
     async def handle(exchange: Exchange) -> None:
-        spec = await read_json(exchange, services, _MOST_BODY)
-        name, view, created = await services.workers.start(services.tiles.register, ident, spec)
+        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
+        name, view, created = await tiles.threads.start(tiles.views.register, ident, spec)
         view.close()
-        where = services.address(str(request.base_url), f"/v1/datasets/{ident}/views/{name}")
+        where = tiles.addresses.of(str(request.base_url), f"/v1/datasets/{ident}/views/{name}")
         about = _describe(name, ident, view)
         await send_json(exchange, about, 201 if created else 200, {"Location": where})
 
@@ -156,14 +158,14 @@ def _describe(name: str, dataset: str, view: OpenView) -> dict[str, Any]:
     }
 
 
-async def _registered(services: Services, ident: str, name: str) -> OpenView:
-    return await services.workers.start(services.tiles.registered, name, ident)
+async def _registered(tiles: TileService, ident: str, name: str) -> OpenView:
+    return await tiles.threads.start(tiles.views.registered, name, ident)
 
 
 @router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
-async def view_of(ident: str, name: str, services: ServicesDep) -> Response:
+async def view_of(ident: str, name: str, tiles: TilesDep) -> Response:
     """What a view says, and what it comes to."""
-    view = await _registered(services, ident, name)
+    view = await _registered(tiles, ident, name)
     view.close()
     return json_response(_describe(name, ident, view))
 
@@ -176,7 +178,7 @@ async def view_of(ident: str, name: str, services: ServicesDep) -> Response:
 async def view_plan(
     ident: str,
     name: str,
-    services: ServicesDep,
+    tiles: TilesDep,
     first: Annotated[int, Query(ge=0, description="First tile listed")] = 0,
     count: Annotated[int, Query(ge=0, le=100_000, description="Tiles listed")] = 1000,
     parts: Annotated[int, Query(ge=1, le=10_000, description="Stretches for readers")] = 1,
@@ -185,21 +187,21 @@ async def view_plan(
     """Its tiles, in order, and stretches of them for readers in parallel."""
     if format not in {"json", "arrow"}:
         raise NotAcceptableError(f"a plan comes as json or arrow, not as {format[:40]!r}")
-    view = await _registered(services, ident, name)
+    view = await _registered(tiles, ident, name)
     view.close()
     if format == "arrow":
-        if view.plan.tiles > _MOST_LISTED:
+        if view.plan.tiles > _MAX_LISTED:
             raise TooLargeError(
                 f"the plan has {view.plan.tiles} tiles", hint="Ask for json, in pages"
             )
-        data = await services.workers.start(plan_arrow, view.plan)
+        data = await tiles.threads.start(plan_arrow, view.plan)
         return Response(data, media_type=MEDIA_TYPES["arrow"])
 
     def plan() -> dict[str, Any]:
         made = plan_json(view.plan, first, count)
         return {**made, "partitions": list(partitions(view.plan, parts, view.tokens))}
 
-    return json_response(await services.workers.start(plan))
+    return json_response(await tiles.threads.start(plan))
 
 
 @router.get(
@@ -213,7 +215,7 @@ async def view_tiles(
     ident: str,
     name: str,
     request: Request,
-    services: ServicesDep,
+    tiles: TilesDep,
     drain: DrainDep,
     after: After = None,
     max_tiles: MaxTiles = None,
@@ -222,8 +224,8 @@ async def view_tiles(
     """Its tiles as frames, each with the token behind it."""
 
     async def handle(exchange: Exchange) -> None:
-        view = await _registered(services, ident, name)
-        await _stream(exchange, view, request, services, drain, after, max_tiles, codec)
+        view = await _registered(tiles, ident, name)
+        await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
 
@@ -239,29 +241,27 @@ async def view_tiles(
     | NOT_MODIFIED
     | _PROBLEMS,
 )
-async def view_raw(
-    ident: str, name: str, request: Request, services: ServicesDep
-) -> ExchangeResponse:
+async def view_raw(ident: str, name: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
     """All its tiles one behind the other, whole or a range of bytes."""
 
     async def handle(exchange: Exchange) -> None:
-        view = await _registered(services, ident, name)
+        view = await _registered(tiles, ident, name)
         try:
             etag = view.etag("raw")
             headers = _raw_headers(etag, view)
             if not_modified(request.headers, etag):
                 await exchange.start(304, headers)
                 return
-            length = view.plan.nbytes
-            span = wanted_range(request.headers, length, etag)
-            start, stop = span or (0, length)
+            size = view.plan.nbytes
+            span = wanted_range(request.headers, size, etag)
+            start, stop = span or (0, size)
             if span is not None:
-                headers["Content-Range"] = f"bytes {start}-{stop - 1}/{length}"
-            status = 200 if span is None else 206
-            await exchange.start(status, headers, content_length=stop - start)
+                headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+            head = Head(headers, 200 if span is None else 206, stop - start)
             if request.method == "HEAD":
+                await exchange.start(head.status, headers, content_length=head.length)
                 return
-            await send_raw(exchange, view, services, start, stop)
+            await raw_stream(view, start, stop, head, tiles.threads).send(exchange)
         finally:
             view.close()
 

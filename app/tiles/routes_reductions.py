@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -13,20 +11,19 @@ import numpy.typing as npt
 import orjson
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
+from starlette.requests import Request
 
-from app.context import Services
-from app.datasets.routes import JSON_BODY
-from app.errors import InvalidOptionError, ServiceError, problem_of
-from app.http.dependencies import OPTIONS_ONCE, ServicesDep
+from app.errors import InvalidOptionError
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
 from app.http.json_bodies import read_json
-from app.http.schemas import content_response, problem_responses
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import answer_coding
+from app.http.openapi import JSON_BODY, content_response, problem_responses
 from app.server.responses import Exchange, ExchangeResponse
-from app.streams.frames import MEDIA_TYPES, FrameKind, FrameWriter, describe_array
-from core.errors import CoreError
 
-from .encoding import octets_of
 from .pictures import png, scaled
-from .reductions import CancelledError, ReductionJob
+from .reducing import reduction_stream
+from .service import TileService
 
 router = APIRouter(
     prefix="/v1/datasets/{ident}",
@@ -35,44 +32,9 @@ router = APIRouter(
     responses=problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 422, 503),
 )
 
-_MOST_BODY = 64 << 20
-_BEAT_SECONDS = 0.5
+_MAX_BODY = 64 << 20
+TilesDep = Annotated[TileService, from_state("tiles")]
 Results = dict[str, npt.NDArray[np.float64]]
-
-
-class _Running:
-    """A job in the engine's threads, watched from the event loop."""
-
-    def __init__(self, job: ReductionJob) -> None:
-        self.done = (0, 0)
-        self._stop = threading.Event()
-        # A thread of its own: it waits for the engine, and requests need theirs.
-        coming = asyncio.to_thread(job.run, self._progress, self._stop.is_set)
-        self.result = asyncio.ensure_future(coming)
-
-    def _progress(self, done: int, of: int) -> None:
-        self.done = (done, of)
-
-    async def cancel(self) -> None:
-        """Stop it soon, and wait until it has."""
-        self._stop.set()
-        await asyncio.wait({self.result})
-        with contextlib.suppress(CancelledError):
-            self.result.cancelled() or self.result.exception()
-
-
-def _job(services: Services, ident: str, body: Mapping[str, Any]) -> tuple[Any, ReductionJob]:
-    unknown = sorted(set(body) - {"view", "reduction"})
-    if unknown or not isinstance(body.get("reduction"), Mapping):
-        raise InvalidOptionError(
-            "the body has members view and reduction, both objects", option="reduction"
-        )
-    view = services.tiles.open(ident, body.get("view") or {})
-    try:
-        return view, ReductionJob(view, body["reduction"], services.engine, services.partials)
-    except BaseException:
-        view.close()
-        raise
 
 
 @router.post(
@@ -83,64 +45,22 @@ def _job(services: Services, ident: str, body: Mapping[str, Any]) -> tuple[Any, 
     openapi_extra=JSON_BODY,
     responses=content_response(200, MEDIA_TYPES["frames"]),
 )
-async def reduce_view(ident: str, services: ServicesDep) -> ExchangeResponse:
+async def reduce_view(
+    ident: str, request: Request, tiles: TilesDep, drain: DrainDep
+) -> ExchangeResponse:
     """A reduction of a view, in frames: progress, then an array for each result."""
 
     async def handle(exchange: Exchange) -> None:
-        body = await read_json(exchange, services, _MOST_BODY)
-        view, job = await services.workers.start(_job, services, ident, body)
-        running = _Running(job)
+        body = await read_json(exchange, tiles.buffers, _MAX_BODY)
+        view, job = await tiles.threads.start(tiles.reduction, ident, body)
         try:
-            await _send(exchange, running)
+            coding = answer_coding(request.headers)
+            stream = reduction_stream(job, coding=coding, threads=tiles.threads, drain=drain)
+            await stream.send(exchange)
         finally:
-            await running.cancel()
             view.close()
 
     return ExchangeResponse(handle)
-
-
-async def _send(exchange: Exchange, running: _Running) -> None:
-    writer = FrameWriter()
-    while True:
-        finished, _ = await asyncio.wait({running.result}, timeout=_BEAT_SECONDS)
-        if finished:
-            break
-        if not exchange.started:
-            await _begin(exchange)
-        done, of = running.done
-        frame = writer.frame(FrameKind.HEARTBEAT, {"token": None, "done": done, "of": of})
-        await exchange.write(b"".join(frame))
-    try:
-        results = running.result.result()
-    except (CoreError, ServiceError) as e:
-        if not exchange.started:
-            raise
-        problem = {"problem": problem_of(e).to_json(), "token": None}
-        await exchange.end(b"".join(writer.frame(FrameKind.ERROR, problem)))
-        return
-    if not exchange.started:
-        await _begin(exchange)
-    for name, values in results.items():
-        for piece in writer.frame(FrameKind.DATA, _header(name, values), octets_of(values)):
-            await exchange.write(piece)
-    end = writer.frame(FrameKind.END, {"reason": "complete", "token": None})
-    await exchange.end(b"".join(end))
-
-
-async def _begin(exchange: Exchange) -> None:
-    headers = {"Content-Type": MEDIA_TYPES["frames"], "Cache-Control": "no-store"}
-    await exchange.start(200, {**headers, "X-Accel-Buffering": "no"})
-
-
-def _header(name: str, values: npt.NDArray[np.float64]) -> dict[str, Any]:
-    array = describe_array("data", values)
-    return {
-        "name": name,
-        "token": None,
-        "arrays": [array],
-        "dtype": array["dtype"],
-        "shape": array["shape"],
-    }
 
 
 @router.get(
@@ -151,7 +71,7 @@ def _header(name: str, values: npt.NDArray[np.float64]) -> dict[str, Any]:
 )
 async def image(
     ident: str,
-    services: ServicesDep,
+    tiles: TilesDep,
     reduction: Annotated[
         str, Query(description="JSON of a reduction; default: the sum over frames")
     ] = '{"op":"sum"}',
@@ -165,7 +85,7 @@ async def image(
     body = {"view": _object(view, "view"), "reduction": _object(reduction, "reduction")}
 
     def make() -> bytes:
-        opened, job = _job(services, ident, body)
+        opened, job = tiles.reduction(ident, body)
         try:
             results = job.run(lambda _done, _of: None, lambda: False)
         finally:

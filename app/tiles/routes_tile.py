@@ -11,17 +11,16 @@ from fastapi import APIRouter, Query
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from app.context import Services
-from app.datasets.routes import NOT_MODIFIED
 from app.errors import NotAcceptableError, NotFoundError
-from app.http.dependencies import check_options_once, services_of
+from app.http.dependencies import check_options_once
+from app.http.media_types import MEDIA_TYPES
+from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified
-from app.http.schemas import content_response, problem_responses
 from app.server.responses import Exchange, ExchangeResponse
-from app.streams.frames import MEDIA_TYPES
 from core.tiles.plan import Tile
 
 from .encoding import npy_bytes, octets_of, tile_values
+from .service import TileService
 from .views import OpenView
 
 router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"])
@@ -49,7 +48,8 @@ async def view_tile(
 ) -> ExchangeResponse:
     """One tile: plain values, or a file that numpy loads."""
     check_options_once(request)
-    services = services_of(request)
+    # Not a dependency: FastAPI would take as long to resolve it as reading a tile takes.
+    tiles: TileService = request.app.state.tiles
     if format not in _encoders:
         raise NotAcceptableError(f"a tile comes as bin, npy or json, not as {format[:40]!r}")
 
@@ -58,7 +58,7 @@ async def view_tile(
         wanted = (ident, name, index, format)
         # Opened, read and encoded in one go: a way to a thread and back costs as much as
         # reading a small tile.
-        made = await services.workers.start(_one_tile, services, wanted, request.headers, head)
+        made = await tiles.threads.start(_one_tile, tiles, wanted, request.headers, head)
         await exchange.start(made.status, made.headers, content_length=made.length)
         if made.data is not None:
             await exchange.end(made.data)
@@ -75,10 +75,10 @@ class _Answer:
 
 
 def _one_tile(
-    services: Services, wanted: tuple[str, str, int, str], headers: Headers, head: bool
+    tiles: TileService, wanted: tuple[str, str, int, str], headers: Headers, head: bool
 ) -> _Answer:
     ident, name, index, form = wanted
-    view = services.tiles.registered(name, ident)
+    view = tiles.views.registered(name, ident)
     try:
         if not 0 <= index < view.plan.tiles:
             raise NotFoundError(f"the view has tiles 0 to {view.plan.tiles - 1}")

@@ -1,187 +1,207 @@
-"""Sending tiles: as frames with tokens, or as plain bytes that can be asked for in ranges."""
+"""Tiles as resumable streams: frames with tokens, or plain bytes asked for by range."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
-from app.context import Services
-from app.errors import ServiceError, problem_of
-from app.http.compression import Compressor, compressor
+from app.errors import Problem
+from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
-from app.server.responses import Exchange
-from app.streams.frames import MEDIA_TYPES
-from core.errors import CoreError
+from app.streams.ahead import Ahead
+from app.streams.driver import Stream
+from app.streams.frames import Buffers, FrameKind, FrameWriter, describe_array
+from app.streams.limits import MAX_COUNT, Limits, Progress
+from app.streams.sender import Head
+from app.streams.threads import Threads
 from core.tiles.plan import Tile
 
 from .codecs import Codec
-from .encoding import Buffers, TileFrames, octets_of
+from .encoding import octets_of
 from .views import OpenView
 
 Array = npt.NDArray[Any]
 
 
-class Ahead:
-    """Reads tiles in order, a few before they are asked for, each into memory of its own.
+@dataclass(frozen=True, slots=True)
+class ReadTile:
+    """A tile and its values."""
+
+    tile: Tile
+    values: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        return self.tile.nbytes
+
+
+def read_tiles(view: OpenView, first: int, stop: int) -> Iterator[ReadTile]:
+    """Read tiles in order, each into memory of its own; for one thread at a time."""
+    reader = view.reader()
+    for index in range(first, stop):
+        tile = view.plan.tile(index)
+        yield ReadTile(tile, reader.read(tile))
+
+
+class TileFrames:
+    """Tiles as frames, each with the token that continues after it.
 
     Args:
-        view: whose tiles.
-        services: threads to read in.
-        first: tile to begin with.
-        last: tile to end before.
+        view: the view of the tiles.
+        first: the tile the stream begins with.
+        codec: name and function, if tiles are compressed one by one.
     """
 
-    def __init__(self, view: OpenView, services: Services, first: int, last: int) -> None:
-        self._view = view
-        self._services = services
-        self._reader = view.reader()
+    def __init__(self, view: OpenView, first: int, codec: tuple[str, Codec] | None) -> None:
+        self._plan = view.plan
+        self._tokens = view.tokens
+        self._codec = codec
+        self._writer = FrameWriter()
         self._next = first
-        self._last = last
-        self._coming: asyncio.Future[list[tuple[Tile, Array]]] | None = None
 
-    def _batch(self) -> list[tuple[Tile, Array]]:
-        """Tiles of about a megabyte together: small ones are not worth a thread each."""
-        made = []
-        size = 0
-        while self._next < self._last and size < 1 << 20:
-            tile = self._view.plan.tile(self._next)
-            made.append((tile, self._reader.read(tile)))
-            size += tile.nbytes
-            self._next += 1
-        return made
+    @property
+    def heavy(self) -> bool:
+        """Compressing a tile takes long."""
+        return self._codec is not None
 
-    def _start(self) -> None:
-        self._coming = self._services.workers.start(self._batch)
+    @property
+    def finished(self) -> bool:
+        """Whether the last tile was encoded."""
+        return self._next >= self._plan.tiles
 
-    async def take(self) -> list[tuple[Tile, Array]]:
-        """The next tiles; empty behind the last.
+    def begin(self) -> Buffers:
+        """Nothing comes before the first tile."""
+        return []
 
-        Raises:
-            CoreError, ServiceError: why they cannot be read.
-        """
-        if self._coming is None:
-            self._start()
-        assert self._coming is not None  # noqa: S101 - just started
-        tiles = await self._coming
-        self._start()
-        return tiles
+    def item(self, item: ReadTile) -> Buffers:
+        """The frame of a tile; refers to its values."""
+        tile = item.tile
+        array = describe_array("data", item.values)
+        header = {
+            "tile": tile.index,
+            "origin": list(tile.origin),
+            "token": self._tokens.token(tile.index + 1),
+            "offset": tile.offset + tile.nbytes,
+            "arrays": [array],
+            "dtype": array["dtype"],
+            "shape": array["shape"],
+        }
+        payload: bytes | memoryview
+        if self._codec is None:
+            payload = octets_of(item.values)
+        else:
+            header["codec"], compress = self._codec
+            payload = compress(item.values)
+        self._next = tile.index + 1
+        return self._writer.frame(FrameKind.DATA, header, payload)
 
-    async def close(self) -> None:
-        """Wait for what is being read."""
-        if self._coming is not None:
-            await asyncio.wait({self._coming})
-            self._coming.cancelled() or self._coming.exception()
+    def heartbeat(self) -> Buffers:
+        """The token is that of the tile the client waits for."""
+        return self._writer.frame(FrameKind.HEARTBEAT, {"token": self._tokens.token(self._next)})
+
+    def end(self, reason: str, _progress: Progress) -> Buffers:
+        """``complete`` once all tiles were sent, else ``count`` or ``drain``."""
+        header = {
+            "reason": "complete" if self.finished else reason,
+            "tiles": self._plan.tiles,
+            "nbytes": self._plan.nbytes,
+            "token": None if self.finished else self._tokens.token(self._next),
+        }
+        return self._writer.frame(FrameKind.END, header)
+
+    def fail(self, problem: Problem) -> Buffers:
+        """The token retries the tile that failed."""
+        header = {"problem": problem.to_json(), "token": self._tokens.token(self._next)}
+        return self._writer.frame(FrameKind.ERROR, header)
 
 
-@dataclass(slots=True)
-class FrameStream:
-    """Answers with a stream of tiles in frames.
+def tile_stream(
+    view: OpenView,
+    first: int,
+    limit: int | None,
+    *,
+    coding: str | None,
+    codec: tuple[str, Codec] | None,
+    threads: Threads,
+    drain: Drain,
+) -> Stream[ReadTile]:
+    """The answer that streams the tiles of a view.
 
     Args:
-        view: whose tiles; closed at the end.
+        view: the view; stays open until the answer is over.
         first: tile to begin with.
-        most: tiles to send at the most, None for all.
+        limit: number of tiles at most, None for all.
         coding: compression of the whole answer.
-        codec: name and function, if tiles are to be compressed one by one.
+        codec: name and function, if tiles are compressed one by one.
+        threads: read the tiles.
+        drain: ends the stream early.
     """
-
-    view: OpenView
-    first: int
-    most: int | None
-    coding: str | None
-    services: Services
-    drain: Drain
-    codec: tuple[str, Codec] | None = None
-
-    async def send(self, exchange: Exchange) -> None:
-        """Send it all."""
-        plan = self.view.plan
-        last = plan.tiles if self.most is None else min(plan.tiles, self.first + self.most)
-        ahead = Ahead(self.view, self.services, self.first, last)
-        writer = TileFrames(plan, self.view.tokens, self.codec)
-        press: Compressor | None = None if self.coding is None else compressor(self.coding)
-        at = self.first
-        try:
-            # The first tile before the status: what is wrong with it is a problem.
-            tiles = await ahead.take()
-            await exchange.start(200, self._headers())
-            while tiles and not self.drain.hard.is_set():
-                for tile, values in tiles:
-                    await self._write(exchange, press, await self._frame(writer, tile, values))
-                    at = tile.index + 1
-                tiles = await ahead.take()
-            reason = "drain" if at < last else "complete" if at == plan.tiles else "count"
-            await self._finish(exchange, press, writer.end(reason, at))
-        except (CoreError, ServiceError) as e:
-            if not exchange.started:
-                raise
-            await self._finish(exchange, press, writer.fail(problem_of(e), at))
-        finally:
-            await ahead.close()
-
-    def _headers(self) -> dict[str, str]:
-        headers = {
-            "Content-Type": MEDIA_TYPES["frames"],
-            "Cache-Control": "no-store",
-            "Vary": "Accept-Encoding",
-            "X-Accel-Buffering": "no",
-            "Thalweg-Tiles": str(self.view.plan.tiles),
-        }
-        if self.coding is not None:
-            headers["Content-Encoding"] = self.coding
-        return headers
-
-    async def _frame(self, writer: TileFrames, tile: Tile, values: Array) -> Buffers:
-        if self.codec is None:
-            return writer.tile(tile, values)
-        return await self.services.workers.start(writer.tile, tile, values)
-
-    async def _write(self, exchange: Exchange, press: Compressor | None, made: Buffers) -> None:
-        if press is None:
-            for piece in made:
-                await exchange.write(piece)
-            return
-        data = await self.services.workers.start(_compress, press, made)
-        await exchange.write(data)
-
-    async def _finish(self, exchange: Exchange, press: Compressor | None, made: Buffers) -> None:
-        data = b"".join(made)
-        await exchange.end(
-            data if press is None else press.compress(data, flush=False) + press.end()
-        )
+    tiles = view.plan.tiles
+    stop = tiles if limit is None else min(tiles, first + limit)
+    head = Head.of_stream(MEDIA_TYPES["frames"], coding, {"Thalweg-Tiles": str(tiles)})
+    return Stream(
+        Ahead(read_tiles(view, first, stop), threads.start),
+        TileFrames(view, first, codec),
+        head,
+        threads,
+        drain,
+        coding,
+        Limits(count=MAX_COUNT if limit is None else limit),
+    )
 
 
-def _compress(press: Compressor, made: Buffers) -> bytes:
-    return press.compress(b"".join(made), flush=True)
+class TileBytes:
+    """The values of all tiles one after the other: bytes ``start`` to ``stop`` of them."""
+
+    heavy = False
+    finished = False
+
+    def __init__(self, start: int, stop: int) -> None:
+        self._start = start
+        self._stop = stop
+
+    def begin(self) -> Buffers:
+        """Nothing comes before the first tile."""
+        return []
+
+    def item(self, item: ReadTile) -> Buffers:
+        """The wanted bytes of a tile."""
+        low = max(self._start - item.tile.offset, 0)
+        return [octets_of(item.values)[low : self._stop - item.tile.offset]]
+
+    def heartbeat(self) -> Buffers:
+        """Plain bytes have no room for one."""
+        return []
+
+    def end(self, _reason: str, _progress: Progress) -> Buffers:
+        """Content-Length tells whether the answer is whole."""
+        return []
+
+    def fail(self, _problem: Problem) -> None:
+        """A failure can only break the answer off."""
 
 
-async def send_raw(
-    exchange: Exchange, view: OpenView, services: Services, start: int, stop: int
-) -> None:
-    """Send bytes start to stop of all tiles, one behind the other; headers are sent before.
-
-    What goes wrong behind the first byte breaks the answer off.
-    """
+def raw_stream(
+    view: OpenView, start: int, stop: int, head: Head, threads: Threads
+) -> Stream[ReadTile]:
+    """The answer with bytes ``start`` to ``stop`` of all tiles of a view."""
     plan = view.plan
-    if start >= stop:
-        return
-    first = tile_at(plan.tile, plan.tiles, start)
-    last = tile_at(plan.tile, plan.tiles, stop - 1) + 1
-    ahead = Ahead(view, services, first, last)
-    try:
-        while tiles := await ahead.take():
-            for tile, values in tiles:
-                octets = octets_of(values)
-                low = max(start - tile.offset, 0)
-                await exchange.write(octets[low : stop - tile.offset])
-    except (CoreError, ServiceError):
-        exchange.abort()
-    finally:
-        await ahead.close()
+    first, last = 0, 0
+    if start < stop:
+        first = tile_at(plan.tile, plan.tiles, start)
+        last = tile_at(plan.tile, plan.tiles, stop - 1) + 1
+    return Stream(
+        Ahead(read_tiles(view, first, last), threads.start),
+        TileBytes(start, stop),
+        head,
+        threads,
+        drain=None,
+        heartbeat=None,
+    )
 
 
 def tile_at(tile: Callable[[int], Tile], tiles: int, offset: int) -> int:

@@ -52,3 +52,14 @@ class TileTokens:
         if len(token.state) != 1 or token.state[0] > tiles:
             raise TokenMalformedError("the token does not hold a place in a stream of tiles")
         return token.state[0]
+
+
+def describe(token: Token) -> dict[str, object]:
+    """Describe the position in a verified token of a stream of tiles.
+
+    Raises:
+        TokenMalformedError: it holds something else.
+    """
+    if len(token.state) != 1:
+        raise TokenMalformedError("the token does not hold a place in a stream of tiles")
+    return {"kind": "tiles", "tile": token.state[0]}

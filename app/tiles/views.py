@@ -58,7 +58,7 @@ class OpenView:
         self.dataset.close()
 
 
-class Tiles:
+class Views:
     """Views of the datasets of a catalogue.
 
     Args:
@@ -68,7 +68,7 @@ class Tiles:
     """
 
     def __init__(self, catalogue: Catalogue, store: StateStore, keys: KeyRing) -> None:
-        self.catalogue = catalogue
+        self._catalogue = catalogue
         self._store = store
         self._keys = keys
         self._plans: OrderedDict[tuple[str, bytes, bytes], Plan] = OrderedDict()
@@ -85,7 +85,7 @@ class Tiles:
         return self._open(dataset, view, view.digest())
 
     def _open(self, dataset: str, view: View, digest: bytes) -> OpenView:
-        opened = self.catalogue.open(dataset)
+        opened = self._catalogue.open(dataset)
         try:
             plan = self._plan(opened, view, digest)
         except BaseException:

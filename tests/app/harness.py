@@ -29,7 +29,7 @@ from backports.zstd import compress as zstd_compress
 
 from app.errors import KINDS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
 PATIENCE = 20.0
 """Seconds an answer may take; the slowest honest one takes far less."""

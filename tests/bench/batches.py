@@ -19,9 +19,10 @@ import numpy as np
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
-from app.pipelines.registry import OpenPipeline, Pipelines
+from app.pipelines.opened import OpenPipeline
+from app.pipelines.registry import Pipelines
 from app.state.memory import MemoryStateStore
-from app.tiles.views import Tiles
+from app.tiles.views import Views
 from app.tokens import KeyRing, new_key
 from core.warmup import warm_up
 from tests.bench.__main__ import line, timed
@@ -69,7 +70,7 @@ class Data:
         store, keys = MemoryStateStore(), KeyRing([new_key()])
         catalogue = Catalogue(store, Roots([self.root]), {}, BufferPool(4))
         catalogue.register(self.entry(name))[0].close()
-        pipelines = Pipelines(Tiles(catalogue, store, keys), store, keys)
+        pipelines = Pipelines(catalogue, Views(catalogue, store, keys), store, keys)
         return pipelines.register(self.spec(name, shuffled=shuffled))[0]
 
 

@@ -15,10 +15,10 @@ import pytest
 from pydantic import BaseModel
 
 from app.errors import KINDS
-from app.http.schemas import InputQuery, LossQuery, ReportsQuery
+from app.http.media_types import MEDIA_TYPES
+from app.losses.schemas import InputQuery, LossQuery, ReportsQuery
 from app.main import create_app
 from app.settings import Settings
-from app.streams.frames import MEDIA_TYPES
 from tests.app.harness import PROBLEM, ROOT, Service, wait_until
 from tests.scale import SOAK, examples
 

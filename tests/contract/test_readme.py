@@ -15,7 +15,8 @@ import pytest
 from app import __version__
 from app.client._cli import build_parser as build_client_parser
 from app.command.parser import build_parser
-from app.streams.frames import FrameKind, FrameWriter, rows_header
+from app.losses.encoding import rows_header
+from app.streams.frames import FrameKind, FrameWriter
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_stream
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.errors import NotAcceptableError
+from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import choose_coding, choose_format
-from app.streams.frames import MEDIA_TYPES
 
 ALL = tuple(MEDIA_TYPES)
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from app.errors import DataChangedError, InvalidOptionError, TokenForeignError, problem_of
 from app.http.decompression import decoder
-from app.losses.encoding import make_answer, take_chunk
+from app.losses.encoding import row_encoder
 from app.losses.posting import Ending, Posting
 from app.losses.request import LossRequest, keep_rows, parse_ids, parse_reports
+from app.losses.rows import next_chunk
 from app.losses.spool import Mark, Spool
 from app.losses.tokens import Checkpoints, read_mark
 from app.tokens import KeyRing, new_key
@@ -63,12 +64,12 @@ class Desk:
         ending = posting.finish()
         begun = ending.mark is None or ending.mark.position.offset > 0
         titled = begun and posting.start.position.offset == 0
-        answer = make_answer(
+        answer = row_encoder(
             self.form, wanted, checkpoints.token, posting.start, duplex=False, titled=titled
         )
         made = answer.begin()
         while len(spool):
-            made += take_chunk(answer, spool)[0]
+            made += next_chunk(answer, spool).buffers
         made += answer.end(ending)
         spool.close()
         return b"".join(made), ending

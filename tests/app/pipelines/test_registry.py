@@ -27,9 +27,10 @@ from app.errors import (
     TokenMalformedError,
     TokenRetiredError,
 )
-from app.pipelines.registry import KIND, OpenPipeline, Pipelines
+from app.pipelines.opened import OpenPipeline
+from app.pipelines.registry import KIND, Pipelines
 from app.state.memory import MemoryStateStore
-from app.tiles.views import Tiles
+from app.tiles.views import Views
 from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token
 from core.errors import CoreError, OptionError, PipelineError, PositionError, StateError
 from core.iterate.base import Block, Ragged, State
@@ -50,15 +51,15 @@ class Place:
         self.store = MemoryStateStore()
         self.keys = KeyRing([Key(1, "sign", SECRET)]) if keys is None else keys
         self.catalogue = Catalogue(self.store, Roots([root]), {}, BufferPool(4))
-        self.tiles = Tiles(self.catalogue, self.store, self.keys)
-        self.pipelines = Pipelines(self.tiles, self.store, self.keys)
+        self.tiles = Views(self.catalogue, self.store, self.keys)
+        self.pipelines = Pipelines(self.catalogue, self.tiles, self.store, self.keys)
 
     def restart(self) -> None:
         """Forget all that is in memory."""
         self.close()
         self.catalogue = Catalogue(self.store, Roots([self.root]), {}, BufferPool(4))
-        self.tiles = Tiles(self.catalogue, self.store, self.keys)
-        self.pipelines = Pipelines(self.tiles, self.store, self.keys)
+        self.tiles = Views(self.catalogue, self.store, self.keys)
+        self.pipelines = Pipelines(self.catalogue, self.tiles, self.store, self.keys)
 
     def close(self) -> None:
         self.pipelines.close()

@@ -12,15 +12,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from app.context import Services
 from app.engine.workers import Workers
+from app.pipelines.encoding import Batch
+from app.pipelines.opened import OpenPipeline
 from app.pipelines.profile import RequestProfiles
-from app.pipelines.registry import OpenPipeline
-from app.pipelines.streaming import BatchStream, Limits
+from app.pipelines.streaming import batch_stream
 from app.pipelines.tokens import BatchTokens
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
 from app.server.responses import Exchange
+from app.streams.driver import Stream
+from app.streams.limits import Limits
 from app.telemetry import Metrics
 from app.tokens import KeyRing, new_key
 from core.errors import TransformError
@@ -82,9 +84,12 @@ class FakeExchange:
         self.data = b""
         self.on_frame = on_frame
 
-    async def start(self, status: int, headers: object) -> None:
+    async def start(
+        self, status: int, headers: object, *, content_length: int | None = None
+    ) -> None:
         assert status == 200
         assert headers
+        assert content_length is None
         self.started = True
 
     async def write(self, data: bytes | memoryview) -> None:
@@ -130,14 +135,21 @@ def stream(
     services: FakeServices,
     drain: Drain | None = None,
     **limits: Any,  # noqa: ANN401
-) -> BatchStream:
-    real = cast("Services", services)
-    return BatchStream(
-        opened(pipeline), 0, 1, Limits(**limits), None, real, drain or Drain(), beat=BEAT
+) -> Stream[Batch]:
+    return batch_stream(
+        opened(pipeline),
+        0,
+        1,
+        Limits(**limits),
+        coding=None,
+        threads=services.workers,
+        drain=drain or Drain(),
+        metrics=services.metrics,
+        heartbeat=BEAT,
     )
 
 
-def run(pipeline: SlowPipeline, made: BatchStream, exchange: FakeExchange) -> list[Frame]:
+def run(pipeline: SlowPipeline, made: Stream[Batch], exchange: FakeExchange) -> list[Frame]:
     async def send() -> None:
         async with asyncio.timeout(PATIENCE):
             await made.send(cast("Exchange", exchange))
@@ -222,7 +234,7 @@ def test_a_fault_before_the_first_batch_is_no_stream(services: FakeServices) -> 
 def test_no_more_is_made_than_is_wanted(services: FakeServices) -> None:
     pipeline = SlowPipeline(batches=100)
     pipeline.free.release(100)
-    frames = run(pipeline, stream(pipeline, services, batches=7), FakeExchange())
+    frames = run(pipeline, stream(pipeline, services, count=7), FakeExchange())
     assert [frame.kind for frame in frames] == ["DATA"] * 7 + ["END"]
     assert frames[-1].header["reason"] == "count"
     assert pipeline.made == 7

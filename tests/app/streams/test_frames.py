@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import xxhash
 
-from app.streams.frames import FrameKind, FrameWriter, rows_header
+from app.losses.encoding import rows_header
+from app.streams.frames import FrameKind, FrameWriter
 
 DTYPE = np.dtype([("EventId", "<i4"), ("Loss", "<f4")])
 

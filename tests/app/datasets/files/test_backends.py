@@ -426,7 +426,7 @@ print(good, bad)
         capture_output=True,
         text=True,
         timeout=60,
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
         check=False,
     )
     assert done.returncode == 0, done.stderr
