@@ -73,7 +73,9 @@ def _add_aggregate(commands: Any) -> None:  # noqa: ANN401 - argparse has no pub
         description="Read loss streams once and write the wanted event reports.",
     )
     parser.set_defaults(command="aggregate")
-    parser.add_argument("streams", nargs="+", metavar="FILE", help="files or fifos, - for stdin")
+    parser.add_argument(
+        "streams", nargs="*", metavar="FILE", help="files or fifos, - for stdin (default: a pipe)"
+    )
     parser.add_argument(
         "--reports",
         type=_names,
