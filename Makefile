@@ -9,7 +9,7 @@ ON_CORES := -n auto --maxprocesses=4 --dist=loadfile
 SIDE_BY_SIDE := -n 4 --dist=loadfile
 LOCKS := deploy/requirements.lock deploy/requirements-dev.lock
 
-.PHONY: help install serve demo test test-torch lint unit bounds nojit soak bench lock clean
+.PHONY: help install serve demo test test-torch lint unit bounds nojit soak mutants bench lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,9 @@ test-torch:  ## the client under PyTorch, in an environment of its own
 	$(VENV)-torch/bin/pip install --quiet --disable-pip-version-check \
 		-r deploy/requirements-torch.txt
 	$(VENV)-torch/bin/python -m pytest --confcutdir=tests/torch tests/torch
+
+mutants: $(STAMP)  ## change 200 places that guard data, and see that tests notice
+	$(BIN)/python -m tests.mutants
 
 bench: install  ## speeds, as ratios within one run (THALWEG_*_PYTHON add the peers)
 	$(BIN)/python -m tests.bench

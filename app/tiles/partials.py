@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_digest
 
 _DAY = 86400.0
+_DIGEST = 8
+"""Bytes of the digest before an array: files are not synced, and a crash may leave zeros."""
 
 
 class PartialStore:
@@ -34,22 +37,29 @@ class PartialStore:
         """A result, or None if it is not there or damaged."""
         path = self._path(name)
         try:
-            data = path.read_bytes()
+            content = path.read_bytes()
+            data = content[_DIGEST:]
+            if content[:_DIGEST] != xxh3_64_digest(data):
+                path.unlink()
+                return None
             os.utime(path)
-            array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+        except OSError:
             return None
+        array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
         return array
 
     def put(self, name: str, array: npt.NDArray[Any]) -> None:
         """Keep a result, unless there is one."""
         path = self._path(name)
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        data = buffer.getvalue()
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=".")
             try:
                 with os.fdopen(descriptor, "wb") as file:
-                    np.save(file, array, allow_pickle=False)
+                    file.write(xxh3_64_digest(data) + data)
                 with contextlib.suppress(FileExistsError):
                     path.hardlink_to(fresh)
             finally:
@@ -64,4 +74,4 @@ class PartialStore:
                     Path(entry.path).unlink()
 
     def _path(self, name: str) -> Path:
-        return self._directory / name[:2] / f"{name}.npy"
+        return self._directory / name[:2] / f"{name}.partial"

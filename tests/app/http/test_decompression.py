@@ -70,6 +70,17 @@ def test_bombs_stop_early(coding: str) -> None:
     assert max(seen) <= 1 << 20
 
 
+@pytest.mark.parametrize(("coding", "size"), [("gzip", 20), ("zstd", 9)])
+def test_beginning_a_frame_counts_however_little_is_in_it(coding: str, size: int) -> None:
+    """As 8 KiB: 64 MiB may be decoded, and 200 bytes for each one sent."""
+    empty = PACK[coding](b"")
+    assert len(empty) == size
+    most = (64 << 20) // ((8 << 10) - 200 * size)
+    assert decode(coding, empty * most) == b""
+    with pytest.raises(BombError, match="too many frames"):
+        decode(coding, empty * (most + 1))
+
+
 def test_large_windows_are_refused() -> None:
     option = zstd.CompressionParameter.window_log
     wide = zstd.ZstdCompressor(options={option: 27})

@@ -30,6 +30,66 @@ def test_a_file_is_kept_until_nobody_uses_it(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_file_that_is_put_again_is_kept_as_long_as_a_new_one(tmp_path: Path) -> None:
+    store = InputStore(tmp_path, days=1)
+    store.put("quantiles", "d1", b"abc")
+    path = tmp_path / "d1.quantiles"
+    os.utime(path, (time.time() - 86000, time.time() - 86000))
+    kept = store.put("quantiles", "d1", b"abc")
+    assert not kept.created
+    assert abs(path.stat().st_mtime + 86400 - kept.expires) < 100
+    assert abs(path.stat().st_mtime - time.time()) < 100
+
+
+class Disk:
+    """Sees what is on the disk, and when it gets there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        self._directory = directory
+        self._fsync = os.fsync
+        self.synced: dict[int, tuple[int, list[str]]] = {}
+        """Size of each file when it was written out, and the names there were then."""
+        monkeypatch.setattr(os, "fsync", self._note)
+
+    def _note(self, descriptor: int) -> None:
+        self._fsync(descriptor)
+        found = os.fstat(descriptor)
+        self.synced[found.st_ino] = found.st_size, [p.name for p in self._directory.iterdir()]
+
+
+def test_an_input_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, tmp_path)
+    InputStore(tmp_path, days=1).put("quantiles", "d1", b"abc" * 1000)
+    size, names = disk.synced[(tmp_path / "d1.quantiles").stat().st_ino]
+    assert size == 3000
+    assert "d1.quantiles" not in names
+
+
+def test_a_key_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch, tmp_path)
+    load_keys(tmp_path)
+    size, names = disk.synced[(tmp_path / FILE).stat().st_ino]
+    assert size == (tmp_path / FILE).stat().st_size > 64
+    assert FILE not in names
+
+
+def test_an_input_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = InputStore(tmp_path, days=1)
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageFullError, match="No space left"):
+        store.put("quantiles", "d1", b"abc")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_old_files_are_swept_when_new_ones_come(tmp_path: Path) -> None:
     store = InputStore(tmp_path, days=1)
     store.put("quantiles", "old", b"abc")

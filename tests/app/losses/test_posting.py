@@ -20,7 +20,7 @@ from app.losses.posting import Ending, Posting
 from app.losses.request import LossRequest, keep_rows, parse_ids, parse_reports
 from app.losses.rows import next_chunk
 from app.losses.spool import Mark, Spool
-from app.losses.tokens import Checkpoints, read_mark
+from app.losses.tokens import Checkpoints, identity_of, read_mark
 from app.tokens import KeyRing, new_key
 from core.errors import CoreError, ReportError, TruncatedError
 from core.losses.analysis import Analysis
@@ -155,6 +155,53 @@ def test_a_token_is_of_one_request_only() -> None:
         LossRequest(reports=("melt", "selt")),
     ]
     assert len({melt.identity, selt.identity, *(other.identity for other in others)}) == 6
+
+
+def test_what_one_option_ends_with_is_not_taken_for_the_beginning_of_the_next() -> None:
+    half = np.array([0.5], np.float32)
+    quantiles = np.array([0.1, 0.5], np.float32)
+    two = LossRequest(reports=("qelt",), quantiles=quantiles)
+    one = LossRequest(reports=("qelt",), quantiles=quantiles[:1], summary_ids=half.view(np.int32))
+    assert two.identity != one.identity
+    assert identity_of((b"ab", b"c")) != identity_of((b"a", b"bc"))
+    assert identity_of((b"", b"a")) != identity_of((b"a", b""))
+
+
+def test_identities_are_frozen() -> None:
+    """Tokens of an earlier server go on where they said."""
+    plain = LossRequest(reports=("melt",))
+    assert plain.identity.hex() == "98bcbf0376bf6515"
+    full = LossRequest(
+        reports=("qelt", "melt"),
+        quantiles=np.array([0.1, 0.5], np.float32),
+        policy=Policy(float_width=8, nan="zero"),
+        summary_ids=np.array([1, 5], np.int32),
+    )
+    assert full.identity.hex() == "4cefb2f39664e88b"
+
+
+@pytest.mark.parametrize(
+    ("events", "resumed", "covers"),
+    [
+        ((1, 2, 3, 4), False, "whole"),
+        ((1, 3, 2, 4), False, "whole"),
+        ((1, 2, 3, 4), True, "whole"),
+        ((1, 3, 2, 4), True, "since resume"),
+    ],
+)
+def test_a_part_says_which_events_were_looked_up(
+    directory: Path, events: tuple[int, ...], resumed: bool, covers: str
+) -> None:
+    stream = SMALL.with_blocks(Block(event, 1) for event in events)
+    octets, desk, token = stream.encode(), Desk(directory, stream, "melt", "bin"), None
+    if resumed:
+        begun = stream.with_blocks(stream.blocks[:2]).encode()
+        _, ending = desk.post([begun], None, partial=True)
+        assert ending.mark is not None
+        token, octets = desk.token(ending.mark), octets[ending.mark.position.offset :]
+    _, part = desk.post([octets], token, partial=True)
+    _, whole = desk.post([octets], token, partial=False)
+    assert part.reopened_check == whole.reopened_check == covers
 
 
 def test_marks_survive_their_token() -> None:

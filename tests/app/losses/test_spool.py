@@ -66,6 +66,29 @@ def test_the_file_has_no_name_and_is_used_again(spool: Spool, tmp_path: Path) ->
     assert os.fstat(spool._file).st_size <= 2 * rows(500).rows.nbytes
 
 
+def test_the_file_begins_anew_only_when_nothing_is_on_its_way_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are being written while the last ones before them are taken stay whole."""
+    spool = Spool(tmp_path, memory=0, limit=100_000)
+    taken: list[Item | None] = []
+
+    def write(descriptor: int, data: memoryview, offset: int) -> int:
+        if not taken:
+            taken.append(spool.take())
+        return real(descriptor, data, offset)
+
+    real = os.pwrite
+    spool.put([rows(10, 0)])
+    monkeypatch.setattr(os, "pwrite", write)
+    spool.put([rows(10, 10)])
+    spool.put([rows(10, 20)])
+    spool.put([rows(10, 30)])
+    assert ids([item for item in taken if item is not None]) == list(range(10))
+    assert ids(drain(spool)) == list(range(10, 40))
+    spool.close()
+
+
 def test_rows_of_an_event_that_is_not_whole_can_be_dropped(spool: Spool) -> None:
     spool.put([rows(5), mark(1), rows(200, 100), rows(3, 900)])
     last = spool.drop_open()

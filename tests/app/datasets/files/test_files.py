@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -146,6 +147,29 @@ def test_it_waits_until_the_clock_that_stamps_files_has_gone_on(
     touch(paths[0])
     with FileSet(paths[:1], open_file):
         assert time.time() - paths[0].stat().st_mtime >= 0.02
+
+
+def test_the_same_numbers_on_another_device_are_another_file(
+    paths: list[Path], open_file: OpenFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(path: Path | int) -> os.stat_result:
+        known = real(path)
+        numbers = list(known)
+        numbers[stat.ST_DEV] += 1
+        return os.stat_result(numbers, {"st_mtime_ns": known.st_mtime_ns})
+
+    real = os.stat
+    with FileSet(paths, open_file) as files:
+        files.verify()
+        monkeypatch.setattr(os, "stat", elsewhere)
+        with pytest.raises(DataChangedError, match="was replaced"):
+            files.verify()
+        monkeypatch.undo()
+        monkeypatch.setattr(os, "fstat", elsewhere)
+        with pytest.raises(DataChangedError, match="was replaced"):
+            files.read(0, 0, 1)
+        monkeypatch.undo()
+        files.verify()
 
 
 def test_times_in_the_future_do_not_make_it_wait(paths: list[Path], open_file: OpenFile) -> None:

@@ -1,0 +1,110 @@
+"""Runs tests against a changed module, in a copy of the tree."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.mutants.modules import ROOT
+
+_COPIED = ("app", "core", "deploy", "tests", "pyproject.toml", "README.md", "Makefile")
+_MEMORY = 8_000_000
+"""KiB of address space: some changes make a buffer that never stops growing."""
+_SLOWER = 4
+"""Times as long as usual after which tests count as hanging."""
+_AT_LEAST = 30.0
+"""Seconds that tests may take in any case."""
+
+
+class Tree:
+    """A copy of the tree in which one module at a time is changed.
+
+    Args:
+        directory: where to make it; it must not be there yet.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache")
+        for name in _COPIED:
+            source, target = ROOT / name, directory / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=leave_out)
+            else:
+                shutil.copy(source, target)
+        self._environment = {
+            **os.environ,
+            "NUMBA_DISABLE_JIT": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",
+            "PYTHONPATH": str(directory),
+        }
+
+    def source(self, module: str) -> bytes:
+        """A module as it is written."""
+        return (ROOT / module).read_bytes()
+
+    def run(self, tests: Sequence[str], seconds: float | None = None) -> tuple[int | None, str]:
+        """What pytest returns and prints; None if it took too long."""
+        shutil.rmtree(self._directory / ".hypothesis", ignore_errors=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--tb=line",
+            "-p",
+            "no:cacheprovider",
+        ]
+        command += ["--hypothesis-seed=0", f"--basetemp={self._directory / 'tmp'}", *tests]
+        limited = ["sh", "-c", f'ulimit -v {_MEMORY}; exec "$@"', "sh", *command]
+        with subprocess.Popen(
+            limited,
+            cwd=self._directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            try:
+                printed, _ = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                return None, ""
+            finally:
+                # Its children too: they hold the pipe, and the copy.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return process.returncode, printed
+
+    def time(self, tests: Sequence[str]) -> float:
+        """Seconds that the tests may take against a changed module.
+
+        Raises:
+            RuntimeError: they fail as it is.
+        """
+        begun = time.monotonic()
+        status, printed = self.run(tests)
+        if status != 0:
+            raise RuntimeError(f"{' '.join(tests)} fail without any change:\n{printed[-3000:]}")
+        return _AT_LEAST + _SLOWER * (time.monotonic() - begun)
+
+    def survives(self, module: str, changed: bytes, tests: Sequence[str], seconds: float) -> bool:
+        """Whether no test notices that a module is changed. One that hangs has noticed it."""
+        path = self._directory / module
+        whole = path.read_bytes()
+        path.write_bytes(changed)
+        try:
+            return self.run(tests, seconds)[0] == 0
+        finally:
+            path.write_bytes(whole)
