@@ -14,7 +14,8 @@ from app.errors import NotAcceptableError, Problem
 from app.services.pipelines import OpenPipeline
 from app.services.tile_answers import Buffers, npy_bytes, octets_of
 from app.wire import FrameKind, FrameWriter, describe_array
-from core.iterate.base import Array, Column, Field, Ragged, State
+from core.arrays import Array
+from core.iterate.base import Column, Field, Ragged, State
 from core.pipeline import Step
 
 ALIGNMENT = 64

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._rng_kernels import ROUND_WORDS
-from ..rng import SMALL, Key, Permutation, Words
+from ..arrays import Indices, Words
+from ..rng import SMALL, Key, Permutation
 from ._kernels.blocks import Tables, count_misses, permute_big, permute_small
-from .base import Indices
 from .kept import Kept
 
 _NO_END = 2**62
