@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._rng_kernels import ROUND_WORDS
 from ..arrays import Indices, Words
 from ..rng import SMALL, Key, Permutation
+from ..rng.kernels import ROUND_WORDS
 from ._kernels.blocks import Tables, count_misses, permute_big, permute_small
 from .kept import Kept
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import kernel
-from ..._rng_kernels import U, mix, scale
 from ...arrays import Indices, Words
+from ...rng.kernels import U, mix, scale
 
 
 @kernel

@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ._jit import kernel
-from .arrays import Floats, Indices, Words
+from .._jit import kernel
+from ..arrays import Floats, Indices, Words
 
 Table = npt.NDArray[np.uint16]
 

@@ -16,7 +16,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ._rng_kernels import (
+from ..arrays import Floats, Indices, Words
+from ..errors import OptionError, PositionError
+from .kernels import (
     ROUND_WORDS,
     fill_below,
     fill_bits,
@@ -27,8 +29,6 @@ from ._rng_kernels import (
     shuffle,
     unpermute_large,
 )
-from .arrays import Floats, Indices, Words
-from .errors import OptionError, PositionError
 
 ORDER_VERSION = 1
 MAX_SEED = 2**63 - 1
