@@ -14,8 +14,8 @@ import structlog
 from app.losses.aggregation import Aggregation, Job
 from app.losses.sources import STDIN, read_file
 from core._jit import is_build_published
+from core.arrays import Rows
 from core.errors import OptionError
-from core.losses.analysis import Rows
 from core.losses.events import Completeness, StreamEnd
 from core.losses.inputs import (
     EventRates,

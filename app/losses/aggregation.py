@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from core.arrays import Rows
 from core.errors import OptionError
-from core.losses.analysis import Analysis, Rows, Sink
+from core.losses.analysis import Analysis, Sink
 from core.losses.events import StreamEnd
 from core.losses.inputs import EventRates
 from core.losses.merge import READ_AHEAD, Order, Partitions

@@ -13,8 +13,9 @@ import pyarrow as pa
 from app.errors import NotAcceptableError
 from app.streams.frames import FrameKind, FrameWriter, describe_array
 from app.tiles.encoding import npy_bytes, octets_of
-from core.iterate.base import Array, Column, Field, Ragged
-from core.pipeline import Step
+from core.arrays import Array
+from core.iterate.base import Column, Field, Ragged
+from core.pipelines.pipeline import Step
 
 from .opened import OpenPipeline
 

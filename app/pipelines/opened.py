@@ -11,7 +11,7 @@ from typing import Any
 from app.datasets.opened import describe_schema
 from app.errors import InvalidOptionError
 from core.iterate.base import State
-from core.pipeline import Pipeline, PipelineSpec, parse_pipeline
+from core.pipelines.pipeline import Pipeline, PipelineSpec, parse_pipeline
 
 from .profile import RequestProfiles
 from .sources import PinnedSource, source_key

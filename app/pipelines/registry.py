@@ -23,7 +23,7 @@ from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
 from core.iterate.base import Indexed, State
-from core.pipeline import PipelineSpec, build_pipeline, parse_pipeline
+from core.pipelines.pipeline import PipelineSpec, build_pipeline, parse_pipeline
 
 from .opened import OpenPipeline, Registered, close_all, identity_of
 from .profile import RequestProfiles

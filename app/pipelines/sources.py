@@ -22,8 +22,9 @@ from app.datasets.files.fingerprints import prefix_fingerprint
 from app.datasets.items.segments import Stretch, chosen
 from app.datasets.opened import OpenDataset, Opened, OpenItems
 from app.tiles.views import OpenView, padded
+from core.arrays import Indices
 from core.errors import OptionError
-from core.iterate.base import Block, Column, Field, Indexed, Indices, Schema
+from core.iterate.base import Block, Column, Field, Indexed, Schema
 from core.iterate.columns import check_positions, empty_block
 from core.tiles.frames import FrameSource
 from core.tiles.plan import Plan, make_plan
