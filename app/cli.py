@@ -32,8 +32,8 @@ from app.settings import Settings
 from app.storage.sources import read_file
 from app.telemetry import configure_logging
 from core._jit import is_build_published
+from core.arrays import Rows
 from core.errors import CoreError, OptionError, ReportError
-from core.losses.analysis import Rows
 from core.losses.events import Completeness, StreamEnd
 from core.losses.format import Kind
 from core.losses.inputs import (

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ._jit import publish
+from .arrays import Rows
 from .errors import StreamError
 from .iterate.warm import use_kernels as use_iteration
-from .losses.analysis import Analysis, Rows
+from .losses.analysis import Analysis
 from .losses.events import StreamHeader
 from .losses.format import FLOAT_WIDTHS, Kind
 from .losses.inputs import EventRates

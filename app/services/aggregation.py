@@ -12,8 +12,9 @@ import numpy.typing as npt
 from app.storage.outputs import Output, PipeOutput, open_output
 from app.storage.sources import Sources
 from app.tables import TableEncoder, table_encoder
+from core.arrays import Rows
 from core.errors import OptionError
-from core.losses.analysis import Analysis, Rows, Sink
+from core.losses.analysis import Analysis, Sink
 from core.losses.events import StreamEnd
 from core.losses.inputs import EventRates
 from core.losses.merge import READ_AHEAD, Order, Partitions

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.storage.sources import Source, Sources
+from core.arrays import Rows
 from core.errors import CoreError
-from core.losses.analysis import Analysis, Rows
+from core.losses.analysis import Analysis
 from core.losses.events import StreamHeader
 from core.losses.format import SOURCE_CDF, TYPE_SIZE, TYPES
 from core.losses.policy import Policy

@@ -14,8 +14,9 @@ from app.errors import NotAcceptableError, Problem
 from app.services.pipelines import OpenPipeline
 from app.services.tile_answers import Buffers, npy_bytes, octets_of
 from app.wire import FrameKind, FrameWriter, describe_array
-from core.iterate.base import Array, Column, Field, Ragged, State
-from core.pipeline import Step
+from core.arrays import Array
+from core.iterate.base import Column, Field, Ragged, State
+from core.pipelines.pipeline import Step
 
 ALIGNMENT = 64
 """Arrays of a payload begin at multiples of this."""

@@ -22,8 +22,9 @@ from app.services.tiles import OpenView, padded
 from app.storage.files import FileSet
 from app.storage.fingerprints import prefix_fingerprint
 from app.storage.segments import Stretch, chosen
+from core.arrays import Indices
 from core.errors import OptionError
-from core.iterate.base import Block, Column, Field, Indexed, Indices, Schema
+from core.iterate.base import Block, Column, Field, Indexed, Schema
 from core.iterate.columns import check_positions, empty_block
 from core.tiles.frames import FrameSource
 from core.tiles.plan import Plan, make_plan

@@ -32,7 +32,7 @@ from app.storage.base import (
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
 from core.iterate.base import Indexed, State
-from core.pipeline import Pipeline, PipelineSpec, build_pipeline, parse_pipeline
+from core.pipelines.pipeline import Pipeline, PipelineSpec, build_pipeline, parse_pipeline
 
 KIND = "pipeline"
 _CACHED = 32

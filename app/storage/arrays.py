@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from core.arrays import Indices
 from core.errors import AmbiguousFormatError, FormatError, ShapeError
 from core.tiles.formats.layout import Found, settle
 from core.tiles.formats.source import Source
 from core.tiles.frames import Loaded
-from core.tiles.positions import Indices
 from core.tiles.recording import Axis, Extent, Hints, Recording
 
 from .files import FileSet

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from core.arrays import Indices
 from core.errors import FormatError, LimitError
-from core.iterate.base import Column, Field, Indexed, Indices, Ragged, Schema
+from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 
 from .files import FileSet
 from .seekable import Plain, Seekable, open_seekable

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from core.arrays import Array, Indices
 from core.errors import FormatError, TruncatedError
-from core.iterate.base import Array, Column, Field, Indexed, Indices, Ragged, Schema
+from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 from core.losses.events import Event, StreamHeader
 from core.losses.format import LOSS_DTYPES, SPECIALS, Kind, header_size, pair_size
 from core.losses.policy import Policy

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from core.arrays import Indices
 from core.errors import OptionError
-from core.iterate.base import Block, Column, Indexed, Indices, Ragged, Schema
+from core.iterate.base import Block, Column, Indexed, Ragged, Schema
 from core.iterate.columns import check_positions, concatenate, empty_block, take_block
 
 KEPT_BYTES = 16 << 20

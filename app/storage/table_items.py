@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.arrays import Array
 from core.errors import FormatError
-from core.iterate.base import Array, Column, Field, Indexed, Ragged, Schema
+from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 
 from .files import FileSet
 from .segments import Segmented, chosen

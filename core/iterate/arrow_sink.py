@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..arrays import Array
 from ..errors import OptionError, ShapeError
-from .base import Array, Block, Column, Field, Ragged, Schema
+from .base import Block, Column, Field, Ragged, Schema
 from .sinks import BinaryFile, Sink, column_of
 
 

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Indices = npt.NDArray[np.int64]
+from ..arrays import Array, Indices
+
 State = tuple[int, ...]
 """Non-negative integers below 2**63."""
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError, StateError, TransformError
 from ..rng import Key, Permutation
 from ._kernels.bucket import arrange, cut, sort_descending
-from .base import Block, Field, Indices, Ragged, Schema, Stage, State
+from .base import Block, Field, Ragged, Schema, Stage, State
 from .columns import block_length, take_block
 from .inorder import check_state, in_order
 from .kept import Kept

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._rng_kernels import ROUND_WORDS
-from ..rng import SMALL, Key, Permutation, Words
+from ..arrays import Indices, Words
+from ..rng import SMALL, Key, Permutation
+from ..rng.kernels import ROUND_WORDS
 from ._kernels.blocks import Tables, count_misses, permute_big, permute_small
-from .base import Indices
 from .kept import Kept
 
 _NO_END = 2**62

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arrays import Array, Indices
 from ..errors import CastingError, OptionError, PipelineError, TransformError
-from .base import Array, Block, Column, Field, Indices, Ragged, Schema
+from .base import Block, Column, Field, Ragged, Schema
 
 LENGTHS = "_length"
 """What the name of a field ends with that says how long its items were."""

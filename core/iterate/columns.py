@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError, PositionError
-from .base import Block, Column, Field, Indices, Ragged, Schema
+from .base import Block, Column, Field, Ragged, Schema
 
 
 def field_of(name: str, column: Column) -> Field:

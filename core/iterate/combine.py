@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError, PositionError, StateError
 from ..rng import below
-from .base import Block, Column, Field, Indexed, Indices, Schema, Stage, State
+from .base import Block, Column, Field, Indexed, Schema, Stage, State
 from .columns import (
     block_length,
     check_positions,

@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from ..arrays import Array
 from ..errors import OptionError, StateError
-from .base import Array, Block, Ragged, Schema, Sequential, Stage, State
+from .base import Block, Ragged, Schema, Sequential, Stage, State
 from .columns import block_length
 from .inorder import check_state, in_order
 

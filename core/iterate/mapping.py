@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Indices, Mask
 from ..errors import PipelineError, TransformError
 from ..rng import Key
-from .base import Block, Indexed, Indices, Schema, Stage, State
+from .base import Block, Indexed, Schema, Stage, State
 from .columns import (
     block_length,
     check_positions,
@@ -34,7 +34,7 @@ from .options import seed_key
 from .transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 
 Function = Callable[[Block], Block]
-Predicate = Callable[[Block], npt.NDArray[np.bool_]]
+Predicate = Callable[[Block], Mask]
 
 _LEAST_READ, _MOST_READ = 64, 65_536
 """Items a filter reads at a time."""
@@ -343,7 +343,7 @@ class Filter(Counting):
                 position=position,
             )
 
-    def _passes(self, block: Block, start: int, count: int) -> npt.NDArray[np.bool_]:
+    def _passes(self, block: Block, start: int, count: int) -> Mask:
         if not count:
             return np.zeros(0, bool)
         positions = np.arange(start, start + count)
@@ -355,13 +355,13 @@ class Filter(Counting):
             raise TransformError(f"a predicate failed on {where}: {error}", position=at) from error
         return passes
 
-    def _verdicts(self, block: Block, positions: Indices) -> npt.NDArray[np.bool_]:
+    def _verdicts(self, block: Block, positions: Indices) -> Mask:
         passes = np.asarray(self._predicate(block))
         _check_verdicts(passes, len(positions))
         return passes
 
 
-def _check_verdicts(passes: npt.NDArray[Any], count: int) -> None:
+def _check_verdicts(passes: Array, count: int) -> None:
     if passes.dtype != np.bool_ or passes.shape != (count,):
         raise ValueError(
             f"of {count} items it made {passes.dtype} of shape {passes.shape}, not a bool each"

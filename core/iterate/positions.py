@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from ..arrays import Indices
 from ..errors import PipelineError
 from ..rng import MAX_LENGTH
-from .base import Block, Indexed, Indices, Schema
+from .base import Block, Indexed, Schema
 from .blocks import BlockPermutation
 from .columns import check_positions
 from .options import bounded, one_of, seed_key, whole

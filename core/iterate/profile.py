@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import overload
 
-from .base import Block, Indexed, Indices, Ragged, Schema, Sequential, Stage, State
+from ..arrays import Indices
+from .base import Block, Indexed, Ragged, Schema, Sequential, Stage, State
 from .columns import block_length
 from .limits import Clock
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError
-from .base import Indices
 from .sources import MAX_ITEMS
 
 MAX_ROUND = 2**16

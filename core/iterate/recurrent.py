@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import PipelineError, StateError
 from ._kernels.recurrent import accumulate, smooth
-from .base import Array, Block, Field, Ragged, Schema, Stage, State
+from .base import Block, Field, Ragged, Schema, Stage, State
 from .columns import block_length, unique_names
 from .inorder import Counting, check_state, in_order
 from .options import one_of
@@ -257,5 +257,5 @@ def _unpacked(state: State, dtype: np.dtype[Any]) -> Cells:
     if any(half >= _HALF_VALUES for half in state):
         raise StateError("an accumulator of more than 64 bits")
     words = [low | high << _HALF for low, high in zip(state[::2], state[1::2], strict=True)]
-    cells: npt.NDArray[Any] = np.array(words, np.uint64).view(dtype)
+    cells: Array = np.array(words, np.uint64).view(dtype)
     return cells

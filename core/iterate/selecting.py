@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError, StateError, TransformError
-from .base import Block, Column, Field, Indexed, Indices, Ragged, Schema, Stage, State
+from .base import Block, Column, Field, Indexed, Ragged, Schema, Stage, State
 from .columns import check_positions, concatenate, take_column
 from .inorder import Counting, check_state, in_order
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError, StateError
 from ..rng import Permutation
 from ._kernels.reservoir import exchange, refill
-from .base import Block, Indexed, Indices, Schema, Sequential, Stage, State
+from .base import Block, Indexed, Schema, Sequential, Stage, State
 from .blocks import BlockPermutation
 from .inorder import Counting, check_state
 from .kept import Kept

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import OptionError, ShapeError
-from .base import Array, Block, Column, Field, Ragged
+from .base import Block, Column, Field, Ragged
 from .columns import block_length
 
 _NPY_HEADER = 128

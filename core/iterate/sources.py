@@ -13,8 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError
-from .base import Block, Column, Field, Indexed, Indices, Ragged, Schema
+from .base import Block, Column, Field, Indexed, Ragged, Schema
 from .columns import check_positions, schema_of, take_column
 
 MAX_ITEMS = 2**62

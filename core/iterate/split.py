@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Indices, Mask, Words
 from ..errors import PipelineError
 from ..rng import Key, bits
-from .base import Array, Indexed, Indices, Ragged
+from .base import Indexed, Ragged
 from .options import one_of, seed_key
 from .positions import Reordering
 
@@ -50,10 +50,10 @@ class _Split(Reordering):
         super().__init__(inner, int(self._ends[-1]) if len(counts) else 0)
 
     @abstractmethod
-    def _words(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
+    def _words(self, start: int, stop: int) -> Words:
         """Random words of the items from start to stop - 1, multiples of CHUNK or the end."""
 
-    def _mine(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+    def _mine(self, start: int, stop: int) -> Mask:
         side = self._words(start, stop) < self._threshold
         return side if self._validation else ~side
 
@@ -94,7 +94,7 @@ class Split(_Split):
         self._key = seed_key(seed, "split")
         super().__init__(inner, fraction=fraction, part=part)
 
-    def _words(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
+    def _words(self, start: int, stop: int) -> Words:
         return bits(self._key, np.arange(start, stop, dtype=np.uint64))
 
 
@@ -129,7 +129,7 @@ class KeySplit(_Split):
             self._kept[start : start + _READ] = _hashed(column, key)
         super().__init__(inner, fraction=fraction, part=part)
 
-    def _words(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
+    def _words(self, start: int, stop: int) -> Words:
         return self._kept[start:stop]
 
 
@@ -143,7 +143,7 @@ def _splittable(inner: Indexed) -> int:
     return n
 
 
-def _hashed(column: Array | Ragged, key: Key) -> npt.NDArray[np.uint64]:
+def _hashed(column: Array | Ragged, key: Key) -> Words:
     """A random word for each item of a column, equal for equal bytes."""
     if not isinstance(column, Ragged):
         unique, inverse = np.unique(_rows(column), return_inverse=True)

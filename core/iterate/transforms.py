@@ -14,17 +14,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Mask
 from ..errors import PipelineError
-from .base import Array, Block, Column, Field, Ragged, Schema
+from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names
 from .draws import Draws
 
 Arguments = Mapping[str, Any]
 Function = Callable[[Block], Block]
 RandomFunction = Callable[[Block, Draws], Block]
-Predicate = Callable[[Block], npt.NDArray[np.bool_]]
+Predicate = Callable[[Block], Mask]
 Made = tuple[Function, Schema]
 MadeRandom = tuple[RandomFunction, Schema]
 
@@ -303,7 +303,7 @@ def _plain(block: Block, name: str) -> Array:
     return column.values if isinstance(column, Ragged) else column
 
 
-def _verdict(values: Array) -> npt.NDArray[np.bool_]:
+def _verdict(values: Array) -> Mask:
     return values.astype(np.bool_, copy=False)
 
 
@@ -312,7 +312,7 @@ def _between(given: Arguments, schema: Schema) -> Predicate:
     args = _Args(given, schema, ("field", "low", "high"))
     field, low, high = args.field(scalar=True), args.number("low"), args.number("high")
 
-    def predicate(block: Block) -> npt.NDArray[np.bool_]:
+    def predicate(block: Block) -> Mask:
         values = _plain(block, field.name)
         return _verdict((values >= low) & (values < high))
 
@@ -332,7 +332,7 @@ def _length_between(given: Arguments, schema: Schema) -> Predicate:
     if not field.ragged:
         raise _refuse(f"items of field {field.name!r} are all of one length")
 
-    def predicate(block: Block) -> npt.NDArray[np.bool_]:
+    def predicate(block: Block) -> Mask:
         column = block[field.name]
         lengths = np.diff(column.offsets) if isinstance(column, Ragged) else np.empty(0, np.int64)
         return _verdict((lengths >= low) & (lengths < high))

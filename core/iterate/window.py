@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError
-from .base import Block, Column, Indexed, Indices, Ragged, Schema
+from .base import Block, Column, Indexed, Ragged, Schema
 from .columns import check_positions, offsets_of, take_block
 from .options import one_of, whole
 from .sources import MAX_ITEMS

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import errors
+from ..arrays import Octets, Rows
 from ._kernels import layout
 from ._kernels.layout import Tables, Totals, Wanted, Words
 from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
-from .buffer import Octets, as_octets
+from .buffer import as_octets
 from .events import Completeness, StreamEnd, StreamHeader
 from .inputs import EventRates
 from .intake import Intake
@@ -39,7 +40,6 @@ from .wanted import (
     make_wanted,
 )
 
-Rows = npt.NDArray[np.void]
 Sink = Callable[[str, Rows], None]
 """Takes (report name, rows of it); the rows are valid only during the call."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Octets = npt.NDArray[np.uint8]
+from ..arrays import Octets
 
 
 def as_octets(data: Any) -> Octets:  # noqa: ANN401 - whatever has the buffer protocol

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ..arrays import Floats, Indices
 from .format import Kind
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ class Event:
     """Byte offset of the event's first block in the stream."""
     block_ids: npt.NDArray[np.int32]
     """Item, coverage or summary ids, shape (blocks,)."""
-    exposures: npt.NDArray[np.float64]
+    exposures: Floats
     """Exposure of each summary, shape (blocks,); NaN in item streams."""
-    starts: npt.NDArray[np.int64]
+    starts: Indices
     """First pair of each block and, last, the pair count; shape (blocks + 1,)."""
     sidx: npt.NDArray[np.int32]
     """Sample ids, special ones included, shape (pairs,)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .buffer import ByteBuffer, Octets, is_aligned
+from ..arrays import Octets
+from .buffer import ByteBuffer, is_aligned
 from .format import SUMMARY_HEADER_SIZE
 from .scanner import Scanner, Step
 

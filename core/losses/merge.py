@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from .. import errors
-from .analysis import Analysis, Rows, Sink
+from ..arrays import Rows
+from .analysis import Analysis, Sink
 from .events import StreamEnd, StreamHeader
 from .seen import SeenEvents
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import errors
+from ..arrays import Octets
 from ._kernels import layout
 from ._kernels.block import inspect_tail, read_block
 from ._kernels.layout import Record, Scratch, Seen, Words
@@ -28,7 +29,6 @@ from .policy import Policy
 from .position import Position
 from .seen import SeenEvents
 
-Octets = npt.NDArray[np.uint8]
 Step = Callable[[Words, int], int]
 """Runs a kernel on (window, words of it that hold data); returns its status."""
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import StateError
 from ._kernels import layout
 from ._kernels.layout import Totals
 from .aggregators import Aggregator
 
 
-def _encode(array: npt.NDArray[Any]) -> str:
+def _encode(array: Array) -> str:
     return base64.b85encode(np.ascontiguousarray(array).tobytes()).decode()
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from ..arrays import Indices
 from ..errors import CastingError, OptionError, PipelineError
-from ..iterate.base import Indexed, Indices, Sequential, Stage
+from ..iterate.base import Indexed, Sequential, Stage
 from ..iterate.batching import BucketBatch
 from ..iterate.combine import mixed, zipped
 from ..iterate.limits import Head

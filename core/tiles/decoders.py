@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .._jit import foreign_kernel
+from ..arrays import Array, Octets
 from ..errors import OptionError, ShapeError
 from ._kernels.unpack import (
     K2_BLOCK,
@@ -27,10 +27,8 @@ from ._kernels.unpack import (
     unpack_r24_quad,
 )
 
-Bytes = npt.NDArray[np.uint8]
-Pixels = npt.NDArray[Any]
 Shape = tuple[int, ...]
-Kernel = Callable[[Bytes, int, Pixels, Shape], None]
+Kernel = Callable[[Octets, int, Array, Shape], None]
 """``kernel(raw, stride, out, sig_shape)``: frames ``stride`` bytes apart into ``out``."""
 
 
@@ -53,7 +51,7 @@ class Decoder:
         """
         return self.bytes_of(sig_shape)
 
-    def decode(self, raw: Bytes, stride: int, out: Pixels, sig_shape: Shape) -> None:
+    def decode(self, raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
         """Fill ``out``, (frames, pixels), from frames that begin ``stride`` bytes apart.
 
         ``raw`` is contiguous and begins with the first frame's values; behind the last
@@ -109,10 +107,10 @@ def _medipix(bits: int, dtype: str, single: Any, quad: Any) -> list[Decoder]:  #
     container = {1: 1, 6: 8, 12: 16, 24: 32}[bits]
     group = 64 // min(container, 16)
 
-    def one(raw: Bytes, stride: int, out: Pixels, _: Shape) -> None:
+    def one(raw: Octets, stride: int, out: Array, _: Shape) -> None:
         single(raw, stride, out)
 
-    def four(raw: Bytes, stride: int, out: Pixels, sig_shape: Shape) -> None:
+    def four(raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
         quad(raw, stride, out, sig_shape[1] // 2)
 
     return [
@@ -127,7 +125,7 @@ def _frms6(binning: int) -> Decoder:
             raise ShapeError(f"frames of {sig_shape} are not two halves of rows binned {binning}")
         return sig_shape[0] // binning * sig_shape[1] * 2
 
-    def decode(raw: Bytes, stride: int, out: Pixels, sig_shape: Shape) -> None:
+    def decode(raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
         unfold(raw, stride, out, sig_shape[0] // (2 * binning), sig_shape[1], binning)
 
     return Decoder(f"frms6_bin{binning}", np.dtype("u2"), size, decode)
@@ -139,7 +137,7 @@ def _k2is() -> Decoder:
             raise ShapeError(f"a sector has 1860 x 256 pixels, not {sig_shape}")
         return 32 * K2_BLOCK
 
-    def decode(raw: Bytes, stride: int, out: Pixels, _: Shape) -> None:
+    def decode(raw: Octets, stride: int, out: Array, _: Shape) -> None:
         unpack_k2_sector(raw, stride, out)
 
     return Decoder("k2is_sector", np.dtype("u2"), size, decode)
@@ -178,13 +176,13 @@ def register(
     """
     call = foreign_kernel(function)
 
-    def frames(raw: Bytes, stride: int, size: int, out: Pixels, sig_shape: Shape) -> None:
+    def frames(raw: Octets, stride: int, size: int, out: Array, sig_shape: Shape) -> None:
         for f in range(out.shape[0]):
             call(raw[f * stride : f * stride + size], out[f], sig_shape)
 
     compiled = foreign_kernel(frames)
 
-    def kernel(raw: Bytes, stride: int, out: Pixels, sig_shape: Shape) -> None:
+    def kernel(raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
         compiled(raw, stride, frame_bytes(sig_shape), out, sig_shape)
 
     decoder = Decoder(name, np.dtype(dtype), frame_bytes, kernel)

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Indices
+
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
@@ -65,7 +67,7 @@ class BuiltIn:
     """Shape sig_shape."""
     gain: npt.NDArray[np.floating[Any]] | None = None
     """Shape sig_shape."""
-    excluded: npt.NDArray[np.int64] | None = None
+    excluded: Indices | None = None
     """Pixels without a meaning, shape (k, len(sig_shape))."""
 
 

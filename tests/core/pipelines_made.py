@@ -11,7 +11,7 @@ import numpy as np
 from core.errors import PipelineError
 from core.iterate.base import Block, Indexed, Ragged
 from core.iterate.sources import ArraySource, CounterSource
-from core.pipeline import Pipeline, build_pipeline, parse_pipeline
+from core.pipelines.pipeline import Pipeline, build_pipeline, parse_pipeline
 
 SIZES = {"a": 23, "b": 40, "c": 7}
 

@@ -22,7 +22,7 @@ import pytest
 from app.client import Client
 from core.iterate.base import Block, Ragged
 from core.iterate.sources import ArraySource
-from core.pipeline import Pipeline, build_pipeline, parse_pipeline
+from core.pipelines.pipeline import Pipeline, build_pipeline, parse_pipeline
 from tests.e2e.fault_proxy import GOOD, Cut, FaultProxy, Faults
 from tests.e2e.frames import DATA, END, ERROR, Frame, FrameReader
 from tests.e2e.service import KEY, AnswerCut, Connection, Service

@@ -10,15 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel
-from ..._rng_kernels import (
-    Indices,
-    U,
-    Words,
-    fill_rounds,
-    mix,
-    network,
-    shuffle,
-)
+from ...arrays import Indices, Words
+from ...rng.kernels import U, fill_rounds, mix, network, shuffle
 
 Tables = npt.NDArray[np.uint16]
 

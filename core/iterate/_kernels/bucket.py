@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from ..._jit import kernel
-
-Indices = npt.NDArray[np.int64]
+from ...arrays import Indices
 
 
 @kernel

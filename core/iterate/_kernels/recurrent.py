@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ..._jit import kernel
-
-Reals = npt.NDArray[np.float64]
+from ...arrays import Floats
 
 
 @kernel
-def smooth(values: Reals, alpha: float, state: Reals, out: Reals) -> None:
+def smooth(values: Floats, alpha: float, state: Floats, out: Floats) -> None:
     """Exponential moving average: y += alpha (x - y), beginning with the first x.
 
     Args:
@@ -32,7 +30,7 @@ def smooth(values: Reals, alpha: float, state: Reals, out: Reals) -> None:
 
 
 @kernel
-def accumulate(values: Reals, state: Reals, mean_out: Reals, std_out: Reals) -> None:
+def accumulate(values: Floats, state: Floats, mean_out: Floats, std_out: Floats) -> None:
     """Mean and standard deviation so far (Welford, 1962; the deviation divides by n).
 
     Args:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import kernel
-from ..._rng_kernels import Indices, U, Words, mix, scale
+from ...arrays import Indices, Words
+from ...rng.kernels import U, mix, scale
 
 
 @kernel

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import kernel
-from .layout import Floats, Losses
+from ...arrays import Floats
+from .layout import Losses
 
 _U = np.uintp
 

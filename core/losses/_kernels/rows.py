@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel
+from ...arrays import Floats, Rows
 from ..format import SIDX_MAX_LOSS
-from .layout import FULL, OK, Floats, Losses, Record, Rows, Scratch, Sidx, Totals, Wanted
+from .layout import FULL, OK, Losses, Record, Scratch, Sidx, Totals, Wanted
 from .moments import mean_and_deviation
 from .quantiles import order_statistics
 from .totals import statistics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..._jit import kernel
+from ...arrays import Floats
 from .block import read_block, report_fault
 from .layout import (
     EVENT_DONE,
@@ -14,7 +15,6 @@ from .layout import (
     GROW_LOG,
     GROW_SEEN,
     OK,
-    Floats,
     Losses,
     Ranks,
     Record,

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel
+from ...arrays import Indices, Rows
 
 MAX_DECIMALS = 6
 """With its point and its separator a fraction then fits one store."""
@@ -83,7 +84,7 @@ def column(decimals: int | None, separator: str) -> tuple[int, int, float, float
     )
 
 
-def least_digits(exponent_bits: int) -> npt.NDArray[np.int64]:
+def least_digits(exponent_bits: int) -> Indices:
     """Integral digits of the smallest number with each biased exponent.
 
     Others with that exponent have as many, or one more. Exponents of numbers that
@@ -113,14 +114,14 @@ def _eight_digits(number: np.int64) -> int:
 def write_rows(
     bits: npt.NDArray[np.signedinteger],
     values: npt.NDArray[np.floating],
-    columns: npt.NDArray[np.void],
-    digits: npt.NDArray[np.int64],
+    columns: Rows,
+    digits: Indices,
     exponent_shift: int,
     first: int,
-    out: npt.NDArray[np.int64],
+    out: Indices,
     position: int,
-    starts: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
+    starts: Indices,
+    sizes: Indices,
 ) -> tuple[int, int]:
     """Print rows from ``first`` on; stop before one that needs exact arithmetic.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import kernel
-from .layout import Floats, Losses, Sidx, Totals
+from ...arrays import Floats
+from .layout import Losses, Sidx, Totals
 from .moments import fold
 
 _PAGE_BITS = 6

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Indices
 from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
 from .layout import Found, settle
 from .source import GROWING_HINT, Source, extension, numeric_order, only
@@ -181,7 +182,7 @@ def _axis(name: str, size: int, unit: str | None, calibration: tuple[float, floa
     return Axis(name, size, unit, step, begin)
 
 
-def _offsets(source: Source, file: int, header: _Header) -> Iterator[npt.NDArray[np.int64]]:
+def _offsets(source: Source, file: int, header: _Header) -> Iterator[Indices]:
     """Where the elements begin, some at a time."""
     width = np.dtype(header.offsets).itemsize
     for at in range(0, header.valid, BLOCK):
@@ -233,7 +234,7 @@ def _refuse(  # noqa: PLR0913, PLR0917 - what is wrong, and where
     file: int,
     header: _Header,
     done: int,
-    block: npt.NDArray[np.int64],
+    block: Indices,
     wrong: npt.NDArray[np.intp],
     close: npt.NDArray[np.intp],
     size: int,
@@ -255,7 +256,7 @@ def _refuse(  # noqa: PLR0913, PLR0917 - what is wrong, and where
     )
 
 
-def _append(extents: list[Extent], file: int, starts: npt.NDArray[np.int64], size: int) -> None:
+def _append(extents: list[Extent], file: int, starts: Indices, size: int) -> None:
     """Add elements to the extents, to the last of them where its distance goes on."""
     at = 0
     while at < len(starts):

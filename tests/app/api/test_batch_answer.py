@@ -25,7 +25,7 @@ from app.telemetry import Metrics
 from app.tokens import KeyRing, new_key
 from core.errors import TransformError
 from core.iterate.base import Field, Schema, State
-from core.pipeline import Step
+from core.pipelines.pipeline import Step
 from tests.app.api.harness import Frame, read_frames
 
 KEYS = KeyRing([new_key()])

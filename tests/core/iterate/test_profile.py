@@ -8,8 +8,9 @@ import threading
 import numpy as np
 import pytest
 
+from core.arrays import Indices
 from core.errors import PositionError
-from core.iterate.base import Block, Indexed, Indices, Ragged
+from core.iterate.base import Block, Indexed, Ragged
 from core.iterate.iterator import BlockIterator
 from core.iterate.mapping import named_filter
 from core.iterate.positions import Permute, Range

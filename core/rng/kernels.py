@@ -18,12 +18,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ._jit import kernel
+from .._jit import kernel
+from ..arrays import Floats, Indices, Words
 
-Words = npt.NDArray[np.uint64]
-Indices = npt.NDArray[np.int64]
 Table = npt.NDArray[np.uint16]
-Reals = npt.NDArray[np.float64]
 
 U = np.uint64
 """Mixed with a signed integer, an unsigned one becomes a float: constants are unsigned."""
@@ -75,7 +73,7 @@ def fill_bits(key: Words, indices: Words, out: Words) -> None:
 
 
 @kernel
-def fill_uniform(key: Words, indices: Words, out: Reals) -> None:
+def fill_uniform(key: Words, indices: Words, out: Floats) -> None:
     """A number in [0, 1) for every index: its upper 53 bits."""
     first, second = key[0], key[1]
     for i in range(len(indices)):

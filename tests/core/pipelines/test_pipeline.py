@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.arrays import Indices
 from core.errors import (
     LimitError,
     OptionError,
@@ -19,11 +20,11 @@ from core.errors import (
     StateError,
     TransformError,
 )
-from core.iterate.base import Block, Indexed, Indices, Ragged, State
+from core.iterate.base import Block, Indexed, Ragged, State
 from core.iterate.columns import concatenate, schema_of
 from core.iterate.profile import Profile, timed
 from core.iterate.sources import ArraySource, CounterSource
-from core.pipeline import Bounds, Pipeline, Step, build_pipeline, parse_pipeline
+from core.pipelines.pipeline import Bounds, Pipeline, Step, build_pipeline, parse_pipeline
 from tests.core.pipelines_made import Stages, array_source, built, open_source, random_stages, same
 from tests.scale import examples
 

@@ -3,7 +3,7 @@
 A pipeline is canonical JSON with a digest; what it gives is a function of that digest, of
 the data and of a state, which is a few integers. Where all stages have random access the
 state is one integer, the number of the global batch. The stages and their options are in
-:mod:`.pipelines.operations`; every epoch goes through all stages anew.
+:mod:`.operations`; every epoch goes through all stages anew.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from .errors import OptionError, PositionError
-from .iterate.base import Indexed, Schema, Sequential, State
-from .iterate.batching import MAX_SIZE, BucketBatch
-from .iterate.collate import Padding
-from .iterate.inorder import check_state
-from .pipelines.bounds import STATE_VALUE_BYTES, Bounds, Cost, batch_cost
-from .pipelines.building import KEPT_EPOCHS, Builder, OpenSource, Wrap, bucketed, located
-from .pipelines.operations import OPERATIONS
-from .pipelines.placement import check_placement, is_sequential
-from .pipelines.spec import PipelineSpec, StageSpec, parse_spec
-from .pipelines.stepping import (
+from ..errors import OptionError, PositionError
+from ..iterate.base import Indexed, Schema, Sequential, State
+from ..iterate.batching import MAX_SIZE, BucketBatch
+from ..iterate.collate import Padding
+from ..iterate.inorder import check_state
+from .bounds import STATE_VALUE_BYTES, Bounds, Cost, batch_cost
+from .building import KEPT_EPOCHS, Builder, OpenSource, Wrap, bucketed, located
+from .operations import OPERATIONS
+from .placement import check_placement, is_sequential
+from .spec import PipelineSpec, StageSpec, parse_spec
+from .stepping import (
     Batching,
     Course,
     IndexedCourse,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .format import Kind
+from ..format import Kind
 
 
 @dataclass(frozen=True, slots=True)

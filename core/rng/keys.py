@@ -16,7 +16,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ._rng_kernels import (
+from ..arrays import Floats, Indices, Words
+from ..errors import OptionError, PositionError
+from .kernels import (
     ROUND_WORDS,
     fill_below,
     fill_bits,
@@ -27,10 +29,6 @@ from ._rng_kernels import (
     shuffle,
     unpermute_large,
 )
-from .errors import OptionError, PositionError
-
-Words = npt.NDArray[np.uint64]
-Indices = npt.NDArray[np.int64]
 
 ORDER_VERSION = 1
 MAX_SEED = 2**63 - 1
@@ -107,7 +105,7 @@ def bits(key: Key, indices: Words) -> Words:
     return out
 
 
-def uniform(key: Key, indices: Words) -> npt.NDArray[np.float64]:
+def uniform(key: Key, indices: Words) -> Floats:
     """A number in [0, 1) for every index, a multiple of 2**-53."""
     out = np.empty(len(indices), np.float64)
     fill_uniform(key.words, _own(indices), out)
