@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ..arrays import Array
@@ -15,6 +16,7 @@ from ..errors import OptionError, StateError
 from .base import Block, Ragged, Schema, Sequential, Stage, State
 from .columns import block_length
 from .inorder import check_state, in_order
+from .sources import fingerprint_of
 
 VERSION = 1
 """Of the states given out."""
@@ -63,14 +65,22 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
 
     Args:
         identity: of the pipeline and the data, such as digests; states of others are
-            refused.
+            refused. None stands for what the pipeline or its sources know of themselves,
+            which may read all of the data when the first state is taken or set.
         inner: what :meth:`close` closes as well, if it can be.
     """
 
-    def __init__(self, identity: bytes, inner: object) -> None:
-        self._identity = identity.hex()
+    def __init__(self, identity: bytes | None, inner: object) -> None:
+        self._given_identity = identity
         self._inner = inner
         self._closed = False
+
+    @cached_property
+    def _identity(self) -> str:
+        if self._given_identity is not None:
+            return self._given_identity.hex()
+        known = getattr(self._inner, "identity", None)
+        return known.hex() if isinstance(known, bytes) else fingerprint_of(self._inner).hex()
 
     @property
     @abstractmethod
@@ -163,13 +173,14 @@ class StepIterator(Checkpointed[S]):
 
     Args:
         stepping: what gives them.
-        identity: of the pipeline and the data.
+        identity: of the pipeline and the data; None is the pipeline's own, which tells
+            batch sizes apart.
         rank: which rows of each batch.
         world: number of ranks.
     """
 
     def __init__(
-        self, stepping: Stepping[S], *, identity: bytes = b"", rank: int = 0, world: int = 1
+        self, stepping: Stepping[S], *, identity: bytes | None = None, rank: int = 0, world: int = 1
     ) -> None:
         super().__init__(identity, stepping)
         self._stepping = stepping
@@ -203,13 +214,13 @@ class BlockIterator(Checkpointed[Block]):
     Args:
         stage: indexed or sequential.
         size: items of a block; the last may have fewer.
-        identity: of the stage and its data.
+        identity: of the stage and its data; None is the fingerprint of the data.
 
     Raises:
         OptionError: a size below 1.
     """
 
-    def __init__(self, stage: Stage, *, size: int, identity: bytes = b"") -> None:
+    def __init__(self, stage: Stage, *, size: int, identity: bytes | None = None) -> None:
         super().__init__(identity, stage)
         if size < 1:
             raise OptionError(f"blocks of {size} items")
@@ -252,13 +263,13 @@ class ItemIterator(Checkpointed[Item]):
     Args:
         stage: indexed or sequential.
         read: items read at a time.
-        identity: of the stage and its data.
+        identity: of the stage and its data; None is the fingerprint of the data.
 
     Raises:
         OptionError: fewer than 1 are to be read, or more than MAX_READ.
     """
 
-    def __init__(self, stage: Stage, *, read: int = 256, identity: bytes = b"") -> None:
+    def __init__(self, stage: Stage, *, read: int = 256, identity: bytes | None = None) -> None:
         super().__init__(identity, stage)
         if not 1 <= read <= MAX_READ:
             raise OptionError(f"reading {read} items at a time", hint=f"From 1 to {MAX_READ}.")

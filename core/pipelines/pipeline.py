@@ -17,6 +17,7 @@ from ..iterate.base import Indexed, Schema, Sequential, State
 from ..iterate.batching import MAX_SIZE, BucketBatch
 from ..iterate.collate import Padding
 from ..iterate.inorder import check_state
+from ..iterate.sources import fingerprint_of
 from .bounds import STATE_VALUE_BYTES, Bounds, Cost, batch_cost
 from .building import KEPT_EPOCHS, Builder, OpenSource, Wrap, bucketed, located
 from .operations import OPERATIONS
@@ -69,6 +70,11 @@ class Pipeline:
         """Bytes it may take."""
         self.resume_work = cost.resume_work
         """Items or draws gone through at most before the first batch behind a state."""
+
+    @property
+    def identity(self) -> bytes:
+        """Digest of the spec and fingerprints of the sources, if those have any."""
+        return self.spec.digest + fingerprint_of(self._course.first)
 
     @property
     def schema(self) -> Schema:

@@ -75,6 +75,11 @@ class Course(ABC):
 
     @property
     @abstractmethod
+    def first(self) -> object:
+        """The stages of the first epoch."""
+
+    @property
+    @abstractmethod
     def initial(self) -> State:
         """The state before the first batch; the number of the batch comes first."""
 
@@ -137,6 +142,11 @@ class IndexedCourse(Course):
     def initial(self) -> State:
         """The first batch."""
         return (0,)
+
+    @property
+    def first(self) -> object:
+        """The stages of the first epoch."""
+        return self._chain(0)
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -237,6 +247,11 @@ class SequentialCourse(Course):
     def initial(self) -> State:
         """The first batch of the first epoch."""
         return (0, 0, *self._first)
+
+    @property
+    def first(self) -> object:
+        """The stages of the first epoch."""
+        return self._chain(0)
 
     @property
     def batches_per_epoch(self) -> int | None:

@@ -223,6 +223,9 @@ class WindowedIterator(OneSource):
         self._width = positive(width, "width")
         self.setstate(None)
 
+    def _arguments_saved(self) -> dict[str, Any]:
+        return {"width": self._width}
+
     def _save(self) -> dict[str, Any]:
         first, state = self._anchors[0]
         return {"source": state, "item_index": self._first - first}
@@ -269,6 +272,9 @@ class FixedBatchIterator(OneSource):
         self._size = positive(batch_size, "batch_size")
         self._drop_last = drop_last
         self.setstate(None)
+
+    def _arguments_saved(self) -> dict[str, Any]:
+        return {"batch_size": self._size}
 
     def _save(self) -> dict[str, Any]:
         return {"source": self._source.getstate()}

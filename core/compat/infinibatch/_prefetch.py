@@ -77,7 +77,7 @@ def _produce(
         credit -= 1
         offset += 1
         state = None
-        if offset == window:
+        if offset >= window:  # a checkpoint may come from a larger window
             state, offset = (source.getstate(),), 0
         outbox.put((_ITEM, item, state))
 

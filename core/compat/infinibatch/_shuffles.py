@@ -172,6 +172,9 @@ class BufferedShuffleIterator(OneSource):
         self._interval = max(1, buffer_size // 4)
         self.setstate(None)
 
+    def _arguments_saved(self) -> dict[str, Any]:
+        return {"buffer_size": self._size}
+
     def _save(self) -> dict[str, Any]:
         self._forget()
         oldest = self._anchors[0]

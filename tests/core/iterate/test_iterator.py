@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.arrays import Indices
 from core.errors import OptionError, StateError
 from core.iterate.base import Block, Indexed, Stage
+from core.iterate.combine import mixed, zipped
 from core.iterate.iterator import BlockIterator, Checkpointed, ItemIterator, StepIterator
 from core.iterate.mapping import named_filter
 from core.iterate.positions import Permute
 from core.iterate.shuffle import ReservoirShuffle
-from core.iterate.sources import CounterSource
-from tests.core.pipelines_made import Stages, built, same
+from core.iterate.sources import ArraySource, CounterSource
+from tests.core.pipelines_made import Stages, array_source, built, built_over, same
 
 STAGES: Stages = [
     {"op": "source", "dataset": "a"},
@@ -106,6 +108,52 @@ def test_other_states_are_refused(kind: int) -> None:
             iterator.setstate(state)
         assert iterator.getstate() == good
     iterator.setstate(good)
+
+
+def other_data() -> ArraySource:
+    """As long as the data of test pipelines, and other items."""
+    columns = dict(array_source("a").at(np.arange(23)))
+    columns["x"] = np.arange(23) + 1
+    return ArraySource(columns)
+
+
+def test_states_over_other_data_of_the_same_length_are_refused_unasked() -> None:
+    """Sources that know their data need no identity given."""
+    one, other = array_source("a"), other_data()
+    for make in (
+        lambda source: BlockIterator(Permute(source), size=4),
+        lambda source: ItemIterator(zipped([Permute(source), CounterSource(23)])),
+        lambda source: BlockIterator(mixed([source, source], order="random"), size=4),
+        lambda source: StepIterator(built_over(STAGES, source)),
+    ):
+        first = make(one)
+        next(first)
+        state = json.loads(json.dumps(first.getstate()))
+        with pytest.raises(StateError, match="of other data"):
+            make(other).setstate(state)
+        fresh = make(array_source("a"))
+        fresh.setstate(state)
+        assert shown(next(fresh)) == shown(next(first))
+
+
+def test_a_state_of_a_pipeline_with_another_batch_size_is_refused_unasked() -> None:
+    first = StepIterator(built(STAGES))
+    next(first)
+    larger = StepIterator(built([*STAGES[:-1], {"op": "batch", "size": 5}]))
+    with pytest.raises(StateError, match="of another pipeline"):
+        larger.setstate(first.getstate())
+
+
+def test_a_source_without_a_fingerprint_has_no_identity() -> None:
+    class Plain(Indexed):
+        schema = CounterSource(5).schema
+        length = 5
+
+        def at(self, positions: Indices) -> Block:
+            return CounterSource(5).at(positions)
+
+    assert BlockIterator(Plain(), size=2).getstate()["identity"] == ""
+    assert BlockIterator(CounterSource(5), size=2, identity=b"").getstate()["identity"] == ""
 
 
 def test_a_state_of_the_future_says_so() -> None:
