@@ -21,7 +21,7 @@ _FAULTS = ("tests/core/losses/test_faults.py",)
 _VIEWS = ("tests/core/tiles/test_reading.py",)
 _SHUFFLES = ("tests/core/iterate/test_shuffles.py",)
 _STAGES = ("tests/core/iterate/test_stages.py", "tests/core/iterate/test_resume.py")
-_PIPELINE = ("tests/core/test_pipeline.py",)
+_PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _TILES = ("tests/client/test_tiles.py",)
 
 MODULES: dict[str, tuple[str, ...]] = {
@@ -58,13 +58,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/client/_saving.py": (),
     "app/client/_tile_files.py": _TILES,
     "app/client/_window.py": (),
-    "core/rng/kernels.py": ("tests/core/test_rng.py",),
-    "core/rng/keys.py": ("tests/core/test_rng.py",),
+    "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
+    "core/rng/keys.py": ("tests/core/rng/test_keys.py",),
     "core/iterate/_kernels/blocks.py": _SHUFFLES,
     "core/iterate/_kernels/reservoir.py": _SHUFFLES,
     "core/iterate/blocks.py": _SHUFFLES,
     "core/iterate/inorder.py": _STAGES,
-    "core/iterate/limits.py": ("tests/core/iterate_ends/test_limits.py",),
+    "core/iterate/limits.py": ("tests/core/iterate/test_limits.py",),
     "core/iterate/positions.py": (*_SHUFFLES, *_STAGES),
     "core/iterate/shuffle.py": (*_SHUFFLES, *_STAGES),
     "core/losses/_kernels/block.py": (*_POSITION, *_FAULTS),
