@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -59,9 +61,18 @@ def _streams(names: Sequence[str]) -> Sequence[str]:
     """The streams to read; standard input if none is named and it is a pipe or a file."""
     if names:
         return names
-    if sys.stdin is None or sys.stdin.isatty():
+    if not _is_piped():
         raise OptionError("no stream is named", hint="Name files or fifos, or pipe a stream in")
     return [STDIN]
+
+
+def _is_piped() -> bool:
+    """Whether standard input is a pipe, a file or a socket: not a terminal, nor /dev/null."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 def aggregate(args: argparse.Namespace) -> int:

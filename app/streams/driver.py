@@ -169,8 +169,8 @@ class Stream(Generic[T]):
             else:
                 await sender.finish(last)
         finally:
-            await wait.close()
             await self.supply.close()
+            await wait.close()
 
     async def _send_group(self, group: Sequence[T], add: Callable[[Buffers], Any]) -> str | None:
         """Send the items of a group; the reason to end the answer after them, if any."""

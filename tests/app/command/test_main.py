@@ -360,3 +360,35 @@ def test_every_option_has_a_help_text() -> None:
         for action in each._actions:
             documented = action.help or action.dest in {"out", "kind"} or action.choices
             assert documented, action.dest
+
+
+def test_aggregate_reads_a_stream_that_is_piped_in(run_directory: Path) -> None:
+    data = (run_directory / "summary.bin").read_bytes()
+    piped, named = server("aggregate", input=data), server("aggregate", "-", input=data)
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout == named.stdout != b""
+
+
+def test_aggregate_needs_a_stream() -> None:
+    master, terminal = os.openpty()
+    try:
+        ended = server("aggregate", stdin=terminal)
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert ended.returncode == 2
+    assert b"no stream is named" in ended.stderr
+
+
+def test_commands_that_do_not_serve_start_without_the_web_framework() -> None:
+    script = "import sys; from app.command.main import main; main(['aggregate', '--help'])\n"
+    seen = (
+        "import atexit, sys\n"
+        "web = {'fastapi', 'starlette', 'uvicorn'}\n"
+        "atexit.register(lambda: print(sorted(web & set(sys.modules)), file=sys.stderr))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", seen + script], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 0
+    assert ended.stderr.strip() == "[]"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from app.pipelines.streaming import batch_stream
 from app.pipelines.tokens import BatchTokens
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
-from app.server.responses import Exchange
 from app.streams.driver import Stream
 from app.streams.limits import Limits
 from app.telemetry import Metrics
@@ -28,10 +26,10 @@ from app.tokens import KeyRing, new_key
 from core.errors import TransformError
 from core.iterate.base import Field, Schema, State
 from core.pipelines.pipeline import Step
-from tests.app.harness import Frame, read_frames
+from tests.app.harness import Frame
+from tests.app.streams.fakes import PATIENCE, FakeExchange, send
 
 KEYS = KeyRing([new_key()])
-PATIENCE = 10.0
 BEAT = 0.08
 """Longer than batches are made together, so that one that is let through comes alone."""
 
@@ -75,40 +73,6 @@ class SlowPipeline:
         )
 
 
-class FakeExchange:
-    """Takes what is sent; ``on_frame`` is told of each frame as it comes."""
-
-    def __init__(self, on_frame: Callable[[Frame], None] | None = None) -> None:
-        self.disconnected = asyncio.Event()
-        self.started = False
-        self.data = b""
-        self.on_frame = on_frame
-
-    async def start(
-        self, status: int, headers: object, *, content_length: int | None = None
-    ) -> None:
-        assert status == 200
-        assert headers
-        assert content_length is None
-        self.started = True
-
-    async def write(self, data: bytes | memoryview) -> None:
-        if self.disconnected.is_set():
-            raise ClientDisconnected("it is gone")
-        before = len(self.frames)
-        self.data += data
-        for frame in self.frames[before:]:
-            if self.on_frame is not None:
-                self.on_frame(frame)
-
-    async def end(self, data: bytes) -> None:
-        await self.write(data)
-
-    @property
-    def frames(self) -> list[Frame]:
-        return read_frames(self.data)
-
-
 class FakeServices:
     """Threads to work in."""
 
@@ -150,11 +114,7 @@ def stream(
 
 
 def run(pipeline: SlowPipeline, made: Stream[Batch], exchange: FakeExchange) -> list[Frame]:
-    async def send() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await made.send(cast("Exchange", exchange))
-
-    asyncio.run(send())
+    send(made, exchange)
     assert pipeline.made <= pipeline.batches
     return exchange.frames
 
@@ -246,7 +206,7 @@ def test_time_is_looked_at_before_each_batch(services: FakeServices) -> None:
 
     def on_frame(frame: Frame) -> None:
         if frame.kind in {"HEARTBEAT", "END"}:
-            pipeline.free.release(1)
+            pipeline.free.release(1 if frame.kind == "HEARTBEAT" else 100)
 
     frames = run(pipeline, stream(pipeline, services, seconds=0.1), FakeExchange(on_frame))
     assert frames[-1].header["reason"] == "time"
