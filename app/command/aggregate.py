@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,13 +56,11 @@ def _log_events(rows: Rows) -> None:
         log.debug("event", **{name: row[name].item() for name in rows.dtype.names or ()})
 
 
-def _streams(names: Sequence[str]) -> Sequence[str]:
+def _streams(args: argparse.Namespace) -> Sequence[str]:
     """The streams to read; standard input if none is named and it is a pipe or a file."""
-    if names:
-        return names
-    if not _is_piped():
-        raise OptionError("no stream is named", hint="Name files or fifos, or pipe a stream in")
-    return [STDIN]
+    if not args.streams and not _is_piped():
+        args.usage_error("no stream is named: name files or fifos, or pipe a stream in")
+    return args.streams or [STDIN]
 
 
 def _is_piped() -> bool:
@@ -77,7 +74,7 @@ def _is_piped() -> bool:
 
 def aggregate(args: argparse.Namespace) -> int:
     """Read streams once and write their reports; returns the exit code."""
-    streams = _streams(args.streams)
+    streams = _streams(args)
     job = Job(
         streams=streams,
         reports=args.reports,

@@ -72,7 +72,7 @@ def _add_aggregate(commands: Any) -> None:  # noqa: ANN401 - argparse has no pub
         help="make event reports from loss streams",
         description="Read loss streams once and write the wanted event reports.",
     )
-    parser.set_defaults(command="aggregate")
+    parser.set_defaults(command="aggregate", usage_error=parser.error)
     parser.add_argument(
         "streams", nargs="*", metavar="FILE", help="files or fifos, - for stdin (default: a pipe)"
     )
