@@ -7,9 +7,11 @@ CLIENT := $(VENV)/.client
 # Files of tests side by side. Those that compute take a core each; the others mostly wait.
 ON_CORES := -n auto --maxprocesses=4 --dist=loadfile
 SIDE_BY_SIDE := -n 4 --dist=loadfile
+# Tests of what kernels are part of.
+ENGINE := tests/core tests/app --ignore=tests/app/server --ignore=tests/app/api
 LOCKS := deploy/requirements.lock deploy/requirements-dev.lock
 
-.PHONY: help install serve demo test test-torch lint unit bounds nojit soak mutants bench lock clean
+.PHONY: help install serve demo test test-torch lint unit bounds nojit coverage soak mutants bench lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -55,10 +57,15 @@ bounds: $(STAMP)  ## the engine's tests with every array index checked
 	NUMBA_BOUNDSCHECK=1 $(BIN)/thalweg-server warmup
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(ON_CORES) tests/core
 
-nojit: $(STAMP)  ## the engine's tests as plain Python, with coverage
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(ON_CORES) tests/core tests/app \
-		--ignore=tests/app/server --ignore=tests/app/test_bad_input.py --ignore=tests/app/pipelines/test_routes.py \
-		--ignore=tests/app/pipelines/test_streaming.py --cov --cov-report=term
+nojit: $(STAMP)  ## the engine's tests as plain Python
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
+
+coverage: install  ## which lines and branches no test runs, over all runs and their processes
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(SIDE_BY_SIDE)
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(ON_CORES) $(ENGINE)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --fail-under=95
 
 soak: install  ## the full counts: more examples, ten minutes of fuzzing
 	THALWEG_SOAK=1 $(BIN)/python -m pytest

@@ -26,6 +26,10 @@ from tests.mutants.trial import Tree
 
 _ENOUGH = 0.9
 """Share of the changes that have to be noticed."""
+_SLOWER = 4
+"""Times as long as usual after which tests count as hanging."""
+_AT_LEAST = 30.0
+"""Seconds that tests may take in any case."""
 
 
 class Trials:
@@ -44,7 +48,8 @@ class Trials:
         self._pool = ThreadPoolExecutor(processes)
         self._deadline = deadline
         self._lock = threading.Lock()
-        self._limits: dict[tuple[str, ...], float] = {}
+        self._usual: dict[str, float] = {}
+        """Seconds that each file of tests takes."""
         self._done = 0
 
     def run(self, changes: Sequence[Change]) -> list[Change]:
@@ -54,16 +59,16 @@ class Trials:
             TimeoutError: there was not time enough for all.
             RuntimeError: tests fail without any change.
         """
-        sets = list(dict.fromkeys(tests_of(change.module) for change in changes))
-        list(self._pool.map(self._time, sets))
-        print(f"{len(sets)} sets of tests pass without a change", flush=True)
+        files = dict.fromkeys(test for change in changes for test in tests_of(change.module))
+        list(self._pool.map(self._time, files))
+        print(f"{len(files)} files of tests pass without a change", flush=True)
         survived = list(self._pool.map(lambda change: self._try(change, len(changes)), changes))
         return [change for change, alive in zip(changes, survived, strict=True) if alive]
 
-    def _time(self, tests: tuple[str, ...]) -> None:
+    def _time(self, test: str) -> None:
         tree = self._trees.get()
         try:
-            self._limits[tests] = tree.time(tests)
+            self._usual[test] = tree.time(test)
         finally:
             self._trees.put(tree)
 
@@ -74,7 +79,8 @@ class Trials:
         tree = self._trees.get()
         try:
             changed = change.apply(tree.source(change.module))
-            alive = tree.survives(change.module, changed, tests, self._limits[tests])
+            usual = sum(self._usual[test] for test in tests)
+            alive = tree.survives(change.module, changed, tests, _AT_LEAST + _SLOWER * usual)
         finally:
             self._trees.put(tree)
         with self._lock:
