@@ -23,7 +23,15 @@ from ._kernels.quantiles import STACK
 from ._kernels.seen import fill_table
 from .events import Completeness, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error
-from .format import ID_MAX, LOSS_DTYPES, TYPES, Kind, header_size
+from .format import (
+    ID_MAX,
+    LOSS_DTYPES,
+    TYPES,
+    Kind,
+    block_header_size,
+    header_size,
+    pair_size,
+)
 from .header import parse_header
 from .policy import Policy
 from .position import Position
@@ -103,6 +111,8 @@ class Scanner:
         """Byte offset of the next block, or of the header."""
         self.resumed = False
         """Whether events before a resume are unknown to the reopened-event check."""
+        self._implied = 0
+        self._unterminated = False
         self._events = SeenEvents() if seen is None else seen
         self._log = np.zeros(64, np.int32)
         self._table = np.zeros(2 * len(self._log), np.int64)
@@ -225,6 +235,28 @@ class Scanner:
 
     # -- end --------------------------------------------------------------------
 
+    def implied_end(self, rest: Octets) -> bytes:
+        """The end that the last block of an ended stream lacks, if the policy accepts that.
+
+        The consumer takes these bytes as if they had come, then calls :meth:`finish`.
+
+        Args:
+            rest: the bytes after the last whole block.
+
+        Returns:
+            One pair of zeros, or nothing: no block is open, the policy wants its end, or
+            the stream was cut inside the block's header or a pair.
+        """
+        if self.header is None or self.policy.missing_end == "error":
+            return b""
+        head = block_header_size(self.header.kind, self.header.float_width)
+        pair = pair_size(self.header.float_width)
+        if len(rest) < head or (len(rest) - head) % pair:
+            return b""
+        self._implied = pair
+        self._unterminated = True
+        return bytes(pair)
+
     def finish(self, rest: Octets) -> StreamEnd:
         """The stream ended, with these bytes left over behind the last whole block.
 
@@ -249,8 +281,12 @@ class Scanner:
         if len(rest):
             raise self._tail_error(rest)
         s = self.state[0]
+        # An end that did not come is no part of the stream.
+        self.offset -= self._implied
+        s["base"] -= self._implied
+        self._implied = 0
         return StreamEnd(
-            Completeness.UNDECLARED,
+            Completeness.UNTERMINATED if self._unterminated else Completeness.UNDECLARED,
             self.offset,
             int(s["events"]),
             int(s["blocks"]),
@@ -290,7 +326,11 @@ class Scanner:
     @property
     def position(self) -> Position:
         """Where the open event begins or, if none is open, the next block."""
-        s = self.state[0]
+        return self.position_of(self.state)
+
+    def position_of(self, state: Record) -> Position:
+        """The same of an earlier state."""
+        s = state[0]
         is_open = bool(s["event"])
         return Position(
             self.header,
