@@ -49,11 +49,11 @@ _SUMS = ("mean_sum", "max_sum", "has_max", "exposure_sum", "has_exposure")
 _OFFSET_MAX = 2**62
 
 
-def _whole(value: Any, least: int, most: int) -> int:  # noqa: ANN401 - out of a state
+def _whole(value: Any, low: int, high: int) -> int:  # noqa: ANN401 - out of a state
     """A number of a state, if it is one in this range."""
     number = operator.index(value)
-    if not least <= number <= most:
-        raise ValueError(f"{value!r} is not {least} to {most}")
+    if not low <= number <= high:
+        raise ValueError(f"{value!r} is not {low} to {high}")
     return number
 
 
@@ -139,7 +139,7 @@ class Scanner:
 
     def make_scratch(self, ranks: int) -> None:
         """Make the memory blocks are unpacked into, for a consumer of order statistics."""
-        assert self.header is not None  # noqa: S101 - called behind the header only
+        assert self.header is not None  # noqa: S101 - called after the header only
         self.scratch = make_scratch(self.header.len_sample, self.header.float_width, ranks)
 
     # -- blocks -----------------------------------------------------------------
@@ -213,7 +213,7 @@ class Scanner:
             int(s["fault_sidx"]),
             float(s["fault_value"]),
         )
-        assert self.header is not None  # noqa: S101 - kernels run only behind a header
+        assert self.header is not None  # noqa: S101 - kernels run only after a header
         hint = None
         if fault.code in WIDTH_SENSITIVE and self._fits_other_width(words):
             other = 12 - self.header.float_width
@@ -258,7 +258,7 @@ class Scanner:
         return bytes(pair)
 
     def finish(self, rest: Octets) -> StreamEnd:
-        """The stream ended, with these bytes left over behind the last whole block.
+        """The stream ended, with these bytes left over after the last whole block.
 
         Raises:
             EmptyStreamError: there was not one byte.
@@ -364,9 +364,9 @@ class Scanner:
         s["ascending"] = position.ascending
         s["last_event"] = position.last_event
         s["events"] = position.events
-        self._begin_behind(position.last_event)
+        self._begin_after(position.last_event)
 
-    def _begin_behind(self, last_event: int) -> None:
+    def _begin_after(self, last_event: int) -> None:
         """Know no event before this one, and this one not as a whole set of blocks."""
         self.resumed = True
         if last_event:
@@ -444,7 +444,7 @@ class Scanner:
             s[total] = s.dtype[total].type(value)
         size = max(64, 1 << len(log).bit_length())
         self._set_log(np.concatenate([log, np.zeros(size - len(log), np.int32)]), len(log))
-        self._begin_behind(int(state["last_event"]))
+        self._begin_after(int(state["last_event"]))
 
     def _restored_header(
         self, kind: str, aggregation: int, source: int, samples: int, summary_set: int | None
