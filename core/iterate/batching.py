@@ -22,8 +22,8 @@ from ._kernels.bucket import arrange, cut, sort_descending
 from .base import Block, Field, Ragged, Schema, Stage, State
 from .columns import block_length, take_block
 from .inorder import check_state, in_order
-from .kept import Kept
 from .options import seed_key, whole
+from .reuse import ReusePool
 
 MAX_READ_AHEAD = 1_000_000
 MAX_SIZE = 2**20
@@ -104,7 +104,7 @@ class BucketBatch:
             raise PipelineError("a boundary is one integer per item", field="boundary")
         self._order: Key | None = seed_key(seed, "bucket", *path) if shuffle else None
         self.inner = in_order(inner)
-        self._windows: Kept[_Window] = Kept(_KEPT)
+        self._windows: ReusePool[_Window] = ReusePool(_KEPT)
 
     @property
     def schema(self) -> Schema:

@@ -10,7 +10,7 @@ from ..arrays import Indices, Words
 from ..rng import SMALL, Key, Permutation
 from ..rng.kernels import ROUND_WORDS
 from ._kernels.blocks import Tables, count_misses, permute_big, permute_small
-from .kept import Kept
+from .reuse import ReusePool
 
 _NO_END = 2**62
 _TABLES = 2
@@ -42,7 +42,7 @@ class BlockPermutation:
         self._size = size
         self._lead = lead
         self._total = _NO_END if total is None else total
-        self._spare: Kept[_Work] = Kept(_KEPT)
+        self._spare: ReusePool[_Work] = ReusePool(_KEPT)
         self._ends = self._short_ends() if size > SMALL else {}
 
     def _short_ends(self) -> dict[int, tuple[int, int, Permutation]]:

@@ -15,9 +15,9 @@ from ._kernels.reservoir import exchange, refill
 from .base import Block, Indexed, Schema, Sequential, Stage, State
 from .blocks import BlockPermutation
 from .inorder import Counting, check_state
-from .kept import Kept
 from .options import seed_key, whole
 from .positions import Reordering
+from .reuse import ReusePool
 from .sources import MAX_ITEMS
 
 MAX_SIZE = 2**20
@@ -119,7 +119,7 @@ class ReservoirShuffle(Counting):
         key = seed_key(seed, "reservoir", *path)
         self._key = key.words
         self._flush = Permutation(self._size, key.child("flush"))
-        self._spare: Kept[tuple[int, Indices]] = Kept(_KEPT)
+        self._spare: ReusePool[tuple[int, Indices]] = ReusePool(_KEPT)
 
     @property
     def schema(self) -> Schema:
