@@ -59,10 +59,10 @@ class _Names:
 
     def joined(self, blocks: Sequence[Block]) -> Block:
         """Blocks of the inputs as one."""
-        made: dict[str, Column] = {}
+        columns: dict[str, Column] = {}
         for fields, block in zip(self._fields, blocks, strict=True):
-            made.update({field.name: block[old] for old, field in fields})
-        return made
+            columns.update({field.name: block[old] for old, field in fields})
+        return columns
 
 
 class Zip(Indexed):
@@ -118,7 +118,7 @@ class Zip(Indexed):
 class ZipInOrder(Counting):
     """As :class:`Zip`, of inputs of which some are sequential; the state is all of theirs.
 
-    No input is a step ahead of another behind any item, the last included.
+    No input is a step ahead of another after any item, the last included.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class ZipInOrder(Counting):
 
     @property
     def initial(self) -> State:
-        """Those of the inputs, one behind the other."""
+        """Those of the inputs, one after another."""
         return _together([stage.initial for stage in self.inputs])
 
     @property
@@ -166,11 +166,11 @@ class ZipInOrder(Counting):
                 hint="Inputs of differing lengths need stop shortest.",
             )
         blocks = [slice_block(block, 0, least) for block, _ in taken]
-        behind = [
+        after = [
             after if n == least else stage.skip(at, least)
             for stage, at, n, (_, after) in zip(self.inputs, before, lengths, taken, strict=True)
         ]
-        return self._names.joined(blocks), _together(behind)
+        return self._names.joined(blocks), _together(after)
 
     def _differ(self, before: Sequence[State], lengths: Sequence[int], least: int) -> bool:
         return max(lengths) > least or len({at[0] for at in before}) > 1
@@ -186,7 +186,7 @@ def _together(states: Sequence[State]) -> State:
 
 
 def _apart(state: State, stages: Sequence[Counting]) -> list[State]:
-    """The state of each stage out of all of them one behind the other."""
+    """The state of each stage out of all of them one after another."""
     parts, at = [], 0
     for stage in stages:
         size = len(stage.initial)
@@ -295,10 +295,10 @@ def _gathered(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycl
     ends = np.searchsorted(which[order], np.arange(len(inputs) + 1))
     blocks = []
     for j, stage in enumerate(inputs):
-        wanted = index[order[ends[j] : ends[j + 1]]]
-        if len(wanted):
+        indices = index[order[ends[j] : ends[j + 1]]]
+        if len(indices):
             n = stage.length
-            blocks.append(stage.at(wanted % n if cycle and n is not None else wanted))
+            blocks.append(stage.at(indices % n if cycle and n is not None else indices))
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     if not blocks:
@@ -375,7 +375,7 @@ class RandomMix(Counting):
 
     @property
     def initial(self) -> State:
-        """Those of the inputs, one behind the other."""
+        """Those of the inputs, one after another."""
         return _together([stage.initial for stage in self.inputs])
 
     @property
@@ -389,18 +389,18 @@ class RandomMix(Counting):
         states = _apart(state, self.inputs)
         if sum(at[0] for at in states) >= 2**62:
             raise StateError("more items given than there can be")
-        found: list[Block] = []
+        parts: list[Block] = []
         missing = count
         while missing:
             active = self._active(states)
             if not active.any():
                 break
             block, states, ended = self._some(states, active, min(missing, _MOST_DRAWN))
-            found.append(block)
+            parts.append(block)
             missing -= block_length(block)
             if ended:
                 break
-        return concatenate(found, self._schema), _together(states)
+        return concatenate(parts, self._schema), _together(states)
 
     def _active(self, states: Sequence[State]) -> Indices:
         """The weights of the inputs that are drawn among."""
@@ -425,23 +425,23 @@ class RandomMix(Counting):
         more = int(self._stop == "all")
         blocks: list[Block] = []
         cut = count
-        for stage, at, mine in zip(self.inputs, states, places, strict=True):
-            block = stage.take(at, len(mine) + more)[0] if len(mine) else {}
+        for stage, at, hits in zip(self.inputs, states, places, strict=True):
+            block = stage.take(at, len(hits) + more)[0] if len(hits) else {}
             blocks.append(block)
-            given = block_length(block)
-            if given < len(mine) + more and len(mine):
-                cut = min(cut, int(mine[given - 1]) + 1 if more else int(mine[given]))
-        counts = [int(np.searchsorted(mine, cut)) for mine in places]
-        behind = [s.skip(at, n) for s, at, n in zip(self.inputs, states, counts, strict=True)]
+            available = block_length(block)
+            if available < len(hits) + more and len(hits):
+                cut = min(cut, int(hits[available - 1]) + 1 if more else int(hits[available]))
+        counts = [int(np.searchsorted(hits, cut)) for hits in places]
+        after = [s.skip(at, n) for s, at, n in zip(self.inputs, states, counts, strict=True)]
         parts = [slice_block(b, 0, n) for b, n in zip(blocks, counts, strict=True) if n]
         if not parts:
-            return empty_block(self._schema), behind, True
+            return empty_block(self._schema), after, True
         back = np.empty(cut, np.int64)
-        back[np.concatenate([mine[:n] for mine, n in zip(places, counts, strict=True)])] = (
+        back[np.concatenate([hits[:n] for hits, n in zip(places, counts, strict=True)])] = (
             np.arange(cut)
         )
         whole_block = take_block(concatenate(parts, self._schema), back)
-        return whole_block, behind, cut < count and not more
+        return whole_block, after, cut < count and not more
 
 
 def mixed(  # noqa: PLR0913 - the options of the stage
@@ -465,6 +465,6 @@ def mixed(  # noqa: PLR0913 - the options of the stage
         raise PipelineError(
             "quotas of inputs that are read in order only",
             field="order",
-            hint="Use order random, or put what is read in order behind the mix.",
+            hint="Use order random, or put what is read in order after the mix.",
         )
     return Mix(indexed, weights=weights, stop=stop)

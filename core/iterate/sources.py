@@ -39,7 +39,7 @@ def fingerprint_of(stage: object) -> bytes:
         return own
     inner = getattr(stage, "inner", None)
     inputs = getattr(stage, "inputs", ()) if inner is None else (inner,)
-    return b"".join(fingerprint_of(each) for each in inputs)
+    return b"".join(fingerprint_of(source) for source in inputs)
 
 
 class ArraySource(Source):

@@ -14,7 +14,7 @@ from ..iterate.base import Block, Column, Indexed, Ragged, Schema, Sequential, S
 from ..iterate.batching import BucketBatch
 from ..iterate.collate import Padding, collate
 from ..iterate.columns import block_length, concatenate, empty_block, slice_block
-from ..iterate.kept import Kept
+from ..iterate.reuse import ReusePool
 
 Last = Literal["keep", "drop", "pad", "wrap"]
 
@@ -241,7 +241,7 @@ class SequentialCourse(Course):
         self._chain = chain
         self._first = first.initial
         self._own_batches = isinstance(first, BucketBatch)
-        self._kept: Kept[tuple[tuple[int, State], Batch]] = Kept(_KEPT_BATCHES)
+        self._kept: ReusePool[tuple[tuple[int, State], Batch]] = ReusePool(_KEPT_BATCHES)
 
     @property
     def initial(self) -> State:

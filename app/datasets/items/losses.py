@@ -7,19 +7,20 @@ when one of its items is wanted.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from core.arrays import Array, Indices
+from core.arrays import Array
 from core.errors import FormatError, TruncatedError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
+from core.losses.blocks import block_sizes, whole_blocks
 from core.losses.events import Event, StreamHeader
-from core.losses.format import LOSS_DTYPES, SPECIALS, Kind, header_size, pair_size
+from core.losses.format import LOSS_DTYPES, Kind, header_size
 from core.losses.policy import Policy
+from core.losses.position import Position
 from core.losses.reader import LossReader
 
 from ..files.files import FileSet
@@ -49,8 +50,6 @@ class _Stream:
     """One file: its header, and its index."""
 
     header: StreamHeader
-    state: Mapping[str, Any]
-    """Of a reader behind the header."""
     points: dict[str, _Points]
 
 
@@ -98,19 +97,12 @@ class LossItems:
         """Read a stream once; of one that grows, as far as its blocks are whole."""
         reader = self._reader(file)
         size = self._files.size(file)
-        state: Mapping[str, Any] | None = None
-        indexer = _Indexer(pair_size(self._policy.float_width))
+        indexer = _Indexer()
         for start in range(0, size, _PIECE):
             reader.receive(self._files.read(file, start, min(start + _PIECE, size)))
-            if state is None:
-                events = [e for e in [reader.next_event()] if isinstance(e, Event)]
-                state = None if reader.header is None else _behind_header(reader)
-                for event in events:
-                    indexer.add(event, reader.header)
             for event in reader.drain():
                 indexer.add(event, reader.header)
-        # Behind a fault, a reader does not tell where it stands.
-        opened = reader.getstate()
+        opened = reader.position
         reader.close()
         try:
             for event in reader.drain():
@@ -119,28 +111,20 @@ class LossItems:
         except TruncatedError:
             if not growing or reader.header is None:
                 raise
-            indexer.add_blocks(self._open_event(file, opened, reader.header), reader.header)
+            indexer.add_blocks(self._open_event(file, opened.offset, reader.header), reader.header)
         assert reader.header is not None  # noqa: S101 - an empty stream is refused
-        assert state is not None  # noqa: S101 - made with the header
-        return _Stream(reader.header, state, indexer.finish(header_size(reader.header.kind)))
+        return _Stream(reader.header, indexer.finish(header_size(reader.header.kind)))
 
-    def _open_event(
-        self, file: int, state: Mapping[str, Any], header: StreamHeader
-    ) -> Sequence[Event]:
+    def _open_event(self, file: int, offset: int, header: StreamHeader) -> Sequence[Event]:
         """Whole blocks at the end of a stream that is cut inside one."""
-        offset = int(state["stream"]["offset"])
         octets = self._files.read(file, offset, self._files.size(file))
-        stop = _whole_blocks(octets, header)
-        return self._parse(file, state, offset, octets[:stop]) if stop else []
+        stop = whole_blocks(octets, header)
+        return self._parse(file, header, offset, octets[:stop]) if stop else []
 
-    def _parse(
-        self, file: int, state: Mapping[str, Any], offset: int, octets: bytes
-    ) -> list[Event]:
+    def _parse(self, file: int, header: StreamHeader, offset: int, octets: bytes) -> list[Event]:
         """The events in whole blocks that begin at an offset."""
         reader = self._reader(file)
-        moved: dict[str, Any] = copy.deepcopy(dict(state))
-        moved["stream"] |= {"offset": offset, "last_event": 0, "ascending": True}
-        reader.setstate(moved)
+        reader.resume(Position(header, offset))
         reader.receive(octets)
         reader.close()
         return reader.drain()
@@ -192,7 +176,7 @@ class LossItems:
     def _load(self, unit: str, file: int, number: int) -> dict[str, Column]:
         stream = self._streams[file]
         start, stop = stream.points[unit].offsets[number : number + 2]
-        events = self._parse(file, stream.state, start, self._files.read(file, start, stop))
+        events = self._parse(file, stream.header, start, self._files.read(file, start, stop))
         noun = stream.header.kind.block_noun
         return _event_columns(events, noun) if unit == "event" else _block_columns(events, noun)
 
@@ -218,8 +202,8 @@ class LossItems:
         start, stop = points.offsets[number : number + 2]
         if count == points.items[number]:
             return start
-        events = self._parse(file, stream.state, start, self._files.read(file, start, stop))
-        sizes = [_block_sizes(event, stream.header) for event in events]
+        events = self._parse(file, stream.header, start, self._files.read(file, start, stop))
+        sizes = [block_sizes(event, stream.header) for event in events]
         if unit == "event":
             per_item = np.array([each.sum() for each in sizes], np.int64)
         else:
@@ -242,8 +226,7 @@ class LossItems:
 class _Indexer:
     """Notes where events and blocks begin, as they come."""
 
-    def __init__(self, pair: int) -> None:
-        self._pair = pair
+    def __init__(self) -> None:
         self._points = {unit: _Points() for unit in _UNITS}
         self._events = 0
         self._blocks = 0
@@ -261,7 +244,7 @@ class _Indexer:
     def add_blocks(self, events: Sequence[Event], header: StreamHeader) -> None:
         points = self._points["block"]
         for event in events:
-            ends = event.offset + np.cumsum(_block_sizes(event, header))
+            ends = event.offset + np.cumsum(block_sizes(event, header))
             begins = np.concatenate([[event.offset], ends[:-1]])
             # Looked at one by one only where a point may be due.
             due = (begins - begins[0]) // SPACING
@@ -279,45 +262,9 @@ class _Indexer:
         return self._points
 
 
-def _behind_header(reader: LossReader) -> Mapping[str, Any]:
-    """A state that stands for no event, to be moved to any block."""
-    state = reader.getstate()
-    stream = state["stream"]
-    stream["counts"] = [0] * len(stream["counts"])
-    event = stream["event"] | {"id": 0, "offset": 0, "before": 0, "blocks": ""}
-    stream["event"] = event | {"sums": [0.0] * len(event["sums"])}
-    return state
-
-
 def _likeness(header: StreamHeader) -> StreamHeader:
     """What streams must have in common: all but the summary set."""
     return replace(header, summary_set=None if header.summary_set is None else 0)
-
-
-def _block_sizes(event: Event, header: StreamHeader) -> Indices:
-    """Bytes of each block of an event."""
-    fixed = 8 + pair_size(header.float_width)
-    if header.kind is Kind.SUMMARY:
-        fixed += header.float_width
-    sizes: Indices = np.diff(event.starts) * pair_size(header.float_width) + fixed
-    return sizes
-
-
-def _whole_blocks(octets: bytes, header: StreamHeader) -> int:
-    """Bytes of the whole blocks that some bytes begin with."""
-    words = np.frombuffer(octets[: len(octets) & ~3], "<i4")
-    head = 2 + (header.float_width // 4 if header.kind is Kind.SUMMARY else 0)
-    pair = pair_size(header.float_width) // 4
-    most = pair * (header.len_sample + SPECIALS + 1)
-    at = 0
-    while True:
-        ends = np.flatnonzero(words[at + head : at + head + most : pair] == 0)
-        if not len(ends):
-            return 4 * at
-        behind = at + head + pair * (int(ends[0]) + 1)
-        if behind > len(words):
-            return 4 * at
-        at = behind
 
 
 def _joined(events: Sequence[Event]) -> Array:

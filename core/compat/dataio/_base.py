@@ -65,7 +65,7 @@ class Reader:
         self._schema = schema
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Add what is to be done once per task, before and behind it."""
+        """Add what is to be done once per task, before and after it."""
 
     def read(self) -> ReadResult:
         """Read a record; atomic, and safe in threads."""
@@ -159,7 +159,7 @@ class Writer:
         self.write(fields)
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Add what is to be done once per task: ``commit`` behind it."""
+        """Add what is to be done once per task: ``commit`` after it."""
         del init
         finish.append(self.commit)
 
@@ -241,11 +241,11 @@ class ExecutionStep:
         try:
             local_init, local_finish = Hooks(), Hooks()
             read = self._reader.read_record_ex(local_init, local_finish)
-            made = [writer.write_record_ex(local_init, local_finish) for writer in self._writers]
-            consumers = [*(write for write, _ in made), *self._functions]
+            opened = [writer.write_record_ex(local_init, local_finish) for writer in self._writers]
+            consumers = [*(write for write, _ in opened), *self._functions]
             local_init.run()
             try:
-                self._loop(task, read, consumers, [stop for _, stop in made])
+                self._loop(task, read, consumers, [stop for _, stop in opened])
             finally:
                 local_finish.run()
         except BaseException as error:  # noqa: BLE001 - raised by run

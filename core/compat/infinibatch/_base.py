@@ -126,13 +126,13 @@ class Saved:
     def __getitem__(self, field: str) -> Any:  # noqa: ANN401 - opaque
         return self._values[field]
 
-    def count(self, field: str, most: int = MAX_COUNT) -> int:
+    def count(self, field: str, limit: int = MAX_COUNT) -> int:
         """An integer from 0 to ``most``.
 
         Raises:
             CheckpointError: it is none.
         """
-        return whole(self._values[field], f"{field} in a checkpoint of {self._name}", most)
+        return whole(self._values[field], f"{field} in a checkpoint of {self._name}", limit)
 
     def states(self, field: str, count: int) -> list[Any]:
         """As many states as there are inputs.
@@ -146,14 +146,14 @@ class Saved:
         return list(values)
 
 
-def whole(value: object, what: str, most: int = MAX_COUNT) -> int:
+def whole(value: object, what: str, limit: int = MAX_COUNT) -> int:
     """A value out of a checkpoint that must be an integer from 0 to ``most``.
 
     Raises:
         CheckpointError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise CheckpointError(f"{what} is {value!r}, not an integer from 0 to {most}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+        raise CheckpointError(f"{what} is {value!r}, not an integer from 0 to {limit}")
     return value
 
 
@@ -246,6 +246,6 @@ def advance(iterator: Iterator[Any], count: int) -> int:
             next(iterator)
         except StopIteration:
             raise DataChangedError(
-                f"a checkpoint stands behind {count} items, and there are {index}"
+                f"a checkpoint lies after {count} items, and there are {index}"
             ) from None
     return count

@@ -156,7 +156,7 @@ def test_what_cannot_be_written() -> None:
             writer.write(wrong)
     writer.write({"v": np.zeros((1, 2), "f4")})
     writer.commit()
-    with pytest.raises(OptionError, match="behind the end"):
+    with pytest.raises(OptionError, match="past the end"):
         writer.write({"v": np.zeros((1, 2), "f4")})
     sink = LossSink(io.BytesIO(), LossWriter(StreamHeader(Kind.GUL, 1, 1, 5, None, 4)))
     with pytest.raises(OptionError):

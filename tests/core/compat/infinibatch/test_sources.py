@@ -78,7 +78,7 @@ def test_native_tells_that_data_without_a_length_shrank() -> None:
     list(iterator)
     state = iterator.getstate()
     data.n = 1
-    with pytest.raises(RuntimeError, match="behind 3 items, and there are 1"):
+    with pytest.raises(RuntimeError, match="after 3 items, and there are 1"):
         iterator.setstate(state)
 
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class ReusePool(Generic[T]):
     """At most ``limit`` things that the next call may use; the oldest go first."""
 
     def __init__(self, limit: int) -> None:
