@@ -8,7 +8,7 @@ CLIENT := $(VENV)/.client
 ON_CORES := -n auto --maxprocesses=4 --dist=loadfile
 SIDE_BY_SIDE := -n 4 --dist=loadfile
 # Tests of what kernels are part of.
-ENGINE := tests/core tests/app --ignore=tests/app/server --ignore=tests/app/api
+ENGINE := tests/core
 LOCKS := deploy/requirements.lock deploy/requirements-dev.lock
 
 .PHONY: help install serve demo test test-torch lint unit bounds nojit coverage soak mutants bench lock clean
