@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.errors import NotFoundError, ServiceError
+from app.errors import NotFoundError
 from app.http.dependencies import OPTIONS_ONCE, from_state
 from app.http.json_bodies import json_response, read_json, send_json
 from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
-from app.http.ranges import not_modified, wanted_range
 from app.server.responses import Exchange, ExchangeResponse
+from app.streams.plain import Piece, Whole, send_range
 
 from .opened import Opened
 from .service import DatasetService
@@ -110,69 +110,30 @@ async def dataset_file(
     ident: str, number: int, request: Request, datasets: DatasetsDep
 ) -> ExchangeResponse:
     """A file of a dataset as it is, whole or a range of it."""
-    opened = await datasets.threads.start(datasets.catalogue.open_any, ident)
-    try:
-        size = _size(opened, number)
-        etag = f'"{opened.fingerprint.hex()}-{number}"'
-        headers = {
-            "Content-Type": "application/octet-stream",
-            "Accept-Ranges": "bytes",
-            "ETag": etag,
-            "Cache-Control": "no-cache",
-        }
-        if not_modified(request.headers, etag):
-            opened.close()
-            return ExchangeResponse(_nothing(304, headers))
-        span = wanted_range(request.headers, size, etag)
-    except BaseException:
-        opened.close()
-        raise
-    return ExchangeResponse(
-        _file_sender(opened, datasets, number, span, size, headers, head=request.method == "HEAD")
-    )
 
-
-def _size(opened: Opened, number: int) -> int:
-    infos = opened.files.infos
-    if not 0 <= number < len(infos):
-        raise NotFoundError(f"dataset {opened.spec.id} has files 0 to {len(infos) - 1}")
-    return infos[number].size
-
-
-def _nothing(status: int, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - a handler
     async def handle(exchange: Exchange) -> None:
-        await exchange.start(status, headers)
-        await exchange.end()
-
-    return handle
-
-
-def _file_sender(
-    opened: Opened,
-    datasets: DatasetService,
-    number: int,
-    span: tuple[int, int] | None,
-    size: int,
-    headers: dict[str, str],
-    *,
-    head: bool,
-) -> Any:  # noqa: ANN401 - a handler
-    async def handle(exchange: Exchange) -> None:
-        start, stop = span or (0, size)
-        if span is not None:
-            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+        opened = await datasets.threads.start(datasets.catalogue.open_any, ident)
         try:
-            await exchange.start(200 if span is None else 206, headers, content_length=stop - start)
-            while start < stop and not head:
-                end = min(start + _PIECE, stop)
-                piece = await datasets.threads.start(opened.files.read, number, start, end)
-                start += len(piece)
-                await exchange.write(piece)
-        except ServiceError:
-            if not exchange.started:
-                raise
-            exchange.abort()
+            whole = _file(opened, number)
+            body = request.method != "HEAD"
+            await send_range(exchange, whole, request.headers, datasets.threads, body=body)
         finally:
             opened.close()
 
-    return handle
+    return ExchangeResponse(handle)
+
+
+def _file(opened: Opened, number: int) -> Whole:
+    infos = opened.files.infos
+    if not 0 <= number < len(infos):
+        raise NotFoundError(f"dataset {opened.spec.id} has files 0 to {len(infos) - 1}")
+
+    def pieces(start: int, stop: int) -> Iterator[Piece]:
+        while start < stop:
+            piece = opened.files.read(number, start, min(start + _PIECE, stop))
+            start += len(piece)
+            yield Piece(piece)
+
+    etag = f'"{opened.fingerprint.hex()}-{number}"'
+    headers = {"Content-Type": "application/octet-stream", "Cache-Control": "no-cache"}
+    return Whole(infos[number].size, etag, headers, pieces)

@@ -30,6 +30,9 @@ class Headers(Protocol):
     def getlist(self, key: str) -> list[str]:
         """Return the values of all lines of a header."""
 
+    def get(self, key: str) -> str | None:
+        """Return the value of the first line of a header; None if it is absent."""
+
 
 def joined(headers: Headers, name: str) -> str | None:
     """A header, which may come in several lines; None if it is absent."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-
-from starlette.datastructures import Headers
+from typing import Protocol
 
 from app.errors import RangeError
 
 _ONE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
-def wanted_range(headers: Headers, length: int, etag: str) -> tuple[int, int] | None:
+class Fields(Protocol):
+    """Headers of a request, names in any case."""
+
+    def get(self, key: str) -> str | None:
+        """Return the value of a header; None if it is absent."""
+
+
+def requested_range(headers: Fields, length: int, etag: str) -> tuple[int, int] | None:
     """(start, stop) that a request asks for; None for everything.
 
     A form that is not understood, several ranges, or an If-Range that does not fit, ask
@@ -21,7 +27,7 @@ def wanted_range(headers: Headers, length: int, etag: str) -> tuple[int, int] | 
         RangeError: nothing of it is there.
     """
     text = headers.get("range")
-    if text is None or headers.get("if-range", etag) != etag:
+    if text is None or headers.get("if-range") not in {None, etag}:
         return None
     match = _ONE.fullmatch(text.strip())
     if match is None or match[1] == match[2] == "":
@@ -38,7 +44,7 @@ def wanted_range(headers: Headers, length: int, etag: str) -> tuple[int, int] | 
     return start, stop
 
 
-def not_modified(headers: Headers, etag: str) -> bool:
+def not_modified(headers: Fields, etag: str) -> bool:
     """Whether the client has it already."""
     known = headers.get("if-none-match")
     if known is None:

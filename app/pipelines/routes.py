@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
-from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from app.http.compression import compressor
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
 from app.http.json_bodies import json_response, read_json, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, choose_format, joined
 from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
-from app.http.ranges import not_modified
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.limits import Limits
-from core.errors import PositionError
 
-from .encoding import BATCH_FORMATS, batch_headers, encode_batch, make_batch
-from .opened import OpenPipeline
+from .encoding import BATCH_FORMATS
+from .one_batch import MEDIA, one_batch
 from .schemas import BatchesQuery, BatchQuery
 from .service import PipelineService
 from .streaming import batch_stream
 
 router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], dependencies=[OPTIONS_ONCE])
 
-_NOT_MODIFIED = 304
 _MAX_BODY = 1 << 20
-_MEDIA = {
-    "frames": MEDIA_TYPES["frames"],
-    "arrow": MEDIA_TYPES["arrow"],
-    "npy": "application/x-npy",
-}
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
 _JSON = content_response(200, "application/json")
 PipelinesDep = Annotated[PipelineService, from_state("pipelines")]
-_IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 @router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
@@ -142,7 +130,7 @@ async def pipeline_batches(
     operation_id="pipeline_batch",
     response_class=ExchangeResponse,
     status_code=200,
-    responses=content_response(200, *_MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
+    responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
 )
 async def pipeline_batch(
     ident: str,
@@ -155,75 +143,11 @@ async def pipeline_batch(
     form = query.format or choose_format(accept, BATCH_FORMATS)
 
     async def handle(exchange: Exchange) -> None:
-        made = await service.threads.start(_one_batch, service, ident, query, form, request.headers)
-        length = None if made.status == _NOT_MODIFIED else len(made.data)
-        await exchange.start(made.status, made.headers, content_length=length)
-        if request.method != "HEAD":
-            await exchange.end(made.data)
+        answer = await service.threads.start(
+            one_batch, service.pipelines, ident, query, form, request.headers
+        )
+        if request.method == "HEAD" and answer.data is not None:
+            answer = replace(answer, data=None, length=len(answer.data))
+        await answer.send(exchange)
 
     return ExchangeResponse(handle)
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
-
-
-def _one_batch(
-    service: PipelineService, ident: str, query: BatchQuery, form: str, headers: Headers
-) -> _Answer:
-    opened = service.pipelines.open(ident, query.after)
-    try:
-        opened.check_rank(query.rank, query.world)
-        coding = answer_coding(headers)
-        etag = opened.etag(query.offset, query.rank, query.world, form, coding or "identity")
-        about = _batch_caching(etag, form, coding, addressed=query.after is not None)
-        if not_modified(headers, etag):
-            return _Answer(_NOT_MODIFIED, about, b"")
-        data, more = _encoded(opened, query, form)
-        if coding is not None:
-            press = compressor(coding)
-            data = press.compress(data, flush=False) + press.end()
-        return _Answer(200, {**about, **more}, data)
-    finally:
-        opened.close()
-
-
-def _batch_caching(etag: str, form: str, coding: str | None, *, addressed: bool) -> dict[str, str]:
-    """Headers that follow from the request alone.
-
-    Args:
-        etag: of the answer.
-        form: of the batch.
-        coding: compression of the answer.
-        addressed: whether a token says which data the batch is of.
-    """
-    headers = {
-        "Content-Type": _MEDIA[form],
-        "ETag": etag,
-        "Cache-Control": _IMMUTABLE if addressed else "no-cache",
-        "Vary": "Accept, Accept-Encoding",
-    }
-    if coding is not None:
-        headers["Content-Encoding"] = coding
-    return headers
-
-
-def _encoded(opened: OpenPipeline, query: BatchQuery, form: str) -> tuple[bytes, dict[str, str]]:
-    """The batch, and what the headers say of it.
-
-    Raises:
-        PositionError: there is no such batch.
-    """
-    state = opened.pipeline.skip(opened.start, query.offset)
-    step = opened.pipeline.step(state, query.rank, query.world)
-    if step is None:
-        batches = opened.pipeline.batches
-        raise PositionError(
-            "the pipeline ends before that batch",
-            hint=None if batches is None else f"It has {batches} batches",
-        )
-    made = make_batch(opened, step)
-    return encode_batch(opened, made, form), batch_headers(made)

@@ -15,15 +15,14 @@ from app.http.json_bodies import json_response, read_json, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
 from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
-from app.http.ranges import not_modified, wanted_range
 from app.server.drain import Drain
 from app.server.responses import Exchange, ExchangeResponse
-from app.streams.sender import Head
+from app.streams.plain import Whole, send_range
 
 from .codecs import tile_codec
 from .encoding import partitions, plan_arrow, plan_json, plan_summary
 from .service import TileService
-from .streaming import raw_stream, tile_stream
+from .streaming import tile_bytes, tile_stream
 from .views import OpenView
 
 router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[OPTIONS_ONCE])
@@ -247,32 +246,23 @@ async def view_raw(ident: str, name: str, request: Request, tiles: TilesDep) -> 
     async def handle(exchange: Exchange) -> None:
         view = await _registered(tiles, ident, name)
         try:
-            etag = view.etag("raw")
-            headers = _raw_headers(etag, view)
-            if not_modified(request.headers, etag):
-                await exchange.start(304, headers)
-                return
-            size = view.plan.nbytes
-            span = wanted_range(request.headers, size, etag)
-            start, stop = span or (0, size)
-            if span is not None:
-                headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-            head = Head(headers, 200 if span is None else 206, stop - start)
-            if request.method == "HEAD":
-                await exchange.start(head.status, headers, content_length=head.length)
-                return
-            await raw_stream(view, start, stop, head, tiles.threads).send(exchange)
+            whole = Whole(
+                view.plan.nbytes,
+                view.etag("raw"),
+                _raw_headers(view),
+                lambda start, stop: tile_bytes(view, start, stop),
+            )
+            body = request.method != "HEAD"
+            await send_range(exchange, whole, request.headers, tiles.threads, body=body)
         finally:
             view.close()
 
     return ExchangeResponse(handle)
 
 
-def _raw_headers(etag: str, view: OpenView) -> dict[str, str]:
+def _raw_headers(view: OpenView) -> dict[str, str]:
     return {
         "Content-Type": "application/octet-stream",
-        "Accept-Ranges": "bytes",
-        "ETag": etag,
         "Cache-Control": "no-cache",
         "Thalweg-Dtype": view.plan.dtype.str,
         "Thalweg-Shape": json.dumps(list(view.plan.shape)),

@@ -1,4 +1,4 @@
-"""Tiles as resumable streams: frames with tokens, or plain bytes asked for by range."""
+"""Tiles as a resumable stream of frames, and as plain bytes in order."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from app.streams.ahead import Ahead
 from app.streams.driver import Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter, describe_array
 from app.streams.limits import MAX_COUNT, Limits, Progress
+from app.streams.plain import Piece
 from app.streams.sender import Head
 from app.streams.threads import Threads
 from core.tiles.plan import Tile
@@ -154,54 +155,16 @@ def tile_stream(
     )
 
 
-class TileBytes:
-    """The values of all tiles one after the other: bytes ``start`` to ``stop`` of them."""
-
-    heavy = False
-    finished = False
-
-    def __init__(self, start: int, stop: int) -> None:
-        self._start = start
-        self._stop = stop
-
-    def begin(self) -> Buffers:
-        """Nothing comes before the first tile."""
-        return []
-
-    def item(self, item: ReadTile) -> Buffers:
-        """The wanted bytes of a tile."""
-        low = max(self._start - item.tile.offset, 0)
-        return [octets_of(item.values)[low : self._stop - item.tile.offset]]
-
-    def heartbeat(self) -> Buffers:
-        """Plain bytes have no room for one."""
-        return []
-
-    def end(self, _reason: str, _progress: Progress) -> Buffers:
-        """Content-Length tells whether the answer is whole."""
-        return []
-
-    def fail(self, _problem: Problem) -> None:
-        """A failure can only break the answer off."""
-
-
-def raw_stream(
-    view: OpenView, start: int, stop: int, head: Head, threads: Threads
-) -> Stream[ReadTile]:
-    """The answer with bytes ``start`` to ``stop`` of all tiles of a view."""
+def tile_bytes(view: OpenView, start: int, stop: int) -> Iterator[Piece]:
+    """Read bytes ``start`` to ``stop`` of all tiles, one after the other."""
     plan = view.plan
-    first, last = 0, 0
-    if start < stop:
-        first = tile_at(plan.tile, plan.tiles, start)
-        last = tile_at(plan.tile, plan.tiles, stop - 1) + 1
-    return Stream(
-        Ahead(read_tiles(view, first, last), threads.start),
-        TileBytes(start, stop),
-        head,
-        threads,
-        drain=None,
-        heartbeat=None,
-    )
+    if start >= stop:
+        return
+    first = tile_at(plan.tile, plan.tiles, start)
+    last = tile_at(plan.tile, plan.tiles, stop - 1) + 1
+    for read in read_tiles(view, first, last):
+        offset = read.tile.offset
+        yield Piece(octets_of(read.values)[max(start - offset, 0) : stop - offset])
 
 
 def tile_at(tile: Callable[[int], Tile], tiles: int, offset: int) -> int:
