@@ -28,15 +28,20 @@ def check_format(form: str) -> None:
         raise NotAcceptableError(f"a tile comes as bin, npy or json, not as {form[:40]!r}")
 
 
-def one_tile(
-    views: Views,
-    dataset: str,
-    ident: str,
-    index: int,
-    form: str,
-    requested: Fields,
-    head: bool,
-) -> WholeAnswer:
+@dataclass(frozen=True, slots=True)
+class TileRequest:
+    """Which tile is asked for, and how."""
+
+    dataset: str
+    view: str
+    index: int
+    form: str
+    """One of MEDIA."""
+    head: bool
+    """Whether only the headers are asked for."""
+
+
+def one_tile(views: Views, request: TileRequest, requested: Fields) -> WholeAnswer:
     """Answer with one tile of a registered view.
 
     Args:
