@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from app.errors import NotAcceptableError, NotFoundError
 from app.http.answers import WholeAnswer
