@@ -92,4 +92,4 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 		--output-file deploy/requirements-dev.lock
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) $(VENV)-torch build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-torch build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
