@@ -17,14 +17,13 @@ from app.services.dataset_spec import DatasetSpec
 from app.storage.files import FileSet
 from app.storage.roots import Roots, numerically
 from core.errors import CoreError
+from core.tiles.formats import FORMATS
 from core.tiles.formats.detect import detect
 from core.tiles.recording import Hints
 
 MAX_FOUND = 10_000
 """Files looked at: whoever has more writes a catalogue."""
 
-_SERIES = frozenset({"mib", "tvips", "k2is", "frms6", "empad", "raw_csr"})
-"""Formats whose recordings have several files beside each other."""
 _STORE = frozenset({"zarr.json", ".zarray", ".zgroup"})
 """A directory that has one of these files is a store of arrays."""
 _DIGITS = re.compile(r"\d+")
@@ -76,7 +75,7 @@ def _recordings(roots: Roots, group: list[Path]) -> Iterator[list[Path]]:
     form = _format(roots, group[:1])
     if form is None:
         return
-    if form in _SERIES:
+    if form in FORMATS and FORMATS[form].series:
         yield group
         return
     for path in group:

@@ -26,6 +26,7 @@ from .layout import (
     NAN_DROP,
     NAN_ERROR,
     OK,
+    ZERO,
     Bits,
     Flags,
     Losses,
@@ -95,7 +96,7 @@ def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
         at += leap
     while at + s <= last and words[at] != 0:
         at += s
-    return np.int64(at)
+    return np.int64(at)  # type: ignore[return-value]  # signed, as every other word
 
 
 @subkernel
@@ -184,7 +185,7 @@ def _first_fault(
     specials = 0
     last = 0
     code = 0
-    i = np.int64(0)
+    i = ZERO
     while i < n:
         code = _pair_fault(i, sidx, losses, rules, marks, specials, last)
         if code:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import subkernel
-from .layout import Losses, Ranks, Scratch
+from .layout import ZERO, Losses, Ranks, Scratch
 
 _SMALL = 20
 """Below this many values insertion sort beats another partition."""
@@ -13,9 +13,6 @@ _SMALL = 20
 _PATIENCE = 32
 """Moves per value before a segment is heap-sorted: about twice what random data
 takes for 20 ranks, and it keeps hostile orders at n log n."""
-
-_ROOT = np.int64(0)
-"""Typed: a literal 0 would compile what takes it a second time."""
 
 STACK = 256
 """Segments that can wait: each split of the ranks adds one, and there are fewer
@@ -58,7 +55,7 @@ def _heap_sort(values: Losses, low: int, high: int) -> None:
         x = values[low]
         values[low] = values[low + last]
         values[low + last] = x
-        _sift_down(values, low, _ROOT, last)
+        _sift_down(values, low, ZERO, last)
 
 
 @subkernel
@@ -180,7 +177,7 @@ def order_statistics(
         elif rank >= negatives:
             rank = negatives - 1
         shifted[i] = rank
-    begin = _ROOT
+    begin = ZERO
     if negatives == 0:
         begin = _first_rank_from(ranks, begin, len(ranks), absent)
     select(values, shifted, begin, len(ranks), scratch.work[n:], scratch.stack)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
 from ...arrays import Indices, Octets
-from .layout import SEEN_PAGE_BITS
+from .layout import SEEN_PAGE_BITS, ZERO
 
 _IN_PAGE = (1 << SEEN_PAGE_BITS) - 1
 
@@ -70,4 +70,4 @@ def add_block(ident: int, serial: int, table: Indices) -> bool:
 def fill_table(log: npt.NDArray[np.int32], count: int, serial: int, table: Indices) -> None:
     """Put the first ``count`` logged block ids into a table of zeros."""
     for i in range(count):
-        add_block(np.int64(log[i]), serial, table)
+        add_block(ZERO + log[i], serial, table)
