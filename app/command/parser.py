@@ -16,7 +16,7 @@ from core.losses.format import MAX_SAMPLES
 from core.losses.merge import READ_AHEAD
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec
-from core.tiles.formats.detect import FORMATS as DATASET_FORMATS
+from core.tiles.formats import FORMATS as DATASET_FORMATS
 
 
 def _names(text: str) -> list[str]:
