@@ -29,7 +29,7 @@ BIN = Path(sys.executable).parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE = DEPLOY / "compose.yaml"
 NGINX = (DEPLOY / "nginx.conf").read_text()
-LOCKS = [DEPLOY / "requirements.lock", DEPLOY / "requirements-dev.lock"]
+LOCKS = [DEPLOY / f"requirements{name}.lock" for name in ("", "-build", "-dev")]
 
 
 def check(*command: str | Path) -> None:
