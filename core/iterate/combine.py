@@ -1,7 +1,7 @@
-"""Stages with several inputs: side by side, or mixed.
+"""Stages with several inputs, zipped or mixed.
 
-Where all inputs are indexed and no random draw decides, the result is indexed, else
-sequential: :func:`zipped` and :func:`mixed` give whichever it is.
+The result is indexed if all inputs are and nothing is drawn at random, and sequential
+otherwise; :func:`zipped` and :func:`mixed` return the right one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _check_inputs(inputs: Sequence[Stage]) -> None:
 
 
 class _Names:
-    """How the fields of inputs are called side by side."""
+    """Names of the fields of zipped inputs."""
 
     def __init__(self, inputs: Sequence[Stage], names: Sequence[str] | None) -> None:
         if names is not None and len(names) != len(inputs):
@@ -58,7 +58,7 @@ class _Names:
         unique_names((field.name for field in self.schema), "names")
 
     def joined(self, blocks: Sequence[Block]) -> Block:
-        """Blocks of the inputs as one."""
+        """Join the blocks of the inputs into one."""
         columns: dict[str, Column] = {}
         for fields, block in zip(self._fields, blocks, strict=True):
             columns.update({field.name: block[old] for old, field in fields})
@@ -69,13 +69,13 @@ class Zip(Indexed):
     """Item k of every input, side by side.
 
     Args:
-        inputs: from 1 to 64.
-        names: one for every input: its field x is then called ``name.x``. Without names
-            no two inputs may have fields of one name.
-        stop: ``shortest`` ends with the shortest input; ``strict`` wants all of a length.
+        inputs: 1 to 64 stages.
+        names: one for every input, whose field x is then called ``name.x``. Without names
+            no two inputs may share a field name.
+        stop: ``shortest`` ends with the shortest input; ``strict`` requires equal lengths.
 
     Raises:
-        PipelineError: inputs, names or lengths that do not fit.
+        PipelineError: there are too many inputs, or names or lengths do not fit.
     """
 
     def __init__(
@@ -94,31 +94,32 @@ class Zip(Indexed):
             raise PipelineError(
                 f"inputs of lengths {', '.join(map(str, lengths))}",
                 field="stop",
-                hint="Inputs of differing lengths need stop shortest.",
+                hint="Inputs of different lengths need stop shortest.",
             )
         ends = [n for n in lengths if n is not None]
         self._length = min(ends) if ends else None
 
     @property
     def schema(self) -> Schema:
-        """The fields of all inputs."""
+        """Fields of all inputs."""
         return self._names.schema
 
     @property
     def length(self) -> int | None:
-        """That of the shortest input."""
+        """Length of the shortest input."""
         return self._length
 
     def at(self, positions: Indices) -> Block:
-        """The items at these positions."""
+        """The items at some positions."""
         positions = check_positions(positions, self._length)
         return self._names.joined([stage.at(positions) for stage in self.inputs])
 
 
 class ZipInOrder(Counting):
-    """As :class:`Zip`, of inputs of which some are sequential; the state is all of theirs.
+    """:class:`Zip` where some inputs are sequential; the state holds the states of all.
 
-    No input is a step ahead of another after any item, the last included.
+    After every item, the last included, all inputs are at the same position: an input that
+    has an item more than the shortest one has not lost it.
     """
 
     def __init__(
@@ -135,24 +136,24 @@ class ZipInOrder(Counting):
 
     @property
     def schema(self) -> Schema:
-        """The fields of all inputs."""
+        """Fields of all inputs."""
         return self._names.schema
 
     @property
     def initial(self) -> State:
-        """Those of the inputs, one after another."""
+        """Initial states of the inputs, joined."""
         return _together([stage.initial for stage in self.inputs])
 
     @property
     def endless(self) -> bool:
-        """Whether all inputs are."""
+        """Whether all inputs are endless."""
         return all(stage.endless for stage in self.inputs)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next items.
 
         Raises:
-            PipelineError: the inputs are of differing lengths and must not be.
+            PipelineError: ``stop`` is ``strict`` and the lengths of the inputs differ.
         """
         check_state(state, self.initial)
         before = _apart(state, self.inputs)
@@ -161,9 +162,9 @@ class ZipInOrder(Counting):
         least = min(lengths)
         if self._strict and least < count and self._differ(before, lengths, least):
             raise PipelineError(
-                "inputs are of differing lengths",
+                "inputs are of different lengths",
                 field="stop",
-                hint="Inputs of differing lengths need stop shortest.",
+                hint="Inputs of different lengths need stop shortest.",
             )
         blocks = [slice_block(block, 0, least) for block, _ in taken]
         after = [
@@ -176,7 +177,7 @@ class ZipInOrder(Counting):
         return max(lengths) > least or len({at[0] for at in before}) > 1
 
     def skip(self, state: State, count: int) -> State:
-        """Further on in all inputs."""
+        """Skip in all inputs."""
         before = _apart(state, self.inputs)
         return _together([s.skip(at, count) for s, at in zip(self.inputs, before, strict=True)])
 
@@ -186,7 +187,7 @@ def _together(states: Sequence[State]) -> State:
 
 
 def _apart(state: State, stages: Sequence[Counting]) -> list[State]:
-    """The state of each stage out of all of them one after another."""
+    """Split joined states into that of each stage."""
     parts, at = [], 0
     for stage in stages:
         size = len(stage.initial)
@@ -198,7 +199,7 @@ def _apart(state: State, stages: Sequence[Counting]) -> list[State]:
 def zipped(
     inputs: Sequence[Stage], *, names: Sequence[str] | None = None, stop: str = "shortest"
 ) -> Stage:
-    """Inputs side by side, with random access if all have it."""
+    """Zip inputs, with random access if all of them have it."""
     indexed = [stage for stage in inputs if isinstance(stage, Indexed)]
     if len(indexed) == len(inputs):
         return Zip(indexed, names=names, stop=stop)
@@ -206,7 +207,7 @@ def zipped(
 
 
 def _check_mix(inputs: Sequence[Stage], weights: Sequence[int] | None, stop: str) -> list[int]:
-    """The weights of inputs that can be mixed."""
+    """Check that inputs can be mixed, and return their weights."""
     _check_inputs(inputs)
     one_of("stop", stop, _STOPS)
     for stage in inputs[1:]:
@@ -223,7 +224,7 @@ def _check_mix(inputs: Sequence[Stage], weights: Sequence[int] | None, stop: str
         whole("weights", weight, 0, MAX_WEIGHT)
     if not sum(weights):
         raise PipelineError(
-            "the weights sum to zero", field="weights", hint="One at least is above zero."
+            "the weights sum to zero", field="weights", hint="At least one is above zero."
         )
     return weights
 
@@ -232,29 +233,29 @@ def _check_cycle(inputs: Sequence[Stage], weights: Sequence[int]) -> None:
     for stage, weight in zip(inputs, weights, strict=True):
         if not isinstance(stage, Indexed):
             raise PipelineError(
-                "an input that is read in order only cannot begin anew",
+                "a sequential input cannot start over",
                 field="stop",
                 hint="Use stop first or all.",
             )
         if weight and stage.length == 0:
-            raise PipelineError("an empty input cannot begin anew", field="stop")
+            raise PipelineError("an empty input cannot start over", field="stop")
 
 
 class Mix(Indexed):
-    """Items of all inputs, ``weights`` of them in every round, as evenly as that goes.
+    """Items of all inputs in rounds, ``weights`` items of each, spread evenly.
 
-    Item m of the w that an input gives in a round of S stands where (m + 1/2) S / w sorts
-    it, ties in the order of the inputs; weights are first divided by what they share.
+    Weights are first divided by their greatest common divisor. Item m of the w that an
+    input has in a round of S items is sorted to (m + 1/2) S / w; ties go to the first input.
 
     Args:
-        inputs: from 1 to 64, with the same fields.
+        inputs: 1 to 64 stages with the same fields.
         weights: one for every input, all 1 by default.
-        stop: ``first`` ends where an input has no item for its place; ``all`` goes on with
-            the others until none has items; ``cycle`` lets inputs begin anew, for ever.
+        stop: ``first`` ends where an input has no item for its place; ``all`` continues
+            with the others until none has items; ``cycle`` starts inputs over for ever.
 
     Raises:
-        PipelineError: weights that are negative, sum to zero or are too fine, inputs that
-            differ in their fields, or an empty one with ``cycle``.
+        PipelineError: weights are negative, sum to zero or are too fine, the fields of
+            inputs differ, or one is empty with ``cycle``.
     """
 
     def __init__(
@@ -274,7 +275,7 @@ class Mix(Indexed):
 
     @property
     def schema(self) -> Schema:
-        """That of every input."""
+        """Fields of every input."""
         return self.inputs[0].schema
 
     @property
@@ -283,7 +284,7 @@ class Mix(Indexed):
         return self._plan.length
 
     def at(self, positions: Indices) -> Block:
-        """The items at these positions."""
+        """The items at some positions."""
         positions = check_positions(positions, self.length)
         which, index = self._plan.at(positions)
         return _gathered(self.inputs, which, index, cycle=self._cycle)
@@ -307,7 +308,7 @@ def _gathered(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycl
 
 
 class _Cycled(Indexed):
-    """An indexed stage over and over, as an input that never ends."""
+    """An indexed stage repeated for ever."""
 
     def __init__(self, inner: Indexed) -> None:
         self.inner = inner
@@ -323,7 +324,7 @@ class _Cycled(Indexed):
     def at(self, positions: Indices) -> Block:
         n = self.inner.length
         positions = check_positions(positions, None)
-        if n == 0:  # of no weight, so never asked for an item
+        if n == 0:  # its weight is 0, so nobody asks for an item
             if len(positions):
                 raise PositionError("an item of an empty input")
             return self.inner.at(positions)
@@ -331,23 +332,23 @@ class _Cycled(Indexed):
 
 
 class RandomMix(Counting):
-    """Items of all inputs, each item from an input drawn by weight.
+    """Items of all inputs, each from an input drawn at random by weight.
 
-    Draw k is ``below(derive(seed, "mix", *path), k, sum of weights)``, where weights are
-    those of the inputs that can still give an item. The state is all of theirs, each
-    beginning with the number of items it gave.
+    Draw k is ``below(derive(seed, "mix", *path), k, sum of weights)`` over the weights of
+    the inputs that still have items. The state holds the states of all inputs; each begins
+    with the number of items taken from it.
 
     Args:
-        inputs: from 1 to 64, with the same fields.
+        inputs: 1 to 64 stages with the same fields.
         weights: one for every input, all 1 by default.
-        stop: ``first`` ends where the input drawn has no item; ``all`` draws among the
-            others until none has items; ``cycle`` lets inputs begin anew, for ever.
+        stop: ``first`` ends where the drawn input has no item; ``all`` draws among the
+            others until none has items; ``cycle`` starts inputs over for ever.
         seed: from 0 to 2**63 - 1.
         path: further steps of the key, for stages that share a seed.
 
     Raises:
-        PipelineError: weights that are negative or sum to zero, inputs that differ in
-            their fields, or ``cycle`` of inputs that are empty or sequential.
+        PipelineError: weights are negative or sum to zero, the fields of inputs differ, or
+            an input is empty or sequential with ``cycle``.
     """
 
     def __init__(
@@ -370,17 +371,17 @@ class RandomMix(Counting):
 
     @property
     def schema(self) -> Schema:
-        """That of every input."""
+        """Fields of every input."""
         return self._schema
 
     @property
     def initial(self) -> State:
-        """Those of the inputs, one after another."""
+        """Initial states of the inputs, joined."""
         return _together([stage.initial for stage in self.inputs])
 
     @property
     def endless(self) -> bool:
-        """Whether it surely is: all inputs are."""
+        """Whether all inputs are endless."""
         return all(stage.endless for stage in self.inputs)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
@@ -388,7 +389,7 @@ class RandomMix(Counting):
         check_state(state, self.initial)
         states = _apart(state, self.inputs)
         if sum(at[0] for at in states) >= 2**62:
-            raise StateError("more items given than there can be")
+            raise StateError("more items taken than can exist")
         parts: list[Block] = []
         missing = count
         while missing:
@@ -403,7 +404,7 @@ class RandomMix(Counting):
         return concatenate(parts, self._schema), _together(states)
 
     def _active(self, states: Sequence[State]) -> Indices:
-        """The weights of the inputs that are drawn among."""
+        """Weights of the inputs to draw among."""
         weights = self._weights.copy()
         if self._stop == "all":
             for j, (stage, at) in enumerate(zip(self.inputs, states, strict=True)):
@@ -414,14 +415,14 @@ class RandomMix(Counting):
     def _some(
         self, states: list[State], weights: Indices, count: int
     ) -> tuple[Block, list[State], bool]:
-        """Items up to ``count`` or to where what is drawn among changes."""
+        """Draw up to ``count`` items, or to where an input runs out; and whether all end."""
         drawn = sum(at[0] for at in states)
         numbers = np.arange(drawn, drawn + count).view(np.uint64)
         draws = below(self._key, numbers, int(weights.sum()))
         which = np.searchsorted(np.cumsum(weights), draws, side="right")
         places = [np.flatnonzero(which == j) for j in range(len(self.inputs))]
-        # An input that is drawn among must have one more item than it gives, for "all"
-        # draws among others as soon as one has none.
+        # With "all", an input takes part only while it has a further item: the draw after
+        # its last item is among the others already.
         more = int(self._stop == "all")
         blocks: list[Block] = []
         cut = count
@@ -453,18 +454,19 @@ def mixed(  # noqa: PLR0913 - the options of the stage
     seed: int = 0,
     path: tuple[str | int, ...] = (),
 ) -> Stage:
-    """Inputs mixed by fixed quotas or by random draws.
+    """Mix inputs by quota or by random draws.
 
     Raises:
-        PipelineError: as the stages say, or quotas of inputs that are sequential.
+        PipelineError: as in :class:`Mix` and :class:`RandomMix`, or an input is sequential
+            and ``order`` is ``quota``.
     """
     if one_of("order", order, ("quota", "random")) == "random":
         return RandomMix(inputs, weights=weights, stop=stop, seed=seed, path=path)
     indexed = [stage for stage in inputs if isinstance(stage, Indexed)]
     if len(indexed) < len(inputs):
         raise PipelineError(
-            "quotas of inputs that are read in order only",
+            "a mix by quota of sequential inputs",
             field="order",
-            hint="Use order random, or put what is read in order after the mix.",
+            hint="Use order random, or put the sequential stages after the mix.",
         )
     return Mix(indexed, weights=weights, stop=stop)
