@@ -10,7 +10,6 @@ engine iterates over *blocks* of columns and lets the caller hold the state; the
 iterate over Python *items* of any type, one at a time, and hold the state themselves. Their
 users also rely on details that contradict the engine's: processes rather than threads,
 ``data_finished`` that is False where a limit ends exactly with the data, checkpoints of a
-whole chain, the order of Python's Mersenne generator. Adapters between the two worlds turned
-out longer than the few hundred lines they would replace, and slower by a conversion per
-item.
+whole chain, the order of Python's Mersenne generator. An adapter would have to turn every
+item into a block of one and back, and to undo each of those differences.
 """

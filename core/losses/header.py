@@ -1,4 +1,4 @@
-"""Reading and making a stream's first bytes."""
+"""Parsing and encoding headers of streams."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def _kind(octets: bytes, source: str | None) -> tuple[Kind, int, int]:
 
 
 def parse_header(octets: bytes, policy: Policy, source: str | None) -> StreamHeader | None:
-    """The header at the start of a stream, or None if more bytes are needed.
+    """Parse the header at the start of a stream; None if more bytes are needed.
 
     Raises:
-        UnsupportedStreamError: a cdf stream.
-        HeaderError: unknown type, or a sample count below 1.
-        LimitError: a sample count above the policy's.
+        UnsupportedStreamError: it is a cdf stream.
+        HeaderError: its type is unknown, or its sample count below 1.
+        LimitError: its sample count is above the limit of the policy.
     """
     if len(octets) < TYPE_SIZE:
         return None
@@ -89,7 +89,7 @@ def check_same_header(
 
 
 def header_bytes(header: StreamHeader) -> bytes:
-    """The bytes a stream with this header begins with."""
+    """Encode a header."""
     octets = header.aggregation.to_bytes(3, "little") + bytes([header.source])
     octets += header.len_sample.to_bytes(4, "little", signed=True)
     if header.kind is Kind.SUMMARY:
