@@ -31,7 +31,6 @@ split without a sequential pass; once there is one, the checks are nearly free i
 from __future__ import annotations
 
 import base64
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -43,75 +42,30 @@ from ..arrays import Octets
 from ._kernels import layout
 from ._kernels.block import inspect_tail, read_block
 from ._kernels.layout import Record, Scratch, Seen, Words
-from ._kernels.quantiles import STACK
 from ._kernels.seen import fill_table
 from .events import Completeness, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error
 from .format import (
     ID_MAX,
-    LOSS_DTYPES,
-    TYPES,
-    Kind,
     block_header_size,
     header_size,
     pair_size,
 )
-from .header import parse_header
+from .header import parse_header, restored_header, saved_header, whole
 from .policy import Policy
 from .position import Position
+from .records import make_rules, make_scratch
 from .seen import SeenEvents
 
 Step = Callable[[Words, int], int]
 """Runs a kernel on (window, number of words with data); returns its status."""
 
-_NAN_CODES = {"error": layout.NAN_ERROR, "zero": layout.NAN_ZERO, "drop": layout.NAN_DROP}
 
 _COUNTERS = ("events", "blocks", "pairs")
 _SUMS = ("mean_sum", "max_sum", "has_max", "exposure_sum", "has_exposure")
 
 
 _OFFSET_MAX = 2**62
-
-
-def _whole(value: Any, low: int, high: int) -> int:  # noqa: ANN401 - out of a state
-    """Check a number of a state."""
-    number = operator.index(value)
-    if not low <= number <= high:
-        raise ValueError(f"{value!r} is not {low} to {high}")
-    return number
-
-
-def make_scratch(samples: int, float_width: int, ranks: int = 0) -> Scratch:
-    """Allocate scratch memory for blocks of up to ``samples`` samples."""
-    losses = np.zeros(layout.scratch_size(samples), LOSS_DTYPES[float_width])
-    bits = losses.view(f"i{float_width}")
-    infinity = np.array([np.inf], losses.dtype).view(bits.dtype)[0]
-    return Scratch(
-        block=np.zeros(1, layout.BLOCK),
-        sidx=np.zeros(len(losses), np.int32),
-        bits=bits,
-        losses=losses,
-        limits=np.array([infinity, np.iinfo(bits.dtype).max, 0], bits.dtype),
-        marks=np.zeros(samples + 1, np.uint8),
-        work=np.zeros(2 * samples, losses.dtype),
-        lanes=np.zeros(layout.LANES),
-        ranks=np.zeros(ranks, np.int64),
-        picked=np.zeros(ranks, losses.dtype),
-        stack=np.zeros(4 * STACK, np.int64),
-    )
-
-
-def make_rules(header: StreamHeader, policy: Policy) -> Record:
-    """The RULES record of a stream, with no report requested yet."""
-    rules = np.zeros(1, layout.RULES)
-    rules["samples"] = header.len_sample
-    rules["width"] = header.float_width
-    rules["summary"] = header.kind is Kind.SUMMARY
-    rules["nan"] = _NAN_CODES[policy.nan]
-    rules["keep_negative"] = policy.negative == "keep"
-    rules["any_order"] = policy.sample_order == "any"
-    rules["ascending"] = policy.event_order == "ascending"
-    return rules
 
 
 class Scanner:
@@ -411,13 +365,9 @@ class Scanner:
         offset, state = (self.offset, self.state) if boundary is None else boundary
         s = state[0]
         log = self.log if s["event"] else self.log[:0]
-        header = None
-        if self.header is not None:
-            h = self.header
-            header = [h.kind.value, h.aggregation, h.source, h.len_sample, h.summary_set]
         return {
             "offset": offset,
-            "header": header,
+            "header": None if self.header is None else saved_header(self.header),
             "policy": self.policy.to_json(),
             "ascending": bool(s["ascending"]),
             "resumed": self.resumed,
@@ -452,38 +402,26 @@ class Scanner:
             )
         if state["header"] is None:
             return
-        self.begin(self._restored_header(*state["header"]))
+        self.begin(restored_header(self.policy, *state["header"]))
         assert self.header is not None  # noqa: S101 - just begun
-        self.offset = _whole(state["offset"], header_size(self.header.kind), _OFFSET_MAX)
+        self.offset = whole(state["offset"], header_size(self.header.kind), _OFFSET_MAX)
         s = self.state
         s["base"] = self.offset
         event = state["event"]
         log = np.frombuffer(base64.b85decode(event["blocks"]), np.int32)
         s["ascending"] = bool(state["ascending"])
-        s["last_event"] = _whole(state["last_event"], 0, ID_MAX)
-        s["event"] = _whole(event["id"], 0, ID_MAX)
+        s["last_event"] = whole(state["last_event"], 0, ID_MAX)
+        s["event"] = whole(event["id"], 0, ID_MAX)
         if (len(log) > 0) is not bool(s["event"][0]):
             raise ValueError("it has an event without blocks, or blocks without an event")
-        s["event_offset"] = _whole(event["offset"], 0, _OFFSET_MAX)
-        s["closed_event"] = _whole(event["before"], 0, ID_MAX)
+        s["event_offset"] = whole(event["offset"], 0, _OFFSET_MAX)
+        s["closed_event"] = whole(event["before"], 0, ID_MAX)
         s["event_blocks"] = s["logged"] = len(log)
         s["serial"] = 1
         for counter, value in zip(_COUNTERS, state["counts"], strict=True):
-            s[counter] = _whole(value, 0, _OFFSET_MAX)
+            s[counter] = whole(value, 0, _OFFSET_MAX)
         for total, value in zip(_SUMS, event["sums"], strict=True):
             s[total] = s.dtype[total].type(value)
         size = max(64, 1 << len(log).bit_length())
         self._set_log(np.concatenate([log, np.zeros(size - len(log), np.int32)]), len(log))
         self._begin_after(int(state["last_event"]))
-
-    def _restored_header(
-        self, kind: str, aggregation: int, source: int, samples: int, summary_set: int | None
-    ) -> StreamHeader:
-        if TYPES.get((source, aggregation)) is not Kind(kind):
-            raise ValueError("its header is of no stream")
-        _whole(samples, 1, self.policy.max_samples)
-        if Kind(kind) is Kind.SUMMARY:
-            _whole(summary_set, -ID_MAX - 1, ID_MAX)
-        return StreamHeader(
-            Kind(kind), aggregation, source, samples, summary_set, self.policy.float_width
-        )

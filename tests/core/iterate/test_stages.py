@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from core.errors import PipelineError, PositionError, StateError, TransformError
 from core.iterate.base import Field, Indexed, Ragged, Stage
 from core.iterate.batching import BucketBatch
-from core.iterate.combine import Mix, RandomMix, Zip, ZipInOrder, mixed, zipped
+from core.iterate.combine import Zip, ZipInOrder, zipped
 from core.iterate.inorder import in_order
 from core.iterate.mapping import Filter, Map, MapInOrder, RandomMap, mapped, named_filter, named_map
+from core.iterate.mixing import Mix, RandomMix, mixed
 from core.iterate.positions import Permute, Range, Repeat, Shard
 from core.iterate.recurrent import SCANS, Scan
 from core.iterate.selecting import SelectMany, SelectManyIndexed, select_many

@@ -22,7 +22,7 @@ from core.losses._kernels.moments import (
 from core.losses._kernels.quantiles import order_statistics, select
 from core.losses._kernels.rows import event_rate
 from core.losses._kernels.totals import add_samples, statistics
-from core.losses.scanner import make_scratch
+from core.losses.records import make_scratch
 from core.losses.seen import SeenEvents
 from core.losses.wanted import locate_quantiles
 from tests.scale import PURE_PYTHON, examples
