@@ -110,14 +110,24 @@ class Limited(Iterator[T], Generic[T]):
 
     @property
     def data_finished(self) -> bool:
-        """Whether the data ended, even if a limit ended the iteration at the same item."""
-        return self._finished
+        """Whether the data ended, even if a limit ended the iteration at the same item.
+
+        Asked after a limit, it reads one item ahead to know; so take a state of the items
+        before. The item is kept if the items are a :class:`Peekable`.
+
+        Raises:
+            Exception: as reading that item does.
+        """
+        with self._lock:
+            limited = self._reason is not None and self._limits[0] != 0
+            if limited and not self._finished:
+                self._finished = self._items.exhausted
+            return self._finished
 
     def __next__(self) -> T:
         with self._lock:
             self._reason = self._hit()
             if self._reason is not None:
-                self._finished = self._limits[0] != 0 and self._items.exhausted
                 raise StopIteration
             try:
                 item = next(self._items)
