@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.losses.reports import REPORTS
-from tests.e2e.frames import read_frames
+from tests.frames import read_frames
 from tests.streams import Block, Stream, make_header
 
 Rows = npt.NDArray[np.void]

@@ -18,10 +18,10 @@ import pytest
 from app.client import Client
 from core.losses.analysis import aggregate
 from tests.e2e.conftest import Starter
-from tests.e2e.fault_proxy import FaultProxy
-from tests.e2e.frames import Received, read_frames
 from tests.e2e.samples import twenty_thousand_bytes
 from tests.e2e.service import KEY, Answer, Connection, Service, in_pieces, until
+from tests.fault_proxy import FaultProxy
+from tests.frames import Received, read_frames
 from tests.streams import random_stream
 
 SELT = "/v1/losses/selt?format=bin"

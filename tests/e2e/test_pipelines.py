@@ -23,9 +23,9 @@ from app.client import Client
 from core.iterate.base import Block, Ragged
 from core.iterate.sources import ArraySource
 from core.pipelines.pipeline import Pipeline, build_pipeline, parse_pipeline
-from tests.e2e.fault_proxy import GOOD, Cut, FaultProxy, Faults
-from tests.e2e.frames import DATA, END, ERROR, Frame, FrameReader
 from tests.e2e.service import KEY, AnswerCut, Connection, Service
+from tests.fault_proxy import GOOD, Cut, FaultProxy, Faults
+from tests.frames import DATA, END, ERROR, Frame, FrameReader
 from tests.scale import SOAK, examples
 
 Array = npt.NDArray[Any]
