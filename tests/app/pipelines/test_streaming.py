@@ -26,8 +26,8 @@ from app.tokens import KeyRing, new_key
 from core.errors import TransformError
 from core.iterate.base import Field, Schema, State
 from core.pipelines.pipeline import Step
-from tests.app.harness import Frame
 from tests.app.streams.fakes import PATIENCE, FakeClock, FakeExchange, send
+from tests.frames import Frame
 
 KEYS = KeyRing([new_key()])
 BEAT = 0.08
