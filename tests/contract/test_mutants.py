@@ -93,7 +93,7 @@ def test_a_sample_has_every_module_and_stays_the_same_elsewhere() -> None:
     ("module", "tests"),
     [
         ("app/tokens.py", "tests/app/test_tokens.py"),
-        ("app/storage/spool.py", "tests/app/storage/test_spool.py"),
+        ("app/losses/spool.py", "tests/app/losses/test_spool.py"),
         ("app/client/_frames.py", "tests/client/test_frames.py"),
         ("core/losses/reader.py", "tests/core/losses/test_reader.py"),
     ],

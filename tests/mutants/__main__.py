@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import survivors
-from .changes import Change, changes_of, sample
-from .modules import MODULES, ROOT, missing, tests_of
-from .trial import Tree
+from tests.mutants import survivors
+from tests.mutants.changes import Change, changes_of, sample
+from tests.mutants.modules import MODULES, ROOT, missing, tests_of
+from tests.mutants.trial import Tree
 
 _ENOUGH = 0.9
 """Share of the changes that have to be noticed."""

@@ -11,11 +11,10 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
 
-_STATE = ("tests/app/storage/test_state.py",)
-_BACKENDS = ("tests/app/storage/test_backends.py",)
-_FILES = ("tests/app/storage/test_files.py",)
-_POSTING = ("tests/app/services/test_posting.py",)
-_BATCHES = ("tests/app/services/test_pipelines.py",)
+_STATE = ("tests/app/state/test_stores.py",)
+_FILES = ("tests/app/datasets/files/test_files.py",)
+_POSTING = ("tests/app/losses/test_posting.py",)
+_BATCHES = ("tests/app/pipelines/test_registry.py",)
 _READER = ("tests/core/losses/test_reader.py",)
 _POSITION = ("tests/core/losses/test_position.py", *_READER)
 _ANALYSIS = ("tests/core/losses/test_analysis.py",)
@@ -23,33 +22,39 @@ _FAULTS = ("tests/core/losses/test_faults.py",)
 _VIEWS = ("tests/core/tiles/test_reading.py",)
 _SHUFFLES = ("tests/core/iterate/test_shuffles.py",)
 _STAGES = ("tests/core/iterate/test_stages.py", "tests/core/iterate/test_resume.py")
-_PIPELINE = ("tests/core/test_pipeline.py",)
+_PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _TILES = ("tests/client/test_tiles.py",)
 
 MODULES: dict[str, tuple[str, ...]] = {
     "app/tokens.py": (),
-    "app/wire.py": (),
-    "app/services/checkpoints.py": ("tests/app/services/test_checkpoints.py", *_POSTING),
-    "app/services/decoding.py": (),
-    "app/services/pipeline_tokens.py": ("tests/app/services/test_tile_tokens.py", *_BATCHES),
-    "app/services/posting.py": _POSTING,
-    "app/services/reductions.py": (),
-    "app/services/requests.py": _POSTING,
-    "app/services/tile_tokens.py": (),
-    "app/storage/base.py": _STATE,
-    "app/storage/files.py": (),
-    "app/storage/fingerprints.py": ("tests/app/storage/test_fingerprints.py", *_FILES),
-    "app/storage/inputs.py": (),
-    "app/storage/outputs.py": (),
-    "app/storage/partials.py": (),
-    "app/storage/ranges.py": ("tests/app/storage/test_ranges.py", *_BACKENDS),
-    "app/storage/roots.py": (),
-    "app/storage/segments.py": ("tests/app/storage/test_item_sources.py",),
-    "app/storage/spool.py": (),
-    "app/storage/state_memory.py": _STATE,
-    "app/storage/state_sqlite.py": _STATE,
-    "app/storage/token_keys.py": ("tests/app/storage/test_inputs.py",),
-    "app/storage/turns.py": (),
+    "app/streams/frames.py": (),
+    "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
+    "app/http/decompression.py": (),
+    "app/pipelines/tokens.py": ("tests/app/tiles/test_tokens.py", *_BATCHES),
+    "app/losses/posting.py": _POSTING,
+    "app/tiles/reductions.py": (),
+    "app/losses/request.py": _POSTING,
+    "app/tiles/tokens.py": (),
+    "app/state/base.py": _STATE,
+    "app/datasets/files/files.py": (),
+    "app/datasets/files/fingerprints.py": (
+        "tests/app/datasets/files/test_fingerprints.py",
+        *_FILES,
+    ),
+    "app/losses/input_store.py": (),
+    "app/losses/outputs.py": (),
+    "app/tiles/partials.py": (),
+    "app/datasets/files/ranges.py": (
+        "tests/app/datasets/files/test_ranges.py",
+        "tests/app/datasets/files/test_backends.py",
+    ),
+    "app/datasets/files/roots.py": (),
+    "app/datasets/items/segments.py": ("tests/app/datasets/items/test_items.py",),
+    "app/losses/spool.py": (),
+    "app/state/memory.py": _STATE,
+    "app/state/sqlite.py": _STATE,
+    "app/state/token_keys.py": ("tests/app/losses/test_input_store.py",),
+    "app/state/turns.py": (),
     "app/client/_frames.py": (),
     "app/client/_outputs.py": (),
     "app/client/_plan.py": ("tests/client/test_plan.py", *_TILES),
@@ -61,13 +66,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/client/_saving.py": (),
     "app/client/_tile_files.py": _TILES,
     "app/client/_window.py": (),
-    "core/_rng_kernels.py": ("tests/core/test_rng.py",),
-    "core/rng.py": (),
+    "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
+    "core/rng/keys.py": ("tests/core/rng/test_keys.py",),
     "core/iterate/_kernels/blocks.py": _SHUFFLES,
     "core/iterate/_kernels/reservoir.py": _SHUFFLES,
     "core/iterate/blocks.py": _SHUFFLES,
     "core/iterate/inorder.py": ("tests/core/iterate/test_inorder.py", *_STAGES),
-    "core/iterate/limits.py": ("tests/core/iterate_ends/test_limits.py",),
+    "core/iterate/limits.py": ("tests/core/iterate/test_limits.py",),
     "core/iterate/positions.py": (*_SHUFFLES, *_STAGES),
     "core/iterate/shuffle.py": (*_SHUFFLES, *_STAGES),
     "core/losses/_kernels/block.py": (*_POSITION, *_FAULTS),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from .changes import Change
+from tests.mutants.changes import Change
 
 TABLE = Path(__file__).with_name("survivors.toml")
 

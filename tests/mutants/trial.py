@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .modules import ROOT
+from tests.mutants.modules import ROOT
 
 _COPIED = ("app", "core", "deploy", "tests", "pyproject.toml", "README.md", "Makefile")
 _LIMITS = "ulimit -v 8000000; ulimit -t 600"
