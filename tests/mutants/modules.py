@@ -27,6 +27,7 @@ _TILES = ("tests/client/test_tiles.py",)
 
 MODULES: dict[str, tuple[str, ...]] = {
     "app/tokens.py": (),
+    "app/streams/driver.py": (),
     "app/streams/frames.py": (),
     "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
     "app/http/decompression.py": (),
