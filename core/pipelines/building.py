@@ -10,9 +10,10 @@ from ..arrays import Indices
 from ..errors import CastingError, OptionError, PipelineError
 from ..iterate.base import Indexed, Sequential, Stage
 from ..iterate.batching import BucketBatch
-from ..iterate.combine import mixed, zipped
+from ..iterate.combine import zipped
 from ..iterate.limits import Head
 from ..iterate.mapping import named_filter, named_map
+from ..iterate.mixing import mixed
 from ..iterate.positions import Permute, Range, Repeat, Shard
 from ..iterate.recurrent import Scan
 from ..iterate.selecting import select_many

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -21,9 +20,6 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
-import numpy as np
-import numpy.typing as npt
-import xxhash
 from backports.zstd import ZstdCompressor
 from backports.zstd import compress as zstd_compress
 
@@ -37,7 +33,6 @@ PROBLEM = "application/problem+json"
 
 _START_SECONDS = 120.0
 _LISTENING = re.compile(r"^listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
-_PREFIX = struct.Struct("<4sBBHIQQI")
 
 Headers = Sequence[tuple[str, str]]
 
@@ -267,67 +262,6 @@ class Answer(http.client.HTTPResponse):
     @property
     def media_type(self) -> str:
         return self.headers.get_content_type()
-
-
-# -- answers -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Frame:
-    kind: str
-    more: bool
-    header: dict[str, Any]
-    payload: bytes
-
-    @property
-    def rows(self) -> npt.NDArray[np.void]:
-        (array,) = self.header["arrays"]
-        assert array["name"] == "rows"
-        assert (array["offset"], array["nbytes"]) == (0, len(self.payload))
-        dtype = np.dtype([(name, kind) for name, kind in array["dtype"]])
-        rows: npt.NDArray[np.void] = np.frombuffer(self.payload, dtype)
-        assert list(rows.shape) == array["shape"] == self.header["shape"]
-        return rows
-
-
-_KINDS = {1: "DATA", 2: "EPOCH", 3: "END", 4: "ERROR", 5: "HEARTBEAT"}
-
-
-def read_frames(data: bytes) -> list[Frame]:
-    """The frames of an answer, each checked; what is cut at the end is left out."""
-    frames: list[Frame] = []
-    at = 0
-    while at + _PREFIX.size <= len(data):
-        magic, kind, flags, zero, header, payload, check, number = _PREFIX.unpack_from(data, at)
-        assert (magic, zero, number) == (b"TWG1", 0, len(frames))
-        start, middle = at + _PREFIX.size, at + _PREFIX.size + header
-        end = middle + payload
-        if end > len(data):
-            break
-        summed = data[at : at + 20] + data[at + 28 : start] + data[start:end]
-        assert xxhash.xxh3_64_intdigest(summed) == check
-        frames.append(
-            Frame(_KINDS[kind], bool(flags & 1), json.loads(data[start:middle]), data[middle:end])
-        )
-        at = end
-    return frames
-
-
-def rows_of_frames(frames: Iterable[Frame]) -> dict[str, bytes]:
-    """Rows of complete events of each report, as whoever goes on from a token keeps them."""
-    kept: dict[str, bytes] = {}
-    group: list[Frame] = []
-    for frame in frames:
-        if frame.kind == "ERROR":
-            group.clear()
-        if frame.kind == "DATA":
-            group.append(frame)
-        if not frame.more:
-            for each in group:
-                report = each.header["report"]
-                kept[report] = kept.get(report, b"") + each.rows.tobytes()
-            group.clear()
-    return kept
 
 
 # -- the contract --------------------------------------------------------------------

@@ -30,7 +30,6 @@ from tests.app.harness import (
     PROBLEM,
     Answer,
     Contract,
-    Frame,
     Headers,
     Post,
     Service,
@@ -41,11 +40,10 @@ from tests.app.harness import (
     compress,
     compress_whole,
     head,
-    read_frames,
-    rows_of_frames,
     wait_until,
     with_query,
 )
+from tests.frames import Frame, read_frames, rows_of_frames
 from tests.scale import PURE_PYTHON
 from tests.streams import LETTERS, TYPES, Block, Collector, Stream, feed
 

@@ -18,10 +18,10 @@ import pytest
 from app.client import Client
 from core.losses.analysis import aggregate
 from tests.e2e.conftest import Starter
-from tests.e2e.fault_proxy import FaultProxy
-from tests.e2e.frames import Received, read_frames
 from tests.e2e.samples import twenty_thousand_bytes
 from tests.e2e.service import KEY, Answer, Connection, Service, in_pieces, until
+from tests.fault_proxy import FaultProxy
+from tests.frames import Received, receive
 from tests.streams import random_stream
 
 SELT = "/v1/losses/selt?format=bin"
@@ -145,7 +145,7 @@ def drained(
             with ThreadPoolExecutor(4) as pool:
                 answers = list(pool.map(Connection.answer, connections))
         lines = [json.loads(line) for line in answers[2].body.splitlines()]
-        frames = [read_frames(answer.body) for answer in answers[:2]]
+        frames = [receive(answer.body) for answer in answers[:2]]
         code = server.end(10)
         assert not server.errors()
         yield Drained(frames[0], frames[1], lines, answers[3], code)

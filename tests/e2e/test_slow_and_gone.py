@@ -15,9 +15,9 @@ import pytest
 from isal import isal_zlib
 
 from core.losses.analysis import aggregate
-from tests.e2e.frames import FrameReader, Received
 from tests.e2e.samples import large_stream, twenty_thousand_bytes
 from tests.e2e.service import Alive, Answer, Connection, Service, until
+from tests.frames import FrameReader, Received
 from tests.scale import SOAK
 
 WRITE_SECONDS = 0.8

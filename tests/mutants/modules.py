@@ -17,6 +17,7 @@ _POSTING = ("tests/app/losses/test_posting.py",)
 _BATCHES = ("tests/app/pipelines/test_registry.py",)
 _READER = ("tests/core/losses/test_reader.py",)
 _POSITION = ("tests/core/losses/test_position.py", *_READER)
+_ANALYSIS = ("tests/core/losses/test_analysis.py",)
 _FAULTS = ("tests/core/losses/test_faults.py",)
 _VIEWS = ("tests/core/tiles/test_reading.py",)
 _SHUFFLES = ("tests/core/iterate/test_shuffles.py",)
@@ -67,19 +68,19 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/iterate/_kernels/blocks.py": _SHUFFLES,
     "core/iterate/_kernels/reservoir.py": _SHUFFLES,
     "core/iterate/blocks.py": _SHUFFLES,
-    "core/iterate/inorder.py": _STAGES,
+    "core/iterate/inorder.py": ("tests/core/iterate/test_inorder.py", *_STAGES),
     "core/iterate/limits.py": ("tests/core/iterate/test_limits.py",),
     "core/iterate/positions.py": (*_SHUFFLES, *_STAGES),
     "core/iterate/shuffle.py": (*_SHUFFLES, *_STAGES),
     "core/losses/_kernels/block.py": (*_POSITION, *_FAULTS),
-    "core/losses/_kernels/seen.py": (*_READER, *_FAULTS),
+    "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py", *_READER),
     "core/losses/buffer.py": _READER,
-    "core/losses/header.py": (*_READER, *_FAULTS),
+    "core/losses/header.py": (),
     "core/losses/merge.py": (),
     "core/losses/reader.py": _READER,
-    "core/losses/scanner.py": (*_POSITION, *_FAULTS),
-    "core/losses/seen.py": (*_READER, *_FAULTS),
-    "core/losses/snapshots.py": _POSITION,
+    "core/losses/scanner.py": (*_POSITION, *_ANALYSIS, *_FAULTS),
+    "core/losses/seen.py": (),
+    "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
     "core/pipelines/building.py": _PIPELINE,
     "core/pipelines/spec.py": _PIPELINE,
     "core/pipelines/stepping.py": _PIPELINE,

@@ -18,8 +18,8 @@ from app.streams.driver import Stream
 from app.streams.limits import Limits, Progress
 from app.streams.sender import CHUNK, Head
 from core.errors import StateError
-from tests.app.harness import Frame
 from tests.app.streams.fakes import FakeExchange, Number, NumberFrames, NumberLines, Numbers, send
+from tests.frames import Frame
 
 BEAT = 2 * GROUP_SECONDS
 """Longer than a group collects items, so that an item that is let through comes alone."""

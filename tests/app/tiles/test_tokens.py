@@ -34,7 +34,7 @@ def test_tokens_of_something_else() -> None:
             TOKENS.read(RING.sign(Token(kind, identity, b"finger_p", (1,))), 8)
     with pytest.raises(DataChangedError) as caught:
         TOKENS.read(RING.sign(Token(KIND_TILES, b"identity", b"finger_q", (1,))), 8)
-    assert caught.value.more == {"was": b"finger_q".hex(), "now": b"finger_p".hex()}
+    assert caught.value.members == {"was": b"finger_q".hex(), "now": b"finger_p".hex()}
 
 
 def test_identities_of_streams_are_frozen() -> None:
@@ -68,7 +68,7 @@ def test_batches_of_other_data() -> None:
     tokens.check(b"finger_p")
     with pytest.raises(DataChangedError) as caught:
         tokens.check(b"finger_q")
-    assert caught.value.more == {"was": b"finger_q".hex(), "now": b"finger_p".hex()}
+    assert caught.value.members == {"was": b"finger_q".hex(), "now": b"finger_p".hex()}
 
 
 def test_the_fingerprint_of_several_is_frozen() -> None:
