@@ -51,7 +51,7 @@ def split(state: Sequence[int], growing: int) -> tuple[State, tuple[int, ...]]:
         TokenMalformedError: there are not so many numbers.
     """
     if len(state) <= growing:
-        raise TokenMalformedError("the token does not hold a place in this pipeline")
+        raise TokenMalformedError("the token does not hold a position in this pipeline")
     at = len(state) - growing
     return tuple(state[:at]), tuple(state[at:])
 
@@ -97,5 +97,5 @@ def describe(token: Token) -> dict[str, object]:
         TokenMalformedError: it holds something else.
     """
     if not token.state:
-        raise TokenMalformedError("the token does not hold a place in a pipeline")
+        raise TokenMalformedError("the token does not hold a position in a pipeline")
     return {"kind": "batches", "batch": token.state[0], "state": list(token.state)}

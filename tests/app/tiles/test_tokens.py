@@ -21,10 +21,10 @@ def test_a_tile_comes_back() -> None:
         text = TOKENS.token(tile)
         assert RING.verify(text).token == Token(KIND_TILES, b"identity", b"finger_p", (tile,))
         assert TOKENS.read(text, 8) == tile
-    with pytest.raises(TokenMalformedError, match="does not hold a place"):
+    with pytest.raises(TokenMalformedError, match="does not hold a position"):
         TOKENS.read(TOKENS.token(9), 8)
     for state in ((), (1, 2)):
-        with pytest.raises(TokenMalformedError, match="does not hold a place"):
+        with pytest.raises(TokenMalformedError, match="does not hold a position"):
             TOKENS.read(RING.sign(Token(KIND_TILES, b"identity", b"finger_p", state)), 8)
 
 
@@ -53,7 +53,7 @@ def test_a_place_in_a_pipeline_comes_back() -> None:
     assert split(verified.token.state, 0) == ((4, 5, 70, 80), ())
     assert split(verified.token.state, 3) == ((4,), (5, 70, 80))
     for growing in (4, 5):
-        with pytest.raises(TokenMalformedError, match="does not hold a place"):
+        with pytest.raises(TokenMalformedError, match="does not hold a position"):
             split(verified.token.state, growing)
 
 
