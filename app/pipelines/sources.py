@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from app.datasets.catalogue import Catalogue
-from app.datasets.files.files import FileSet
+from app.datasets.files.file_set import FileSet
 from app.datasets.files.fingerprints import prefix_fingerprint
 from app.datasets.items.segments import ItemRange, select_fields
 from app.datasets.opened import OpenDataset, Opened, OpenItems

@@ -11,7 +11,7 @@ from core.arrays import Indices
 from core.errors import FormatError, LimitError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 
-from ..files.files import FileSet
+from ..files.file_set import FileSet
 from ..files.seekable import Plain, Seekable, open_seekable
 from .segments import Segmented, select_fields
 

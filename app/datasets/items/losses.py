@@ -23,7 +23,7 @@ from core.losses.policy import Policy
 from core.losses.position import Position
 from core.losses.reader import LossReader
 
-from ..files.files import FileSet
+from ..files.file_set import FileSet
 from .segments import Segmented, select_fields
 
 SPACING = 64 << 10

@@ -18,7 +18,7 @@ from core.arrays import Array
 from core.errors import FormatError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 
-from ..files.files import FileSet
+from ..files.file_set import FileSet
 from .segments import Segmented, select_fields
 
 PARQUET, ARROW = "parquet", "arrow"

@@ -16,7 +16,7 @@ import pytest
 from backports.zstd import compress as zstd_compress
 
 from app.datasets.files import seekable
-from app.datasets.files.files import FileSet
+from app.datasets.files.file_set import FileSet
 from app.datasets.items import lines as line_items
 from app.datasets.items import losses as loss_items
 from app.datasets.items.base import Items
