@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[2]
 
 _STATE = ("tests/app/state/test_stores.py",)
-_FILES = ("tests/app/datasets/files/test_files.py",)
+_FILES = ("tests/app/datasets/files/test_file_set.py",)
 _POSTING = ("tests/app/losses/test_posting.py",)
 _BATCHES = ("tests/app/pipelines/test_registry.py",)
 _READER = ("tests/core/losses/test_reader.py",)
@@ -37,7 +37,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/losses/request.py": _POSTING,
     "app/tiles/tokens.py": (),
     "app/state/base.py": _STATE,
-    "app/datasets/files/files.py": (),
+    "app/datasets/files/file_set.py": (),
     "app/datasets/files/fingerprints.py": (
         "tests/app/datasets/files/test_fingerprints.py",
         *_FILES,
