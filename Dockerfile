@@ -16,14 +16,12 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     && /opt/thalweg/bin/python -m compileall -q -x '/tests/' \
         --invalidation-mode unchecked-hash /opt/thalweg/lib
 
-# The app and its kernels. What builds its wheel comes from the development lock.
+# The app and its kernels.
 FROM libraries AS app
-COPY deploy/requirements-dev.lock deploy/
+COPY deploy/requirements-build.lock deploy/
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \
-    awk '/^[^ ]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ } wanted' \
-        deploy/requirements-dev.lock > build.lock \
-    && /opt/pip/bin/pip install --quiet --require-hashes -r build.lock
+    /opt/pip/bin/pip install --quiet --require-hashes -r deploy/requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY core core
 COPY app app

@@ -22,7 +22,7 @@ class CheckpointError(StateError, ValueError):
 
 
 class DataChangedError(StateError, RuntimeError):
-    """A checkpoint points behind the end of the data, or the data is other data."""
+    """A checkpoint points past the end of the data, or the data is other data."""
 
 
 class ClosedError(CoreError, RuntimeError):

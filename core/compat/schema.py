@@ -22,6 +22,18 @@ class Field(ABC):
     def field_types(self) -> list[np.dtype[Any]]:
         """Their dtypes."""
 
+    def has_blobs(self) -> bool:
+        """Whether it holds values, as only a :class:`Record` does."""
+        return False
+
+    def field_blobs(self) -> list[Any]:
+        """The values of its scalars, in order.
+
+        Raises:
+            ContractError: it is a schema alone.
+        """
+        raise ContractError("Value is not set for this field.")
+
     @abstractmethod
     def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
         """A value of this schema out of the values of its scalars, in order."""
@@ -102,8 +114,8 @@ class Struct(Field):
         return f"Struct({', '.join(parts)})"
 
 
-class Record:
-    """Values and the schema they have.
+class Record(Field):
+    """Values and the schema they have; itself a field, as in the peer.
 
     ``record["name"]`` is a value, or a dict where the schema has a structure.
     """
@@ -114,14 +126,67 @@ class Record:
         Raises:
             ContractError: not as many values as the schema has scalars.
         """
-        wanted = len(schema.field_names())
-        if len(values) != wanted:
-            raise ContractError(f"{len(values)} values for a schema of {wanted}")
+        expected = len(schema.field_names())
+        if len(values) != expected:
+            raise ContractError(
+                f"Values must have {expected} elements, got {len(values)}.",
+                hint=f"The fields are {schema.field_names()}.",
+            )
         self.schema = schema
         self.values = tuple(values)
+
+    def field_names(self) -> list[str]:
+        """Names of the scalars of its schema."""
+        return self.schema.field_names()
+
+    def field_types(self) -> list[np.dtype[Any]]:
+        """Their dtypes."""
+        return self.schema.field_types()
+
+    def has_blobs(self) -> bool:
+        """True: every scalar has a value."""
+        return True
+
+    def field_blobs(self) -> list[Any]:
+        """The values of its scalars, in order."""
+        return list(self.values)
+
+    def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
+        """A value of its schema out of other values."""
+        return self.schema.assemble(values)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - values are anything
         return self.schema.assemble(iter(self.values))[name]
 
     def __repr__(self) -> str:
         return f"Record({self.schema.assemble(iter(self.values))!r})"
+
+
+def from_blob_list(
+    schema: Field, values: Sequence[Any], throw_on_type_mismatch: bool = False
+) -> Record:
+    """A record of a schema and a value for each of its scalars.
+
+    Args:
+        schema: of the record; the values of a :class:`Record` given here are replaced.
+        values: in the order of ``schema.field_names()``.
+        throw_on_type_mismatch: refuse a value that is no array of its scalar's dtype.
+
+    Raises:
+        ContractError: ``schema`` is no Field, there are more or fewer values than
+            scalars, or a value is of another type.
+    """
+    if not isinstance(schema, Field):
+        raise ContractError("Argument `schema` must be a Field.")
+    record = Record(schema.schema if isinstance(schema, Record) else schema, values)
+    if throw_on_type_mismatch:
+        for dtype, value in zip(record.field_types(), values, strict=True):
+            _check_type(dtype, value)
+    return record
+
+
+def _check_type(dtype: np.dtype[Any], value: object) -> None:
+    if not isinstance(value, np.ndarray):
+        raise ContractError(f"Got {value!r}", hint="An array was expected.")
+    if value.dtype.base != dtype.base:
+        raise ContractError(f"Expected {dtype.base}, got {value.dtype.base}")

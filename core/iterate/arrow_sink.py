@@ -69,7 +69,7 @@ def arrow_type(field: Field) -> pa.DataType:
         ShapeError: an axis is empty, or differs from batch to batch.
     """
     try:
-        made: pa.DataType = pa.from_numpy_dtype(field.dtype.newbyteorder("="))
+        result: pa.DataType = pa.from_numpy_dtype(field.dtype.newbyteorder("="))
     except (NotImplementedError, pa.ArrowException):
         raise OptionError(f"{field.name!r} is of dtype {field.dtype}, which Arrow lacks") from None
     if field.dtype.kind not in "biufmM":
@@ -79,8 +79,8 @@ def arrow_type(field: Field) -> pa.DataType:
             f"items of {field.name!r} are of shape {field.shape}", hint="Pad them to a length."
         )
     for size in reversed(field.shape):
-        made = pa.list_(made, size)
-    return pa.large_list(made) if field.ragged else made
+        result = pa.list_(result, size)
+    return pa.large_list(result) if field.ragged else result
 
 
 def _array(column: Column, field: Field) -> pa.Array[Any]:
@@ -93,7 +93,7 @@ def _array(column: Column, field: Field) -> pa.Array[Any]:
 
 def _fixed(values: Array) -> pa.Array[Any]:
     flat = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
-    made: pa.Array[Any] = pa.array(flat.reshape(-1))
+    result: pa.Array[Any] = pa.array(flat.reshape(-1))
     for size in reversed(values.shape[1:]):
-        made = pa.FixedSizeListArray.from_arrays(made, size)
-    return made
+        result = pa.FixedSizeListArray.from_arrays(result, size)
+    return result

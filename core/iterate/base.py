@@ -29,7 +29,7 @@ State = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """Items of differing length, one behind the other.
+    """Items of differing length, one after another.
 
     Item k is ``values[offsets[k]:offsets[k + 1]]``.
     """
@@ -113,7 +113,7 @@ class Sequential(ABC):
 
     @abstractmethod
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items behind a state, and the state behind them.
+        """The next items after a state, and the state after them.
 
         Args:
             state: ``initial``, or what an earlier call gave.

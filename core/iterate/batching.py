@@ -2,7 +2,7 @@
 
 :class:`BucketBatch` is a sequential stage whose items are batches, so it has no ``take``
 but ``next_batch(state) -> (Block, State) | None``: the rows of one batch and the state
-behind it, None at the end. ``next_window(state)`` gives all that is left of a window at
+after it, None at the end. ``next_window(state)`` gives all that is left of a window at
 once. Like every stage it does not change when it is read.
 
 The state is ``(served, position, ...)``: batches given of the window at hand, and the
@@ -22,8 +22,8 @@ from ._kernels.bucket import arrange, cut, sort_descending
 from .base import Block, Field, Ragged, Schema, Stage, State
 from .columns import block_length, take_block
 from .inorder import check_state, in_order
-from .kept import Kept
 from .options import seed_key, whole
+from .reuse import ReusePool
 
 MAX_READ_AHEAD = 1_000_000
 MAX_SIZE = 2**20
@@ -46,7 +46,7 @@ class _Window:
     """Item in the block of every row, batch by batch in the order they are given."""
     offsets: Indices
     """First row of every batch, and the number of rows."""
-    behind: State
+    after: State
     """Of the inner stage at its end."""
 
 
@@ -104,7 +104,7 @@ class BucketBatch:
             raise PipelineError("a boundary is one integer per item", field="boundary")
         self._order: Key | None = seed_key(seed, "bucket", *path) if shuffle else None
         self.inner = in_order(inner)
-        self._kept: Kept[_Window] = Kept(_KEPT)
+        self._windows: ReusePool[_Window] = ReusePool(_KEPT)
 
     @property
     def schema(self) -> Schema:
@@ -122,7 +122,7 @@ class BucketBatch:
         return self.inner.endless
 
     def next_batch(self, state: State) -> tuple[Block, State] | None:
-        """The items of the next batch and the state behind it; None at the end.
+        """The items of the next batch and the state after it; None at the end.
 
         Raises:
             StateError: it cannot be a state of this stage.
@@ -134,16 +134,16 @@ class BucketBatch:
         rows = window.rows[window.offsets[served] : window.offsets[served + 1]]
         served += 1
         if served < len(window.offsets) - 1:
-            self._kept.give(window)
+            self._windows.give(window)
             return take_block(window.block, rows), (served, *window.state)
-        return take_block(window.block, rows), (0, *window.behind)
+        return take_block(window.block, rows), (0, *window.after)
 
     def next_window(self, state: State) -> tuple[Block, Indices, State] | None:
         """All batches that are left of a window; None at the end.
 
         Returns:
             Their items, batch by batch; the first row of each batch and the number of
-            rows, shape (batches + 1,); and the state behind them.
+            rows, shape (batches + 1,); and the state after them.
 
         Raises:
             StateError: it cannot be a state of this stage.
@@ -154,13 +154,13 @@ class BucketBatch:
             return None
         first = window.offsets[served]
         block = take_block(window.block, window.rows[first:])
-        return block, window.offsets[served:] - first, (0, *window.behind)
+        return block, window.offsets[served:] - first, (0, *window.after)
 
     def _window(self, state: State) -> tuple[_Window | None, int]:
         """The window at hand, None at the end, and how many of its batches were given."""
         check_state(state, self.initial)
         served, at = state[0], state[1:]
-        window = self._kept.take(lambda each: each.state == at)
+        window = self._windows.take(lambda candidate: candidate.state == at)
         if window is None:
             window = self._read(at)
         batches = 0 if window is None else len(window.offsets) - 1
@@ -169,12 +169,12 @@ class BucketBatch:
         return window, served
 
     def _read(self, at: State) -> _Window | None:
-        block, behind = self.inner.take(at, self._read_ahead)
+        block, after = self.inner.take(at, self._read_ahead)
         count = block_length(block)
         if not count:
             return None
-        keys, least, most = self._keys(block, at[0])
-        order = _descending(keys, least, most)
+        keys, lowest, highest = self._keys(block, at[0])
+        order = _descending(keys, lowest, highest)
         boundaries = np.empty(0, np.int64)
         if self._boundary is not None:
             boundaries = _integers(block, self._boundary)
@@ -182,13 +182,13 @@ class BucketBatch:
         batches = cut(keys, order, boundaries, self._size, self._budget, int(self._padded), cuts)
         cuts = cuts[: batches + 1].copy()
         rows, offsets = self._shuffled(order, cuts, at[0] // self._read_ahead)
-        return _Window(at, block, rows, offsets, behind)
+        return _Window(at, block, rows, offsets, after)
 
     def _keys(self, block: Block, position: int) -> tuple[Indices, int, int]:
         """The keys of items, the least and the greatest."""
         keys = _integers(block, self._key_field.name)
-        least, most = int(keys.min()), int(keys.max())
-        if least < 0 or most >= _MAX_KEY:
+        lowest, highest = int(keys.min()), int(keys.max())
+        if lowest < 0 or highest >= _MAX_KEY:
             wrong = int(np.flatnonzero((keys < 0) | (keys >= _MAX_KEY))[0])
             raise TransformError(
                 f"key {self._key_field.name!r} of the item at position "
@@ -196,7 +196,7 @@ class BucketBatch:
                 position=position + wrong,
                 hint="Keys are from 0 to 2**40 - 1.",
             )
-        return keys, least, most
+        return keys, lowest, highest
 
     def _shuffled(self, order: Indices, cuts: Indices, window: int) -> tuple[Indices, Indices]:
         """Rows and first rows with the batches in the order they are given."""
@@ -231,9 +231,9 @@ def _integers(block: Block, name: str) -> Indices:
     return np.require(column, np.int64, ["C", "W"])
 
 
-def _descending(keys: Indices, least: int, most: int) -> Indices:
-    if most - least >= _COUNTED * len(keys):
+def _descending(keys: Indices, lowest: int, highest: int) -> Indices:
+    if highest - lowest >= _COUNTED * len(keys):
         return np.argsort(-keys, kind="stable")
     order = np.empty(len(keys), np.int64)
-    sort_descending(keys, least, np.zeros(most - least + 2, np.int64), order)
+    sort_descending(keys, lowest, np.zeros(highest - lowest + 2, np.int64), order)
     return order

@@ -10,7 +10,7 @@ from ..arrays import Indices, Words
 from ..rng import SMALL, Key, Permutation
 from ..rng.kernels import ROUND_WORDS
 from ._kernels.blocks import Tables, count_misses, permute_big, permute_small
-from .kept import Kept
+from .reuse import ReusePool
 
 _NO_END = 2**62
 _TABLES = 2
@@ -42,7 +42,7 @@ class BlockPermutation:
         self._size = size
         self._lead = lead
         self._total = _NO_END if total is None else total
-        self._kept: Kept[_Work] = Kept(_KEPT)
+        self._spare: ReusePool[_Work] = ReusePool(_KEPT)
         self._ends = self._short_ends() if size > SMALL else {}
 
     def _short_ends(self) -> dict[int, tuple[int, int, Permutation]]:
@@ -77,7 +77,7 @@ class BlockPermutation:
         return out
 
     def _small(self, positions: Indices, absolute: int) -> Indices:
-        work = self._kept.take(lambda _: True)
+        work = self._spare.take(lambda _: True)
         if work is None:
             length = min(self._size, self._total)
             work = _Work(
@@ -95,7 +95,7 @@ class BlockPermutation:
             work.tables,
             out,
         )
-        self._kept.give(work)
+        self._spare.give(work)
         return out
 
     def _big(self, positions: Indices, absolute: int) -> Indices:
@@ -107,15 +107,15 @@ class BlockPermutation:
                 out[inside] = order.at(positions[inside] - low) + absolute * low
                 rest &= ~inside
         whole = bool(rest.all())
-        wanted = positions if whole else positions[rest]
-        images = out if whole else np.empty(len(wanted), np.int64)
+        big = positions if whole else positions[rest]
+        images = out if whole else np.empty(len(big), np.int64)
         permute_big(
             self._words,
             self._lead,
             self._size,
             self._total,
             absolute,
-            wanted,
+            big,
             np.zeros(ROUND_WORDS, np.uint64),
             images,
         )

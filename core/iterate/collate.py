@@ -32,7 +32,7 @@ class Padding:
     multiple: int = 1
     """The longest is rounded up to a multiple of this."""
     value: float = 0
-    """What stands behind the end of an item."""
+    """What lies after the end of an item."""
     truncate: bool = False
     """Whether what is longer than ``length`` is cut; otherwise it is an error."""
 
@@ -68,21 +68,21 @@ class Padding:
         return chosen
 
     def padded(self, schema: Schema) -> Schema:
-        """The schema of padded blocks: behind each padded field the lengths, int64.
+        """The schema of padded blocks: after each padded field the lengths, int64.
 
         Raises:
             PipelineError: as :meth:`chosen`.
         """
         chosen = self.chosen(schema)
-        made: list[Field] = []
+        result: list[Field] = []
         for field in schema:
             if field.name not in chosen:
-                made.append(field)
+                result.append(field)
                 continue
             axis = OPEN if self.length is None else self.length
-            made.append(Field(field.name, field.dtype, (axis, *field.shape)))
-            made.append(Field(field.name + LENGTHS, np.dtype(np.int64)))
-        return tuple(made)
+            result.append(Field(field.name, field.dtype, (axis, *field.shape)))
+            result.append(Field(field.name + LENGTHS, np.dtype(np.int64)))
+        return tuple(result)
 
 
 def collate(block: Block, padding: Padding) -> Block:
@@ -92,14 +92,14 @@ def collate(block: Block, padding: Padding) -> Block:
         TransformError: an item is longer than the length; names its place in the block.
         PipelineError: a field is not there or not ragged.
     """
-    made: dict[str, Column] = {}
+    result: dict[str, Column] = {}
     chosen = padding.fields
     for name, column in block.items():
         if not isinstance(column, Ragged) or (chosen is not None and name not in chosen):
-            made[name] = column
+            result[name] = column
             continue
-        made[name], made[name + LENGTHS] = pad(column, padding)
-    return made
+        result[name], result[name + LENGTHS] = pad(column, padding)
+    return result
 
 
 def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
@@ -120,13 +120,13 @@ def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
             position=place,
             hint="Raise the length, or have items truncated.",
         )
-    kept = np.minimum(lengths, width)
+    cut_lengths = np.minimum(lengths, width)
     shape = (len(lengths), width, *column.values.shape[1:])
     out = np.full(shape, _filler(column.values.dtype, padding.value), column.values.dtype)
-    within = np.arange(width) < kept[:, None]
+    within = np.arange(width) < cut_lengths[:, None]
     rows, columns = np.nonzero(within)
     out[rows, columns] = column.values[column.offsets[rows] + columns]
-    return out, kept
+    return out, cut_lengths
 
 
 def ragged(values: Sequence[Array]) -> Ragged:
@@ -138,7 +138,7 @@ def ragged(values: Sequence[Array]) -> Ragged:
     if not values:
         raise OptionError("a ragged column needs an item to know its dtype")
     offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum([len(each) for each in values], out=offsets[1:])
+    np.cumsum([len(value) for value in values], out=offsets[1:])
     try:
         return Ragged(np.concatenate(values), offsets)
     except ValueError as error:
@@ -152,8 +152,8 @@ def _filler(dtype: np.dtype[np.generic], value: float) -> np.generic:
         CastingError: it cannot hold it.
     """
     with np.errstate(all="ignore"):
-        made: np.generic = np.asarray(value).astype(dtype).reshape(1)[0]
-    exact = dtype.kind in "fc" or made == value
+        result: np.generic = np.asarray(value).astype(dtype).reshape(1)[0]
+    exact = dtype.kind in "fc" or result == value
     if not exact:
         raise CastingError(f"{dtype} cannot hold the padding value {value}")
-    return made
+    return result

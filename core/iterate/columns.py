@@ -76,7 +76,7 @@ def offsets_of(lengths: Indices) -> Indices:
 
 
 def concatenate(blocks: Sequence[Block], schema: Schema) -> Block:
-    """The items of blocks of one schema, one behind the other."""
+    """The items of blocks of one schema, one after another."""
     if len(blocks) == 1:
         return blocks[0]
     return {field.name: _joined([b[field.name] for b in blocks], field) for field in schema}

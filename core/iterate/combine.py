@@ -59,10 +59,10 @@ class _Names:
 
     def joined(self, blocks: Sequence[Block]) -> Block:
         """Blocks of the inputs as one."""
-        made: dict[str, Column] = {}
+        columns: dict[str, Column] = {}
         for fields, block in zip(self._fields, blocks, strict=True):
-            made.update({field.name: block[old] for old, field in fields})
-        return made
+            columns.update({field.name: block[old] for old, field in fields})
+        return columns
 
 
 class Zip(Indexed):
@@ -87,7 +87,7 @@ class Zip(Indexed):
     ) -> None:
         _check_inputs(inputs)
         one_of("stop", stop, ("shortest", "strict"))
-        self._inputs = tuple(inputs)
+        self.inputs = tuple(inputs)
         self._names = _Names(inputs, names)
         lengths = {stage.length for stage in inputs}
         if stop == "strict" and len(lengths) > 1:
@@ -112,13 +112,13 @@ class Zip(Indexed):
     def at(self, positions: Indices) -> Block:
         """The items at these positions."""
         positions = check_positions(positions, self._length)
-        return self._names.joined([stage.at(positions) for stage in self._inputs])
+        return self._names.joined([stage.at(positions) for stage in self.inputs])
 
 
 class ZipInOrder(Counting):
     """As :class:`Zip`, of inputs of which some are sequential; the state is all of theirs.
 
-    No input is a step ahead of another behind any item, the last included.
+    No input is a step ahead of another after any item, the last included.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class ZipInOrder(Counting):
     ) -> None:
         _check_inputs(inputs)
         self._strict = one_of("stop", stop, ("shortest", "strict")) == "strict"
-        self._inputs = tuple(in_order(stage) for stage in inputs)
+        self.inputs = tuple(in_order(stage) for stage in inputs)
         self._names = _Names(inputs, names)
 
     @property
@@ -140,13 +140,13 @@ class ZipInOrder(Counting):
 
     @property
     def initial(self) -> State:
-        """Those of the inputs, one behind the other."""
-        return _together([stage.initial for stage in self._inputs])
+        """Those of the inputs, one after another."""
+        return _together([stage.initial for stage in self.inputs])
 
     @property
     def endless(self) -> bool:
         """Whether all inputs are."""
-        return all(stage.endless for stage in self._inputs)
+        return all(stage.endless for stage in self.inputs)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next items.
@@ -155,8 +155,8 @@ class ZipInOrder(Counting):
             PipelineError: the inputs are of differing lengths and must not be.
         """
         check_state(state, self.initial)
-        before = _apart(state, self._inputs)
-        taken = [s.take(at, count) for s, at in zip(self._inputs, before, strict=True)]
+        before = _apart(state, self.inputs)
+        taken = [s.take(at, count) for s, at in zip(self.inputs, before, strict=True)]
         lengths = [block_length(block) for block, _ in taken]
         least = min(lengths)
         if self._strict and least < count and self._differ(before, lengths, least):
@@ -166,19 +166,19 @@ class ZipInOrder(Counting):
                 hint="Inputs of differing lengths need stop shortest.",
             )
         blocks = [slice_block(block, 0, least) for block, _ in taken]
-        behind = [
+        after = [
             after if n == least else stage.skip(at, least)
-            for stage, at, n, (_, after) in zip(self._inputs, before, lengths, taken, strict=True)
+            for stage, at, n, (_, after) in zip(self.inputs, before, lengths, taken, strict=True)
         ]
-        return self._names.joined(blocks), _together(behind)
+        return self._names.joined(blocks), _together(after)
 
     def _differ(self, before: Sequence[State], lengths: Sequence[int], least: int) -> bool:
         return max(lengths) > least or len({at[0] for at in before}) > 1
 
     def skip(self, state: State, count: int) -> State:
         """Further on in all inputs."""
-        before = _apart(state, self._inputs)
-        return _together([s.skip(at, count) for s, at in zip(self._inputs, before, strict=True)])
+        before = _apart(state, self.inputs)
+        return _together([s.skip(at, count) for s, at in zip(self.inputs, before, strict=True)])
 
 
 def _together(states: Sequence[State]) -> State:
@@ -186,7 +186,7 @@ def _together(states: Sequence[State]) -> State:
 
 
 def _apart(state: State, stages: Sequence[Counting]) -> list[State]:
-    """The state of each stage out of all of them one behind the other."""
+    """The state of each stage out of all of them one after another."""
     parts, at = [], 0
     for stage in stages:
         size = len(stage.initial)
@@ -265,7 +265,7 @@ class Mix(Indexed):
         stop: str = "first",
     ) -> None:
         checked = _check_mix(inputs, weights, stop)
-        self._inputs = tuple(inputs)
+        self.inputs = tuple(inputs)
         self._cycle = stop == "cycle"
         if self._cycle:
             _check_cycle(inputs, checked)
@@ -275,7 +275,7 @@ class Mix(Indexed):
     @property
     def schema(self) -> Schema:
         """That of every input."""
-        return self._inputs[0].schema
+        return self.inputs[0].schema
 
     @property
     def length(self) -> int | None:
@@ -286,7 +286,7 @@ class Mix(Indexed):
         """The items at these positions."""
         positions = check_positions(positions, self.length)
         which, index = self._plan.at(positions)
-        return _gathered(self._inputs, which, index, cycle=self._cycle)
+        return _gathered(self.inputs, which, index, cycle=self._cycle)
 
 
 def _gathered(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycle: bool) -> Block:
@@ -295,10 +295,10 @@ def _gathered(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycl
     ends = np.searchsorted(which[order], np.arange(len(inputs) + 1))
     blocks = []
     for j, stage in enumerate(inputs):
-        wanted = index[order[ends[j] : ends[j + 1]]]
-        if len(wanted):
+        indices = index[order[ends[j] : ends[j + 1]]]
+        if len(indices):
             n = stage.length
-            blocks.append(stage.at(wanted % n if cycle and n is not None else wanted))
+            blocks.append(stage.at(indices % n if cycle and n is not None else indices))
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     if not blocks:
@@ -310,24 +310,24 @@ class _Cycled(Indexed):
     """An indexed stage over and over, as an input that never ends."""
 
     def __init__(self, inner: Indexed) -> None:
-        self._inner = inner
+        self.inner = inner
 
     @property
     def schema(self) -> Schema:
-        return self._inner.schema
+        return self.inner.schema
 
     @property
     def length(self) -> None:
         return None
 
     def at(self, positions: Indices) -> Block:
-        n = self._inner.length
+        n = self.inner.length
         positions = check_positions(positions, None)
         if n == 0:  # of no weight, so never asked for an item
             if len(positions):
                 raise PositionError("an item of an empty input")
-            return self._inner.at(positions)
-        return self._inner.at(positions if n is None else positions % n)
+            return self.inner.at(positions)
+        return self.inner.at(positions if n is None else positions % n)
 
 
 class RandomMix(Counting):
@@ -365,7 +365,7 @@ class RandomMix(Counting):
         if stop == "cycle":
             _check_cycle(inputs, self._weights.tolist())
             inputs = [_Cycled(stage) for stage in inputs if isinstance(stage, Indexed)]
-        self._inputs = tuple(in_order(stage) for stage in inputs)
+        self.inputs = tuple(in_order(stage) for stage in inputs)
         self._schema = inputs[0].schema
 
     @property
@@ -375,38 +375,38 @@ class RandomMix(Counting):
 
     @property
     def initial(self) -> State:
-        """Those of the inputs, one behind the other."""
-        return _together([stage.initial for stage in self._inputs])
+        """Those of the inputs, one after another."""
+        return _together([stage.initial for stage in self.inputs])
 
     @property
     def endless(self) -> bool:
         """Whether it surely is: all inputs are."""
-        return all(stage.endless for stage in self._inputs)
+        return all(stage.endless for stage in self.inputs)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next items."""
         check_state(state, self.initial)
-        states = _apart(state, self._inputs)
+        states = _apart(state, self.inputs)
         if sum(at[0] for at in states) >= 2**62:
             raise StateError("more items given than there can be")
-        found: list[Block] = []
+        parts: list[Block] = []
         missing = count
         while missing:
             active = self._active(states)
             if not active.any():
                 break
             block, states, ended = self._some(states, active, min(missing, _MOST_DRAWN))
-            found.append(block)
+            parts.append(block)
             missing -= block_length(block)
             if ended:
                 break
-        return concatenate(found, self._schema), _together(states)
+        return concatenate(parts, self._schema), _together(states)
 
     def _active(self, states: Sequence[State]) -> Indices:
         """The weights of the inputs that are drawn among."""
         weights = self._weights.copy()
         if self._stop == "all":
-            for j, (stage, at) in enumerate(zip(self._inputs, states, strict=True)):
+            for j, (stage, at) in enumerate(zip(self.inputs, states, strict=True)):
                 if weights[j] and not block_length(stage.take(at, 1)[0]):
                     weights[j] = 0
         return weights
@@ -419,29 +419,29 @@ class RandomMix(Counting):
         numbers = np.arange(drawn, drawn + count).view(np.uint64)
         draws = below(self._key, numbers, int(weights.sum()))
         which = np.searchsorted(np.cumsum(weights), draws, side="right")
-        places = [np.flatnonzero(which == j) for j in range(len(self._inputs))]
+        places = [np.flatnonzero(which == j) for j in range(len(self.inputs))]
         # An input that is drawn among must have one more item than it gives, for "all"
         # draws among others as soon as one has none.
         more = int(self._stop == "all")
         blocks: list[Block] = []
         cut = count
-        for stage, at, mine in zip(self._inputs, states, places, strict=True):
-            block = stage.take(at, len(mine) + more)[0] if len(mine) else {}
+        for stage, at, hits in zip(self.inputs, states, places, strict=True):
+            block = stage.take(at, len(hits) + more)[0] if len(hits) else {}
             blocks.append(block)
-            given = block_length(block)
-            if given < len(mine) + more and len(mine):
-                cut = min(cut, int(mine[given - 1]) + 1 if more else int(mine[given]))
-        counts = [int(np.searchsorted(mine, cut)) for mine in places]
-        behind = [s.skip(at, n) for s, at, n in zip(self._inputs, states, counts, strict=True)]
+            available = block_length(block)
+            if available < len(hits) + more and len(hits):
+                cut = min(cut, int(hits[available - 1]) + 1 if more else int(hits[available]))
+        counts = [int(np.searchsorted(hits, cut)) for hits in places]
+        after = [s.skip(at, n) for s, at, n in zip(self.inputs, states, counts, strict=True)]
         parts = [slice_block(b, 0, n) for b, n in zip(blocks, counts, strict=True) if n]
         if not parts:
-            return empty_block(self._schema), behind, True
+            return empty_block(self._schema), after, True
         back = np.empty(cut, np.int64)
-        back[np.concatenate([mine[:n] for mine, n in zip(places, counts, strict=True)])] = (
+        back[np.concatenate([hits[:n] for hits, n in zip(places, counts, strict=True)])] = (
             np.arange(cut)
         )
         whole_block = take_block(concatenate(parts, self._schema), back)
-        return whole_block, behind, cut < count and not more
+        return whole_block, after, cut < count and not more
 
 
 def mixed(  # noqa: PLR0913 - the options of the stage
@@ -465,6 +465,6 @@ def mixed(  # noqa: PLR0913 - the options of the stage
         raise PipelineError(
             "quotas of inputs that are read in order only",
             field="order",
-            hint="Use order random, or put what is read in order behind the mix.",
+            hint="Use order random, or put what is read in order after the mix.",
         )
     return Mix(indexed, weights=weights, stop=stop)

@@ -74,7 +74,7 @@ class InOrder(Counting):
         """The next items.
 
         Raises:
-            StateError: a position behind the end.
+            StateError: a position past the end.
         """
         check_state(state, self.initial)
         start = state[0]
@@ -113,10 +113,10 @@ class Counted(Counting):
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next items."""
         check_state(state, self.initial)
-        block, behind = self.inner.take(state[1:], count)
+        block, after = self.inner.take(state[1:], count)
         for column in block.values():
-            return block, (state[0] + len(column), *behind)
-        return block, (state[0], *behind)
+            return block, (state[0] + len(column), *after)
+        return block, (state[0], *after)
 
     def skip(self, state: State, count: int) -> State:
         """Further on, as the inner stage can."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ..arrays import Array
@@ -15,6 +16,7 @@ from ..errors import OptionError, StateError
 from .base import Block, Ragged, Schema, Sequential, Stage, State
 from .columns import block_length
 from .inorder import check_state, in_order
+from .sources import fingerprint_of
 
 VERSION = 1
 """Of the states given out."""
@@ -29,7 +31,7 @@ T = TypeVar("T")
 
 
 class Stepped(Protocol):
-    """One batch and the state behind it, such as a step of a pipeline."""
+    """One batch and the state after it, such as a step of a pipeline."""
 
     @property
     def block(self) -> Block:
@@ -37,7 +39,7 @@ class Stepped(Protocol):
 
     @property
     def state(self) -> State:
-        """Behind it."""
+        """After it."""
 
 
 S_co = TypeVar("S_co", bound=Stepped, covariant=True)
@@ -55,7 +57,7 @@ class Stepping(Protocol[S_co]):
         """Refuse what cannot be a state."""
 
     def step(self, state: State, rank: int = 0, world: int = 1) -> S_co | None:
-        """The batch behind a state; None at the end."""
+        """The batch after a state; None at the end."""
 
 
 class Checkpointed(ABC, Iterator[T], Generic[T]):
@@ -63,14 +65,22 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
 
     Args:
         identity: of the pipeline and the data, such as digests; states of others are
-            refused.
+            refused. None stands for what the pipeline or its sources know of themselves,
+            which may read all of the data when the first state is taken or set.
         inner: what :meth:`close` closes as well, if it can be.
     """
 
-    def __init__(self, identity: bytes, inner: object) -> None:
-        self._identity = identity.hex()
+    def __init__(self, identity: bytes | None, inner: object) -> None:
+        self._given_identity = identity
         self._inner = inner
         self._closed = False
+
+    @cached_property
+    def _identity(self) -> str:
+        if self._given_identity is not None:
+            return self._given_identity.hex()
+        known = getattr(self._inner, "identity", None)
+        return known.hex() if isinstance(known, bytes) else fingerprint_of(self._inner).hex()
 
     @property
     @abstractmethod
@@ -80,14 +90,14 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
     @property
     @abstractmethod
     def _state(self) -> State:
-        """The state behind the last item that was given."""
+        """The state after the last item that was given."""
 
     @abstractmethod
     def _go(self, state: State) -> None:
         """Go on from a state, which has been checked in itself."""
 
     def getstate(self) -> dict[str, Any]:
-        """Where it is, as JSON values; it can be asked at any time, also behind the end."""
+        """Where it is, as JSON values; it can be asked at any time, also past the end."""
         return {
             "version": VERSION,
             "order": ORDER,
@@ -127,9 +137,9 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
         values = state["state"]
         if not isinstance(values, list | tuple):
             raise StateError("the state of a state is no list of integers")
-        made = tuple(values)
-        check_state(made, self._initial)
-        return made
+        parsed = tuple(values)
+        check_state(parsed, self._initial)
+        return parsed
 
     def close(self) -> None:
         """Give nothing more, and close what it is made of."""
@@ -163,13 +173,14 @@ class StepIterator(Checkpointed[S]):
 
     Args:
         stepping: what gives them.
-        identity: of the pipeline and the data.
+        identity: of the pipeline and the data; None is the pipeline's own, which tells
+            batch sizes apart.
         rank: which rows of each batch.
         world: number of ranks.
     """
 
     def __init__(
-        self, stepping: Stepping[S], *, identity: bytes = b"", rank: int = 0, world: int = 1
+        self, stepping: Stepping[S], *, identity: bytes | None = None, rank: int = 0, world: int = 1
     ) -> None:
         super().__init__(identity, stepping)
         self._stepping = stepping
@@ -203,13 +214,13 @@ class BlockIterator(Checkpointed[Block]):
     Args:
         stage: indexed or sequential.
         size: items of a block; the last may have fewer.
-        identity: of the stage and its data.
+        identity: of the stage and its data; None is the fingerprint of the data.
 
     Raises:
         OptionError: a size below 1.
     """
 
-    def __init__(self, stage: Stage, *, size: int, identity: bytes = b"") -> None:
+    def __init__(self, stage: Stage, *, size: int, identity: bytes | None = None) -> None:
         super().__init__(identity, stage)
         if size < 1:
             raise OptionError(f"blocks of {size} items")
@@ -236,10 +247,10 @@ class BlockIterator(Checkpointed[Block]):
 
     def __next__(self) -> Block:
         self._open()
-        block, behind = self._stage.take(self._at, self._size)
+        block, after = self._stage.take(self._at, self._size)
         if not block_length(block):
             raise StopIteration
-        self._at = behind
+        self._at = after
         return block
 
 
@@ -252,13 +263,13 @@ class ItemIterator(Checkpointed[Item]):
     Args:
         stage: indexed or sequential.
         read: items read at a time.
-        identity: of the stage and its data.
+        identity: of the stage and its data; None is the fingerprint of the data.
 
     Raises:
         OptionError: fewer than 1 are to be read, or more than MAX_READ.
     """
 
-    def __init__(self, stage: Stage, *, read: int = 256, identity: bytes = b"") -> None:
+    def __init__(self, stage: Stage, *, read: int = 256, identity: bytes | None = None) -> None:
         super().__init__(identity, stage)
         if not 1 <= read <= MAX_READ:
             raise OptionError(f"reading {read} items at a time", hint=f"From 1 to {MAX_READ}.")
@@ -272,37 +283,37 @@ class ItemIterator(Checkpointed[Item]):
 
     @property
     def _state(self) -> State:
-        if self._given == self._held and self._held:
-            return (0, *self._behind)
-        return (self._given, *self._before)
+        if self._served == self._held and self._held:
+            return (0, *self._after)
+        return (self._served, *self._before)
 
     def _go(self, state: State) -> None:
-        given, before = state[0], state[1:]
-        if given > MAX_READ:
-            raise StateError(f"{given} items given of one block")
+        served, before = state[0], state[1:]
+        if served > MAX_READ:
+            raise StateError(f"{served} items given of one block")
         block: Block = {}
-        behind, held = before, 0
-        if given:
-            block, behind = self._stage.take(before, max(given, self._read))
+        after, held = before, 0
+        if served:
+            block, after = self._stage.take(before, max(served, self._read))
             held = block_length(block)
-            if held < given:
-                raise StateError(f"{given} items given of {held}")
+            if held < served:
+                raise StateError(f"{served} items given of {held}")
         elif before != self._stage.initial:
             self._stage.take(before, 1)  # refuses what its shape does not tell
-        self._before, self._behind = before, behind
-        self._block, self._given, self._held = block, given, held
+        self._before, self._after = before, after
+        self._block, self._served, self._held = block, served, held
 
     def __next__(self) -> Item:
         self._open()
-        if self._given == self._held:
-            block, behind = self._stage.take(self._behind, self._read)
+        if self._served == self._held:
+            block, after = self._stage.take(self._after, self._read)
             held = block_length(block)
             if not held:
                 raise StopIteration
-            self._before, self._behind = self._behind, behind
-            self._block, self._given, self._held = block, 0, held
-        item = {name: _value(column, self._given) for name, column in self._block.items()}
-        self._given += 1
+            self._before, self._after = self._after, after
+            self._block, self._served, self._held = block, 0, held
+        item = {name: _value(column, self._served) for name, column in self._block.items()}
+        self._served += 1
         return item
 
 

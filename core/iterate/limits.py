@@ -62,7 +62,7 @@ class Limited(Iterator[T], Generic[T]):
 
     Args:
         items: what is read; a :class:`Peekable` keeps what was read ahead to tell a tie,
-            for whoever goes on behind the limit.
+            for whoever goes on after the limit.
         count: at most so many items.
         nbytes: no further item once so many bytes were given; needs ``size_of``.
         seconds: no further item once so much time passed since the first was asked for,
@@ -96,7 +96,7 @@ class Limited(Iterator[T], Generic[T]):
         self._size_of = size_of
         self._clock = clock
         self._lock = threading.Lock()
-        self._given = 0
+        self._count = 0
         self._bytes = 0
         self._before = 0
         self._started: float | None = None
@@ -124,14 +124,14 @@ class Limited(Iterator[T], Generic[T]):
             except StopIteration:
                 self._reason, self._finished = "exhausted", True
                 raise
-            self._given += 1
+            self._count += 1
             if self._size_of is not None:
                 self._bytes += self._size_of(item)
             return item
 
     def _hit(self) -> Reason | None:
         count, nbytes, seconds = self._limits
-        if count is not None and self._given >= count:
+        if count is not None and self._count >= count:
             return "count"
         if nbytes is not None and self._bytes >= nbytes:
             return "bytes"
@@ -154,7 +154,7 @@ class Limited(Iterator[T], Generic[T]):
             elapsed = self._elapsed() if self._started is not None else self._before
             return {
                 "version": VERSION,
-                "count": self._given,
+                "count": self._count,
                 "bytes": self._bytes,
                 "nanoseconds": elapsed,
             }
@@ -167,7 +167,7 @@ class Limited(Iterator[T], Generic[T]):
         """
         numbers = (0, 0, 0) if state is None else _numbers(state)
         with self._lock:
-            self._given, self._bytes, self._before = numbers
+            self._count, self._bytes, self._before = numbers
             self._started = None
             self._reason, self._finished = None, False
 
@@ -175,8 +175,8 @@ class Limited(Iterator[T], Generic[T]):
 def _numbers(state: object) -> tuple[int, int, int]:
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise StateError("not a state of limits of this version")
-    made = tuple(state.get(name) for name in ("count", "bytes", "nanoseconds"))
-    match made:
+    numbers = tuple(state.get(name) for name in ("count", "bytes", "nanoseconds"))
+    match numbers:
         case (int(count), int(nbytes), int(elapsed)) if min(count, nbytes, elapsed) >= 0:
             return count, nbytes, elapsed
     raise StateError("a state of limits whose numbers are none")
@@ -215,8 +215,8 @@ class Head(Sequential):
         check_state(state, self.initial)
         if state[0] > self._count:
             raise StateError(f"{state[0]} items given of {self._count}")
-        wanted = min(count, self._count - state[0])
-        if not wanted:
+        size = min(count, self._count - state[0])
+        if not size:
             return empty_block(self.schema), state
-        block, behind = self.inner.take(state[1:], wanted)
-        return block, (state[0] + block_length(block), *behind)
+        block, after = self.inner.take(state[1:], size)
+        return block, (state[0] + block_length(block), *after)

@@ -57,8 +57,8 @@ class _Pointwise:
         """The schema of what the function makes of the first item."""
         stage = in_order(inner)
         block, _ = stage.take(stage.initial, 1)
-        made = self._run(block, np.arange(block_length(block), dtype=np.int64))
-        return schema_of(made)
+        result = self._run(block, np.arange(block_length(block), dtype=np.int64))
+        return schema_of(result)
 
     def apply(self, block: Block, positions: Indices) -> Block:
         """What the function makes of items at these positions.
@@ -68,34 +68,34 @@ class _Pointwise:
         """
         if not len(positions):
             return empty_block(self.schema)
-        made = self._run(block, positions)
-        if schema_of(made) != self.schema:
+        result = self._run(block, positions)
+        if schema_of(result) != self.schema:
             raise TransformError(
                 "a transform gave other fields than it declares",
                 position=int(positions[0]),
-                hint=f"Declared: {self.schema}; given: {schema_of(made)}.",
+                hint=f"Declared: {self.schema}; given: {schema_of(result)}.",
             )
-        return {field.name: made[field.name] for field in self.schema}
+        return {field.name: result[field.name] for field in self.schema}
 
-    def _made(self, block: Block, positions: Indices) -> Block:
-        made = self._function(block, positions)
-        _check_lengths(made, len(positions))
-        return made
+    def _call(self, block: Block, positions: Indices) -> Block:
+        result = self._function(block, positions)
+        _check_lengths(result, len(positions))
+        return result
 
     def _run(self, block: Block, positions: Indices) -> Block:
         try:
-            made = self._made(block, positions)
+            result = self._call(block, positions)
         except Exception as error:
-            position = _first_failure(self._made, block, positions)
+            position = _first_failure(self._call, block, positions)
             where = "a block" if position is None else f"the item at position {position}"
             raise TransformError(
                 f"a transform failed on {where}: {error}", position=position
             ) from error
-        return made
+        return result
 
 
-def _check_lengths(made: Block, count: int) -> None:
-    lengths = {name: len(column) for name, column in made.items()}
+def _check_lengths(result: Block, count: int) -> None:
+    lengths = {name: len(column) for name, column in result.items()}
     if not lengths or set(lengths.values()) != {count}:
         raise ValueError(f"of {count} items it made columns of lengths {lengths}")
 
@@ -199,8 +199,8 @@ class MapInOrder(Counting):
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """What the function makes of the next items."""
         check_state(state, self.initial)
-        block, behind = self.inner.take(state, count)
-        return self._points.apply(block, np.arange(state[0], behind[0])), behind
+        block, after = self.inner.take(state, count)
+        return self._points.apply(block, np.arange(state[0], after[0])), after
 
     def skip(self, state: State, count: int) -> State:
         """Further on, without a call of the function."""
@@ -317,24 +317,24 @@ class Filter(Counting):
                 stage without end.
         """
         check_state(state, self.initial)
-        found: list[Block] = []
+        parts: list[Block] = []
         missing, refused, size = count, 0, max(count, _LEAST_READ)
         while missing:
             size = min(size, _MOST_READ)
-            block, behind = self.inner.take(state, size)
-            read = behind[0] - state[0]
+            block, after = self.inner.take(state, size)
+            read = after[0] - state[0]
             passed = np.flatnonzero(self._passes(block, state[0], read))[:missing]
-            found.append(take_block(block, passed))
+            parts.append(take_block(block, passed))
             missing -= len(passed)
             if not missing:
-                behind = self.inner.skip(state, int(passed[-1]) + 1)
-            state = behind
+                after = self.inner.skip(state, int(passed[-1]) + 1)
+            state = after
             if read < size:
                 break
             refused = 0 if len(passed) else refused + read
             self._check_refused(refused, state[0])
             size = 2 * size
-        return concatenate(found, self.schema), state
+        return concatenate(parts, self.schema), state
 
     def _check_refused(self, refused: int, position: int) -> None:
         if refused >= _MOST_REFUSED and self.endless:

@@ -54,7 +54,7 @@ class Range(Reordering):
     Args:
         inner: what it takes items from.
         start: first position.
-        stop: position behind the last; None for all the rest.
+        stop: position after the last; None for all the rest.
 
     Raises:
         PipelineError: a range that is not within the inner stage.
@@ -77,7 +77,7 @@ class Range(Reordering):
 class Shard(Reordering):
     """One of ``of`` parts of the inner stage.
 
-    ``contiguous`` parts lie one behind the other, and sizes differ by at most 1 with the
+    ``contiguous`` parts lie one after another, and sizes differ by at most 1 with the
     larger ones first; ``stride`` gives items index, index + of, index + 2 of, ...
 
     Args:
@@ -134,7 +134,7 @@ def _pass_length(inner: Indexed, epochs: object) -> tuple[int, int | None]:
 
 
 class Repeat(Reordering):
-    """The inner stage several times, one pass behind the other.
+    """The inner stage several times, one pass after the other.
 
     Args:
         inner: what it takes items from; it must end.

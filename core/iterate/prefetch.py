@@ -1,6 +1,6 @@
 """Reading ahead in a thread, in order, with the position of who consumes.
 
-What was read and not consumed costs nothing: the state is that behind the last item that
+What was read and not consumed costs nothing: the state is that after the last item that
 was handed out. An exception of the source is raised where its item would have come.
 """
 
@@ -22,7 +22,7 @@ State = dict[str, Any]
 CLOSE_SECONDS = 5.0
 """How long closing waits for a read that is under way, unless told otherwise."""
 _LOOK = 0.5
-"""Seconds between looks at whether the thread is alive, as it is not behind a fork."""
+"""Seconds between looks at whether the thread is alive, as it is not after a fork."""
 
 
 @runtime_checkable
@@ -38,7 +38,7 @@ class Resumable(Protocol):
 
 @dataclass(slots=True)
 class _End:
-    """Nothing comes behind this: the end, or an exception."""
+    """Nothing comes after this: the end, or an exception."""
 
     error: BaseException | None
 
@@ -103,7 +103,7 @@ class Prefetch(Iterator[T], Generic[T]):
             raise OptionError(f"reading {depth} items ahead", hint="Read 1 or more ahead.")
         self._source = source
         self._depth = depth
-        self._behind: State | None = None
+        self._state: State | None = None
         self._thread: threading.Thread | None = None
         self._shelf: _Shelf[T] = _Shelf(depth)
         self._ended: _End | None = None
@@ -116,7 +116,7 @@ class Prefetch(Iterator[T], Generic[T]):
         if self._ended is None:
             item = self._wait()
             if not isinstance(item, _End):
-                self._behind = item[1]
+                self._state = item[1]
                 return item[0]
             self._ended = item
         if self._ended.error is not None:
@@ -138,8 +138,8 @@ class Prefetch(Iterator[T], Generic[T]):
 
     def _started(self) -> threading.Thread:
         if self._thread is None:
-            if isinstance(self._source, Resumable) and self._behind is None:
-                self._behind = self._source.getstate()
+            if isinstance(self._source, Resumable) and self._state is None:
+                self._state = self._source.getstate()
             self._thread = threading.Thread(
                 # What holds for who consumes, such as how numpy treats overflow, holds there.
                 target=contextvars.copy_context().run,
@@ -152,18 +152,18 @@ class Prefetch(Iterator[T], Generic[T]):
         return self._thread
 
     def getstate(self) -> State:
-        """That of the source behind the last item handed out.
+        """That of the source after the last item handed out.
 
         Raises:
             StateError: the source has no states.
         """
         if not isinstance(self._source, Resumable):
             raise StateError("what is read ahead has no state")
-        if self._thread is None and self._behind is None:
+        if self._thread is None and self._state is None:
             return self._source.getstate()
-        if self._behind is None:
+        if self._state is None:
             raise StateError("what is read ahead gave no state")
-        return self._behind
+        return self._state
 
     def setstate(self, state: State | None) -> None:
         """Go on from a state of the source, None for its beginning.
@@ -180,7 +180,7 @@ class Prefetch(Iterator[T], Generic[T]):
         if not self._stop(CLOSE_SECONDS):
             raise StateError("a read under way did not end: the state cannot be set")
         self._source.setstate(state)
-        self._behind = None
+        self._state = None
         self._ended = None
         self._thread = None
         self._shelf = _Shelf(self._depth)
@@ -189,7 +189,7 @@ class Prefetch(Iterator[T], Generic[T]):
         """Stop reading, and close the source if it can be; waits no longer than ``seconds``.
 
         Returns:
-            Whether the thread ended. If not, its read goes on behind our back, what it
+            Whether the thread ended. If not, its read goes on in the background, what it
             brings is dropped, and the source stays open.
         """
         self._closed = True

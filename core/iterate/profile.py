@@ -43,26 +43,26 @@ class Profile:
     @contextmanager
     def measure(self, name: str) -> Iterator[list[Block]]:
         """Time what is done inside; blocks appended to the list are counted as given."""
-        given: list[Block] = []
+        blocks: list[Block] = []
         outer: float = getattr(self._inner, "seconds", 0.0)
         self._inner.seconds = 0.0
         start = self._clock()
         try:
-            yield given
+            yield blocks
         finally:
             seconds = self._clock() - start
             own = seconds - self._inner.seconds
             self._inner.seconds = outer + seconds
-            self._add(name, seconds, own, given)
+            self._add(name, seconds, own, blocks)
 
-    def _add(self, name: str, seconds: float, own: float, given: list[Block]) -> None:
+    def _add(self, name: str, seconds: float, own: float, blocks: list[Block]) -> None:
         with self._lock:
             times = self._times.setdefault(name, StageTimes())
             times.calls += 1
             times.seconds += seconds
             times.own_seconds += own
-            times.items += sum(block_length(block) for block in given)
-            times.bytes += sum(block_bytes(block) for block in given)
+            times.items += sum(block_length(block) for block in blocks)
+            times.bytes += sum(block_bytes(block) for block in blocks)
 
     def report(self) -> dict[str, dict[str, float]]:
         """Times by name of the stage, as JSON values."""
@@ -107,9 +107,9 @@ class TimedIndexed(Indexed):
 
     def at(self, positions: Indices) -> Block:
         """The items at these positions."""
-        with self._profile.measure(self._name) as given:
+        with self._profile.measure(self._name) as blocks:
             block = self.inner.at(positions)
-            given.append(block)
+            blocks.append(block)
         return block
 
 
@@ -132,11 +132,11 @@ class TimedSequential(Sequential):
         return self.inner.initial
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items behind a state, and the state behind them."""
-        with self._profile.measure(self._name) as given:
-            block, behind = self.inner.take(state, count)
-            given.append(block)
-        return block, behind
+        """The next items after a state, and the state after them."""
+        with self._profile.measure(self._name) as blocks:
+            block, after = self.inner.take(state, count)
+            blocks.append(block)
+        return block, after
 
 
 @overload

@@ -27,7 +27,7 @@ class _Phase:
     """How many items the same input gave before in the round."""
     quota: Indices
     """Items of a round by input."""
-    given: Indices
+    consumed: Indices
     """Items that each input gave before the phase."""
 
     def at(self, positions: Indices) -> tuple[Indices, Indices]:
@@ -35,7 +35,7 @@ class _Phase:
         rounds = (positions - self.start) // len(self.which)
         place = positions - self.start - rounds * len(self.which)
         which = self.which[place]
-        index = self.given[which] + rounds * self.quota[which] + self.rank[place]
+        index = self.consumed[which] + rounds * self.quota[which] + self.rank[place]
         return which, index
 
 
@@ -54,8 +54,8 @@ class Plan:
         of = np.searchsorted(starts, positions, side="right") - 1
         which, index = np.empty_like(positions), np.empty_like(positions)
         for i in np.unique(of).tolist():
-            mine = of == i
-            which[mine], index[mine] = self.phases[i].at(positions[mine])
+            places = of == i
+            which[places], index[places] = self.phases[i].at(positions[places])
         return which, index
 
 
@@ -80,14 +80,14 @@ def _round(weights: Sequence[int]) -> Indices:
     return np.asarray(which[np.lexsort((which, place))], np.int64)
 
 
-def _phase(start: int, which: Indices, given: Indices) -> _Phase:
+def _phase(start: int, which: Indices, consumed: Indices) -> _Phase:
     rank = np.empty(len(which), np.int64)
-    quota = np.zeros(len(given), np.int64)
-    for j in range(len(given)):
-        mine = np.flatnonzero(which == j)
-        rank[mine] = np.arange(len(mine))
-        quota[j] = len(mine)
-    return _Phase(start, which, rank, quota, given)
+    quota = np.zeros(len(consumed), np.int64)
+    for j in range(len(consumed)):
+        places = np.flatnonzero(which == j)
+        rank[places] = np.arange(len(places))
+        quota[j] = len(places)
+    return _Phase(start, which, rank, quota, consumed)
 
 
 def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
@@ -96,7 +96,7 @@ def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
     for j, length in enumerate(lengths):
         if length is None or not phase.quota[j]:
             continue
-        rounds, rank = divmod(length - int(phase.given[j]), int(phase.quota[j]))
+        rounds, rank = divmod(length - int(phase.consumed[j]), int(phase.quota[j]))
         place = int(np.flatnonzero(phase.which == j)[rank])
         position = phase.start + rounds * len(phase.which) + place
         first = position if first is None else min(first, position)
@@ -132,8 +132,8 @@ def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) 
 def _without(phase: _Phase, end: int) -> _Phase:
     """The phase from ``end`` on, without the input that has no item there."""
     rounds, place = divmod(end - phase.start, len(phase.which))
-    partly = np.bincount(phase.which[:place], minlength=len(phase.given))
-    given = phase.given + rounds * phase.quota + partly
+    partly = np.bincount(phase.which[:place], minlength=len(phase.consumed))
+    consumed = phase.consumed + rounds * phase.quota + partly
     gone = int(phase.which[place])
     rest = np.roll(phase.which, -place)
-    return _phase(end, rest[rest != gone], given)
+    return _phase(end, rest[rest != gone], consumed)

@@ -42,7 +42,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
-        """Results behind each value, and the accumulators behind the last.
+        """Results after each value, and the accumulators after the last.
 
         Args:
             cells: of the values before, zeros at first.
@@ -91,9 +91,9 @@ class _Extremes(Accumulator):
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         low, high = (cells[:1], cells[1:]) if first else (values[:1], values[:1])
-        least = np.minimum.accumulate(np.concatenate([low, values]))[1:]
-        most = np.maximum.accumulate(np.concatenate([high, values]))[1:]
-        return {"min": least, "max": most}, np.array([least[-1], most[-1]], self.dtype)
+        lowest = np.minimum.accumulate(np.concatenate([low, values]))[1:]
+        highest = np.maximum.accumulate(np.concatenate([high, values]))[1:]
+        return {"min": lowest, "max": highest}, np.array([lowest[-1], highest[-1]], self.dtype)
 
 
 class _Count(Accumulator):
@@ -197,19 +197,24 @@ class Scan(Counting):
         self, inner: Stage, *, fn: str, field: str, args: Mapping[str, Any] | None = None
     ) -> None:
         one_of("fn", fn, SCANS)
-        found = [each for each in inner.schema if each.name == field]
-        if not found or found[0].dtype.kind not in "biuf" or found[0].shape or found[0].ragged:
+        matches = [candidate for candidate in inner.schema if candidate.name == field]
+        if (
+            not matches
+            or matches[0].dtype.kind not in "biuf"
+            or matches[0].shape
+            or matches[0].ragged
+        ):
             raise PipelineError(
                 f"there is no field {field!r} of one number per item", field="field"
             )
-        if found[0].dtype == np.dtype(np.uint64):
+        if matches[0].dtype == np.dtype(np.uint64):
             raise PipelineError(f"field {field!r} is uint64", field="field", hint="Cast it first.")
         self.inner = in_order(inner)
         self._field = field
-        self._run = _accumulator(fn, found[0].dtype, args or {})
+        self._run = _accumulator(fn, matches[0].dtype, args or {})
         new = tuple(Field(f"{field}.{name}", kind) for name, kind in self._run.outputs.items())
         self._schema = (*inner.schema, *new)
-        unique_names((each.name for each in self._schema), "field")
+        unique_names((candidate.name for candidate in self._schema), "field")
 
     @property
     def schema(self) -> Schema:
@@ -230,16 +235,16 @@ class Scan(Counting):
         """The next items with their results."""
         check_state(state, self.initial)
         split = 2 * self._run.cells
-        block, behind = self.inner.take(state[split:], count)
+        block, after = self.inner.take(state[split:], count)
         column = block[self._field]
         values = column.values if isinstance(column, Ragged) else column
         if not block_length(block):
             empty = {name: np.empty(0, kind) for name, kind in self._run.outputs.items()}
-            return self._with(block, empty), (*state[:split], *behind)
+            return self._with(block, empty), (*state[:split], *after)
         cells = _unpacked(state[:split], self._run.dtype)
         with np.errstate(all="ignore"):
             results, cells = self._run.run(cells, values.astype(self._run.dtype), state[split])
-        return self._with(block, results), (*_packed(cells), *behind)
+        return self._with(block, results), (*_packed(cells), *after)
 
     def _with(self, block: Block, results: Mapping[str, Array]) -> Block:
         return {**block, **{f"{self._field}.{name}": out for name, out in results.items()}}

@@ -16,27 +16,29 @@ _MOST_READ = 65_536
 
 def _ragged_field(inner: Stage, field: str) -> Schema:
     """The schema with one ragged field flattened."""
-    if not any(each.name == field and each.ragged for each in inner.schema):
+    if not any(candidate.name == field and candidate.ragged for candidate in inner.schema):
         raise PipelineError(
             f"there is no ragged field {field!r}",
             field="field",
             hint="Only items that are sequences can be flattened.",
         )
     return tuple(
-        Field(each.name, each.dtype, each.shape) if each.name == field else each
-        for each in inner.schema
+        Field(candidate.name, candidate.dtype, candidate.shape)
+        if candidate.name == field
+        else candidate
+        for candidate in inner.schema
     )
 
 
 def _flattened(block: Block, field: str, outer: Indices, elements: Indices) -> Block:
     """Element ``elements[k]`` of all values of a field, beside the rest of item ``outer[k]``."""
-    made: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     for name, column in block.items():
         if name == field and isinstance(column, Ragged):
-            made[name] = column.values[elements]
+            columns[name] = column.values[elements]
         else:
-            made[name] = take_column(column, outer)
-    return made
+            columns[name] = take_column(column, outer)
+    return columns
 
 
 class SelectMany(Counting):
@@ -77,31 +79,31 @@ class SelectMany(Counting):
         """The next elements."""
         check_state(state, self.initial)
         done, at = state[0], state[1:]
-        found: list[Block] = []
+        parts: list[Block] = []
         missing, size = count, 1
         while missing:
-            block, behind = self.inner.take(at, size)
+            block, after = self.inner.take(at, size)
             column = block[self._field]
             if not isinstance(column, Ragged) or not len(column):
-                at = behind
+                at = after
                 break
             ends = column.offsets[1:] - column.offsets[0] - done
             if done and ends[0] <= 0:
                 raise StateError(f"element {done} of an item that has fewer")
-            given = min(missing, max(int(ends[-1]), 0))
-            found.append(self._elements(block, column, done, given))
-            missing -= given
-            complete = int(np.searchsorted(ends, given, side="right"))
+            count = min(missing, max(int(ends[-1]), 0))
+            parts.append(self._elements(block, column, done, count))
+            missing -= count
+            complete = int(np.searchsorted(ends, count, side="right"))
             if complete < len(ends):
                 before = int(ends[complete - 1]) if complete else -done
-                done, at = given - before, self.inner.skip(at, complete)
+                done, at = count - before, self.inner.skip(at, complete)
             else:
-                done, at = 0, behind
+                done, at = 0, after
             size = min(2 * size, _MOST_READ)
-        return concatenate(found, self.schema), (done, *at)
+        return concatenate(parts, self.schema), (done, *at)
 
-    def _elements(self, block: Block, column: Ragged, done: int, given: int) -> Block:
-        elements = np.arange(done, done + given) + column.offsets[0]
+    def _elements(self, block: Block, column: Ragged, done: int, count: int) -> Block:
+        elements = np.arange(done, done + count) + column.offsets[0]
         outer = np.searchsorted(column.offsets, elements, side="right") - 1
         return _flattened(block, self._field, outer, elements)
 

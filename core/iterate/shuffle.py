@@ -15,9 +15,9 @@ from ._kernels.reservoir import exchange, refill
 from .base import Block, Indexed, Schema, Sequential, Stage, State
 from .blocks import BlockPermutation
 from .inorder import Counting, check_state
-from .kept import Kept
 from .options import seed_key, whole
 from .positions import Reordering
+from .reuse import ReusePool
 from .sources import MAX_ITEMS
 
 MAX_SIZE = 2**20
@@ -53,7 +53,7 @@ class BlockShuffle(Reordering):
 
 
 class OverlapShuffle(Reordering):
-    """Two block shuffles, one behind the other, with blocks that overlap by half.
+    """Two block shuffles, one after another, with blocks that overlap by half.
 
     Blocks have 2 ``size`` items; those of the second begin in the middle of those of the
     first, so that there are no borders that no item crosses. An item moves by less than
@@ -107,7 +107,7 @@ class ReservoirShuffle(Counting):
         whole("size", size, 1, MAX_SIZE)
         if isinstance(inner, Sequential):
             raise PipelineError(
-                "a reservoir behind a stage that is read in order only",
+                "a reservoir after a stage that is read in order only",
                 field="kind",
                 hint="Put the shuffle before the stage that made it so.",
             )
@@ -119,7 +119,7 @@ class ReservoirShuffle(Counting):
         key = seed_key(seed, "reservoir", *path)
         self._key = key.words
         self._flush = Permutation(self._size, key.child("flush"))
-        self._kept: Kept[tuple[int, Indices]] = Kept(_KEPT)
+        self._spare: ReusePool[tuple[int, Indices]] = ReusePool(_KEPT)
 
     @property
     def schema(self) -> Schema:
@@ -143,11 +143,11 @@ class ReservoirShuffle(Counting):
             StateError: a number of items that the inner stage does not have.
         """
         check_state(state, self.initial)
-        given = state[0]
-        if given > self._end:
-            raise StateError(f"{given} items given of {self._end}")
-        stop = min(given + count, self._end)
-        return self.inner.at(self._where(given, stop)), (stop,)
+        emitted = state[0]
+        if emitted > self._end:
+            raise StateError(f"{emitted} items given of {self._end}")
+        stop = min(emitted + count, self._end)
+        return self.inner.at(self._where(emitted, stop)), (stop,)
 
     def skip(self, state: State, count: int) -> State:
         """Further on, without a look at the items."""
@@ -164,14 +164,14 @@ class ReservoirShuffle(Counting):
             first = start + exchanged - self._last_exchange
             places = np.arange(first, first + len(out) - exchanged)
             out[exchanged:] = slots[self._flush.at(places)]
-        self._kept.give((at + exchanged, slots))
+        self._spare.give((at + exchanged, slots))
         return out
 
-    def _slots(self, given: int) -> Indices:
+    def _slots(self, emitted: int) -> Indices:
         """What the reservoir holds when so many items have been given."""
-        kept = self._kept.take(lambda each: each[0] == given)
-        if kept is not None:
-            return kept[1]
+        spare = self._spare.take(lambda candidate: candidate[0] == emitted)
+        if spare is not None:
+            return spare[1]
         slots = np.empty(self._size, np.int64)
-        refill(self._key, given, slots)
+        refill(self._key, emitted, slots)
         return slots

@@ -53,7 +53,7 @@ class Writer(Protocol):
 
 
 class Sink(ABC):
-    """What every writer here does: one block at a time, none behind the end."""
+    """What every writer here does: one block at a time, none past the end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class Sink(ABC):
         """
         with self._lock:
             if self._committed:
-                raise OptionError("nothing can be written behind the end")
+                raise OptionError("nothing can be written past the end")
             self._put(block)
             self._items += block_length(block)
 
@@ -93,7 +93,7 @@ class Sink(ABC):
 
 
 class _Plain(Sink):
-    """One field whose items are alike, one behind the other."""
+    """One field whose items are alike, one after another."""
 
     def __init__(self, file: BinaryFile, field: Field) -> None:
         super().__init__()
@@ -136,19 +136,19 @@ class NpyWriter(_Plain):
         file.write(bytes(self._size))
 
     def _header(self, items: int) -> bytes:
-        made = io.BytesIO()
+        result = io.BytesIO()
         described = {
             "descr": np.lib.format.dtype_to_descr(self._dtype),
             "fortran_order": False,
             "shape": (items, *self._field.shape),
         }
-        np.lib.format.write_array_header_1_0(made, described)
-        return made.getvalue()
+        np.lib.format.write_array_header_1_0(result, described)
+        return result.getvalue()
 
     def _finish(self) -> None:
-        made = self._header(self._items)
+        result = self._header(self._items)
         # The text ends with a line break; blanks before it fill the room that was kept.
-        head = made[:8] + (self._size - 10).to_bytes(2, "little") + made[10:-1]
+        head = result[:8] + (self._size - 10).to_bytes(2, "little") + result[10:-1]
         self._seekable.seek(self._start)
         self._seekable.write(head.ljust(self._size - 1) + b"\n")
         self._seekable.seek(0, io.SEEK_END)

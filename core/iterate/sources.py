@@ -32,6 +32,16 @@ class Source(Indexed):
         """Identity of the data: equal fingerprints mean equal items."""
 
 
+def fingerprint_of(stage: object) -> bytes:
+    """Fingerprints of the sources a stage takes its items from, joined; b"" if none has one."""
+    own = getattr(stage, "fingerprint", None)
+    if isinstance(own, bytes):
+        return own
+    inner = getattr(stage, "inner", None)
+    inputs = getattr(stage, "inputs", ()) if inner is None else (inner,)
+    return b"".join(fingerprint_of(source) for source in inputs)
+
+
 class ArraySource(Source):
     """Items held in memory, a column for every field.
 

@@ -53,14 +53,14 @@ class _Split(Reordering):
     def _words(self, start: int, stop: int) -> Words:
         """Random words of the items from start to stop - 1, multiples of CHUNK or the end."""
 
-    def _mine(self, start: int, stop: int) -> Mask:
+    def _on_side(self, start: int, stop: int) -> Mask:
         side = self._words(start, stop) < self._threshold
         return side if self._validation else ~side
 
     def _counts(self) -> Iterator[int]:
         for start in range(0, self._n, _READ):
-            mine = self._mine(start, min(start + _READ, self._n))
-            yield from np.add.reduceat(mine, np.arange(0, len(mine), CHUNK), dtype=np.int64)
+            on_side = self._on_side(start, min(start + _READ, self._n))
+            yield from np.add.reduceat(on_side, np.arange(0, len(on_side), CHUNK), dtype=np.int64)
 
     def where(self, positions: Indices) -> Indices:
         """Where the items of this side are in the inner stage."""
@@ -68,10 +68,10 @@ class _Split(Reordering):
         out = np.empty(len(positions), np.int64)
         for chunk in np.unique(chunks):
             start = int(chunk) * CHUNK
-            mine = np.flatnonzero(self._mine(start, min(start + CHUNK, self._n)))
-            wanted = chunks == chunk
-            behind = positions[wanted] - (self._ends[chunk] - len(mine))
-            out[wanted] = mine[behind] + start
+            on_side = np.flatnonzero(self._on_side(start, min(start + CHUNK, self._n)))
+            here = chunks == chunk
+            rank = positions[here] - (self._ends[chunk] - len(on_side))
+            out[here] = on_side[rank] + start
         return out
 
 
@@ -119,18 +119,18 @@ class KeySplit(_Split):
     def __init__(
         self, inner: Indexed, field: str, *, fraction: float, part: Part, seed: int = 0
     ) -> None:
-        if field not in (each.name for each in inner.schema):
+        if field not in (value.name for value in inner.schema):
             raise PipelineError(f"there is no field {field!r} to split by", field="key")
         key = seed_key(seed, "split", field)
         n = _splittable(inner)
-        self._kept = np.empty(n, np.uint64)
+        self._hashes = np.empty(n, np.uint64)
         for start in range(0, n, _READ):
             column = inner.at(np.arange(start, min(start + _READ, n), dtype=np.int64))[field]
-            self._kept[start : start + _READ] = _hashed(column, key)
+            self._hashes[start : start + _READ] = _hashed(column, key)
         super().__init__(inner, fraction=fraction, part=part)
 
     def _words(self, start: int, stop: int) -> Words:
-        return self._kept[start:stop]
+        return self._hashes[start:stop]
 
 
 def _splittable(inner: Indexed) -> int:
@@ -147,7 +147,7 @@ def _hashed(column: Array | Ragged, key: Key) -> Words:
     """A random word for each item of a column, equal for equal bytes."""
     if not isinstance(column, Ragged):
         unique, inverse = np.unique(_rows(column), return_inverse=True)
-        words = [_word(each.tobytes(), key) for each in unique]
+        words = [_word(value.tobytes(), key) for value in unique]
         return np.array(words, np.uint64)[inverse.reshape(-1)]
     words = [_word(_little(column[k]).tobytes(), key) for k in range(len(column))]
     return np.array(words, np.uint64)

@@ -17,7 +17,7 @@ MAX_WIDTH = 2**20
 
 
 class Window(Indexed):
-    """Windows of ``width`` items, each beginning ``stride`` items behind the one before.
+    """Windows of ``width`` items, each beginning ``stride`` items after the one before.
 
     Every field gets an axis of ``width`` in front of those of an item. With partial
     windows kept, every position that a stride reaches begins one; those at the end are
@@ -75,14 +75,14 @@ class Window(Indexed):
         starts = positions * self._stride
         n = self.inner.length
         if not self._keep or n is None:
-            wanted = (starts[:, None] + np.arange(self._width)).reshape(-1)
-            block = self._read(wanted)
+            indices = (starts[:, None] + np.arange(self._width)).reshape(-1)
+            block = self._read(indices)
             shape = (len(positions), self._width)
             return {name: self._windows(block[name], shape, starts) for name in block}
         lengths = np.minimum(self._width, n - starts)
         offsets = offsets_of(lengths)
-        wanted = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        block = self._read(wanted)
+        indices = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        block = self._read(indices)
         return {name: Ragged(_values(column), offsets) for name, column in block.items()}
 
     def _windows(self, column: Column, shape: tuple[int, int], starts: Indices) -> Column:
@@ -91,13 +91,13 @@ class Window(Indexed):
             return Ragged(values, np.arange(len(starts) + 1, dtype=np.int64) * self._width)
         return values.reshape(*shape, *values.shape[1:])
 
-    def _read(self, wanted: Indices) -> Block:
-        if not len(wanted):
-            return self.inner.at(wanted)
-        low, high = int(wanted.min()), int(wanted.max())
-        if high - low < len(wanted):
-            return take_block(self.inner.at(np.arange(low, high + 1)), wanted - low)
-        return self.inner.at(wanted)
+    def _read(self, indices: Indices) -> Block:
+        if not len(indices):
+            return self.inner.at(indices)
+        low, high = int(indices.min()), int(indices.max())
+        if high - low < len(indices):
+            return take_block(self.inner.at(np.arange(low, high + 1)), indices - low)
+        return self.inner.at(indices)
 
 
 def _values(column: Column) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:

@@ -311,6 +311,7 @@ class Analysis:
         """
         self._check_usable()
         try:
+            self._intake.finish(self._step)
             end = self._scanner.finish(self._intake.rest)
             self._close_event()
             self._end = self._certify(end)
@@ -338,7 +339,9 @@ class Analysis:
             if expected is not None and got < expected:
                 self._raise_incomplete(noun, expected, got, end.bytes)
         declared = self._expect_events is not None or self._expect_bytes is not None
-        known = Completeness.DECLARED if declared else Completeness.UNDECLARED
+        known = end.completeness
+        if declared and known is Completeness.UNDECLARED:
+            known = Completeness.DECLARED
         return StreamEnd(
             known, end.bytes, end.events, end.blocks, end.pairs, end.ascending, end.reopened_check
         )

@@ -80,6 +80,8 @@ class Completeness(enum.Enum):
     """It ended where the caller had said it would."""
     UNDECLARED = "undeclared"
     """A stream has no end marker: blocks may be missing at its end."""
+    UNTERMINATED = "unterminated"
+    """Its last block had no end, and was taken as it was: pairs may be missing too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,3 +85,8 @@ def header_size(kind: Kind) -> int:
 def pair_size(float_width: int) -> int:
     """Bytes of one (sidx, loss) pair."""
     return 4 + float_width
+
+
+def block_header_size(kind: Kind, float_width: int) -> int:
+    """Bytes of a block before its first pair."""
+    return 8 + (float_width if kind is Kind.SUMMARY else 0)

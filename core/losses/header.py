@@ -71,6 +71,23 @@ def parse_header(octets: bytes, policy: Policy, source: str | None) -> StreamHea
     return StreamHeader(kind, aggregation, source_type, samples, summary_set, policy.float_width)
 
 
+def check_same_header(
+    header: StreamHeader, source: str | None, first: StreamHeader, first_source: str
+) -> None:
+    """Check that a partition belongs to the first one.
+
+    Raises:
+        MismatchError: they differ in kind, sample count or summary set.
+    """
+    if header != first:
+        raise errors.MismatchError(
+            f"it is a {header.describe()}, but {first_source} is a {first.describe()}",
+            offset=0,
+            hint="Partitions of one analysis have the same kind, sample count and set",
+            source=source,
+        )
+
+
 def header_bytes(header: StreamHeader) -> bytes:
     """The bytes a stream with this header begins with."""
     octets = header.aggregation.to_bytes(3, "little") + bytes([header.source])

@@ -15,7 +15,9 @@ from .buffer import ByteBuffer, as_octets
 from .events import END, NEED_DATA, Event, Signal, StreamEnd, StreamHeader
 from .format import LOSS_DTYPES, SUMMARY_HEADER_SIZE
 from .policy import Policy
+from .position import Position
 from .scanner import Scanner
+from .seen import SeenEvents
 
 MAX_EVENT_BYTES = 1 << 30
 """Default bound on the memory of one event's blocks."""
@@ -38,6 +40,8 @@ class LossReader:
         name: what errors call the stream.
         max_event_bytes: largest memory for the blocks of one event; for larger ones
             use :class:`~core.losses.analysis.Analysis`, which holds one block.
+        seen: shared with the readers of other partitions, so that an event in two of
+            them is noticed.
     """
 
     def __init__(
@@ -46,8 +50,9 @@ class LossReader:
         *,
         name: str | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
+        seen: SeenEvents | None = None,
     ) -> None:
-        self._scanner = Scanner(policy or Policy(), name)
+        self._scanner = Scanner(policy or Policy(), name, seen)
         self._buffer = ByteBuffer()
         self._max_event_bytes = max_event_bytes
         self._failure: errors.CoreError | None = None
@@ -63,6 +68,11 @@ class LossReader:
     def header(self) -> StreamHeader | None:
         """The stream's header, once its bytes have come."""
         return self._scanner.header
+
+    @property
+    def position(self) -> Position:
+        """Where the first event that was not handed out begins, to :meth:`resume` from."""
+        return self._scanner.position_of(self._boundary[1])
 
     @property
     def end(self) -> StreamEnd | None:
@@ -115,10 +125,12 @@ class LossReader:
             if size is not None:
                 self._buffer.consume(size)
                 self._remember_boundary()
-        status = layout.MORE
-        if self.header is not None:
-            consumed, status = self._scanner.run(self._buffer.view, self._step)
-            self._buffer.consume(consumed)
+        status = self._run()
+        if status == layout.MORE and self._closed:
+            implied = self._scanner.implied_end(self._buffer.view)
+            if implied:
+                self._buffer.append(as_octets(implied))
+                status = self._run()
         if status == layout.EVENT_DONE:
             return self._take_event()
         if not self._closed:
@@ -128,6 +140,14 @@ class LossReader:
             return self._take_event()
         self._end = end
         return END
+
+    def _run(self) -> int:
+        """Take the blocks that are whole, up to the end of the event."""
+        if self.header is None:
+            return layout.MORE
+        consumed, status = self._scanner.run(self._buffer.view, self._step)
+        self._buffer.consume(consumed)
+        return status
 
     def _step(self, words: Words, stop: int) -> int:
         scanner = self._scanner
@@ -211,6 +231,21 @@ class LossReader:
         if self._failure is not None:
             raise self._failure
         return {"version": _STATE_VERSION, "stream": self._scanner.getstate(self._boundary)}
+
+    def resume(self, position: Position) -> None:
+        """Go on from a place between two events; call it before any byte is received.
+
+        The next byte received is that at ``position.offset``. Reopened events are noticed
+        from there on, and the event before. It may also be a place between two blocks:
+        the rest of their event is then read as a whole one.
+
+        Raises:
+            StateError: it does not fit the policy, or bytes were received.
+        """
+        if self._scanner.offset or len(self._buffer):
+            raise errors.StateError("a position can only be set before bytes are received")
+        self._scanner.resume(position)
+        self._remember_boundary()
 
     def setstate(self, state: Mapping[str, Any]) -> None:
         """Go on from an exported state; call it before any byte is received.

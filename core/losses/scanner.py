@@ -23,7 +23,15 @@ from ._kernels.quantiles import STACK
 from ._kernels.seen import fill_table
 from .events import Completeness, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error
-from .format import ID_MAX, LOSS_DTYPES, TYPES, Kind, header_size
+from .format import (
+    ID_MAX,
+    LOSS_DTYPES,
+    TYPES,
+    Kind,
+    block_header_size,
+    header_size,
+    pair_size,
+)
 from .header import parse_header
 from .policy import Policy
 from .position import Position
@@ -41,11 +49,11 @@ _SUMS = ("mean_sum", "max_sum", "has_max", "exposure_sum", "has_exposure")
 _OFFSET_MAX = 2**62
 
 
-def _whole(value: Any, least: int, most: int) -> int:  # noqa: ANN401 - out of a state
+def _whole(value: Any, low: int, high: int) -> int:  # noqa: ANN401 - out of a state
     """A number of a state, if it is one in this range."""
     number = operator.index(value)
-    if not least <= number <= most:
-        raise ValueError(f"{value!r} is not {least} to {most}")
+    if not low <= number <= high:
+        raise ValueError(f"{value!r} is not {low} to {high}")
     return number
 
 
@@ -103,6 +111,8 @@ class Scanner:
         """Byte offset of the next block, or of the header."""
         self.resumed = False
         """Whether events before a resume are unknown to the reopened-event check."""
+        self._implied = 0
+        self._unterminated = False
         self._events = SeenEvents() if seen is None else seen
         self._log = np.zeros(64, np.int32)
         self._table = np.zeros(2 * len(self._log), np.int64)
@@ -129,7 +139,7 @@ class Scanner:
 
     def make_scratch(self, ranks: int) -> None:
         """Make the memory blocks are unpacked into, for a consumer of order statistics."""
-        assert self.header is not None  # noqa: S101 - called behind the header only
+        assert self.header is not None  # noqa: S101 - called after the header only
         self.scratch = make_scratch(self.header.len_sample, self.header.float_width, ranks)
 
     # -- blocks -----------------------------------------------------------------
@@ -203,7 +213,7 @@ class Scanner:
             int(s["fault_sidx"]),
             float(s["fault_value"]),
         )
-        assert self.header is not None  # noqa: S101 - kernels run only behind a header
+        assert self.header is not None  # noqa: S101 - kernels run only after a header
         hint = None
         if fault.code in WIDTH_SENSITIVE and self._fits_other_width(words):
             other = 12 - self.header.float_width
@@ -225,8 +235,30 @@ class Scanner:
 
     # -- end --------------------------------------------------------------------
 
+    def implied_end(self, rest: Octets) -> bytes:
+        """The end that the last block of an ended stream lacks, if the policy accepts that.
+
+        The consumer takes these bytes as if they had come, then calls :meth:`finish`.
+
+        Args:
+            rest: the bytes after the last whole block.
+
+        Returns:
+            One pair of zeros, or nothing: no block is open, the policy wants its end, or
+            the stream was cut inside the block's header or a pair.
+        """
+        if self.header is None or self.policy.missing_end == "error":
+            return b""
+        head = block_header_size(self.header.kind, self.header.float_width)
+        pair = pair_size(self.header.float_width)
+        if len(rest) < head or (len(rest) - head) % pair:
+            return b""
+        self._implied = pair
+        self._unterminated = True
+        return bytes(pair)
+
     def finish(self, rest: Octets) -> StreamEnd:
-        """The stream ended, with these bytes left over behind the last whole block.
+        """The stream ended, with these bytes left over after the last whole block.
 
         Raises:
             EmptyStreamError: there was not one byte.
@@ -249,8 +281,12 @@ class Scanner:
         if len(rest):
             raise self._tail_error(rest)
         s = self.state[0]
+        # An end that did not come is no part of the stream.
+        self.offset -= self._implied
+        s["base"] -= self._implied
+        self._implied = 0
         return StreamEnd(
-            Completeness.UNDECLARED,
+            Completeness.UNTERMINATED if self._unterminated else Completeness.UNDECLARED,
             self.offset,
             int(s["events"]),
             int(s["blocks"]),
@@ -290,7 +326,11 @@ class Scanner:
     @property
     def position(self) -> Position:
         """Where the open event begins or, if none is open, the next block."""
-        s = self.state[0]
+        return self.position_of(self.state)
+
+    def position_of(self, state: Record) -> Position:
+        """The same of an earlier state."""
+        s = state[0]
         is_open = bool(s["event"])
         return Position(
             self.header,
@@ -324,9 +364,9 @@ class Scanner:
         s["ascending"] = position.ascending
         s["last_event"] = position.last_event
         s["events"] = position.events
-        self._begin_behind(position.last_event)
+        self._begin_after(position.last_event)
 
-    def _begin_behind(self, last_event: int) -> None:
+    def _begin_after(self, last_event: int) -> None:
         """Know no event before this one, and this one not as a whole set of blocks."""
         self.resumed = True
         if last_event:
@@ -404,7 +444,7 @@ class Scanner:
             s[total] = s.dtype[total].type(value)
         size = max(64, 1 << len(log).bit_length())
         self._set_log(np.concatenate([log, np.zeros(size - len(log), np.int32)]), len(log))
-        self._begin_behind(int(state["last_event"]))
+        self._begin_after(int(state["last_event"]))
 
     def _restored_header(
         self, kind: str, aggregation: int, source: int, samples: int, summary_set: int | None

@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import OptionError, PositionError
 from ..iterate.base import Indexed, Schema, Sequential, State
 from ..iterate.inorder import check_state
+from ..iterate.sources import fingerprint_of
 from .batching import Batching
 from .building import Builder, Wrap
 from .cost import STATE_VALUE_BYTES, Bounds, Cost, item_bytes
@@ -68,6 +69,11 @@ class Pipeline:
         """Bytes it may take."""
         self.resume_work = cost.resume_work
         """Items or draws gone through at most before the first batch behind a state."""
+
+    @property
+    def identity(self) -> bytes:
+        """Digest of the spec and fingerprints of the sources, if those have any."""
+        return self.spec.digest + fingerprint_of(self._course.first)
 
     @property
     def schema(self) -> Schema:

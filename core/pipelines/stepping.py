@@ -13,7 +13,7 @@ from ..iterate.base import Block, Column, Indexed, Ragged, Schema, Sequential, S
 from ..iterate.batching import BucketBatch
 from ..iterate.collate import collate
 from ..iterate.columns import block_length, concatenate, empty_block, slice_block
-from ..iterate.kept import Kept
+from ..iterate.reuse import ReusePool
 from .batching import Batching
 
 MOST_SKIPPED = 1 << 24
@@ -54,6 +54,11 @@ class Course(ABC):
         self.schema = schema
         padding = batching.padding
         self._whole = padding is not None and padding.length is None
+
+    @property
+    @abstractmethod
+    def first(self) -> object:
+        """The stages of the first epoch."""
 
     @property
     @abstractmethod
@@ -119,6 +124,11 @@ class IndexedCourse(Course):
     def initial(self) -> State:
         """The first batch."""
         return (0,)
+
+    @property
+    def first(self) -> object:
+        """The stages of the first epoch."""
+        return self._chain(0)
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -213,12 +223,17 @@ class SequentialCourse(Course):
         self._chain = chain
         self._first = first.initial
         self._own_batches = isinstance(first, BucketBatch)
-        self._kept: Kept[tuple[tuple[int, State], Batch]] = Kept(_KEPT_BATCHES)
+        self._kept: ReusePool[tuple[tuple[int, State], Batch]] = ReusePool(_KEPT_BATCHES)
 
     @property
     def initial(self) -> State:
         """The first batch of the first epoch."""
         return (0, 0, *self._first)
+
+    @property
+    def first(self) -> object:
+        """The stages of the first epoch."""
+        return self._chain(0)
 
     @property
     def batches_per_epoch(self) -> int | None:

@@ -103,6 +103,7 @@ class Fault:
         change: does something to the whole answer.
         early: refuse before the body is read.
         drain: events after which the answer ends because the service stops.
+        end: members of the END frame that are not as they should be.
     """
 
     cut: int | None = None
@@ -113,6 +114,7 @@ class Fault:
     change: Callable[[bytes], bytes] | None = None
     early: bool = False
     drain: int | None = None
+    end: dict[str, Any] = field(default_factory=dict)
 
 
 class Gone(Exception):  # noqa: N818
@@ -505,7 +507,7 @@ class _Exchange:
             "reopened_check": "whole",
             "token": self.engine.token() if partial else None,
             "offset": self.engine.offset if partial else None,
-        }
+        } | self.fault.end
 
     def _end(self) -> bytes:
         return self._frame(END, self._about(), b"")

@@ -30,12 +30,16 @@ class FakeScan:
         fingerprint: changes with the data.
         bend: does something to the frames of an answer, once.
         most: tiles of an answer, if the service has a limit of its own.
+        content_range: what parts of the raw bytes claim to be; None for the truth.
+        ranges: whether parts of the raw bytes can be had.
     """
 
     values: Array = field(default_factory=lambda: np.arange(72, dtype="<u2").reshape(2, 3, 4, 3))
     fingerprint: str = "f0"
     bend: Callable[[Frames], Frames] | None = None
     most: int | None = None
+    content_range: str | None = None
+    ranges: bool = True
     views: dict[str, dict[str, Any]] = field(default_factory=dict)
     plan_change: dict[str, Any] = field(default_factory=dict)
 
@@ -186,10 +190,11 @@ def _raw(exchange: Any, scan: FakeScan, view: Any) -> None:  # noqa: ANN401
     etag = f'"{scan.fingerprint}"'
     asked = exchange.seen.headers
     start = int(asked["range"].removeprefix("bytes=").rstrip("-")) if "range" in asked else 0
-    if asked.get("if-range", etag) != etag:
+    if asked.get("if-range", etag) != etag or not scan.ranges:
         start = 0
     headers = {"ETag": etag}
     if start:
-        headers["Content-Range"] = f"bytes {start}-{len(made) - 1}/{len(made)}"
+        truth = f"bytes {start}-{len(made) - 1}/{len(made)}"
+        headers["Content-Range"] = truth if scan.content_range is None else scan.content_range
     exchange._head(206 if start else 200, headers, len(made) - start)
     exchange._write(made[start:])

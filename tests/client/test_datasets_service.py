@@ -28,7 +28,7 @@ LARGE = np.arange(3 << 20, dtype="<u4").reshape(96, 128, 256)
 
 
 def serve(directory: Path, roots: Path, log: str, port: int = 0) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "app.command", "serve", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--data-dir", str(directory / "data")]
     with (directory / log).open("wb") as file:
         return subprocess.Popen(

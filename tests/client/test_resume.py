@@ -35,6 +35,26 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert file.load() is None
 
 
+def test_a_state_is_replaced_and_never_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = StateFile(tmp_path / "state")
+    file.save(STATE)
+    other = tmp_path / "other name"
+    other.hardlink_to(file.path)
+    file.save(replace(STATE, passed="1e"))
+    assert file.load() == replace(STATE, passed="1e")
+    assert StateFile(other).load() == STATE
+
+    def fail(path: Path, target: Path) -> Path:
+        raise OSError(5, f"{path.name} cannot be moved to {target.name}")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="cannot be moved"):
+        file.save(STATE)
+    assert file.load() == replace(STATE, passed="1e")
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", "{", '{"thalweg_state": 2}', '{"thalweg_state": 1, "reports": 5}', "\x00"],

@@ -36,7 +36,16 @@ PART = 50_001
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("service")
-    command = [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "app.command",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+    ]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--data-dir", str(directory / "data")], cwd=ROOT, stderr=log
@@ -298,7 +307,16 @@ def test_wrong_streams(url: str) -> None:
 def test_it_goes_on_when_the_service_restarts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])
-    command = [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", port]
+    command = [
+        sys.executable,
+        "-m",
+        "app.command",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+    ]
 
     def serve(log: Path) -> subprocess.Popen[bytes]:
         with log.open("wb") as file:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from app.client import (
     Tiles,
     View,
 )
+from app.client._tile_files import TileFile
 from tests.client.fake import FakeService, Fault
 from tests.client.fake_tiles import DATA, ERROR, HEARTBEAT, FakeScan, Frames
 
@@ -328,6 +331,40 @@ def test_a_file_in_two_goes(service: FakeService, scan: Dataset, tmp_path: Path)
             view.to_npy(out, state=state)
 
 
+def test_a_file_whose_tiles_are_all_there(service: FakeService, tmp_path: Path) -> None:
+    out, state = tmp_path / "out.npy", tmp_path / "state"
+    service.scan.bend = lambda frames: frames[:-1]
+    with Client(service.url, retries=0) as client:
+        view = client.datasets["scan"].view()
+        with pytest.raises(ProtocolError):
+            view.to_npy(out, state=state)
+        left = state.read_text()
+        assert json.loads(left)["tile"] == view.plan.tiles == 6
+        for beyond in (0, 7):
+            state.write_text(json.dumps(json.loads(left) | {"tile": beyond}))
+            with pytest.raises(StateError, match="another view"):
+                view.to_npy(out, state=state)
+        state.write_text(left)
+        view.to_npy(out, state=state)
+    assert np.array_equal(np.load(out), VALUES)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
+
+
+def test_two_at_once_are_refused(scan: Dataset, tmp_path: Path) -> None:
+    view = scan.view()
+    plan = view.plan
+    with (tmp_path / "out.npy.partial").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(StateError, match="another process"):
+            TileFile(tmp_path / "out.npy", plan, "npy")
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        with pytest.raises(StateError, match="another process"):
+            view.to_npy(tmp_path / "out.npy")
+    view.to_npy(tmp_path / "out.npy")
+    assert np.array_equal(np.load(tmp_path / "out.npy"), VALUES)
+
+
 def test_plain_bytes(service: FakeService, scan: Dataset, tmp_path: Path) -> None:
     view = scan.view(**TILED)
     wanted = b"".join(tile.data.tobytes() for tile in view.tiles())
@@ -344,6 +381,29 @@ def test_plain_bytes(service: FakeService, scan: Dataset, tmp_path: Path) -> Non
     view.raw(tmp_path / "two", state=state)
     assert (tmp_path / "two").read_bytes() == wanted
     assert service.streams[-1].headers["if-range"] == '"f0"'
+
+
+@pytest.mark.parametrize("span", ["", "bytes 0-143/144", "bytes 56-143/145"])
+def test_a_range_that_was_not_asked_for(service: FakeService, tmp_path: Path, span: str) -> None:
+    service.scan.content_range = span
+    service.script[:] = [Fault(cut=150)]
+    with (
+        Client(service.url, retries=1) as client,
+        pytest.raises(ProtocolError, match="came instead of bytes"),
+    ):
+        client.datasets["scan"].view(**TILED).raw(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_whole_in_place_of_a_range(service: FakeService, tmp_path: Path) -> None:
+    service.scan.ranges = False
+    service.script[:] = [Fault(cut=150)]
+    with (
+        Client(service.url, retries=1) as client,
+        pytest.raises(ProtocolError, match="the whole came"),
+    ):
+        client.datasets["scan"].view(**TILED).raw(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_plain_bytes_of_changed_data(

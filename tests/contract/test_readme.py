@@ -14,8 +14,9 @@ import pytest
 
 from app import __version__
 from app.client._cli import build_parser as build_client_parser
-from app.parser import build_parser
-from app.wire import FrameKind, FrameWriter, rows_header
+from app.command.parser import build_parser
+from app.losses.encoding import rows_header
+from app.streams.frames import FrameKind, FrameWriter
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_stream
 

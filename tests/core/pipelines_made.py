@@ -44,6 +44,12 @@ def built(stages: Stages) -> Pipeline:
     return build_pipeline(parse_pipeline({"order": 1, "stages": stages}), open_source)
 
 
+def built_over(stages: Stages, source: Indexed) -> Pipeline:
+    """A pipeline over one source, whatever dataset it names."""
+    spec = parse_pipeline({"order": 1, "stages": stages})
+    return build_pipeline(spec, lambda _dataset, _options: source)
+
+
 def random_stages(rng: random.Random) -> Stages:
     """A pipeline that can be; most ops are drawn with a chance of about a third."""
     while True:

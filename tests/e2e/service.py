@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from app.cli import main
+from app.command.main import main
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
@@ -49,7 +49,7 @@ def answer():
         os.write(1, alive())
 
 threading.Thread(target=answer, daemon=True).start()
-from app.cli import main
+from app.command.main import main
 sys.exit(main(sys.argv[1:]))
 """
 """The command, and a thread in it that tells what is alive whenever it is asked."""
@@ -86,7 +86,10 @@ class Service:
         self.port = 0
         self.expected_errors: list[str] = []
         self.log_path = data_dir.with_suffix(".log")
-        self._command = [sys.executable, *(["-c", _OBSERVED] if observed else ["-m", "app.cli"])]
+        self._command = [
+            sys.executable,
+            *(["-c", _OBSERVED] if observed else ["-m", "app.command"]),
+        ]
         self._flags = flags
         self._observed = observed
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}

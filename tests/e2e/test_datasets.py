@@ -27,7 +27,7 @@ import xxhash
 from backports.zstd import decompress as zstd_decompress
 
 from app.errors import KINDS
-from tests.app.api.harness import PROBLEM, Answer, Service, head, wait_until
+from tests.app.harness import PROBLEM, Answer, Service, head, wait_until
 from tests.core.tiles import reference
 from tests.scale import SOAK
 

@@ -65,7 +65,7 @@ class Reader:
         self._schema = schema
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Add what is to be done once per task, before and behind it."""
+        """Add what is to be done once per task, before and after it."""
 
     def read(self) -> ReadResult:
         """Read a record; atomic, and safe in threads."""
@@ -159,7 +159,7 @@ class Writer:
         self.write(fields)
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Add what is to be done once per task: ``commit`` behind it."""
+        """Add what is to be done once per task: ``commit`` after it."""
         del init
         finish.append(self.commit)
 
@@ -180,12 +180,19 @@ class Writer:
 
 
 class ExecutionStep:
-    """A task: reads to the end in some threads, and hands the records on."""
+    """A task: reads to the end in some threads, and hands the records on.
+
+    Its readers and writers are set up once, before it first runs; every run calls the
+    hooks they added then. So a second run of one step begins like the first, while a
+    second step of the same reader is another setup of it.
+    """
 
     def __init__(self, reader: Reader, name: str, external_should_stop: ShouldStop | None) -> None:
         self.name = name
         self._reader = reader
         self._external = external_should_stop
+        self._init, self._finish = Hooks(), Hooks()
+        self._to_set_up: list[Reader | Writer] = [reader]
         self._writers: list[Writer] = []
         self._functions: list[Write] = []
         self._local = threading.local()
@@ -194,6 +201,7 @@ class ExecutionStep:
         """Have records handed to a writer, or to a function."""
         if isinstance(consumer, Writer):
             self._writers.append(consumer)
+            self._to_set_up.append(consumer)
         else:
             self._functions.append(consumer)
         return self
@@ -210,12 +218,10 @@ class ExecutionStep:
         """
         if num_threads < 1:
             raise ArgumentError(f"num_threads is {num_threads}")
-        init, finish = Hooks(), Hooks()
-        self._reader.setup_ex(init, finish)
-        for writer in self._writers:
-            writer.setup_ex(init, finish)
+        while self._to_set_up:
+            self._to_set_up.pop(0).setup_ex(self._init, self._finish)
         task = _Task()
-        init.run()
+        self._init.run()
         try:
             threads = [
                 threading.Thread(target=self._thread, args=(task,), name=f"{self.name} {k}")
@@ -226,7 +232,7 @@ class ExecutionStep:
             for thread in threads:
                 thread.join()
         finally:
-            finish.run()
+            self._finish.run()
         if task.errors:
             raise task.errors[0]
         return sum(task.counts)
@@ -235,11 +241,11 @@ class ExecutionStep:
         try:
             local_init, local_finish = Hooks(), Hooks()
             read = self._reader.read_record_ex(local_init, local_finish)
-            made = [writer.write_record_ex(local_init, local_finish) for writer in self._writers]
-            consumers = [*(write for write, _ in made), *self._functions]
+            opened = [writer.write_record_ex(local_init, local_finish) for writer in self._writers]
+            consumers = [*(write for write, _ in opened), *self._functions]
             local_init.run()
             try:
-                self._loop(task, read, consumers, [stop for _, stop in made])
+                self._loop(task, read, consumers, [stop for _, stop in opened])
             finally:
                 local_finish.run()
         except BaseException as error:  # noqa: BLE001 - raised by run

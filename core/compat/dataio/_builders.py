@@ -137,11 +137,11 @@ class CompositeReaderBuilder(ReaderBuilder):
         return composite
 
 
-def _reader_of(made: object) -> Reader:
-    if isinstance(made, Reader):
-        return made
-    reader = getattr(made, "reader", None)
-    found = reader() if callable(reader) else None
-    if not isinstance(found, Reader):
+def _reader_of(built: object) -> Reader:
+    if isinstance(built, Reader):
+        return built
+    reader = getattr(built, "reader", None)
+    result = reader() if callable(reader) else None
+    if not isinstance(result, Reader):
         raise ArgumentError("reader must be an instance of Reader or Pipe")
-    return found
+    return result

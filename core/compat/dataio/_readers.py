@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +19,30 @@ _NS = 1_000_000_000
 
 
 class CounterReader(Reader):
-    """0, 1, 2, ... without end, each to one thread; another task goes on counting."""
+    """0, 1, 2, ... without end, each to one thread.
+
+    The first step that sets it up owns the counter, which starts from 0 in every run of
+    that step. Other steps go on counting where it stands.
+    """
 
     def __init__(self) -> None:
         super().__init__(Struct(("iter", np.int64)))
         self._next = 0
+        self._owned = False
+        self._restored = False
         self._lock = threading.Lock()
+
+    def setup_ex(self, init: Hooks, finish: Hooks) -> None:
+        """Start the counter with every run of the first step that asks."""
+        del finish
+        if not self._owned:
+            self._owned = True
+            init.append(self._begin)
+
+    def _begin(self) -> None:
+        if not self._restored:
+            self._next = 0
+        self._restored = False
 
     def read(self) -> ReadResult:
         """The next number."""
@@ -37,8 +56,9 @@ class CounterReader(Reader):
         return {"reader": "CounterReader", "version": VERSION, "next": self._next}
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on with a number."""
+        """Go on with a number, which the next run keeps."""
         self._next = count(checked(self, checkpoint, "next")["next"], "next")
+        self._restored = True
 
 
 class ReaderWithLimitBase(Reader):
@@ -168,15 +188,15 @@ def CountUntil(num_iter: int | None) -> ReaderWithLimit:  # noqa: N802 - the pee
 
 
 class ReaderWithTimeLimit(ReaderWithLimitBase):
-    """Records for ``duration`` seconds from the beginning of the task; None or 0 is no limit.
+    """Records for ``duration`` seconds from the beginning of the task.
 
     Args:
         reader: the records.
-        duration: seconds.
+        duration: seconds; None, 0 and less are no limit.
         clock: nanoseconds from any point in time.
 
     Raises:
-        ArgumentError: a negative duration.
+        ArgumentError: the duration is not a number.
     """
 
     def __init__(
@@ -186,10 +206,10 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         super().__init__(reader)
-        if duration is not None and not duration >= 0:
+        if duration is not None and math.isnan(duration):
             raise ArgumentError(f"duration is {duration}", hint="None is without a limit.")
         self.duration = duration
-        self._limit = round(duration * _NS) if duration else None
+        self._limit = round(duration * _NS) if duration is not None and duration > 0 else None
         self._clock = clock
         self._used = 0
         self._started: int | None = None

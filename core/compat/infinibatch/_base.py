@@ -71,19 +71,31 @@ def _remade(
 
 
 class Saved:
-    """The fields of one iterator's checkpoint, checked as they are taken out."""
+    """The fields of one iterator's checkpoint, checked as they are read."""
 
-    def __init__(self, name: str, fields: tuple[str, ...], checkpoint: object) -> None:
-        """Check the outside.
+    def __init__(
+        self,
+        name: str,
+        fields: tuple[str, ...],
+        checkpoint: object,
+        arguments: Mapping[str, Any] | None = None,
+        optional: tuple[str, ...] = (),
+    ) -> None:
+        """Check what does not depend on the place.
 
         Args:
             name: of the iterator.
-            fields: the names its checkpoint has.
+            fields: the fields its checkpoint has.
             checkpoint: what claims to be one.
+            arguments: of the iterator, which the checkpoint must have been taken with.
+            optional: fields that checkpoints of earlier releases lack, as they lack
+                arguments.
 
         Raises:
-            CheckpointError: no checkpoint of this iterator and version.
+            CheckpointError: it is no checkpoint of this iterator, of another version, or
+                taken with other arguments.
         """
+        arguments = arguments or {}
         self._name = name
         if not isinstance(checkpoint, Mapping):
             raise CheckpointError(f"a checkpoint of {name} is {type(checkpoint).__name__}")
@@ -96,20 +108,31 @@ class Saved:
                 f"a checkpoint of {name} has version {checkpoint.get('version')!r}",
                 hint=f"This release reads version {VERSION}.",
             )
-        if set(checkpoint) != {"iterator", "version", *fields}:
+        required = {"iterator", "version", *fields}
+        if not required <= set(checkpoint) <= required | {*arguments, *optional}:
             raise CheckpointError(f"a checkpoint of {name} has the fields {sorted(checkpoint)}")
+        for argument, value in arguments.items():
+            saved = checkpoint.get(argument, value)
+            if type(saved) is not type(value) or saved != value:
+                raise CheckpointError(
+                    f"a checkpoint of {name} with {argument} {saved!r}, and it is {value!r} here"
+                )
         self._values = checkpoint
+
+    def get(self, field: str, default: object) -> Any:  # noqa: ANN401 - opaque
+        """An optional field, or the default."""
+        return self._values.get(field, default)
 
     def __getitem__(self, field: str) -> Any:  # noqa: ANN401 - opaque
         return self._values[field]
 
-    def count(self, field: str, most: int = MAX_COUNT) -> int:
+    def count(self, field: str, limit: int = MAX_COUNT) -> int:
         """An integer from 0 to ``most``.
 
         Raises:
             CheckpointError: it is none.
         """
-        return whole(self._values[field], f"{field} in a checkpoint of {self._name}", most)
+        return whole(self._values[field], f"{field} in a checkpoint of {self._name}", limit)
 
     def states(self, field: str, count: int) -> list[Any]:
         """As many states as there are inputs.
@@ -123,14 +146,14 @@ class Saved:
         return list(values)
 
 
-def whole(value: object, what: str, most: int = MAX_COUNT) -> int:
+def whole(value: object, what: str, limit: int = MAX_COUNT) -> int:
     """A value out of a checkpoint that must be an integer from 0 to ``most``.
 
     Raises:
         CheckpointError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise CheckpointError(f"{what} is {value!r}, not an integer from 0 to {most}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+        raise CheckpointError(f"{what} is {value!r}, not an integer from 0 to {limit}")
     return value
 
 
@@ -138,6 +161,13 @@ class Stage(CheckpointableIterator):
     """Base of the iterators of this package: checks around what each one saves."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of a checkpoint, besides its name, version and arguments."""
+    _optional: ClassVar[tuple[str, ...]] = ()
+    """Further fields, which checkpoints of earlier releases lack."""
+
+    def _arguments_saved(self) -> dict[str, Any]:
+        """Arguments that a checkpoint means nothing without, such as a batch size."""
+        return {}
 
     @abstractmethod
     def _save(self) -> dict[str, Any]:
@@ -149,7 +179,8 @@ class Stage(CheckpointableIterator):
 
     def getstate(self) -> Checkpoint:
         """A checkpoint of the chain."""
-        return {"iterator": type(self).__name__, "version": VERSION, **self._save()}
+        head = {"iterator": type(self).__name__, "version": VERSION}
+        return {**head, **self._arguments_saved(), **self._save()}
 
     def setstate(self, checkpoint: Any) -> None:  # noqa: ANN401 - checked inside
         """Go to a checkpoint, or with None to the beginning.
@@ -162,7 +193,8 @@ class Stage(CheckpointableIterator):
             self._load(None)
             return
         try:
-            self._load(Saved(type(self).__name__, self._fields, checkpoint))
+            name, arguments = type(self).__name__, self._arguments_saved()
+            self._load(Saved(name, self._fields, checkpoint, arguments, self._optional))
         except StateError:
             self._load(None)
             raise
@@ -214,6 +246,6 @@ def advance(iterator: Iterator[Any], count: int) -> int:
             next(iterator)
         except StopIteration:
             raise DataChangedError(
-                f"a checkpoint stands behind {count} items, and there are {index}"
+                f"a checkpoint lies after {count} items, and there are {index}"
             ) from None
     return count

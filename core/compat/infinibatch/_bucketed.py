@@ -56,6 +56,10 @@ class BucketedReadaheadBatchIterator(OneSource):
         self._draws: Draws | None = draws(seed, order, "bucketed") if shuffle else None
         self.setstate(None)
 
+    def _arguments_saved(self) -> dict[str, Any]:
+        size = None if callable(self._size) else self._size
+        return {"read_ahead": self._read_ahead, "batch_size": size}
+
     def _save(self) -> dict[str, Any]:
         return {"source": self._before, "random": self._place, "num_served": self._served}
 

@@ -139,7 +139,7 @@ class SelectManyIterator(OneSource):
         self._current: Iterator[Any] = iter(())
 
     def _open(self) -> None:
-        """Begin the next collection, behind what was skipped of it."""
+        """Begin the next collection, after what was skipped of it."""
         before = self._source.getstate()
         try:
             item = next(self._source)
@@ -151,7 +151,7 @@ class SelectManyIterator(OneSource):
             self._before, self._yielded = before, 0
             raise
         collection = item if self._selector is None else self._selector(item)
-        self._current = _behind(collection, self._skip)
+        self._current = _from(collection, self._skip)
         self._before, self._yielded, self._skip = before, self._skip, 0
 
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
@@ -162,7 +162,7 @@ class SelectManyIterator(OneSource):
             self._open()
 
 
-def _behind(collection: Iterable[Any], count: int) -> Iterator[Any]:
+def _from(collection: Iterable[Any], count: int) -> Iterator[Any]:
     """Iterate over a collection from its item ``count`` on."""
     if not count or not isinstance(collection, Sequence):
         iterator = iter(collection)
@@ -170,7 +170,7 @@ def _behind(collection: Iterable[Any], count: int) -> Iterator[Any]:
         return iterator
     if count > len(collection):
         raise DataChangedError(
-            f"a checkpoint stands behind {count} items of a collection of {len(collection)}"
+            f"a checkpoint lies after {count} items of a collection of {len(collection)}"
         )
     return map(collection.__getitem__, range(count, len(collection)))
 
@@ -223,6 +223,9 @@ class WindowedIterator(OneSource):
         self._width = positive(width, "width")
         self.setstate(None)
 
+    def _arguments_saved(self) -> dict[str, Any]:
+        return {"width": self._width}
+
     def _save(self) -> dict[str, Any]:
         first, state = self._anchors[0]
         return {"source": state, "item_index": self._first - first}
@@ -270,6 +273,9 @@ class FixedBatchIterator(OneSource):
         self._drop_last = drop_last
         self.setstate(None)
 
+    def _arguments_saved(self) -> dict[str, Any]:
+        return {"batch_size": self._size}
+
     def _save(self) -> dict[str, Any]:
         return {"source": self._source.getstate()}
 
@@ -316,14 +322,14 @@ class RecurrentIterator(OneSource):
         self._initial = copy.deepcopy(initial_state)
         self._encode = _tagged if encode is None else encode
         self._decode = _untagged if decode is None else decode
-        self._most = positive(max_state_bytes, "max_state_bytes")
+        self._max_bytes = positive(max_state_bytes, "max_state_bytes")
         self.setstate(None)
 
     def _save(self) -> dict[str, Any]:
         text = json.dumps(self._encode(self._state))
-        if len(text) > self._most:
+        if len(text) > self._max_bytes:
             raise LimitError(
-                f"the recurrent state has {len(text)} bytes, over {self._most}",
+                f"the recurrent state has {len(text)} bytes, over {self._max_bytes}",
                 hint="A checkpoint does not grow: keep less, or allow more.",
             )
         return {"source": self._source.getstate(), "recurrent_state": json.loads(text)}

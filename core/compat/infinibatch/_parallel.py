@@ -102,7 +102,8 @@ class ParallelMapIterator(OneSource):
         if not self._skip:
             self._before, self._yielded = self._source.getstate(), 0
         skipped = advance(self._source, self._skip)
-        items = list(islice(self._source, self._processes * self._items - skipped))
+        window = max(0, self._processes * self._items - skipped)
+        items = list(islice(self._source, window))
         self._skip = 0
         if not items and not skipped:
             raise StopIteration

@@ -77,7 +77,7 @@ def _produce(
         credit -= 1
         offset += 1
         state = None
-        if offset == window:
+        if offset >= window:  # a checkpoint may come from a larger window
             state, offset = (source.getstate(),), 0
         outbox.put((_ITEM, item, state))
 
@@ -200,7 +200,7 @@ class PrefetchIterator(OneSource):
             raise ClosedError("the PrefetchIterator has been closed")
 
     def _start(self) -> None:
-        # Back to the last known place: an earlier process may have failed behind it.
+        # Back to the last known place: an earlier process may have failed after it.
         self._source.setstate(self._before)
         args = (self._source, self._offset, self._window, self._size)
         self._worker = Worker(_prefetch, args, self._method, "prefetch process")

@@ -31,16 +31,16 @@ class CountedRandom(random.Random):
     state: its place belongs to an iterator's checkpoint.
     """
 
-    _made = False
+    _seeded = False
 
     def __init__(self, seed: int) -> None:
         self.words = 0
         super().__init__(seed)
-        self._made = True
+        self._seeded = True
 
     def seed(self, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 - as the base
         """Refuse, but for the seeding of a new generator."""
-        if self._made:
+        if self._seeded:
             raise TypeError("the state of this generator belongs to its iterator")
         super().seed(a, version)
 
@@ -106,14 +106,14 @@ class Seed:
             raise ArgumentError(
                 f"seed is {seed}", hint="In counter order it is from 0 to 2**63 - 1."
             )
-        self._given = seed
+        self._fixed = seed
         self.order = order
-        self._own = secrets.randbits(62) if seed is None else seed
-        self.value = self._own
+        self._initial = secrets.randbits(62) if seed is None else seed
+        self.value = self._initial
 
     def reset(self) -> None:
         """Back to the seed it was made with."""
-        self.value = self._own
+        self.value = self._initial
 
     def save(self) -> list[Any]:
         """The order and the seed, as they begin every saved place."""
@@ -132,8 +132,8 @@ class Seed:
             raise CheckpointError(f"a checkpoint of order {order!r}, not {self.order!r}")
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise CheckpointError(f"the seed of a checkpoint is {seed!r}")
-        if self._given is not None and seed != self._given:
-            raise CheckpointError(f"a checkpoint of seed {seed}, not {self._given}")
+        if self._fixed is not None and seed != self._fixed:
+            raise CheckpointError(f"a checkpoint of seed {seed}, not {self._fixed}")
         self.value = seed
         return list(saved[2:])
 

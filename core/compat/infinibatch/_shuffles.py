@@ -172,6 +172,9 @@ class BufferedShuffleIterator(OneSource):
         self._interval = max(1, buffer_size // 4)
         self.setstate(None)
 
+    def _arguments_saved(self) -> dict[str, Any]:
+        return {"buffer_size": self._size}
+
     def _save(self) -> dict[str, Any]:
         self._forget()
         oldest = self._anchors[0]
@@ -223,7 +226,7 @@ class BufferedShuffleIterator(OneSource):
             except StopIteration:
                 self._pending = (0, 0)
                 raise DataChangedError(
-                    f"a checkpoint stands behind {taken} items, and there are {self._taken}"
+                    f"a checkpoint lies after {taken} items, and there are {self._taken}"
                 ) from None
         self._pending = (0, 0)
         if flushed:
@@ -269,18 +272,18 @@ class BufferedShuffleIterator(OneSource):
         while len(self._anchors) > 1 and self._anchors[1].taken <= oldest:
             self._anchors.popleft()
 
-    def _flush(self, given: int = 0) -> None:
+    def _flush(self, skip: int = 0) -> None:
         """Take what is in the buffer, in the order it will be given, but for what was."""
         rest = [item for item in self._items if item is not _EMPTY]
         if self._seed.order == "counter":
             places = Permutation(len(rest), self._seed.key("flush")).at(np.arange(len(rest)))
             rest = [rest[place] for place in places.tolist()]
-        if given > len(rest):
+        if skip > len(rest):
             raise DataChangedError(
-                f"a checkpoint stands behind {given} items of a buffer of {len(rest)}"
+                f"a checkpoint lies after {skip} items of a buffer of {len(rest)}"
             )
-        self._rest = rest[: len(rest) - given]
-        self._flushed = given
+        self._rest = rest[: len(rest) - skip]
+        self._flushed = skip
 
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
         if self._pending != (0, 0):

@@ -26,6 +26,32 @@ def _check_rank(num_instances: int, instance_rank: int) -> None:
         )
 
 
+def _identity_of(items: object, identity: str | None) -> str | None:
+    """The identity given, or the fingerprint of items that have one."""
+    fingerprint = getattr(items, "fingerprint", None)
+    if identity is None and isinstance(fingerprint, bytes):
+        return fingerprint.hex()
+    return identity
+
+
+def _check_data(saved: Saved, length: int | None, identity: str | None) -> None:
+    """Check that a checkpoint is over the same data, as far as that is known.
+
+    Raises:
+        DataChangedError: the data has another length or identity.
+    """
+    if saved["length"] != length:
+        raise DataChangedError(f"a checkpoint over {saved['length']} items, and there are {length}")
+    known = saved.get("identity", None)
+    if known != identity:
+        raise DataChangedError(f"a checkpoint over {known!r}, and this is {identity!r}")
+
+
+def _data(length: int | None, identity: str | None) -> dict[str, Any]:
+    """What a checkpoint says of the data; no word of an identity that is not known."""
+    return {"length": length} | ({} if identity is None else {"identity": identity})
+
+
 class NativeCheckpointableIterator(Stage):
     """The items of an iterable, such as a list.
 
@@ -35,13 +61,15 @@ class NativeCheckpointableIterator(Stage):
 
     Args:
         iterable: gives the same items every time, and is no iterator.
-        identity: what names the data, such as a digest of it; not checked if None.
+        identity: what names the data, such as a digest of it. None takes the
+            ``fingerprint`` of an iterable that has one, and is otherwise not checked.
 
     Raises:
         ArgumentError: it is an iterator.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("num_items_yielded", "length", "identity")
+    _fields: ClassVar[tuple[str, ...]] = ("num_items_yielded", "length")
+    _optional: ClassVar[tuple[str, ...]] = ("identity",)
 
     def __init__(self, iterable: Iterable[Any], identity: str | None = None) -> None:
         if iter(iterable) is iterable:
@@ -50,36 +78,22 @@ class NativeCheckpointableIterator(Stage):
                 hint="An iterator cannot be begun again. Give what it was made of.",
             )
         self._iterable = iterable
-        self._identity = identity
+        self._identity = _identity_of(iterable, identity)
         self.setstate(None)
 
     def _length(self) -> int | None:
         return len(self._iterable) if isinstance(self._iterable, Sized) else None
 
     def _save(self) -> dict[str, Any]:
-        return {
-            "num_items_yielded": self._yielded,
-            "length": self._length(),
-            "identity": self._identity,
-        }
+        return {"num_items_yielded": self._yielded, **_data(self._length(), self._identity)}
 
     def _load(self, saved: Saved | None) -> None:
         count = 0 if saved is None else saved.count("num_items_yielded")
         if saved is not None:
-            self._check(saved)
+            _check_data(saved, self._length(), self._identity)
         self._yielded = 0
         self._iterator = self._from(count)
         self._yielded = count
-
-    def _check(self, saved: Saved) -> None:
-        if saved["length"] != self._length():
-            raise DataChangedError(
-                f"a checkpoint over {saved['length']} items, and there are {self._length()}"
-            )
-        if saved["identity"] != self._identity:
-            raise DataChangedError(
-                f"a checkpoint over {saved['identity']!r}, and this is {self._identity!r}"
-            )
 
     def _from(self, count: int) -> Iterator[Any]:
         if isinstance(self._iterable, Sequence):
@@ -101,20 +115,30 @@ class ChunkedSourceIterator(NativeCheckpointableIterator):
         source_items: the list.
         num_instances: number of ranks.
         instance_rank: this rank, from 0.
+        identity: of the whole list, as in :class:`NativeCheckpointableIterator`.
 
     Raises:
         ArgumentError: there is no such rank.
     """
 
     def __init__(
-        self, source_items: Sequence[Any], num_instances: int = 1, instance_rank: int = 0
+        self,
+        source_items: Sequence[Any],
+        num_instances: int = 1,
+        instance_rank: int = 0,
+        identity: str | None = None,
     ) -> None:
         _check_rank(num_instances, instance_rank)
+        self._share = {"num_instances": num_instances, "instance_rank": instance_rank}
         share, larger = divmod(len(source_items), num_instances)
         first, last = (
             rank * share + min(rank, larger) for rank in (instance_rank, instance_rank + 1)
         )
-        super().__init__(source_items[first:last])
+        super().__init__(source_items[first:last], _identity_of(source_items, identity))
+
+    def _arguments_saved(self) -> dict[str, Any]:
+        # The shares of two ranks can be of one length, and are never the same items.
+        return dict(self._share)
 
 
 class _MersennePasses:
@@ -207,12 +231,14 @@ class InfinitePermutationSourceIterator(Stage):
         instance_rank: this rank, from 0.
         order: ``mersenne`` is the peer's: each pass costs memory and time for the whole
             list, and going to a checkpoint draws its words again. ``counter`` takes neither.
+        identity: of the list, as in :class:`NativeCheckpointableIterator`.
 
     Raises:
         ArgumentError: an empty list, or no such rank.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("position", "length", "random")
+    _optional: ClassVar[tuple[str, ...]] = ("identity",)
 
     def __init__(  # noqa: PLR0913, PLR0917 - the peer's arguments
         self,
@@ -222,11 +248,13 @@ class InfinitePermutationSourceIterator(Stage):
         num_instances: int = 1,
         instance_rank: int = 0,
         order: str = "mersenne",
+        identity: str | None = None,
     ) -> None:
         if len(source_items) == 0:
             raise ArgumentError("source must not be empty")
         _check_rank(num_instances, instance_rank)
         self._items = list(source_items) if isinstance(source_items, list) else source_items
+        self._identity = _identity_of(source_items, identity)
         self._world = num_instances
         self._rank = instance_rank
         self._seed = Seed(seed, order_of(order))
@@ -239,17 +267,14 @@ class InfinitePermutationSourceIterator(Stage):
     def _save(self) -> dict[str, Any]:
         n = len(self._items)
         place = None if self._passes is None else self._passes.save(self._position // n)
-        return {"position": self._position, "length": n, "random": place}
+        return {"position": self._position, **_data(n, self._identity), "random": place}
 
     def _load(self, saved: Saved | None) -> None:
-        n = len(self._items)
         position = 0
         if saved is not None:
             position = saved.count("position")
-            if saved.count("length") != n:
-                raise DataChangedError(
-                    f"a checkpoint over {saved['length']} items, and there are {n}"
-                )
+            saved.count("length")
+            _check_data(saved, len(self._items), self._identity)
         if self._passes is not None:
             self._passes.load(None if saved is None else saved["random"])
         self._position = position
@@ -271,6 +296,7 @@ def create_source_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
     num_instances: int = 1,
     instance_rank: int = 0,
     order: str = "mersenne",
+    identity: str | None = None,
 ) -> CheckpointableIterator:
     """An endless source for training, else one pass over this rank's share.
 
@@ -281,9 +307,9 @@ def create_source_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
         raise ArgumentError("shuffling is not supported when train=False")
     if train:
         return InfinitePermutationSourceIterator(
-            source_items, seed, shuffle, num_instances, instance_rank, order
+            source_items, seed, shuffle, num_instances, instance_rank, order, identity
         )
-    return ChunkedSourceIterator(source_items, num_instances, instance_rank)
+    return ChunkedSourceIterator(source_items, num_instances, instance_rank, identity)
 
 
 class RandomIterator(Stage):

@@ -31,6 +31,7 @@ def chunked_dataset_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
     num_instances: int = 1,
     instance_rank: int = 0,
     order: str = "mersenne",
+    identity: str | None = None,
 ) -> CheckpointableIterator:
     """The items of chunks, such as the lines of files.
 
@@ -50,6 +51,8 @@ def chunked_dataset_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
         num_instances: number of ranks.
         instance_rank: this rank, from 0.
         order: of random numbers; see ``InfinitePermutationSourceIterator``.
+        identity: of the chunks, such as a digest of their contents: a checkpoint over
+            others is refused.
 
     Raises:
         ArgumentError: shuffling without training, or an argument that cannot be.
@@ -57,7 +60,7 @@ def chunked_dataset_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
     if not train and shuffle:
         raise ArgumentError("shuffling is not supported when train=False")
     chunks = create_source_iterator(
-        chunk_refs, train, seed, shuffle, num_instances, instance_rank, order
+        chunk_refs, train, seed, shuffle, num_instances, instance_rank, order, identity
     )
     items: CheckpointableIterator = SelectManyIterator(chunks, read_chunk_fn)
     if prefetch:

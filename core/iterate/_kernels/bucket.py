@@ -47,7 +47,7 @@ def cut(
         size: most items of a batch.
         budget: most of a batch, 0 for no such limit: see ``padded``.
         padded: 1 if the budget is of items times their greatest key, 0 if of the sum of keys.
-        cuts: shape (k + 1,), the first place in ``order`` of each batch, and k behind the
+        cuts: shape (k + 1,), the first place in ``order`` of each batch, and k after the
             last.
     """
     batches, first, total = 0, 0, 0

@@ -16,7 +16,7 @@ def smooth(values: Floats, alpha: float, state: Floats, out: Floats) -> None:
         values: shape (k,).
         alpha: weight of a new value.
         state: shape (2,), number of values before and y; updated.
-        out: shape (k,), y behind every value.
+        out: shape (k,), y after every value.
     """
     count, mean = state[0], state[1]
     for i in range(len(values)):

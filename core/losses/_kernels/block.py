@@ -274,7 +274,7 @@ def _accept_repaired(n: int, rules: Record, scratch: Scratch) -> None:
     if rules[0]["nan"] != NAN_ERROR:
         n = _repair(n, sidx, bits, scratch.losses, rules[0]["nan"] == NAN_DROP)
     _clear_specials(scratch.block)
-    # The samples again, behind the pairs as received, so that they are contiguous.
+    # The samples again, after the pairs as received, so that they are contiguous.
     k = n
     for i in range(n):
         if sidx[i] > 0:

@@ -97,7 +97,7 @@ def _log_block(state: Record, block: Record, seen: Seen) -> int:
 
 @subkernel
 def _pass_block(state: Record, block: Record) -> None:
-    """Move the cursor behind the block."""
+    """Move the cursor after the block."""
     s = state[0]
     s["event_blocks"] += 1
     s["blocks"] += 1
@@ -229,7 +229,7 @@ def collect(
 
     The block ids are in the log, ``exposures`` and, one longer, ``starts`` are as
     long as it; ``starts`` receives the first pair of each block in ``sidx`` and
-    ``losses`` and, behind the last, the pair count. Returns MORE, EVENT_DONE, FULL,
+    ``losses`` and, after the last, the pair count. Returns MORE, EVENT_DONE, FULL,
     GROW_SEEN, GROW_LOG or FAULT, never OK.
     """
     s = state[0]

@@ -86,6 +86,22 @@ def test_orders_are_frozen() -> None:
     ]
 
 
+def test_a_short_block_is_a_table_up_to_65536_items() -> None:
+    begin = 70_000
+    for length, frozen in ((SMALL, [37504, 65402, 25608, 43677]), (SMALL + 1, None)):
+        places = np.array([0, 1, 2, length - 1])
+        stage = BlockShuffle(Counter(begin + length), size=begin, seed=7)
+        images = [image - begin for image in at(stage, *(begin + places).tolist())]
+        assert images == Permutation(length, derive(7, "block").nth(1)).at(places).tolist()
+        assert images == (frozen or [45938, 47346, 53627, 27891])
+        assert at(stage, begin, 0, begin + 1, 1) == [
+            begin + images[0],
+            9267,
+            begin + images[1],
+            4464,
+        ]
+
+
 def test_the_overlap_of_big_blocks_is_frozen() -> None:
     big = OverlapShuffle(Counter(10**9), size=40_000, seed=7)
     assert first(big, 4) == [17359, 27909, 69413, 39601]

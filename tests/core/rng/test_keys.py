@@ -73,6 +73,14 @@ def test_permutations_are_frozen(n: int, images: list[int]) -> None:
     assert Permutation(n, KEY).at(places).tolist() == images
 
 
+@pytest.mark.parametrize(("place", "value"), [(6332, 143), (12490, 295), (34072, 64341)])
+def test_what_leaves_the_range_goes_through_again(place: int, value: int) -> None:
+    """Images of 65,537 places that come after one walk, and after two."""
+    order = Permutation(SMALL + 1, KEY)
+    assert order.at(np.array([place])).tolist() == [value]
+    assert order.inverse(np.array([value])).tolist() == [place]
+
+
 def mixed(index: int, key: Key) -> int:
     """The documented function, in unbounded integers."""
     word = 2**64 - 1

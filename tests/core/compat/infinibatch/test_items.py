@@ -147,7 +147,7 @@ def test_select_many_tells_that_a_collection_shrank() -> None:
         list(islice(iterator, 2))
         changed = SelectManyIterator(native(short))
         changed.setstate(iterator.getstate())
-        with pytest.raises(DataChangedError, match="behind 2 items"):
+        with pytest.raises(DataChangedError, match="after 2 items"):
             next(changed)
 
 

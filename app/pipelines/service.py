@@ -1,0 +1,23 @@
+"""The parts of a running service that pipelines need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.engine.buffers import Buffers
+from app.engine.workers import Workers
+from app.http.addresses import Addresses
+from app.telemetry import Metrics
+
+from .registry import Pipelines
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineService:
+    """What registering pipelines and serving their batches takes."""
+
+    pipelines: Pipelines
+    threads: Workers
+    buffers: Buffers
+    metrics: Metrics
+    addresses: Addresses
