@@ -17,7 +17,7 @@ from core.tiles.formats import FORMATS
 from core.tiles.formats.detect import detect
 from core.tiles.recording import Hints
 
-from .files.files import FileSet
+from .files.file_set import FileSet
 from .files.roots import Roots, numerically
 from .opening import is_hdf5, open_recording
 from .spec import DatasetSpec

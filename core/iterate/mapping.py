@@ -31,10 +31,14 @@ from .columns import (
 from .draws import Draws
 from .inorder import Counting, check_state, in_order
 from .options import seed_key
-from .transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
-
-Function = Callable[[Block], Block]
-Predicate = Callable[[Block], Mask]
+from .transforms import (
+    PREDICATES,
+    RANDOM_TRANSFORMS,
+    TRANSFORMS,
+    Function,
+    Predicate,
+    RandomFunction,
+)
 
 _LEAST_READ, _MOST_READ = 64, 65_536
 """Items a filter reads at a time."""
@@ -42,7 +46,6 @@ _MOST_REFUSED = 2**26
 """Items in a row that a filter may refuse of an endless stage before that is an error."""
 
 
-RandomFunction = Callable[[Block, Draws], Block]
 _Applied = Callable[[Block, Indices], Block]
 
 

@@ -22,7 +22,8 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from ..errors import OptionError, StateError
 
 T = TypeVar("T")
-State = dict[str, Any]
+SavedState = dict[str, Any]
+"""A state as JSON values."""
 
 CLOSE_SECONDS = 5.0
 """Default time that closing waits for a read in progress."""
@@ -34,10 +35,10 @@ _LOOK = 0.5
 class Resumable(Protocol):
     """An iterator with states."""
 
-    def getstate(self) -> State:
+    def getstate(self) -> SavedState:
         """The current state, as JSON values."""
 
-    def setstate(self, state: State | None) -> None:
+    def setstate(self, state: SavedState | None) -> None:
         """Continue from a state; None is the beginning."""
 
 
@@ -53,7 +54,7 @@ class _Shelf(Generic[T]):
     """The buffer between the reading thread and the consumer."""
 
     depth: int
-    items: deque[tuple[T, State | None] | _End] = field(default_factory=deque)
+    items: deque[tuple[T, SavedState | None] | _End] = field(default_factory=deque)
     changed: threading.Condition = field(default_factory=threading.Condition)
     stopped: bool = False
 
@@ -62,7 +63,7 @@ class _Shelf(Generic[T]):
             self.stopped = True
             self.changed.notify_all()
 
-    def put(self, item: tuple[T, State | None] | _End) -> bool:
+    def put(self, item: tuple[T, SavedState | None] | _End) -> bool:
         """Wait for room and add an item; False once the consumer has stopped."""
         with self.changed:
             while not self.stopped and len(self.items) >= self.depth:
@@ -108,7 +109,7 @@ class Prefetch(Iterator[T], Generic[T]):
             raise OptionError(f"reading {depth} items ahead", hint="The depth is at least 1.")
         self._source = source
         self._depth = depth
-        self._state: State | None = None
+        self._state: SavedState | None = None
         self._thread: threading.Thread | None = None
         self._shelf: _Shelf[T] = _Shelf(depth)
         self._ended: _End | None = None
@@ -128,7 +129,7 @@ class Prefetch(Iterator[T], Generic[T]):
             raise self._ended.error
         raise StopIteration
 
-    def _wait(self) -> tuple[T, State | None] | _End:
+    def _wait(self) -> tuple[T, SavedState | None] | _End:
         thread, shelf = self._started(), self._shelf
         with shelf.changed:
             while not shelf.items:
@@ -156,7 +157,7 @@ class Prefetch(Iterator[T], Generic[T]):
             self._thread.start()
         return self._thread
 
-    def getstate(self) -> State:
+    def getstate(self) -> SavedState:
         """The state of the source after the last item the consumer took.
 
         Raises:
@@ -170,7 +171,7 @@ class Prefetch(Iterator[T], Generic[T]):
             raise StateError("the source returned no state")
         return self._state
 
-    def setstate(self, state: State | None) -> None:
+    def setstate(self, state: SavedState | None) -> None:
         """Continue from a state of the source; None is the beginning.
 
         Raises:

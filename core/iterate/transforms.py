@@ -26,8 +26,9 @@ Arguments = Mapping[str, Any]
 Function = Callable[[Block], Block]
 RandomFunction = Callable[[Block, Draws], Block]
 Predicate = Callable[[Block], Mask]
-Made = tuple[Function, Schema]
-MadeRandom = tuple[RandomFunction, Schema]
+Transform = tuple[Function, Schema]
+"""A function and the schema of its results."""
+RandomTransform = tuple[RandomFunction, Schema]
 
 _NUMBERS = "biuf"
 _FLOAT = np.dtype(np.float64)
@@ -108,7 +109,9 @@ def _on_values(column: Column, function: Callable[[Array], Array]) -> Column:
     return function(column)
 
 
-def _elementwise(schema: Schema, field: Field, out: Field, run: Callable[[Array], Array]) -> Made:
+def _elementwise(
+    schema: Schema, field: Field, out: Field, run: Callable[[Array], Array]
+) -> Transform:
     """A function of every element of one field."""
 
     def function(block: Block) -> Block:
@@ -123,7 +126,7 @@ def _real(field: Field) -> np.dtype[Any]:
     return field.dtype if field.dtype.kind == "f" else _FLOAT
 
 
-def _cast(arguments: Arguments, schema: Schema) -> Made:
+def _cast(arguments: Arguments, schema: Schema) -> Transform:
     """Convert to another dtype as C does."""
     args = _Args(arguments, schema, ("field", "dtype"))
     field, dtype = args.field(), args.dtype()
@@ -136,7 +139,7 @@ def _cast(arguments: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, out, lambda values: values.astype(dtype))
 
 
-def _scale(arguments: Arguments, schema: Schema) -> Made:
+def _scale(arguments: Arguments, schema: Schema) -> Transform:
     """Value x factor + offset, in a floating dtype."""
     args = _Args(arguments, schema, ("field", "factor", "offset"))
     field = args.field()
@@ -146,7 +149,7 @@ def _scale(arguments: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, out, lambda v: v.astype(dtype) * factor + offset)
 
 
-def _clip(arguments: Arguments, schema: Schema) -> Made:
+def _clip(arguments: Arguments, schema: Schema) -> Transform:
     """Limit values to ``low`` and ``high``; with an integer ``dtype``, round them to it."""
     args = _Args(arguments, schema, ("field", "low", "high", "dtype"))
     field = args.field("iuf")
@@ -168,13 +171,13 @@ def _clip(arguments: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, replace(field, dtype=dtype), run)
 
 
-def _absolute(arguments: Arguments, schema: Schema) -> Made:
+def _absolute(arguments: Arguments, schema: Schema) -> Transform:
     """Absolute value."""
     field = _Args(arguments, schema, ("field",)).field("iuf")
     return _elementwise(schema, field, field, np.abs)
 
 
-def _sqrt(arguments: Arguments, schema: Schema) -> Made:
+def _sqrt(arguments: Arguments, schema: Schema) -> Transform:
     """Square root in a floating dtype; NaN for negative values."""
     field = _Args(arguments, schema, ("field",)).field()
     dtype = _real(field)
@@ -182,7 +185,7 @@ def _sqrt(arguments: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, out, lambda values: np.sqrt(values.astype(dtype)))
 
 
-def _select(arguments: Arguments, schema: Schema) -> Made:
+def _select(arguments: Arguments, schema: Schema) -> Transform:
     """Select fields, in the order given."""
     names = _Args(arguments, schema, ("fields",)).texts("fields")
     unique_names(names, "args")
@@ -193,7 +196,7 @@ def _select(arguments: Arguments, schema: Schema) -> Made:
     return (lambda block: {name: block[name] for name in names}), tuple(known[n] for n in names)
 
 
-def _rename(arguments: Arguments, schema: Schema) -> Made:
+def _rename(arguments: Arguments, schema: Schema) -> Transform:
     """Rename a field."""
     args = _Args(arguments, schema, ("field", "to"))
     field, name = args.field(_NUMBERS + "cSUVmM"), args.text("to")
@@ -208,7 +211,7 @@ def _rename(arguments: Arguments, schema: Schema) -> Made:
     return function, out
 
 
-def _flatten(arguments: Arguments, schema: Schema) -> Made:
+def _flatten(arguments: Arguments, schema: Schema) -> Transform:
     """Flatten arrays to one axis."""
     field = _Args(arguments, schema, ("field",)).field(_NUMBERS + "c")
     if field.ragged or not field.shape:
@@ -218,7 +221,7 @@ def _flatten(arguments: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, out, lambda values: values.reshape(len(values), size))
 
 
-def _length(arguments: Arguments, schema: Schema) -> Made:
+def _length(arguments: Arguments, schema: Schema) -> Transform:
     """Add the lengths of a ragged field as a field."""
     args = _Args(arguments, schema, ("field", "to"))
     field, name = args.field(_NUMBERS + "c"), args.text("to", "length")
@@ -235,7 +238,7 @@ def _length(arguments: Arguments, schema: Schema) -> Made:
     return function, out
 
 
-def _uniform(arguments: Arguments, schema: Schema) -> MadeRandom:
+def _uniform(arguments: Arguments, schema: Schema) -> RandomTransform:
     """Add a field with a random number in [0, 1) for every item."""
     name = _Args(arguments, schema, ("to",)).text("to", "random")
     out = (*schema, Field(name, _FLOAT))
@@ -243,7 +246,7 @@ def _uniform(arguments: Arguments, schema: Schema) -> MadeRandom:
     return (lambda block, draws: {**block, name: draws.uniform()}), out
 
 
-def _jitter(arguments: Arguments, schema: Schema) -> MadeRandom:
+def _jitter(arguments: Arguments, schema: Schema) -> RandomTransform:
     """Add a random number from -amount to amount to all elements of an item."""
     args = _Args(arguments, schema, ("field", "amount"))
     field, amount = args.field(), args.number("amount")
@@ -269,7 +272,7 @@ def _aligned(numbers: Array, values: Array) -> Array:
     return numbers.reshape((-1,) + (1,) * (values.ndim - 1))
 
 
-def _flip(arguments: Arguments, schema: Schema) -> MadeRandom:
+def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
     """Reverse one axis of the items that are drawn with ``probability``."""
     args = _Args(arguments, schema, ("field", "axis", "probability"))
     field, probability = args.field(_NUMBERS + "c"), args.number("probability", 0.5)
@@ -343,7 +346,7 @@ def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
     return predicate
 
 
-TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Made]] = {
+TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Transform]] = {
     "absolute": _absolute,
     "cast": _cast,
     "clip": _clip,
@@ -355,7 +358,7 @@ TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Made]] = {
     "sqrt": _sqrt,
 }
 """Transforms of items, by name."""
-RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], MadeRandom]] = {
+RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], RandomTransform]] = {
     "flip": _flip,
     "jitter": _jitter,
     "uniform": _uniform,

@@ -2,9 +2,9 @@
 
 Two classes read loss streams: ``LossReader`` returns events, ``Analysis`` computes reports.
 Both hand a :class:`Scanner` windows of bytes and a *step*, the function that runs their
-kernel. The kernel parses, checks and consumes block after block without touching Python, at
-gigabytes a second; all it cannot do itself, such as allocating memory or raising an error, it
-asks for by a status code. The scanner is the loop around it::
+kernel. The kernel parses, checks and consumes block after block without touching Python. All
+it cannot do itself, such as allocating memory or raising an error, it asks for by a status
+code. The scanner is the loop around it::
 
     window of bytes --> step(words, count) --> status
          ^                                        |
@@ -25,7 +25,7 @@ counts; it belongs to the scanner and survives from window to window. Bytes do n
 consumers keep the unfinished block at the end of a window and pass it again.
 
 Why not parse with numpy? The length of a block is known only at its end, so blocks cannot be
-split without a sequential pass; once there is one, the checks are nearly free in it.
+split without a sequential pass, and that pass can just as well check them.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[2]
 
 _STATE = ("tests/app/state/test_stores.py",)
-_FILES = ("tests/app/datasets/files/test_files.py",)
+_FILES = ("tests/app/datasets/files/test_file_set.py",)
 _POSTING = ("tests/app/losses/test_posting.py",)
 _BATCHES = ("tests/app/pipelines/test_registry.py",)
 _READER = ("tests/core/losses/test_reader.py",)
@@ -27,6 +27,7 @@ _TILES = ("tests/client/test_tiles.py",)
 
 MODULES: dict[str, tuple[str, ...]] = {
     "app/tokens.py": (),
+    "app/streams/driver.py": (),
     "app/streams/frames.py": (),
     "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
     "app/http/decompression.py": (),
@@ -36,7 +37,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/losses/request.py": _POSTING,
     "app/tiles/tokens.py": (),
     "app/state/base.py": _STATE,
-    "app/datasets/files/files.py": (),
+    "app/datasets/files/file_set.py": (),
     "app/datasets/files/fingerprints.py": (
         "tests/app/datasets/files/test_fingerprints.py",
         *_FILES,
@@ -44,7 +45,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/losses/input_store.py": (),
     "app/losses/outputs.py": (),
     "app/tiles/partials.py": (),
-    "app/datasets/files/ranges.py": ("tests/app/datasets/files/test_backends.py",),
+    "app/datasets/files/ranges.py": (
+        "tests/app/datasets/files/test_ranges.py",
+        "tests/app/datasets/files/test_backends.py",
+    ),
     "app/datasets/files/roots.py": (),
     "app/datasets/items/segments.py": ("tests/app/datasets/items/test_items.py",),
     "app/losses/spool.py": (),

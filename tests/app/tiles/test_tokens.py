@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.errors import DataChangedError, TokenForeignError, TokenMalformedError
-from app.pipelines.tokens import BatchTokens, combined, split, verify
+from app.pipelines.tokens import BatchTokens, combine, split, verify
 from app.tiles.tokens import TileTokens, stream_identity
 from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token
 
@@ -72,6 +72,6 @@ def test_batches_of_other_data() -> None:
 
 
 def test_the_fingerprint_of_several_is_frozen() -> None:
-    assert combined([b"finger_p", b"finger_q"]).hex() == "70766e4e13d9a131"
-    assert combined([b"finger_q", b"finger_p"]) != combined([b"finger_p", b"finger_q"])
-    assert combined([]) != combined([b"finger_p"])
+    assert combine([b"finger_p", b"finger_q"]).hex() == "70766e4e13d9a131"
+    assert combine([b"finger_q", b"finger_p"]) != combine([b"finger_p", b"finger_q"])
+    assert combine([]) != combine([b"finger_p"])

@@ -28,7 +28,7 @@ from app.datasets.files import backends
 from app.datasets.files import ranges as gathering
 from app.datasets.files.backends import MmapBackend, RangeBackend, open_backend
 from app.datasets.files.buffers import PAGE, BufferPool
-from app.datasets.files.files import FileSet, ReadFailedError
+from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import BusyError, DataChangedError, InvalidOptionError
 from tests.scale import examples

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.datasets.files.files import FileSet, ReadFailedError
+from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.fingerprints import SAMPLE, fingerprint, prefix_fingerprint
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
 from app.errors import DataChangedError
