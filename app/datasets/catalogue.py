@@ -24,7 +24,7 @@ from core.tiles.recording import Recording
 
 from .files.backends import open_backend
 from .files.buffers import BufferPool
-from .files.files import FileSet
+from .files.file_set import FileSet
 from .files.fingerprints import fingerprint
 from .files.roots import Roots
 from .opened import OpenDataset, Opened, OpenItems

@@ -11,7 +11,7 @@ from app.errors import ServiceError
 from core.errors import InputError
 from core.tiles.recording import Hints
 
-from .files.files import FileSet
+from .files.file_set import FileSet
 from .files.roots import Roots
 from .files.zarr_files import StoredArray, open_store
 from .opening import understand_source

@@ -16,7 +16,7 @@ from core.tiles.frames import FileFrames, FrameSource
 from core.tiles.recording import Axis, Recording
 
 from .files.backends import RangeBackend
-from .files.files import FileSet
+from .files.file_set import FileSet
 from .items.base import Items
 from .opening import Source
 from .spec import DatasetSpec

@@ -11,7 +11,7 @@ from core.tiles.formats.detect import understand
 from core.tiles.recording import Hints, Recording
 
 from .files.arrays import ArrayFrames, BlockArray, recording_of
-from .files.files import FileSet
+from .files.file_set import FileSet
 from .files.fingerprints import fingerprint, store_fingerprint
 from .files.roots import Roots
 from .files.zarr_files import StoredArray, StoreFiles, open_store

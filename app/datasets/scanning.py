@@ -13,10 +13,11 @@ import structlog
 
 from app.errors import ServiceError
 from core.errors import CoreError
+from core.tiles.formats import FORMATS
 from core.tiles.formats.detect import detect
 from core.tiles.recording import Hints
 
-from .files.files import FileSet
+from .files.file_set import FileSet
 from .files.roots import Roots, numerically
 from .opening import is_hdf5, open_recording
 from .spec import DatasetSpec
@@ -24,8 +25,6 @@ from .spec import DatasetSpec
 MAX_FOUND = 10_000
 """Files looked at: whoever has more writes a catalogue."""
 
-_SERIES = frozenset({"mib", "tvips", "k2is", "frms6", "empad", "raw_csr"})
-"""Formats whose recordings have several files beside each other."""
 _STORE = frozenset({"zarr.json", ".zarray", ".zgroup"})
 """A directory that has one of these files is a store of arrays."""
 _DIGITS = re.compile(r"\d+")
@@ -77,7 +76,7 @@ def _recordings(roots: Roots, group: list[Path]) -> Iterator[list[Path]]:
     form = _format(roots, group[:1])
     if form is None:
         return
-    if form in _SERIES:
+    if form in FORMATS and FORMATS[form].series:
         yield group
         return
     for path in group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 MAX_COUNT = 1 << 24
@@ -45,12 +46,16 @@ class Progress:
     epochs: int = 0
     waited: float = 0.0
     """Seconds spent waiting for items."""
-    began: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
 
     @property
     def seconds(self) -> float:
         """Time since the answer began."""
-        return time.monotonic() - self.began
+        return self.clock() - self.began
 
     def reached(self, limits: Limits) -> str | None:
         """The limit that ends the answer now: ``count``, ``bytes``, ``epoch``, ``time``."""

@@ -1,4 +1,4 @@
-"""Tiles as the bytes of an answer."""
+"""Encodings of tiles and plans: raw values, npy, JSON, Arrow."""
 
 from __future__ import annotations
 
@@ -9,40 +9,39 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
 from app.errors import TooLargeError
+from core.arrays import Array
 from core.tiles.plan import Plan, Tile
 
 from .tokens import TileTokens
 
-Array = npt.NDArray[Any]
 MAX_JSON_VALUES = 1_000_000
 
 
 def octets_of(tile: Array) -> memoryview:
-    """The values of a tile as they go over the wire."""
+    """Return the bytes of a tile in C order; copies only if the array is not contiguous."""
     return np.ascontiguousarray(tile).reshape(-1).view(np.uint8).data
 
 
 def npy_bytes(tile: Array) -> bytes:
-    """A tile as a file that numpy loads."""
+    """Encode a tile as an npy file."""
     file = io.BytesIO()
     np.lib.format.write_array(file, np.ascontiguousarray(tile), allow_pickle=False)
     return file.getvalue()
 
 
 def tile_values(tile: Array) -> bytes:
-    """A tile as nested arrays, for people; complex numbers as [real, imaginary].
+    """Encode a tile as nested JSON arrays; complex numbers as [real, imaginary].
 
     Raises:
-        TooLargeError: it has more values than anybody reads.
+        TooLargeError: the tile has more than ``MAX_JSON_VALUES`` values.
     """
     if tile.size > MAX_JSON_VALUES:
         raise TooLargeError(
-            f"a tile of {tile.size} values is too large for JSON", hint="Ask for bin or npy"
+            f"a tile of {tile.size} values is too large for JSON", hint="Request bin or npy"
         )
     if tile.dtype.kind == "c":
         tile = np.stack([tile.real, tile.imag], axis=-1)
@@ -51,7 +50,7 @@ def tile_values(tile: Array) -> bytes:
 
 
 def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
-    """A plan, and some of its tiles."""
+    """Describe a plan and ``count`` of its tiles, beginning with ``first``."""
     return {
         **plan_summary(plan),
         "list": [tile_json(plan.tile(k)) for k in tile_range(plan, first, count)],
@@ -59,12 +58,12 @@ def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
 
 
 def tile_range(plan: Plan, first: int, count: int) -> range:
-    """Indices of some tiles that exist."""
+    """Clip a range of tile indices to the tiles of the plan."""
     return range(min(first, plan.tiles), min(first + count, plan.tiles))
 
 
 def plan_summary(plan: Plan) -> dict[str, Any]:
-    """What is known of all tiles together."""
+    """Describe a plan as a whole: shapes, dtype, size in bytes."""
     return {
         "shape": list(plan.shape),
         "nav_shape": list(plan.nav_shape),
@@ -79,7 +78,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
 
 
 def tile_json(tile: Tile) -> dict[str, Any]:
-    """One tile of a plan."""
+    """Describe one tile: index, origin, shape, and its bytes in the raw concatenation."""
     return {
         "tile": tile.index,
         "origin": list(tile.origin),
@@ -90,10 +89,10 @@ def tile_json(tile: Tile) -> dict[str, Any]:
 
 
 def plan_arrow(plan: Plan) -> bytes:
-    """All tiles of a plan as an Arrow IPC stream."""
+    """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata."""
     columns = {name: pa.array(values) for name, values in plan.table().items()}
-    about = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
-    table = pa.table(columns).replace_schema_metadata(about)
+    metadata = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
+    table = pa.table(columns).replace_schema_metadata(metadata)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -101,7 +100,10 @@ def plan_arrow(plan: Plan) -> bytes:
 
 
 def partitions(plan: Plan, count: int, tokens: TileTokens) -> Iterator[dict[str, Any]]:
-    """Contiguous stretches of tiles of like size, for readers in parallel."""
+    """Divide the tiles into at most ``count`` contiguous ranges of equal length.
+
+    Each range comes with the token that starts it, so that parallel readers can share a view.
+    """
     edges = np.linspace(0, plan.tiles, min(count, plan.tiles) + 1, dtype=np.int64).tolist()
     for first, last in itertools.pairwise(edges):
         yield {"first": first, "tiles": last - first, "token": tokens.token(first)}

@@ -1,4 +1,4 @@
-"""One tile as a whole answer: plain values, a file that numpy loads, or JSON."""
+"""One tile as an answer of its own: raw values, npy or JSON."""
 
 from __future__ import annotations
 
@@ -20,38 +20,40 @@ MEDIA = {"bin": MEDIA_TYPES["bin"], "npy": "application/x-npy", "json": "applica
 
 
 def check_format(form: str) -> None:
-    """Refuse a format that tiles do not come in.
+    """Check that tiles are available in a format.
 
     Raises:
-        NotAcceptableError: it is one.
+        NotAcceptableError: they are not.
     """
     if form not in _ENCODERS:
-        raise NotAcceptableError(f"a tile comes as bin, npy or json, not as {form[:40]!r}")
+        raise NotAcceptableError(
+            f"tiles are not available as {form[:40]!r}", hint="Request bin, npy or json"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TileRequest:
-    """Which tile is asked for, and how."""
+    """The tile a client requests, and its format."""
 
     dataset: str
     view: str
     index: int
     form: str
-    """One of MEDIA."""
+    """A key of ``MEDIA``."""
     head: bool
-    """Whether only the headers are asked for."""
+    """Whether the method is HEAD."""
 
 
 def one_tile(views: Views, request: TileRequest, requested: Fields) -> WholeAnswer:
     """Answer with one tile of a registered view.
 
     Args:
-        views: the views.
-        request: which tile.
-        requested: headers of the request.
+        views: the registered views.
+        request: the tile to answer with.
+        requested: headers of the request; ``If-None-Match`` may avoid reading the tile.
 
     Raises:
-        NotFoundError: there is no such view, or no such tile.
+        NotFoundError: there is no such view or tile.
         CoreError, ServiceError: the tile cannot be read.
     """
     index, form = request.index, request.form

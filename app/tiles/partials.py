@@ -1,4 +1,4 @@
-"""Partial results by name: made once, never changed, forgotten when nobody uses them."""
+"""Partial results by name: written once, never changed, deleted when unused."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from xxhash import xxh3_64_digest
+
+from core.arrays import Array
 
 _DAY = 86400.0
 _DIGEST = 8
-"""Bytes of the digest before an array: files are not synced, and a crash may leave zeros."""
+"""Bytes of the digest before the array: files are not synced, and a crash may leave zeros."""
 
 
 class PartialStore:
-    """Arrays in files named by what they are the result of.
+    """Arrays in files, each named after the computation it is the result of.
 
-    Losing one costs only the time to make it again, so a disk that fails is no error.
+    A lost result costs only the time to compute it again. Files are therefore not synced,
+    and a failing disk raises no error.
 
     Args:
-        directory: made when needed.
-        days: how long one is kept after its last use.
+        directory: created on first use.
+        days: results unused for longer are deleted.
     """
 
     def __init__(self, directory: Path, days: float) -> None:
         self._directory = directory
         self._seconds = days * _DAY
 
-    def get(self, name: str) -> npt.NDArray[Any] | None:
-        """A result, or None if it is not there or damaged."""
+    def get(self, name: str) -> Array | None:
+        """Return a result; None if it is missing or damaged."""
         path = self._path(name)
         try:
             content = path.read_bytes()
@@ -45,25 +46,25 @@ class PartialStore:
             os.utime(path)
         except OSError:
             return None
-        array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+        array: Array = np.load(io.BytesIO(data), allow_pickle=False)
         return array
 
-    def put(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Keep a result, unless there is one."""
+    def put(self, name: str, array: Array) -> None:
+        """Store a result, unless the name is taken."""
         path = self._path(name)
         buffer = io.BytesIO()
         np.save(buffer, array, allow_pickle=False)
         data = buffer.getvalue()
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=".")
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(xxh3_64_digest(data) + data)
                 with contextlib.suppress(FileExistsError):
-                    path.hardlink_to(fresh)
+                    path.hardlink_to(temporary)
             finally:
-                Path(fresh).unlink()
+                Path(temporary).unlink()
             self._sweep(path.parent)
 
     def _sweep(self, directory: Path) -> None:

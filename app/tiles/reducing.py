@@ -1,4 +1,4 @@
-"""The answer to a reduction: heartbeats that tell the progress, then the results."""
+"""The answer to a reduction: heartbeats that report progress, then the results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 
 from app.errors import Problem
 from app.http.media_types import MEDIA_TYPES
@@ -19,29 +16,36 @@ from app.streams.frames import Buffers, FrameKind, FrameWriter, describe_array
 from app.streams.limits import Progress
 from app.streams.sender import Head
 from app.streams.threads import Threads
+from core.arrays import Floats
 
 from .encoding import octets_of
 from .reductions import ReductionJob
 
 HEARTBEAT_SECONDS = 0.5
-"""Short, because a person may be watching the progress."""
+"""Short, because a person may be watching."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One array a reduction gives."""
+    """One named array of a reduction."""
 
     name: str
-    values: npt.NDArray[np.float64]
+    values: Floats
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values."""
+        """Size of the values in bytes."""
         return self.values.nbytes
 
 
-class Running:
-    """A job in progress: its results, once it has computed them."""
+class RunningJob:
+    """A reduction in progress.
+
+    Attributes:
+        done: tiles reduced so far.
+        total: tiles to reduce; 0 until the first progress report.
+        stopped: set it to cancel the job.
+    """
 
     def __init__(self, job: ReductionJob) -> None:
         self._job = job
@@ -49,36 +53,39 @@ class Running:
         self.total = 0
         self.stopped = threading.Event()
 
-    def _watch(self, done: int, total: int) -> None:
+    def _update(self, done: int, total: int) -> None:
         self.done, self.total = done, total
 
     def results(self) -> Iterator[Result]:
-        """Compute the results, then give them one by one.
+        """Compute the results, then yield them one by one.
 
         Raises:
             CancelledError: ``stopped`` was set.
             CoreError, ServiceError: the frames cannot be read.
         """
-        for name, values in self._job.run(self._watch, self.stopped.is_set).items():
+        for name, values in self._job.run(self._update, self.stopped.is_set).items():
             yield Result(name, values)
 
 
 class ResultFrames:
-    """Results as frames. There is no token: a repeated request finds finished segments kept."""
+    """Encoder of results as frames.
+
+    Tokens are None: a repeated request resumes from the stored results of segments.
+    """
 
     heavy = False
     finished = False
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningJob) -> None:
         self._running = running
         self._writer = FrameWriter()
 
     def begin(self) -> Buffers:
-        """Nothing comes before the first result."""
+        """Return no frames."""
         return []
 
     def item(self, item: Result) -> Buffers:
-        """The frame of a result; refers to its values."""
+        """Encode a result; the payload is a view of its values."""
         array = describe_array("data", item.values)
         header = {
             "name": item.name,
@@ -90,25 +97,25 @@ class ResultFrames:
         return self._writer.frame(FrameKind.DATA, header, octets_of(item.values))
 
     def heartbeat(self) -> Buffers:
-        """How many tiles are done, and of how many."""
+        """Report how many tiles are done, and of how many."""
         header = {"token": None, "done": self._running.done, "of": self._running.total}
         return self._writer.frame(FrameKind.HEARTBEAT, header)
 
     def end(self, reason: str, _progress: Progress) -> Buffers:
-        """``complete``, or ``drain`` before the results."""
+        """Give the reason ``complete``, or ``drain`` if the results are missing."""
         header = {"reason": reason if reason == DRAIN else "complete", "token": None}
         return self._writer.frame(FrameKind.END, header)
 
     def fail(self, problem: Problem) -> Buffers:
-        """A failure ends the whole reduction."""
+        """Encode the problem; a failure ends the whole reduction."""
         return self._writer.frame(FrameKind.ERROR, {"problem": problem.to_json(), "token": None})
 
 
 def reduction_stream(
     job: ReductionJob, *, coding: str | None, threads: Threads, drain: Drain
 ) -> Stream[Result]:
-    """The answer to a reduction."""
-    running = Running(job)
+    """Build the answer to a reduction."""
+    running = RunningJob(job)
     return Stream(
         Ahead(running.results(), _own_thread, running.stopped),
         ResultFrames(running),
@@ -121,5 +128,5 @@ def reduction_stream(
 
 
 def _own_thread(function: Callable[[], list[Result]]) -> asyncio.Future[list[Result]]:
-    """Start a call that waits for the engine, while the workers serve requests."""
+    """Start a call in a thread outside the workers: it waits for the engine's results."""
     return asyncio.ensure_future(asyncio.to_thread(function))

@@ -1,4 +1,16 @@
-"""Reductions of views: in parallel, in stretches whose results are kept."""
+"""Reductions of views, computed in parallel and resumed from stored partial results.
+
+The frames of a view are divided twice:
+
+    view     ├────────────────────────────────┤
+    segments ├───────┼───────┼───────┼────────┤   256 MiB; the result of each is stored
+    chunks   ├─┼─┼─┼─┤                            8 MiB; one call of the engine reduces each
+
+Chunks run side by side and are merged in order, as segments are, so the printed digits do
+not depend on how many run at once. A stored segment is named by the digest of the view,
+the reduction and the data's fingerprint: a request repeated after a failure computes only
+the segments that are missing.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +25,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from app.engine.base import Engine
 from app.errors import InvalidOptionError
+from core.arrays import Array, Floats
 from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile, make_plan
 from core.tiles.reader import TileReader
 from core.tiles.reduce import Partial, Reducer, parse_reduction
@@ -24,27 +36,27 @@ from core.tiles.reduce import Partial, Reducer, parse_reduction
 from .partials import PartialStore
 from .views import OpenView
 
-STRETCH_BYTES = 8 << 20
-"""Bytes of frames that one call reduces."""
+CHUNK_BYTES = 8 << 20
+"""Bytes of frames that one call of the engine reduces."""
 SEGMENT_BYTES = 256 << 20
-"""Bytes of frames whose result is kept."""
+"""Bytes of frames per stored result."""
 
 Progress = Callable[[int, int], None]
-"""Called with (tiles done, tiles in all)."""
+"""Called with (tiles done, total tiles)."""
 
 
 class CancelledError(Exception):
-    """Nobody waits for the result any more."""
+    """The result is no longer needed."""
 
 
 class ReductionJob:
     """One reduction of one view.
 
     Args:
-        view: whose frames; open until the job is done.
-        spec: of the reduction, JSON values.
-        engine: computes.
-        partials: keeps results of segments, so that a repeated request goes on.
+        view: the view to reduce; stays open until the job is done.
+        spec: the reduction, JSON values.
+        engine: computes the chunks.
+        partials: stores the results of segments.
 
     Raises:
         CoreError, ServiceError: the reduction does not fit the view.
@@ -65,13 +77,15 @@ class ReductionJob:
         digest.update(view.tokens.identity + view.tokens.fingerprint)
         self._name = digest.hexdigest()
 
-    def run(
-        self, progress: Progress, cancelled: Callable[[], bool]
-    ) -> dict[str, npt.NDArray[np.float64]]:
-        """The results by name.
+    def run(self, progress: Progress, cancelled: Callable[[], bool]) -> dict[str, Floats]:
+        """Compute the results, by name.
+
+        Args:
+            progress: called after every chunk and segment.
+            cancelled: asked after every chunk; returns True to give up.
 
         Raises:
-            CancelledError: ``cancelled`` said so.
+            CancelledError: ``cancelled`` returned True.
             CoreError, ServiceError: the frames cannot be read.
         """
         plan = self._plan
@@ -94,17 +108,17 @@ class ReductionJob:
     ) -> Partial:
         name = f"{self._name}-{first}-{last}"
         frames = sum(self._frames(self._plan.tile(k)) for k in range(first, last))
-        kept = self._partials.get(name)
-        if kept is not None and self._fits(kept, frames):
-            return Partial(frames, kept)
+        stored = self._partials.get(name)
+        if stored is not None and self._fits(stored, frames):
+            return Partial(frames, stored)
         part = self._compute(first, last, progress, cancelled)
         self._partials.put(name, part.values)
         return part
 
-    def _fits(self, kept: npt.NDArray[Any], frames: int) -> bool:
+    def _fits(self, stored: Array, frames: int) -> bool:
         pixels = math.prod(self._plan.sig_shape)
-        wanted = pixels if self._over_frames else frames
-        return kept.dtype == np.float64 and wanted in kept.shape and kept.ndim == 2  # noqa: PLR2004
+        length = pixels if self._over_frames else frames
+        return stored.dtype == np.float64 and length in stored.shape and stored.ndim == 2  # noqa: PLR2004
 
     def _frames(self, tile: Tile) -> int:
         return math.prod(tile.shape[: len(self._plan.nav_shape)])
@@ -112,30 +126,31 @@ class ReductionJob:
     def _compute(
         self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
     ) -> Partial:
-        """Stretches side by side, merged in order."""
+        """Reduce tiles ``first`` to ``last``, one chunk each, side by side; merge in order."""
         running: deque[Future[Partial]] = deque()
-        coming = first
+        upcoming = first
         whole: Partial | None = None
         try:
-            while coming < last or running:
-                while coming < last and len(running) < 2 * self._engine.width:
-                    running.append(self._engine.submit(self._stretch, coming))
-                    coming += 1
+            while upcoming < last or running:
+                while upcoming < last and len(running) < 2 * self._engine.width:
+                    running.append(self._engine.submit(self._chunk, upcoming))
+                    upcoming += 1
                 part = running.popleft().result()
                 whole = part if whole is None else self._reducer.merge(whole, part)
-                progress(coming - len(running), self._plan.tiles)
+                progress(upcoming - len(running), self._plan.tiles)
                 if cancelled():
                     raise CancelledError
         finally:
-            for each in running:
-                each.cancel()
-            for each in running:
-                if not each.cancelled():
-                    each.exception()
-        assert whole is not None  # noqa: S101 - a segment has a stretch
+            # The view is closed after this call: no chunk may still be reading its files.
+            for future in running:
+                future.cancel()
+            for future in running:
+                if not future.cancelled():
+                    future.exception()
+        assert whole is not None  # noqa: S101 - a segment has a chunk
         return whole
 
-    def _stretch(self, index: int) -> Partial:
+    def _chunk(self, index: int) -> Partial:
         reader = getattr(self._local, "reader", None)
         if reader is None:
             dataset = self._view.dataset
@@ -147,24 +162,24 @@ class ReductionJob:
 
 
 def _reading_plan(view: OpenView) -> Plan:
-    """The same frames as whole ones of a floating type, in tiles of many."""
+    """Plan the same frames again: whole, of a floating type, one chunk to a tile."""
     plan, dataset = view.plan, view.dataset
     if plan.dtype.kind == "c":
-        raise InvalidOptionError("complex frames have no reductions", option="reduction")
+        raise InvalidOptionError("complex frames cannot be reduced", option="reduction")
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
     dtype = np.dtype("<f4" if small else "<f8")
     frame = math.prod(plan.sig_shape) * dtype.itemsize
     if frame > MAX_TILE_BYTES:
         raise InvalidOptionError("a frame is too large to be reduced", option="view")
-    wanted = replace(
+    reading = replace(
         view.view,
         dtype=dtype.str,
         tile_shape=None,
-        target_bytes=max(STRETCH_BYTES, frame),
+        target_bytes=max(CHUNK_BYTES, frame),
     )
     return make_plan(
         dataset.recording,
-        wanted,
+        reading,
         nav_shape=dataset.nav_shape,
         sync_offset=dataset.sync_offset,
     )

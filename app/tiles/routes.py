@@ -1,4 +1,4 @@
-"""Routes of views: plans, tiles, streams of tiles, plain bytes."""
+"""Routes of views: plans, streams of tiles, raw bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[
 
 _MAX_LISTED = 5_000_000
 _MAX_BODY = 64 << 20
-"""Bytes of a view: a mask or list of many millions of frames."""
+"""Size of a view in bytes: its mask or list may select many millions of frames."""
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
 _FRAMES = content_response(200, MEDIA_TYPES["frames"])
 _JSON = content_response(200, "application/json")
@@ -37,9 +37,11 @@ _PLAN = content_response(200, "application/json", MEDIA_TYPES["arrow"])
 _RAW = content_response(200, MEDIA_TYPES["bin"]) | content_response(206, MEDIA_TYPES["bin"])
 
 TilesDep = Annotated[TileService, from_state("tiles")]
-After = Annotated[str | None, Query(description="Token: go on behind it")]
-CodecName = Annotated[str | None, Query(description="blosc2: compress each tile")]
-MaxTiles = Annotated[int | None, Query(ge=1, description="Tiles to send at the most")]
+After = Annotated[str | None, Query(description="Token to continue after")]
+CodecName = Annotated[str | None, Query(description="Codec that compresses each tile: blosc2")]
+MaxTiles = Annotated[int | None, Query(ge=1, description="Maximum number of tiles to send")]
+First = Annotated[int, Query(ge=0, description="Index of the first tile to list")]
+Count = Annotated[int, Query(ge=0, le=100_000, description="Number of tiles to list")]
 
 
 async def _stream(
@@ -84,7 +86,10 @@ async def stream_tiles(
     max_tiles: MaxTiles = None,
     codec: CodecName = None,
 ) -> ExchangeResponse:
-    """The tiles of the view in the body, as frames, each with the token behind it."""
+    """Stream the tiles of the view in the body as frames.
+
+    Each frame carries the token that continues after it.
+    """
 
     async def handle(exchange: Exchange) -> None:
         spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
@@ -105,10 +110,10 @@ async def stream_tiles(
 async def plan_view(
     ident: str,
     tiles: TilesDep,
-    first: Annotated[int, Query(ge=0, description="First tile listed")] = 0,
-    count: Annotated[int, Query(ge=0, le=100_000, description="Tiles listed")] = 1000,
+    first: First = 0,
+    count: Count = 1000,
 ) -> ExchangeResponse:
-    """The plan of the view in the body: shapes, and a list of its tiles."""
+    """Plan the view in the body: its shapes and a list of its tiles."""
 
     async def handle(exchange: Exchange) -> None:
         spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
@@ -116,8 +121,11 @@ async def plan_view(
         def plan() -> dict[str, Any]:
             view = tiles.views.open(ident, spec)
             view.close()
-            about = {"fingerprint": view.dataset.fingerprint.hex(), "token": view.tokens.token(0)}
-            return {**about, **plan_json(view.plan, first, count)}
+            return {
+                "fingerprint": view.dataset.fingerprint.hex(),
+                "token": view.tokens.token(0),
+                **plan_json(view.plan, first, count),
+            }
 
         await send_json(exchange, await tiles.threads.start(plan))
 
@@ -133,15 +141,16 @@ async def plan_view(
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 async def register_view(ident: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
-    """Keep a view; the same view again finds it again."""
+    """Register a view; registering it again returns the same id."""
 
     async def handle(exchange: Exchange) -> None:
         spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
         name, view, created = await tiles.threads.start(tiles.views.register, ident, spec)
         view.close()
-        where = tiles.addresses.of(str(request.base_url), f"/v1/datasets/{ident}/views/{name}")
-        about = _describe(name, ident, view)
-        await send_json(exchange, about, 201 if created else 200, {"Location": where})
+        location = tiles.addresses.of(str(request.base_url), f"/v1/datasets/{ident}/views/{name}")
+        description = _describe(name, ident, view)
+        status = 201 if created else 200
+        await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 
@@ -163,7 +172,7 @@ async def _registered(tiles: TileService, ident: str, name: str) -> OpenView:
 
 @router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
 async def view_of(ident: str, name: str, tiles: TilesDep) -> Response:
-    """What a view says, and what it comes to."""
+    """Describe a view: its spec, shapes, dtype and size, and its first token."""
     view = await _registered(tiles, ident, name)
     view.close()
     return json_response(_describe(name, ident, view))
@@ -178,27 +187,34 @@ async def view_plan(
     ident: str,
     name: str,
     tiles: TilesDep,
-    first: Annotated[int, Query(ge=0, description="First tile listed")] = 0,
-    count: Annotated[int, Query(ge=0, le=100_000, description="Tiles listed")] = 1000,
-    parts: Annotated[int, Query(ge=1, le=10_000, description="Stretches for readers")] = 1,
-    format: Annotated[str, Query(description="json or arrow")] = "json",  # noqa: A002 - its name outside
+    first: First = 0,
+    count: Count = 1000,
+    parts: Annotated[
+        int, Query(ge=1, le=10_000, description="Number of partitions for parallel readers")
+    ] = 1,
+    format: Annotated[str, Query(description="json or arrow")] = "json",  # noqa: A002 - the option's name
 ) -> Response:
-    """Its tiles, in order, and stretches of them for readers in parallel."""
+    """List the tiles of a view in order, and partitions of them for parallel readers."""
     if format not in {"json", "arrow"}:
-        raise NotAcceptableError(f"a plan comes as json or arrow, not as {format[:40]!r}")
+        raise NotAcceptableError(
+            f"plans are not available as {format[:40]!r}", hint="Request json or arrow"
+        )
     view = await _registered(tiles, ident, name)
     view.close()
     if format == "arrow":
         if view.plan.tiles > _MAX_LISTED:
             raise TooLargeError(
-                f"the plan has {view.plan.tiles} tiles", hint="Ask for json, in pages"
+                f"a plan of {view.plan.tiles} tiles is too large for Arrow",
+                hint="Request json, page by page",
             )
         data = await tiles.threads.start(plan_arrow, view.plan)
         return Response(data, media_type=MEDIA_TYPES["arrow"])
 
     def plan() -> dict[str, Any]:
-        made = plan_json(view.plan, first, count)
-        return {**made, "partitions": list(partitions(view.plan, parts, view.tokens))}
+        return {
+            **plan_json(view.plan, first, count),
+            "partitions": list(partitions(view.plan, parts, view.tokens)),
+        }
 
     return json_response(await tiles.threads.start(plan))
 
@@ -220,7 +236,7 @@ async def view_tiles(
     max_tiles: MaxTiles = None,
     codec: CodecName = None,
 ) -> ExchangeResponse:
-    """Its tiles as frames, each with the token behind it."""
+    """Stream the tiles of a view as frames, each with the token that continues after it."""
 
     async def handle(exchange: Exchange) -> None:
         view = await _registered(tiles, ident, name)
@@ -241,7 +257,7 @@ async def view_tiles(
     | _PROBLEMS,
 )
 async def view_raw(ident: str, name: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
-    """All its tiles one behind the other, whole or a range of bytes."""
+    """Send the tiles of a view back to back as raw bytes: all of them, or a byte range."""
 
     async def handle(exchange: Exchange) -> None:
         view = await _registered(tiles, ident, name)

@@ -1,4 +1,4 @@
-"""Routes of reductions and their pictures."""
+"""Routes of reductions, as arrays and as images."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
@@ -20,6 +18,7 @@ from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
 from app.http.openapi import JSON_BODY, content_response, problem_responses
 from app.server.responses import Exchange, ExchangeResponse
+from core.arrays import Floats
 
 from .pictures import png, scaled
 from .reducing import reduction_stream
@@ -34,7 +33,7 @@ router = APIRouter(
 
 _MAX_BODY = 64 << 20
 TilesDep = Annotated[TileService, from_state("tiles")]
-Results = dict[str, npt.NDArray[np.float64]]
+Results = dict[str, Floats]
 
 
 @router.post(
@@ -48,7 +47,7 @@ Results = dict[str, npt.NDArray[np.float64]]
 async def reduce_view(
     ident: str, request: Request, tiles: TilesDep, drain: DrainDep
 ) -> ExchangeResponse:
-    """A reduction of a view, in frames: progress, then an array for each result."""
+    """Reduce a view; the frames are heartbeats with the progress, then an array per result."""
 
     async def handle(exchange: Exchange) -> None:
         body = await read_json(exchange, tiles.buffers, _MAX_BODY)
@@ -73,26 +72,28 @@ async def image(
     ident: str,
     tiles: TilesDep,
     reduction: Annotated[
-        str, Query(description="JSON of a reduction; default: the sum over frames")
+        str, Query(description="Reduction as JSON; default: the sum over frames")
     ] = '{"op":"sum"}',
-    view: Annotated[str, Query(description="JSON of a view; default: everything")] = "{}",
-    result: Annotated[str | None, Query(description="Which result, if there are several")] = None,
-    low: Annotated[float, Query(ge=0, le=100, description="Percentile that is dark")] = 1.0,
-    high: Annotated[float, Query(ge=0, le=100, description="Percentile that is bright")] = 99.0,
-    map: Annotated[str, Query(description="gray or viridis")] = "gray",  # noqa: A002 - its name outside
+    view: Annotated[str, Query(description="View as JSON; default: the whole dataset")] = "{}",
+    result: Annotated[
+        str | None, Query(description="Result to show if the reduction has several")
+    ] = None,
+    low: Annotated[float, Query(ge=0, le=100, description="Percentile shown darkest")] = 1.0,
+    high: Annotated[float, Query(ge=0, le=100, description="Percentile shown brightest")] = 99.0,
+    map: Annotated[str, Query(description="Colour map: gray or viridis")] = "gray",  # noqa: A002 - the option's name
 ) -> Response:
-    """A reduction as a picture."""
+    """Render a reduction as a PNG image."""
     body = {"view": _object(view, "view"), "reduction": _object(reduction, "reduction")}
 
-    def make() -> bytes:
+    def render() -> bytes:
         opened, job = tiles.reduction(ident, body)
         try:
             results = job.run(lambda _done, _of: None, lambda: False)
         finally:
             opened.close()
-        return png(scaled(_chosen(results, result), low, high), map)
+        return png(scaled(_select(results, result), low, high), map)
 
-    data = await asyncio.to_thread(make)
+    data = await asyncio.to_thread(render)
     return Response(data, media_type="image/png", headers={"Cache-Control": "no-cache"})
 
 
@@ -102,15 +103,15 @@ def _object(text: str, name: str) -> Mapping[str, Any]:
     except orjson.JSONDecodeError as e:
         raise InvalidOptionError(f"{name} is not JSON: {e}", option=name) from e
     if not isinstance(value, Mapping):
-        raise InvalidOptionError(f"{name} is no object", option=name)
+        raise InvalidOptionError(f"{name} is not a JSON object", option=name)
     return value
 
 
-def _chosen(results: Results, name: str | None) -> npt.NDArray[np.float64]:
+def _select(results: Results, name: str | None) -> Floats:
     if name is None:
         return next(iter(results.values()))
     if name not in results:
         raise InvalidOptionError(
-            f"there is no result {name[:40]!r}", hint=", ".join(results), option="result"
+            f"there is no result {name[:40]!r}", hint=f"Use {', '.join(results)}", option="result"
         )
     return results[name]

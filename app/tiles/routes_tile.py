@@ -1,4 +1,4 @@
-"""The route of one tile: what a viewer asks for all day long, so it is kept short."""
+"""The route of one tile. Viewers request it constantly, so its path through us is short."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ async def view_tile(
     name: str,
     index: int,
     request: Request,
-    format: Annotated[str, Query(description="bin, npy or json")] = "bin",  # noqa: A002 - its name outside
+    format: Annotated[str, Query(description="bin, npy or json")] = "bin",  # noqa: A002 - the option's name
 ) -> ExchangeResponse:
-    """One tile: plain values, or a file that numpy loads."""
+    """Send one tile as raw values, npy or JSON."""
     check_options_once(request)
-    # Not a dependency: FastAPI would take as long to resolve it as reading a tile takes.
+    # Not a dependency: FastAPI takes as long to resolve one as we take to read a tile.
     tiles: TileService = request.app.state.tiles
     check_format(format)
 
     async def handle(exchange: Exchange) -> None:
         tile = TileRequest(ident, name, index, format, request.method == "HEAD")
-        # Opened, read and encoded in one go: a way to a thread and back costs as much as
-        # reading a small tile.
+        # Opened, read and encoded in one call: a trip to a thread and back costs as much
+        # as reading a small tile.
         answer = await tiles.threads.start(one_tile, tiles.views, tile, request.headers)
         await answer.send(exchange)
 

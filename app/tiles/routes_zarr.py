@@ -1,4 +1,4 @@
-"""Routes of the read-only zarr v3 facade."""
+"""The route of the read-only zarr v3 facade."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TilesDep = Annotated[TileService, from_state("tiles")]
 )
 @router.head("/{view}/{key:path}", include_in_schema=False)
 async def zarr(view: str, key: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
-    """A key of the store; 404 only if there is none."""
+    """Read a key of the zarr store of a view."""
 
     async def handle(exchange: Exchange) -> None:
         opened = await tiles.threads.start(tiles.views.registered, view)
@@ -42,12 +42,13 @@ async def zarr(view: str, key: str, request: Request, tiles: TilesDep) -> Exchan
                 await exchange.start(304, {"ETag": etag})
                 return
             facade = ZarrFacade(opened)
-            found = await tiles.threads.start(facade.get, key)
-            if found is None:
+            entry = await tiles.threads.start(facade.get, key)
+            if entry is None:
                 raise NotFoundError(f"the store has no key {key[:80]!r}")
-            headers = {"Content-Type": found[1], "ETag": etag, "Cache-Control": "no-cache"}
-            await exchange.start(200, headers, content_length=len(found[0]))
-            await exchange.end(found[0])
+            content, media_type = entry
+            headers = {"Content-Type": media_type, "ETag": etag, "Cache-Control": "no-cache"}
+            await exchange.start(200, headers, content_length=len(content))
+            await exchange.end(content)
         finally:
             opened.close()
 

@@ -1,4 +1,4 @@
-"""The parts of a running service that views and reductions need."""
+"""The tile product of a running service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .views import OpenView, Views
 
 @dataclass(frozen=True, slots=True)
 class TileService:
-    """What serving tiles and reductions of views takes."""
+    """Everything the routes of views, tiles and reductions need."""
 
     views: Views
     engine: Engine
@@ -36,13 +36,14 @@ class TileService:
             body: members ``view`` and ``reduction``, JSON objects.
 
         Raises:
-            InvalidOptionError: the body has other members.
+            InvalidOptionError: the body has other members, or one is not an object.
             CoreError, ServiceError: the view or the reduction does not fit the dataset.
         """
         unknown = sorted(set(body) - {"view", "reduction"})
         if unknown or not isinstance(body.get("reduction"), Mapping):
             raise InvalidOptionError(
-                "the body has members view and reduction, both objects", option="reduction"
+                "the body is not an object with the members view and reduction, both objects",
+                option="reduction",
             )
         view = self.views.open(dataset, body.get("view") or {})
         try:

@@ -1,12 +1,9 @@
-"""Tiles as a resumable stream of frames, and as plain bytes in order."""
+"""Tiles as a resumable stream of frames, and as raw bytes back to back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import numpy.typing as npt
 
 from app.errors import Problem
 from app.http.media_types import MEDIA_TYPES
@@ -18,13 +15,12 @@ from app.streams.limits import MAX_COUNT, Limits, Progress
 from app.streams.plain import Piece
 from app.streams.sender import Head
 from app.streams.threads import Threads
+from core.arrays import Array
 from core.tiles.plan import Tile
 
 from .codecs import Codec
 from .encoding import octets_of
 from .views import OpenView
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +32,15 @@ class ReadTile:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values."""
+        """Size of the values in bytes."""
         return self.tile.nbytes
 
 
 def read_tiles(view: OpenView, first: int, stop: int) -> Iterator[ReadTile]:
-    """Read tiles in order, each into memory of its own; for one thread at a time."""
+    """Read tiles ``first`` to ``stop`` in order, each into a new array.
+
+    The iterator may move between threads, but only one at a time may advance it.
+    """
     reader = view.reader()
     for index in range(first, stop):
         tile = view.plan.tile(index)
@@ -49,12 +48,12 @@ def read_tiles(view: OpenView, first: int, stop: int) -> Iterator[ReadTile]:
 
 
 class TileFrames:
-    """Tiles as frames, each with the token that continues after it.
+    """Encoder of tiles as frames, each with the token that continues after it.
 
     Args:
-        view: the view of the tiles.
-        first: the tile the stream begins with.
-        codec: name and function, if tiles are compressed one by one.
+        view: the view the tiles are from.
+        first: index of the first tile of the stream.
+        codec: name and function of the codec that compresses each tile, or None.
     """
 
     def __init__(self, view: OpenView, first: int, codec: tuple[str, Codec] | None) -> None:
@@ -66,20 +65,20 @@ class TileFrames:
 
     @property
     def heavy(self) -> bool:
-        """Compressing a tile takes long."""
+        """True if tiles are compressed."""
         return self._codec is not None
 
     @property
     def finished(self) -> bool:
-        """Whether the last tile was encoded."""
+        """Whether the last tile of the view has been encoded."""
         return self._next >= self._plan.tiles
 
     def begin(self) -> Buffers:
-        """Nothing comes before the first tile."""
+        """Return no frames."""
         return []
 
     def item(self, item: ReadTile) -> Buffers:
-        """The frame of a tile; refers to its values."""
+        """Encode a tile; an uncompressed payload is a view of its values."""
         tile = item.tile
         array = describe_array("data", item.values)
         header = {
@@ -101,11 +100,11 @@ class TileFrames:
         return self._writer.frame(FrameKind.DATA, header, payload)
 
     def heartbeat(self) -> Buffers:
-        """The token is that of the tile the client waits for."""
+        """Repeat the token of the tile the client is waiting for."""
         return self._writer.frame(FrameKind.HEARTBEAT, {"token": self._tokens.token(self._next)})
 
     def end(self, reason: str, _progress: Progress) -> Buffers:
-        """``complete`` once all tiles were sent, else ``count`` or ``drain``."""
+        """Give the reason ``complete`` after the last tile, else ``count`` or ``drain``."""
         header = {
             "reason": "complete" if self.finished else reason,
             "tiles": self._plan.tiles,
@@ -115,7 +114,7 @@ class TileFrames:
         return self._writer.frame(FrameKind.END, header)
 
     def fail(self, problem: Problem) -> Buffers:
-        """The token retries the tile that failed."""
+        """Encode the problem with the token that retries the tile."""
         header = {"problem": problem.to_json(), "token": self._tokens.token(self._next)}
         return self._writer.frame(FrameKind.ERROR, header)
 
@@ -130,14 +129,14 @@ def tile_stream(
     threads: Threads,
     drain: Drain,
 ) -> Stream[ReadTile]:
-    """The answer that streams the tiles of a view.
+    """Build the answer that streams the tiles of a view.
 
     Args:
-        view: the view; stays open until the answer is over.
-        first: tile to begin with.
-        limit: number of tiles at most, None for all.
+        view: the view; stays open until the answer has ended.
+        first: index of the first tile to send.
+        limit: maximum number of tiles, or None for all.
         coding: compression of the whole answer.
-        codec: name and function, if tiles are compressed one by one.
+        codec: name and function of the codec that compresses each tile, or None.
         threads: read the tiles.
         drain: ends the stream early.
     """
@@ -156,19 +155,19 @@ def tile_stream(
 
 
 def tile_bytes(view: OpenView, start: int, stop: int) -> Iterator[Piece]:
-    """Read bytes ``start`` to ``stop`` of all tiles, one after the other."""
+    """Read bytes ``start`` to ``stop`` of the raw concatenation of all tiles."""
     plan = view.plan
     if start >= stop:
         return
     first = tile_at(plan.tile, plan.tiles, start)
     last = tile_at(plan.tile, plan.tiles, stop - 1) + 1
-    for read in read_tiles(view, first, last):
-        offset = read.tile.offset
-        yield Piece(octets_of(read.values)[max(start - offset, 0) : stop - offset])
+    for item in read_tiles(view, first, last):
+        offset = item.tile.offset
+        yield Piece(octets_of(item.values)[max(start - offset, 0) : stop - offset])
 
 
 def tile_at(tile: Callable[[int], Tile], tiles: int, offset: int) -> int:
-    """The tile that holds a byte, by bisection."""
+    """Find the tile that holds the byte at ``offset``, by bisection."""
     low, high = 0, tiles - 1
     while low < high:
         middle = (low + high + 1) // 2

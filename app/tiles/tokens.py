@@ -1,4 +1,4 @@
-"""Places in a stream of tiles as tokens, and back."""
+"""Tokens of tile streams."""
 
 from __future__ import annotations
 
@@ -10,56 +10,56 @@ from app.tokens import KIND_TILES, KeyRing, Token
 
 
 def stream_identity(dataset: str, view_digest: bytes) -> bytes:
-    """What makes two tile streams the same, apart from the data; 8 bytes."""
+    """Return the identity of a tile stream, apart from its data: 8 bytes."""
     digest = hashlib.blake2b(dataset.encode() + b"\0" + view_digest, digest_size=8)
     return digest.digest()
 
 
 @dataclass(frozen=True, slots=True)
 class TileTokens:
-    """Makes and reads the tokens of one stream."""
+    """The tokens of one tile stream."""
 
     keys: KeyRing
     identity: bytes
     fingerprint: bytes
-    """Of the dataset as it is now."""
+    """The dataset's current fingerprint."""
 
     def token(self, tile: int) -> str:
-        """The token that goes on with this tile."""
+        """Sign the token that continues with this tile."""
         return self.keys.sign(Token(KIND_TILES, self.identity, self.fingerprint, (tile,)))
 
     def read(self, text: str, tiles: int) -> int:
-        """The tile a token goes on with; the number of tiles if it was the last.
+        """Return the tile that a token continues with; ``tiles`` after the last one.
 
         Raises:
             TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
-            TokenForeignError: it is of another dataset or view.
-            DataChangedError: the files are not those it was made from.
+            TokenForeignError: the token belongs to another dataset or view.
+            DataChangedError: the files have changed since the token was issued.
         """
         token = self.keys.verify(text).token
         if token.kind != KIND_TILES or token.identity != self.identity:
             raise TokenForeignError(
-                "the token is of another dataset or view",
-                hint="Ask for the same view of the same dataset",
+                "the token belongs to another dataset or view",
+                hint="Request the same view of the same dataset",
             )
         if token.fingerprint != self.fingerprint:
             raise DataChangedError(
-                "the dataset's files are not those the token was made from",
-                hint="Begin anew without after",
+                "the dataset's files have changed since the token was issued",
+                hint="Start again without after",
                 was=token.fingerprint.hex(),
                 now=self.fingerprint.hex(),
             )
         if len(token.state) != 1 or token.state[0] > tiles:
-            raise TokenMalformedError("the token does not hold a place in a stream of tiles")
+            raise TokenMalformedError("the token does not hold a position in a tile stream")
         return token.state[0]
 
 
 def describe(token: Token) -> dict[str, object]:
-    """Describe the position in a verified token of a stream of tiles.
+    """Describe the position in a verified token of a tile stream.
 
     Raises:
-        TokenMalformedError: it holds something else.
+        TokenMalformedError: the state is not a position.
     """
     if len(token.state) != 1:
-        raise TokenMalformedError("the token does not hold a place in a stream of tiles")
+        raise TokenMalformedError("the token does not hold a position in a tile stream")
     return {"kind": "tiles", "tile": token.state[0]}

@@ -1,4 +1,4 @@
-"""Views of datasets: planned, kept under their digest, read tile by tile."""
+"""Views of datasets: opened, planned, and registered under their digest."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from app.datasets.catalogue import Catalogue
 from app.datasets.opened import OpenDataset
 from app.errors import NotFoundError
 from app.state.base import HeadExistsError, HeadMissingError, StateStore
 from app.tokens import KeyRing
+from core.arrays import Array
 from core.tiles.plan import Plan, Tile, make_plan
 from core.tiles.reader import TileReader
 from core.tiles.view import View, parse_view
@@ -26,12 +26,12 @@ from .tokens import TileTokens, stream_identity
 
 KIND = "view"
 _CACHED = 64
-"""Plans kept: making one for a list of a million frames takes a while."""
+"""Plans and parsed views to cache: planning a list of a million frames takes a while."""
 
 
 @dataclass(slots=True, eq=False)
 class OpenView:
-    """A view of a dataset whose files are open; whoever asked for it closes it."""
+    """A view of a dataset whose files are open; the caller closes it."""
 
     dataset: OpenDataset
     view: View
@@ -39,22 +39,22 @@ class OpenView:
     tokens: TileTokens
 
     def reader(self) -> TileReader:
-        """Reads its tiles, in one thread."""
+        """Return a new reader of the tiles, for one thread at a time."""
         dataset = self.dataset
         corrections = dataset.corrections
         return TileReader(self.plan, dataset.recording, dataset.frames(), corrections)
 
-    def read(self, tile: Tile) -> npt.NDArray[Any]:
-        """One tile, on its own."""
+    def read(self, tile: Tile) -> Array:
+        """Read one tile."""
         return self.reader().read(tile)
 
     def etag(self, part: str) -> str:
-        """A strong entity tag, without reading anything."""
+        """Return the strong entity tag of a part of the view; reads no data."""
         tokens = self.tokens
         return f'"{tokens.identity.hex()}-{tokens.fingerprint.hex()}-{part}"'
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.dataset.close()
 
 
@@ -63,7 +63,7 @@ class Views:
 
     Args:
         catalogue: the datasets.
-        store: keeps views that were registered.
+        store: holds the registered views.
         keys: sign tokens.
     """
 
@@ -76,7 +76,7 @@ class Views:
         self._lock = threading.Lock()
 
     def open(self, dataset: str, spec: Mapping[str, Any]) -> OpenView:
-        """A view of a dataset.
+        """Open a view of a dataset.
 
         Raises:
             CoreError, ServiceError: there is no such dataset, or the view does not fit it.
@@ -114,7 +114,10 @@ class Views:
         return plan
 
     def register(self, dataset: str, spec: Mapping[str, Any]) -> tuple[str, OpenView, bool]:
-        """Keep a view under an id made of what it says; (id, view to be closed, is new).
+        """Register a view under the digest of its dataset and spec.
+
+        Returns:
+            Its id, the open view, and whether it is new.
 
         Raises:
             CoreError, ServiceError: as for ``open``.
@@ -133,14 +136,14 @@ class Views:
         return ident, opened, True
 
     def registered(self, ident: str, dataset: str | None = None) -> OpenView:
-        """A view by its id.
+        """Open a registered view.
 
         Args:
-            ident: of the view.
-            dataset: whose it must be, if that matters.
+            ident: id of the view.
+            dataset: id of the dataset it must belong to; None for any.
 
         Raises:
-            NotFoundError: there is none, or it is of another dataset.
+            NotFoundError: there is no such view of that dataset.
         """
         owner, view, digest = self._registered(ident)
         if dataset not in {None, owner}:
@@ -148,7 +151,7 @@ class Views:
         return self._open(owner, view, digest)
 
     def _registered(self, ident: str) -> tuple[str, View, bytes]:
-        """(dataset, view, its digest); what an id stands for never changes."""
+        """Look up (dataset, view, digest of the view); cached, for an id never changes."""
         with self._lock:
             known = self._known.get(ident)
             if known is not None:
@@ -167,8 +170,8 @@ class Views:
         return known
 
 
-def padded(values: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """A tile at a border filled up with zeros to the shape of all others."""
+def padded(values: Array, shape: tuple[int, ...]) -> Array:
+    """Fill up a tile at a border with zeros to the shape of all others."""
     if values.shape == shape:
         return values
     whole = np.zeros(shape, values.dtype)

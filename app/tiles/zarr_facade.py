@@ -1,7 +1,7 @@
-"""A view as a zarr v3 group, read-only: for tools that know zarr and not us.
+"""A view as a read-only zarr v3 group, for tools that know zarr but not this service.
 
-``/zarr/{view}/data`` is the array, and beside it lies one array of coordinates for every
-axis; chunks are tiles, uncompressed.
+``/zarr/{view}/data`` is the array; beside it lies one array of coordinates per axis.
+Chunks are tiles, uncompressed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from core.arrays import Floats
 from core.tiles.positions import Lattice
 
 from .encoding import octets_of
@@ -22,7 +23,7 @@ _COORDINATE = re.compile(r"([A-Za-z0-9_]{1,64})/(zarr\.json|c/0)", re.ASCII)
 
 
 def _array(
-    shape: list[int], chunks: list[int], dtype: np.dtype[Any], names: list[str], about: object
+    shape: list[int], chunks: list[int], dtype: np.dtype[Any], names: list[str], attributes: object
 ) -> dict[str, Any]:
     fill: Any = False if dtype.kind == "b" else 0
     if dtype.kind == "c":
@@ -42,12 +43,12 @@ def _array(
         "fill_value": fill,
         "codecs": codecs,
         "dimension_names": names,
-        "attributes": about,
+        "attributes": attributes,
     }
 
 
 class ZarrFacade:
-    """The keys of one view."""
+    """The zarr store of one view."""
 
     def __init__(self, view: OpenView) -> None:
         self._view = view
@@ -65,7 +66,7 @@ class ZarrFacade:
             self._names = [f"axis_{k}" for k in range(len(self._plan.shape))]
 
     def get(self, key: str) -> tuple[bytes | memoryview, str] | None:
-        """(content, media type) of a key, None if there is none."""
+        """Return (content, media type) of a key; None if there is no such key."""
         if key == "zarr.json":
             return orjson.dumps(self._group()), "application/json"
         if key == "data/zarr.json":
@@ -79,23 +80,27 @@ class ZarrFacade:
     def _group(self) -> dict[str, Any]:
         entries = {"data": self._data()}
         entries |= {name: self._coordinate_array(k) for k, name in enumerate(self._names)}
-        about = {"zarr_format": 3, "node_type": "group", "attributes": {}}
         consolidated = {"kind": "inline", "must_understand": False, "metadata": entries}
-        return {**about, "consolidated_metadata": consolidated}
+        return {
+            "zarr_format": 3,
+            "node_type": "group",
+            "attributes": {},
+            "consolidated_metadata": consolidated,
+        }
 
     def _data(self) -> Any:  # noqa: ANN401 - JSON
         plan = self._plan
-        about = {"fingerprint": self._view.dataset.fingerprint.hex()}
-        return _array(list(plan.shape), list(plan.tile_shape), plan.dtype, self._names, about)
+        attributes = {"fingerprint": self._view.dataset.fingerprint.hex()}
+        return _array(list(plan.shape), list(plan.tile_shape), plan.dtype, self._names, attributes)
 
     def _chunk(self, text: str) -> tuple[memoryview, str] | None:
-        where = [int(part) for part in text.split("/") if part]
+        indices = [int(part) for part in text.split("/") if part]
         plan = self._plan
-        if len(where) != len(plan.grid):
+        if len(indices) != len(plan.grid):
             return None
-        if any(i >= n for i, n in zip(where, plan.grid, strict=True)):
+        if any(i >= n for i, n in zip(indices, plan.grid, strict=True)):
             return None
-        tile = plan.tile(int(np.ravel_multi_index(where, plan.grid)))
+        tile = plan.tile(int(np.ravel_multi_index(indices, plan.grid)))
         values = padded(self._view.read(tile), plan.tile_shape)
         return octets_of(values), "application/octet-stream"
 
@@ -109,21 +114,21 @@ class ZarrFacade:
 
     def _coordinate_array(self, axis: int) -> Any:  # noqa: ANN401 - JSON
         length = self._plan.shape[axis]
-        unit = None
-        known = self._known(axis)
+        attributes = {}
+        known = self._axis(axis)
         if known is not None and known.unit:
-            unit = {"units": known.unit}
+            attributes = {"units": known.unit}
         name = self._names[axis]
-        return _array([length], [length], np.dtype("f8"), [name], unit or {})
+        return _array([length], [length], np.dtype("f8"), [name], attributes)
 
-    def _known(self, axis: int) -> Any:  # noqa: ANN401 - an axis or None
+    def _axis(self, axis: int) -> Any:  # noqa: ANN401 - an axis or None
         if self._axes:
             return self._axes[axis]
         sig = self._view.dataset.axes[len(self._view.dataset.nav_shape) :]
         return None if axis == 0 else sig[axis - 1]
 
-    def _coordinates(self, axis: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Centres of what was binned, in the axis' units; plain numbers for lists."""
+    def _coordinates(self, axis: int) -> Floats:
+        """Return the centres of the bins in the axis's units; indices if frames are listed."""
         plan = self._plan
         length = plan.shape[axis]
         nav = len(plan.nav_shape)
@@ -134,8 +139,8 @@ class ZarrFacade:
         elif isinstance(plan.positions, Lattice) and self._axes:
             start, _, pitch = plan.positions.slices[axis]
         index = start + pitch * (np.arange(length) * step + (step - 1) / 2)
-        known = self._known(axis)
+        known = self._axis(axis)
         if known is None:
             return np.arange(length, dtype=np.float64)
-        made: np.ndarray[Any, np.dtype[np.float64]] = known.offset + known.scale * index
-        return made
+        coordinates: Floats = known.offset + known.scale * index
+        return coordinates

@@ -17,7 +17,7 @@ from core.tiles.formats.source import Source
 from core.tiles.frames import Loaded
 from core.tiles.recording import Axis, Extent, Hints, Recording
 
-from .files import FileSet
+from .file_set import FileSet
 
 Values = npt.NDArray[Any]
 Box = tuple[tuple[int, int], ...]

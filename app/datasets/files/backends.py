@@ -22,7 +22,7 @@ import numpy as np
 from app.errors import InvalidOptionError
 
 from .buffers import PAGE, BufferPool, Octets
-from .files import FileSet
+from .file_set import FileSet
 from .mapped import Leases, Maps
 from .ranges import Indices, Ranges, arrange, gather
 

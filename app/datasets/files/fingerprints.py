@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
-from .files import FileSet
+from .file_set import FileSet
 
 FINGERPRINT_SIZE = 8
 """Bytes of a fingerprint."""

@@ -24,7 +24,7 @@ from core.errors import FormatError
 from core.tiles.recording import Axis
 
 from .arrays import ArrayInfo, Box, Values, check, choose, linear
-from .files import FileSet
+from .file_set import FileSet
 
 _LOCK = threading.Lock()
 _MOST_OBJECTS = 100_000

@@ -22,7 +22,7 @@ from backports.zstd import ZstdDecompressor, ZstdError
 
 from core.errors import FormatError
 
-from .files import FileSet
+from .file_set import FileSet
 
 MOST_POINTS = 128
 SPACING = 1 << 20

@@ -18,7 +18,7 @@ from core.errors import FormatError
 from core.tiles.recording import FileInfo
 
 from .arrays import ArrayInfo, check, choose
-from .files import FileSet
+from .file_set import FileSet
 from .roots import Roots
 
 METADATA = "zarr.json"

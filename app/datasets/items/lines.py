@@ -11,9 +11,9 @@ from core.arrays import Indices
 from core.errors import FormatError, LimitError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 
-from ..files.files import FileSet
+from ..files.file_set import FileSet
 from ..files.seekable import Plain, Seekable, open_seekable
-from .segments import Segmented, chosen
+from .segments import Segmented, select_fields
 
 LONGEST_LINE = 64 << 20
 MOST_POINTS = 1 << 18
@@ -75,7 +75,7 @@ class LineItems:
         Raises:
             OptionError: there is no such field.
         """
-        schema = chosen(self.schema(unit), fields)
+        schema = select_fields(self.schema(unit), fields)
         segments: list[tuple[int, int]] = []
         starts = [0]
         for file, points in enumerate(self._points):

@@ -23,8 +23,8 @@ from core.losses.policy import Policy
 from core.losses.position import Position
 from core.losses.reader import LossReader
 
-from ..files.files import FileSet
-from .segments import Segmented, chosen
+from ..files.file_set import FileSet
+from .segments import Segmented, select_fields
 
 SPACING = 64 << 10
 """Bytes of a stream between two places in its index, at least."""
@@ -157,7 +157,7 @@ class LossItems:
         Raises:
             OptionError: a field is not there.
         """
-        schema = chosen(self.schema(unit), fields)
+        schema = select_fields(self.schema(unit), fields)
         segments: list[tuple[int, int]] = []
         starts = [0]
         for file, stream in enumerate(self._streams):

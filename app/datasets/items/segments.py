@@ -34,7 +34,7 @@ def block_bytes(block: Block) -> int:
     return sum(column_bytes(column) for column in block.values())
 
 
-def chosen(schema: Schema, fields: Sequence[str] | None) -> Schema:
+def select_fields(schema: Schema, fields: Sequence[str] | None) -> Schema:
     """The fields of a schema that are wanted, in the order of the schema.
 
     Raises:
@@ -121,7 +121,7 @@ class Segmented(Indexed):
         return block
 
 
-class Stretch(Indexed):
+class ItemRange(Indexed):
     """Items start to stop of a source, from 0.
 
     Args:

@@ -18,8 +18,8 @@ from core.arrays import Array
 from core.errors import FormatError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 
-from ..files.files import FileSet
-from .segments import Segmented, chosen
+from ..files.file_set import FileSet
+from .segments import Segmented, select_fields
 
 PARQUET, ARROW = "parquet", "arrow"
 _ARROW_FILE = b"ARROW1"
@@ -141,7 +141,7 @@ class TableItems:
         Raises:
             OptionError: a column is not there, or cannot be a field.
         """
-        schema = chosen(self.schema(unit), fields)
+        schema = select_fields(self.schema(unit), fields)
         starts = np.cumsum([0, *(part.rows for part in self._parts)]).astype(np.int64)
 
         def load(number: int) -> dict[str, Column]:

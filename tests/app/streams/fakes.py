@@ -19,6 +19,16 @@ from tests.frames import Frame, read_frames
 PATIENCE = 10.0
 
 
+@dataclass
+class FakeClock:
+    """A clock that is set by hand."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class FakeExchange:
     """Takes what is sent; ``on_frame`` is told of each frame as it comes."""
 

@@ -58,7 +58,7 @@ class Desk:
         return sorted(path for path in self.kept.rglob("*") if path.is_file())
 
     def computed(self) -> bool:
-        """Whether a stretch was computed: each is told, and then each segment."""
+        """Whether a chunk was computed: progress reports cover chunks as well as segments."""
         return len(self.told) > math.ceil(30 / 8)
 
     def close(self) -> None:
@@ -68,8 +68,8 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """Stretches of two frames, segments of four stretches."""
-    monkeypatch.setattr(reductions, "STRETCH_BYTES", 2 * FRAME)
+    """Chunks of two frames, segments of four chunks."""
+    monkeypatch.setattr(reductions, "CHUNK_BYTES", 2 * FRAME)
     monkeypatch.setattr(reductions, "SEGMENT_BYTES", 8 * FRAME)
     made = Desk(tmp_path, FRAMES)
     yield made

@@ -28,7 +28,7 @@ from app.datasets.files import backends
 from app.datasets.files import ranges as gathering
 from app.datasets.files.backends import MmapBackend, RangeBackend, open_backend
 from app.datasets.files.buffers import PAGE, BufferPool
-from app.datasets.files.files import FileSet, ReadFailedError
+from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import BusyError, DataChangedError, InvalidOptionError
 from tests.scale import examples
@@ -268,7 +268,7 @@ def test_a_file_that_was_changed(
     change(setup.paths[0])
     with pytest.raises(DataChangedError) as caught:
         setup.read(*request_)
-    assert caught.value.more["file"] == "0.raw"
+    assert caught.value.members["file"] == "0.raw"
     # The others are as they were.
     other = packed([(2, 0, 70_001), (4, 5, 9)])
     assert setup.read(*other) == setup.expected(*other)

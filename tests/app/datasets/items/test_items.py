@@ -16,13 +16,13 @@ import pytest
 from backports.zstd import compress as zstd_compress
 
 from app.datasets.files import seekable
-from app.datasets.files.files import FileSet
+from app.datasets.files.file_set import FileSet
 from app.datasets.items import lines as line_items
 from app.datasets.items import losses as loss_items
 from app.datasets.items.base import Items
 from app.datasets.items.lines import LineItems
 from app.datasets.items.losses import LossItems
-from app.datasets.items.segments import Stretch
+from app.datasets.items.segments import ItemRange
 from app.datasets.items.tables import TableItems
 from app.errors import DataChangedError
 from core.errors import CoreError, FormatError, LimitError, OptionError, PositionError
@@ -408,11 +408,11 @@ def test_tables_that_cannot_be_items_are_refused(tmp_path: Path) -> None:
 def test_a_stretch_of_a_source(tmp_path: Path) -> None:
     with written(tmp_path, b"a\nb\nc\nd\n") as files:
         source = LineItems(files).source("line", None)
-        part = Stretch(source, 1, 3)
+        part = ItemRange(source, 1, 3)
         assert every(part) == [([98],), ([99],)]
         assert part.schema == source.schema
         with pytest.raises(PositionError):
             part.at(np.array([2]))
         for start, stop in ((2, 5), (-1, 2), (3, 2)):
             with pytest.raises(OptionError):
-                Stretch(source, start, stop)
+                ItemRange(source, start, stop)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.datasets.files.files import FileSet, ReadFailedError
+from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.fingerprints import SAMPLE, fingerprint, prefix_fingerprint
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
 from app.errors import DataChangedError
@@ -112,7 +112,7 @@ def test_changes_are_noticed(
         for look in (files.verify, lambda: files.read(0, 0, 100), lambda: fingerprint(files)):
             with pytest.raises(DataChangedError, match=what) as caught:
                 look()
-            assert caught.value.more == {"file": "part_0.raw", "change": what}
+            assert caught.value.members == {"file": "part_0.raw", "change": what}
             assert str(paths[0].parent) not in str(caught.value)
         assert files.read(3, 0, 9) == paths[3].read_bytes()[:9]
 
