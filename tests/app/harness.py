@@ -11,7 +11,7 @@ import socket
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -24,6 +24,26 @@ from tests.server_process import HOST, ServerProcess
 PATIENCE = 20.0
 """Seconds an answer may take; the slowest honest one takes far less."""
 PROBLEM = "application/problem+json"
+MIB = 1 << 20
+STATUS = {
+    **dict.fromkeys(
+        ["stream-empty", "stream-header", "stream-truncated", "stream-incomplete"], 400
+    ),
+    **dict.fromkeys(["stream-excess", "event-id", "event-reopened", "block-id"], 400),
+    **dict.fromkeys(["block-repeated", "exposure", "terminator", "sample-range"], 400),
+    **dict.fromkeys(["sample-repeated", "input", "bad-request", "content-encoding"], 400),
+    **dict.fromkeys(
+        ["framing", "token-malformed"],
+        400,
+    ),
+    **dict.fromkeys(["limit", "too-large", "decompression-bomb"], 413),
+    **dict.fromkeys(["stream-unsupported", "unsupported-encoding"], 415),
+    **dict.fromkeys(
+        ["sample-order", "event-order", "loss-not-finite", "loss-negative", "report", "option"],
+        422,
+    ),
+}
+"""Statuses of the problems of one post, written down apart from the service's own table."""
 
 Headers = Sequence[tuple[str, str]]
 
@@ -143,6 +163,14 @@ def ask_in_duplex(service: Service, post: Post) -> Answer:
         return answer.read_body()
 
 
+def peak_of(service: Service, post: Post) -> tuple[Answer, int]:
+    """The answer, and the memory it took at most beyond that of another one like it."""
+    ask(service, replace(post, pieces=[post.pieces[0][:1000]]))
+    service.reset_peak()
+    before = service.memory()
+    return ask(service, post), service.memory("VmHWM") - before
+
+
 class Answer(http.client.HTTPResponse):
     """An answer.
 
@@ -210,6 +238,17 @@ def check_problem(found: Any, answer: Answer | None = None) -> None:  # noqa: AN
         assert answer.getheader("WWW-Authenticate") == "Bearer"
     if kind.status == 503:
         assert int(answer.getheader("Retry-After") or "") > 0
+
+
+def is_problem(answer: Answer, code: str, status: int = 0, **members: Any) -> Any:  # noqa: ANN401
+    """Check that an answer is this problem; returns the document."""
+    assert answer.media_type == PROBLEM, answer.body[:500]
+    found = answer.json()
+    check_problem(found, answer)
+    assert found["code"] == code, found
+    assert answer.status == (status or STATUS[code])
+    assert found | members == found
+    return found
 
 
 class Contract:
