@@ -7,8 +7,8 @@ TOOLS := $(VENV)/.tools
 CLIENT := $(VENV)/.client
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Files of tests side by side. Those that compute take a core each; the others mostly wait.
-ON_CORES := -n auto --maxprocesses=4 --dist=loadfile
-SIDE_BY_SIDE := -n 4 --dist=loadfile
+ON_CORES := -n auto --maxprocesses=4 --dist=loadgroup
+SIDE_BY_SIDE := -n 4 --dist=loadgroup
 # Tests of what kernels are part of.
 ENGINE := tests/core
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock

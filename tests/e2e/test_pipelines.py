@@ -65,7 +65,7 @@ class Cluster:
         self.lines = [line.replace(b"\r", b"") for line in self.lines]
         (root / "lines").write_bytes(b"".join(line + b"\n" for line in self.lines))
         self.servers = [
-            Service(directory / f"data-{k}", token_keys=KEY, dataset_roots=root) for k in range(2)
+            Service(directory / f"server-{k}", token_keys=KEY, dataset_roots=root) for k in range(2)
         ]
         for server in self.servers:
             self._register(server)
@@ -110,9 +110,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         yield made
         for server in made.servers:
-            server.term()
-            assert server.end() == 0, server.log()
-            assert not server.errors()
+            assert server.stop() == 0, server.log()
+            assert not server.failures()
     finally:
         for server in made.servers:
             server.kill()
@@ -348,7 +347,7 @@ def test_draining_ends_a_stream_with_a_token(cluster: Cluster, tmp_path: Path) -
     server = Service(
         tmp_path / "draining",
         token_keys=KEY,
-        dataset_roots=root.data_dir.parent / "root",
+        dataset_roots=root.data_dir.parents[1] / "root",
         drain_seconds=3,
     )
     try:
