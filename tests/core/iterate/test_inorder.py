@@ -129,5 +129,5 @@ def test_the_head_of_a_stage() -> None:
     assert (numbers(block), state) == ([2], (3, 3))
     block, state = head.take(state, 2)
     assert (numbers(block), state) == ([], (3, 3))
-    with pytest.raises(StateError, match="4 items given of 3"):
+    with pytest.raises(StateError, match="4 items"):
         head.take((4, 4), 1)
