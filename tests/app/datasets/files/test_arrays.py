@@ -419,7 +419,7 @@ def test_hdf5_never_leads_out_of_its_file(tmp_path: Path, h5py: ModuleType) -> N
     refused(root, "a.h5", "in other files", array="raw")
     refused(root, "a.h5", "in other files", array="rawer")
     refused(root, "a.h5", "refers to other files", array="other")
-    refused(root, "a.h5", "that are so themselves", array="nested")
+    refused(root, "a.h5", "another virtual array", array="nested")
     refused(root, "a.h5", "more than 32 links", array="circle")
     check_frames(opened(root, "a.h5", array="own"), FRAMES)
 
