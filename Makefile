@@ -28,7 +28,7 @@ $(STAMP): $(LOCKS) pyproject.toml
 	@touch $@
 
 # The client is a package of its own: installed as its users install it, never editable.
-$(CLIENT): $(STAMP) $(wildcard app/client/*)
+$(CLIENT): $(STAMP) $(shell find app/client -type f)
 	rm -rf build/client
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/client ./app/client
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall build/client/*.whl

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.client import _retry
-from tests.client.fake import FakeService
+from app.client.transport import retry as _retry
+
+from .fakes.service import FakeService
 
 
 @pytest.fixture(autouse=True)

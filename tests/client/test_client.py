@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.client import AsyncClient, Client, ConnectionFailed, ProblemError, ProducerFailed
-from app.client._requests import Mode
-from tests.client.fake import RECORD, FakeService, Fault, make_stream, tables
+from app.client.losses.requests import Mode
+
+from .fakes.service import RECORD, FakeService, Fault, make_stream, tables
 
 MODES: tuple[Mode, ...] = ("parts", "whole", "duplex")
 STREAM = make_stream(30)

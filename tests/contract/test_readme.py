@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app import __version__
-from app.client._cli import build_parser as build_client_parser
+from app.client.command.main import build_parser as build_client_parser
 from app.parser import build_parser
 from app.wire import FrameKind, FrameWriter, rows_header
 from core.losses.reports import REPORTS

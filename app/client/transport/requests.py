@@ -1,0 +1,74 @@
+"""Requests and their answers. No input or output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..errors import ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, without the stream it may carry.
+
+    Attributes:
+        method: of HTTP.
+        target: path and query.
+        headers: names in any case.
+        body: a small body, or None.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and headers of an answer; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A small answer, whole."""
+
+    head: Head
+    body: bytes
+
+    def json(self) -> dict[str, Any]:
+        """Its JSON object.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        try:
+            value = json.loads(self.body)
+        except ValueError as e:
+            raise ProtocolError("the answer is not JSON") from e
+        if not isinstance(value, dict):
+            raise ProtocolError("the answer is not a JSON object")
+        return value
+
+    def text(self, name: str) -> str:
+        """A text of its JSON object.
+
+        Raises:
+            ProtocolError: it is not there.
+        """
+        value = self.json().get(name)
+        if not isinstance(value, str):
+            raise ProtocolError(f"the answer has no {name}")
+        return value
+
+
+def token_request(action: Literal["inspect", "refresh"], token: str) -> Request:
+    """A request about a token."""
+    body = json.dumps({"token": token}).encode()
+    return Request("POST", f"/v1/tokens/{action}", {"Content-Type": "application/json"}, body)
