@@ -32,17 +32,20 @@ from .losses.blocking import Answer
 from .losses.requests import LossOptions
 from .losses.rows import End
 from .losses.saving import Progress
-from .pipelines.batch import Batch, Field, Ragged
+from .pipelines.batch import Batch, Ragged
 from .pipelines.blocking import Batches, Pipeline
+from .pipelines.layout import Field
 from .tiles.blocking import Tiles, View
-from .tiles.files import TileProgress
+from .tiles.options import ViewOptions
 from .tiles.plan import Box, Plan, Tile
-from .tiles.requests import ViewOptions
+from .tiles.saving import TileProgress
 
 if TYPE_CHECKING:
-    from .async_client import AsyncAnswer, AsyncClient
-    from .datasets.asynchronous import AsyncDataset, AsyncTiles, AsyncView
+    from .async_client import AsyncClient
+    from .datasets.asynchronous import AsyncDataset
+    from .losses.asynchronous import AsyncAnswer
     from .pipelines.asynchronous import AsyncBatches, AsyncPipeline
+    from .tiles.asynchronous import AsyncTiles, AsyncView
 
 __version__ = "0.1.0"
 
@@ -85,13 +88,13 @@ __all__ = [
 
 # httpx takes three times as long to import as all the rest.
 _ASYNCHRONOUS = {
-    "AsyncAnswer": "async_client",
+    "AsyncAnswer": "losses.asynchronous",
     "AsyncBatches": "pipelines.asynchronous",
     "AsyncClient": "async_client",
     "AsyncDataset": "datasets.asynchronous",
     "AsyncPipeline": "pipelines.asynchronous",
-    "AsyncTiles": "datasets.asynchronous",
-    "AsyncView": "datasets.asynchronous",
+    "AsyncTiles": "tiles.asynchronous",
+    "AsyncView": "tiles.asynchronous",
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,12 @@ from urllib.parse import quote
 import numpy as np
 
 from ..errors import StateError
+from ..files.state import replace_file
 from ..pipelines.batch import Batch, Column, Ragged
-from ..pipelines.requests import is_token
-from ..tiles.plan import Array
-from ..tiles.requests import spec_file
-from .arguments import add_service, connect, count, say
+from ..pipelines.wanted import is_token
+from ..transport.frames import Array
+from .arguments import add_service, connect, count, spec_file
+from .console import say
 
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
@@ -27,8 +27,8 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         "batches",
         help="read the batches of a pipeline",
         description="Read the batches of a pipeline: a line of JSON for each, and with --out"
-        " its fields as .npy files. With --token-file the same command goes on where it"
-        " stopped, also with another --rank and --world.",
+        " its fields as .npy files. With --token-file the same command resumes where it"
+        " stopped, even with another --rank and --world.",
     )
     batches.set_defaults(run=_batches)
     batches.add_argument("spec", metavar="SPEC", help="file with the spec, or its JSON")
@@ -36,9 +36,9 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="for .npy files")
     where = batches.add_mutually_exclusive_group()
     where.add_argument(
-        "--token-file", type=Path, metavar="F", help="go on from it; kept up to date"
+        "--token-file", type=Path, metavar="F", help="resume from it, and keep it up to date"
     )
-    where.add_argument("--after", metavar="TOKEN", help="go on behind a token")
+    where.add_argument("--after", metavar="TOKEN", help="resume after a token")
     batches.add_argument("--rank", type=count, default=0, metavar="R", help="default 0")
     batches.add_argument("--world", type=count, default=1, metavar="W", help="default 1")
     batches.add_argument("--epoch", action="store_true", help="stop where an epoch ends")
@@ -46,7 +46,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         "--prefetch", type=count, default=0, metavar="N", help="batches to ask for ahead"
     )
     batches.add_argument("--parallel", type=count, metavar="K", help="connections to ask with")
-    batches.add_argument("--quiet", action="store_true", help="say nothing but errors")
+    batches.add_argument("--quiet", action="store_true", help="report errors only")
     add_service(batches)
 
 
@@ -73,9 +73,9 @@ def _batches(args: argparse.Namespace) -> int:
                 _write_fields(args.out, batch)
             sys.stdout.write(json.dumps(_line(batch)) + "\n")
             sys.stdout.flush()
-            # Last: a kill before it makes the batch come again, and never get lost.
+            # Last: after a kill the batch comes again rather than getting lost.
             if args.token_file is not None:
-                _replace(args.token_file, f"{batch.token}\n".encode())
+                replace_file(args.token_file, f"{batch.token}\n".encode())
             done += 1
     if not args.quiet:
         say(f"{done} batches{', the last of the pipeline' if batches.data_finished else ''}")
@@ -83,10 +83,10 @@ def _batches(args: argparse.Namespace) -> int:
 
 
 def _spec(text: str) -> dict[str, Any]:
-    """A spec, or what a file says.
+    """The spec given as JSON, or in a file.
 
     Raises:
-        OSError, ValueError: the file cannot be read, or it is no JSON object.
+        OSError, ValueError: the file cannot be read, or does not hold a JSON object.
     """
     if not text.lstrip().startswith("{"):
         return spec_file(Path(text))
@@ -95,7 +95,7 @@ def _spec(text: str) -> dict[str, Any]:
 
 
 def read_token(path: Path) -> str | None:
-    """The token in a file; None if there is no file, or an empty one.
+    """The token in a file; None if the file is missing or empty.
 
     Raises:
         StateError: it holds something else.
@@ -111,38 +111,27 @@ def read_token(path: Path) -> str | None:
     return text or None
 
 
-def _replace(path: Path, octets: bytes | memoryview) -> None:
-    """Replace a file; it is there whole or not at all."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        beside.write_bytes(octets)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-
-
 def _line(batch: Batch) -> dict[str, Any]:
     return {
         "sequence": batch.sequence,
         "epoch": batch.epoch,
         "count": batch.count,
         "rows": list(batch.rows),
-        "fields": {name: _about(column) for name, column in batch.items()},
+        "fields": {name: _field(column) for name, column in batch.items()},
         "token": batch.token,
     }
 
 
-def _about(column: Column) -> dict[str, Any]:
+def _field(column: Column) -> dict[str, Any]:
     if isinstance(column, Ragged):
-        return {**_about(column.values), "items": len(column)}
+        return {**_field(column.values), "items": len(column)}
     return {"dtype": np.lib.format.dtype_to_descr(column.dtype), "shape": list(column.shape)}
 
 
 def _write_fields(directory: Path, batch: Batch) -> None:
     """A .npy file for each field, and one more for the offsets of a ragged one."""
     for name, column in batch.items():
-        # What a field is called must not lead out of the directory.
+        # The name of a field must not lead out of the directory.
         place = f"{batch.sequence:08d}.{quote(name, safe=' ')}"
         if isinstance(column, Ragged):
             _write_array(directory / f"{place}.npy", column.values)
@@ -154,4 +143,4 @@ def _write_fields(directory: Path, batch: Batch) -> None:
 def _write_array(path: Path, array: Array) -> None:
     file = io.BytesIO()
     np.lib.format.write_array(file, array, allow_pickle=False)
-    _replace(path, file.getbuffer())
+    replace_file(path, file.getbuffer())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from ..losses.saving import Progress
-from ..tiles.files import TileProgress
+from ..tiles.saving import TileProgress
 
 _INTERVAL = 0.1
 """Seconds between two drawings."""
@@ -16,11 +16,11 @@ _MEGABYTE = 1e6
 
 
 class Bar:
-    """Draws how far a post or a view is, in one line that is cleared at the end.
+    """Draws progress in one line, which is cleared at the end.
 
     Args:
         out: the terminal.
-        clock: gives seconds.
+        clock: seconds.
     """
 
     def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,16 +30,16 @@ class Bar:
         self._from: int | None = None
         self._drawn = -_INTERVAL
 
-    def __call__(self, now: Progress | TileProgress) -> None:
-        """Draw it, if it was not drawn a moment ago."""
+    def __call__(self, progress: Progress | TileProgress) -> None:
+        """Draw the progress, unless it was drawn a moment ago."""
         at = self._clock() - self._began
         if self._from is None:
-            self._from = now.bytes
+            self._from = progress.bytes
         if at - self._drawn < _INTERVAL:
             return
         self._drawn = at
-        rate = (now.bytes - self._from) / at if at else 0.0
-        self._out.write(f"\r\x1b[K{describe(now, rate)}")
+        rate = (progress.bytes - self._from) / at if at else 0.0
+        self._out.write(f"\r\x1b[K{describe(progress, rate)}")
         self._out.flush()
 
     def clear(self) -> None:
@@ -48,18 +48,21 @@ class Bar:
         self._out.flush()
 
 
-def describe(now: Progress | TileProgress, rate: float) -> str:
-    """How far a post or a view is, in a line.
+def describe(progress: Progress | TileProgress, rate: float) -> str:
+    """Progress as a line of text.
 
     Args:
-        now: how far it is.
+        progress: of a post or a view.
         rate: bytes per second.
     """
-    done = f"{now.bytes / _MEGABYTE:,.1f}"
+    done = f"{progress.bytes / _MEGABYTE:,.1f}"
     bar = ""
-    if now.total:
-        share = min(now.bytes / now.total, 1.0)
+    if progress.total:
+        share = min(progress.bytes / progress.total, 1.0)
         bar = f"{share:4.0%} [{'#' * int(share * _WIDTH):{_WIDTH}}] "
-        done += f"/{now.total / _MEGABYTE:,.1f}"
-    things = f"{now.tiles:,} tiles" if isinstance(now, TileProgress) else f"{now.events:,} events"
-    return f"{bar}{done} MB  {rate / _MEGABYTE:,.0f} MB/s  {things}"
+        done += f"/{progress.total / _MEGABYTE:,.1f}"
+    if isinstance(progress, TileProgress):
+        count = f"{progress.tiles:,} tiles"
+    else:
+        count = f"{progress.events:,} events"
+    return f"{bar}{done} MB  {rate / _MEGABYTE:,.0f} MB/s  {count}"

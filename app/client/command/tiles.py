@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..tiles.requests import ViewOptions, spec_file
-from .arguments import add_manners, add_service, connect, count, make_bar, say, size, stopped
+from ..tiles.options import ViewOptions
+from .arguments import add_behaviour, add_service, connect, count, size, spec_file
+from .console import make_bar, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(\d+)?)?")
@@ -25,7 +26,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     datasets.set_defaults(run=_datasets)
     datasets.add_argument("action", nargs="?", choices=("list", "show", "register"), default="list")
     datasets.add_argument("value", nargs="?", metavar="ID|JSON", help="to show, or to register")
-    datasets.add_argument("--file", type=Path, metavar="F", help="JSON of what is registered")
+    datasets.add_argument("--file", type=Path, metavar="F", help="JSON of the dataset to register")
     add_service(datasets)
     tiles = commands.add_parser(
         "tiles",
@@ -38,41 +39,45 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     which = tiles.add_mutually_exclusive_group()
     which.add_argument("--frames", type=_indices, metavar="LIST", help="such as 3,1,5-9")
     which.add_argument("--nav", type=_slices, metavar="SLICES", help="such as 0:10,5:50:5")
-    which.add_argument("--mask", type=Path, metavar="FILE.npy", help="of bool, as the scan")
-    which.add_argument("--shuffle", type=count, metavar="SEED", help="all, in this order")
+    which.add_argument(
+        "--mask", type=Path, metavar="FILE.npy", help="bool, in the shape of the scan"
+    )
+    which.add_argument("--shuffle", type=count, metavar="SEED", help="all, in random order")
     tiles.add_argument("--sig", type=_slices, metavar="SLICES", help="such as 0:32,8:40")
-    tiles.add_argument("--bin-nav", type=count, metavar="N", help="sum over N positions an axis")
-    tiles.add_argument("--bin-sig", type=count, metavar="N", help="sum over N pixels an axis")
+    tiles.add_argument("--bin-nav", type=count, metavar="N", help="sum N positions per axis")
+    tiles.add_argument("--bin-sig", type=count, metavar="N", help="sum N pixels per axis")
     tiles.add_argument("--dtype", help="such as <f4")
     tiles.add_argument("--casting", choices=("safe", "wrap", "clip"))
     tiles.add_argument("--no-corrections", action="store_true", help="no dark, gain, exclusions")
     tiles.add_argument("--sync-offset", type=int, metavar="N")
     tiles.add_argument("--missing", choices=("skip", "zero", "nan"))
     shape = tiles.add_mutually_exclusive_group()
-    shape.add_argument("--tile-shape", type=_lengths, metavar="N,N", help="of what is streamed")
+    shape.add_argument("--tile-shape", type=_lengths, metavar="N,N", help="of a tile")
     shape.add_argument("--target-bytes", type=size, metavar="SIZE", help="of a tile")
-    add_manners(tiles)
+    add_behaviour(tiles)
     add_service(tiles)
 
 
 def _indices(text: str) -> list[int]:
     if not _INDICES.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list such as 3,1,5-9")
-    found: list[int] = []
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 3,1,5-9")
+    indices: list[int] = []
     for part in text.split(","):
         low, _, high = part.partition("-")
-        found.extend(range(int(low), int(high or low) + 1))
-    return found
+        indices.extend(range(int(low), int(high or low) + 1))
+    return indices
 
 
 def _slices(text: str) -> list[slice]:
-    found = []
+    slices = []
     for part in text.split(","):
         match = _SLICE.fullmatch(part)
         if not match:
-            raise argparse.ArgumentTypeError(f"{text!r} is no list of slices such as 0:10,5:50:5")
-        found.append(slice(*(int(n) if n else None for n in match.groups())))
-    return found
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a list of slices such as 0:10,5:50:5"
+            )
+        slices.append(slice(*(int(n) if n else None for n in match.groups())))
+    return slices
 
 
 def _lengths(text: str) -> list[int]:
@@ -80,7 +85,7 @@ def _lengths(text: str) -> list[int]:
 
 
 def _options(args: argparse.Namespace) -> ViewOptions:
-    """What the arguments say of a view.
+    """The view that the arguments describe.
 
     Raises:
         OSError, ValueError: the mask cannot be read.
@@ -102,8 +107,8 @@ def _options(args: argparse.Namespace) -> ViewOptions:
         "target_bytes": args.target_bytes,
     }
     options: Any = {name: value for name, value in given.items() if value is not None}
-    made: ViewOptions = options
-    return made
+    view: ViewOptions = options
+    return view
 
 
 def _dtype(text: str) -> np.dtype[Any]:
@@ -115,7 +120,7 @@ def _dtype(text: str) -> np.dtype[Any]:
 
 def _tiles(args: argparse.Namespace) -> int:
     if Path(args.out).suffix not in _ENDINGS:
-        raise ValueError("--out ends in .npy, or in .raw for values without a header")
+        raise ValueError("--out must end in .npy, or in .raw for values without a header")
     state = str(args.state or f"{args.out}.thalweg-state")
     bar = make_bar(args)
     with connect(args) as client:

@@ -1,76 +1,49 @@
-"""Datasets and what is made of them, with blocking calls."""
+"""Datasets with blocking calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
-from ..errors import ProtocolError
-from ..files.outputs import FileOutput
 from ..tiles.blocking import View
-from ..tiles.plan import Array
-from ..tiles.reductions import Reducing, Watch
-from ..tiles.requests import (
-    ViewOptions,
-    ViewSpec,
-    dataset_path,
-    image_request,
-    listing,
-    reduction_json,
-    reduction_request,
-    registration,
-)
-from ..transport.blocking import AnswerPort, drive
-from ..transport.http import Pool
-from ..transport.requests import Reply, Request
-from ..transport.retry import Backoff
-
-Ids: TypeAlias = list[str]
-
-_PNG = b"\x89PNG\r\n\x1a\n"
+from ..tiles.options import ViewOptions, ViewSpec
+from ..tiles.reductions import Watch
+from ..tiles.view import reduce
+from ..transport.blocking import BlockingRunner
+from ..transport.frames import Array
+from .catalogue import DatasetOperations, Ids, Info, list_ids, register, shape_of
 
 
 class Dataset:
     """Files of a detector, read as one array: ``client.datasets[id]``.
 
-    Nothing is asked before something has to be known.
+    The service is not asked before something has to be known.
 
     Args:
-        pool: of connections.
-        retries: faults in a row to bear.
-        call: sends a small request.
+        runner: runs operations.
         ident: its id.
-        info: what is known of it, if anything is.
+        info: its description, if known.
     """
 
     def __init__(
-        self,
-        pool: Pool,
-        retries: int,
-        call: Callable[[Request], Reply],
-        ident: str,
-        info: Mapping[str, Any] | None = None,
+        self, runner: BlockingRunner, ident: str, info: Mapping[str, Any] | None = None
     ) -> None:
-        self._pool = pool
-        self._retries = retries
-        self._call = call
+        self._runner = runner
+        self._operations = DatasetOperations(ident, info, runner.retries)
         self.id = ident
-        if info is not None:
-            self.__dict__["info"] = dict(info)
 
-    @cached_property
-    def info(self) -> dict[str, Any]:
-        """What the service says of it: shapes, axes, type, files, fingerprint.
+    @property
+    def info(self) -> Info:
+        """Its description: shapes, axes, dtype, files, fingerprint.
 
         Raises:
             ProblemError: there is no such dataset, or its files cannot be read.
             ConnectionFailed: the service could not be reached.
         """
-        return self._call(Request("GET", dataset_path(self.id))).json()
+        return self._runner.run(self._operations.describe())
 
     @property
     def nav_shape(self) -> tuple[int, ...]:
@@ -89,22 +62,21 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """Another one if a file has changed."""
+        """Identifies the data: it differs once a file has changed."""
         return str(self.info.get("fingerprint"))
 
     def view(self, **options: Unpack[ViewOptions]) -> View:
-        """What is wanted of it; everything by default.
+        """A part of it, in an order and a type; everything by default.
 
         Args:
-            **options: as the contract has them, see ViewOptions.
+            **options: of the contract, see ViewOptions.
 
         Raises:
-            TypeError, ValueError: an option cannot be.
-            ThalwegError: slices need the shape, which could not be asked for.
+            TypeError, ValueError: an option is wrong.
+            ThalwegError: slices need the shape, and it could not be asked for.
         """
-        spec = ViewSpec(options)
-        shapes = (self.nav_shape, self.sig_shape) if spec.needs_shape else ((), ())
-        return View(self._pool, self._retries, self._call, self.id, spec.json(*shapes))
+        spec = self._runner.run(self._operations.view(ViewSpec(options)))
+        return View(self._runner, self.id, spec)
 
     def reduce(
         self,
@@ -115,7 +87,7 @@ class Dataset:
         """Reduce frames to an image, or pixels to a map of the scan, on the server.
 
         Args:
-            reduction: as the contract has it, such as ``{"op": "mean", "over": "frames"}``,
+            reduction: as in the contract, such as ``{"op": "mean", "over": "frames"}``,
                 or a name, such as ``com``.
             view: what to reduce; everything by default.
             progress: called with how much is done, and of how much.
@@ -127,27 +99,19 @@ class Dataset:
             ThalwegError: the service refused, or could not be reached.
         """
         spec = {} if view is None else view.spec
-        request = reduction_request(self.id, spec, reduction_json(reduction))
-        reducing = Reducing(request, Backoff(self._retries), progress)
-        port = AnswerPort(self._pool)
-        try:
-            for _ in drive(reducing.run(), port):
-                pass
-        finally:
-            port.close()
-        return reducing.results
+        return self._runner.run(reduce(self.id, spec, reduction, self._runner.retries, progress))
 
     def image(
         self,
         path: str | Path,
         reduction: str | Mapping[str, Any] | None = None,
         view: View | None = None,
-        **options: Any,  # noqa: ANN401 - what the service knows
+        **options: Any,  # noqa: ANN401 - those of the service
     ) -> None:
         """Write a reduction as a picture (PNG) to a file.
 
         Args:
-            path: of the file; it appears when it is whole.
+            path: of the file; it appears once it is complete.
             reduction: as for ``reduce``; the sum of all frames by default.
             view: as for ``reduce``.
             **options: of the picture: ``result``, ``low``, ``high``, ``map``.
@@ -156,29 +120,15 @@ class Dataset:
             ThalwegError: the service refused, or could not be reached.
             OSError: the file cannot be written.
         """
-        asked = {
-            "reduction": None if reduction is None else reduction_json(reduction),
-            "view": None if view is None else view.spec,
-        }
-        picture = self._call(image_request(self.id, asked | options)).body
-        if not picture.startswith(_PNG):
-            raise ProtocolError("the answer is not a picture")
-        output = FileOutput(Path(path))
-        try:
-            output.write(picture)
-        except OSError:
-            output.close(keep=False)
-            raise
-        output.finish()
+        spec = None if view is None else view.spec
+        self._runner.run(self._operations.image(path, reduction, spec, options))
 
 
 class Datasets:
     """Datasets of the service: ``client.datasets``."""
 
-    def __init__(self, pool: Pool, retries: int, call: Callable[[Request], Reply]) -> None:
-        self._pool = pool
-        self._retries = retries
-        self._call = call
+    def __init__(self, runner: BlockingRunner) -> None:
+        self._runner = runner
 
     def list(self) -> Ids:
         """Ids of all datasets, in order.
@@ -186,60 +136,26 @@ class Datasets:
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        found: Ids = []
-        more = True
-        while more:
-            page = self._call(listing(found[-1] if found else "")).json()
-            more = take_ids(page, found)
-        return found
+        return self._runner.run(list_ids(self._runner.retries))
 
     def register(self, spec: Mapping[str, Any] | None = None, /, **more: Any) -> Dataset:  # noqa: ANN401 - as in the contract
         """Make a dataset of files that the service can read.
 
-        The same again gives the same dataset.
+        Registering the same again gives the same dataset.
 
         Args:
-            spec: as the contract has it: ``id``, ``files`` or ``glob``, ``nav_shape`` ...
+            spec: as in the contract: ``id``, ``files`` or ``glob``, ``nav_shape`` ...
             **more: members of the same.
 
         Raises:
             ThalwegError: the service refused, or could not be reached.
         """
-        info = self._call(registration({**(spec or {}), **more})).json()
-        return self._dataset(str(info.get("id")), info)
+        info = self._runner.run(register({**(spec or {}), **more}, self._runner.retries))
+        return Dataset(self._runner, str(info.get("id")), info)
 
     def __getitem__(self, ident: str) -> Dataset:
-        """A dataset by its id, which is not asked for yet."""
-        return self._dataset(ident)
+        """A dataset by its id; the service is not asked yet."""
+        return Dataset(self._runner, ident)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.list())
-
-    def _dataset(self, ident: str, info: Mapping[str, Any] | None = None) -> Dataset:
-        return Dataset(self._pool, self._retries, self._call, ident, info)
-
-
-def take_ids(page: Mapping[str, Any], found: Ids) -> bool:
-    """Take the ids of one answer; whether there are more.
-
-    Raises:
-        ProtocolError: they are none, or not behind those that were known.
-    """
-    ids = page.get("datasets")
-    after = found[-1] if found else ""
-    if not isinstance(ids, list) or not all(isinstance(i, str) and i > after for i in ids):
-        raise ProtocolError("the answer is no list of ids")
-    found += ids
-    return bool(ids) and page.get("after") is not None
-
-
-def shape_of(info: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    """A shape of a dataset's description.
-
-    Raises:
-        ProtocolError: it is not there.
-    """
-    value = info.get(name)
-    if not isinstance(value, list) or not all(isinstance(n, int) and n > 0 for n in value):
-        raise ProtocolError(f"the dataset has no {name}")
-    return tuple(value)

@@ -1,4 +1,27 @@
-"""Where tables are written: what is not settled can be undone, a file is whole or not there."""
+"""Output files that are complete or absent, and survive a kill.
+
+Whoever reads ``out.csv`` must never see half of it, and whoever runs a killed command again
+must get each row exactly once. Three rules give both::
+
+    out.csv.partial          ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░░░░
+                             settled: size and digest    not settled
+                             are in the state file       (arrives again)
+
+1. Bytes go to a file *beside* the target, locked while it is written. It replaces the
+   target in one step, ``rename``, once everything is there.
+2. Bytes are written first and *settled* later, when the position that follows them is known.
+   After a cut connection ``undo`` truncates to the last settled byte; the rest arrives again.
+3. The state file, itself replaced whole, says how many bytes are settled and their digest,
+   and the position that follows them. It may be older than the partial file, never newer:
+   the next process truncates to the size it names, checks the digest, and resumes from the
+   position. A partial file that somebody changed is refused, not continued.
+
+Writing the state after every row and calling fsync would cost more than the work itself. The
+state is written a few times per second instead: after a kill, what came since is truncated
+and fetched again. After a power failure the digest tells whether the bytes are there.
+
+A pipe or terminal takes nothing back, so ``StreamOutput`` holds bytes until they are settled.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +37,7 @@ from typing import Protocol
 from xxhash import xxh3_64
 
 from ..errors import StateError
-from ..losses.window import BLOCK
+from ..transport.effects import BLOCK
 
 _SPOOL = 64 << 20
 """Bytes of an answer that wait in memory for its end; more wait on disk."""
@@ -22,7 +45,7 @@ _SPOOL = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far an output was written: enough to go on, and to notice that it was changed.
+    """How far an output was written: enough to continue it and to notice a change.
 
     Attributes:
         size: settled bytes.
@@ -34,25 +57,25 @@ class Mark:
 
 
 class Output(Protocol):
-    """Somewhere a table can be written to."""
+    """Where a table is written to."""
 
     def write(self, data: memoryview | bytes) -> None:
-        """Take bytes that may have to be undone."""
+        """Write bytes that are not settled yet."""
 
     def settle(self) -> None:
-        """What was written is right."""
+        """Confirm what was written."""
 
     def undo(self) -> None:
-        """Forget what was written since it was last settled."""
+        """Take back what was written since it was last settled."""
 
     def mark(self) -> Mark | None:
-        """How far it is settled; None if another process cannot go on with it."""
+        """How far it is settled; None if another process cannot continue it."""
 
     def finish(self) -> None:
-        """Everything was written."""
+        """End the output: everything was written."""
 
     def close(self, *, keep: bool) -> None:
-        """Stop; keep what is settled for another process, or leave nothing."""
+        """Stop; keep what is settled for another process, or remove it."""
 
 
 class FileOutput:
@@ -63,7 +86,7 @@ class FileOutput:
         mark: how far it was written before; None to begin.
 
     Raises:
-        StateError: what is there is not what the mark says, or is being written.
+        StateError: the partial file does not match the mark, or is being written.
         OSError: it cannot be written.
     """
 
@@ -95,21 +118,21 @@ class FileOutput:
             self._digest.update(view[:count])
             self._size += count
         if (self._size, self._digest.hexdigest()) != (mark.size, mark.digest):
-            raise StateError(f"{self._partial} is not what it was when its state was written")
+            raise StateError(f"{self._partial} has changed since its state was written")
 
     def write(self, data: memoryview | bytes) -> None:
-        """Write bytes that may have to be undone."""
+        """Write bytes that are not settled yet."""
         write_all(self._fd, data)
         self._digest.update(data)
         self._size += len(data)
 
     def settle(self) -> None:
-        """What was written is right."""
+        """Confirm what was written."""
         self._settled_digest = self._digest.copy()
         self._settled_size = self._size
 
     def undo(self) -> None:
-        """Cut off what is not settled."""
+        """Truncate to what is settled."""
         if self._size != self._settled_size:
             os.ftruncate(self._fd, self._settled_size)
             os.lseek(self._fd, self._settled_size, os.SEEK_SET)
@@ -126,14 +149,14 @@ class FileOutput:
         os.close(self._fd)
 
     def close(self, *, keep: bool) -> None:
-        """Keep the file beside its place, or remove it."""
+        """Keep the partial file, or remove it."""
         if not keep:
             self._partial.unlink(missing_ok=True)
         os.close(self._fd)
 
 
 class StreamOutput:
-    """A pipe, terminal or device, which takes nothing back: settled bytes only are sent.
+    """A pipe, terminal or device: it gets settled bytes only.
 
     Args:
         fd: open for writing.
@@ -146,14 +169,14 @@ class StreamOutput:
         self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - kept
 
     def write(self, data: memoryview | bytes) -> None:
-        """Let bytes wait."""
+        """Hold bytes until they are settled."""
         self._spool.write(data)
 
     def settle(self) -> None:
-        """Send what waits.
+        """Send the bytes held.
 
         Raises:
-            BrokenPipeError: the reader has gone.
+            BrokenPipeError: the reader has closed the pipe.
         """
         self._spool.seek(0)
         while data := self._spool.read(BLOCK):
@@ -161,16 +184,16 @@ class StreamOutput:
         self.undo()
 
     def undo(self) -> None:
-        """Forget what waits."""
+        """Forget the bytes held."""
         self._spool.seek(0)
         self._spool.truncate()
 
     def mark(self) -> None:
-        """Another process cannot go on with it."""
+        """Another process cannot continue it."""
         return
 
     def finish(self) -> None:
-        """Everything was sent."""
+        """End the output."""
         self.close(keep=True)
 
     def close(self, *, keep: bool) -> None:  # noqa: ARG002 - part of Output
@@ -181,7 +204,7 @@ class StreamOutput:
 
 
 def open_output(path: Path | int, mark: Mark | None = None) -> Output:
-    """A file to be made, or what is there already if that is a pipe or device.
+    """Open an output: a new file, or an existing pipe or device.
 
     Args:
         path: a path, or a file descriptor.
@@ -189,7 +212,7 @@ def open_output(path: Path | int, mark: Mark | None = None) -> Output:
 
     Raises:
         OSError: it cannot be written.
-        StateError: what is there is not what the mark says.
+        StateError: the partial file does not match the mark.
     """
     if isinstance(path, int):
         return StreamOutput(path, owned=False)
@@ -198,11 +221,26 @@ def open_output(path: Path | int, mark: Mark | None = None) -> Output:
     return FileOutput(path, mark)
 
 
+def write_file(path: Path, data: bytes) -> None:
+    """Write a small output file whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    output = FileOutput(path)
+    try:
+        output.write(data)
+    except OSError:
+        output.close(keep=False)
+        raise
+    output.finish()
+
+
 def lock_partial(fd: int, path: Path) -> None:
     """Keep other processes from writing a file until it is closed.
 
     Raises:
-        StateError: another one writes it.
+        StateError: another process writes it.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,10 +249,10 @@ def lock_partial(fd: int, path: Path) -> None:
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of the bytes, also to a descriptor that does not block.
+    """Write all of the bytes, even to a descriptor that does not block.
 
     Raises:
-        BrokenPipeError: the reader has gone.
+        BrokenPipeError: the reader has closed the pipe.
     """
     view = memoryview(data)
     while view:

@@ -9,22 +9,22 @@ from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from typing import Any, Self
 
 from .readers import PiecesReader
-from .sources import KeptSource, Octets
+from .sources import BytesLike, KeptSource
 
 
 class _Pieces:
     """The pieces of an asynchronous iterable, for a thread that is not its loop's."""
 
-    def __init__(self, pieces: AsyncIterator[Octets], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pieces: AsyncIterator[BytesLike], loop: asyncio.AbstractEventLoop) -> None:
         self._pieces = pieces
         self._loop = loop
-        self._next: Future[Octets | None] | None = None
+        self._next: Future[BytesLike | None] | None = None
         self._wake: Future[None] = Future()
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Octets:
+    def __next__(self) -> BytesLike:
         if self._next is None:
             self._next = asyncio.run_coroutine_threadsafe(self._following(), self._loop)
         waited: list[Future[Any]] = [self._next, self._wake]
@@ -39,7 +39,7 @@ class _Pieces:
             raise StopIteration
         return piece
 
-    async def _following(self) -> Octets | None:
+    async def _following(self) -> BytesLike | None:
         return await anext(self._pieces, None)
 
     def interrupt(self) -> None:
@@ -73,7 +73,7 @@ class _LoopReader(PiecesReader):
         self._loop_pieces.settle()
 
 
-def async_source(source: AsyncIterable[Octets], loop: asyncio.AbstractEventLoop) -> KeptSource:
+def async_source(source: AsyncIterable[BytesLike], loop: asyncio.AbstractEventLoop) -> KeptSource:
     """A source for an asynchronous iterable of bytes.
 
     Args:

@@ -2,109 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from ..transport.blocking import BlockingPort, drive
-from ..transport.effects import Table
+from ..transport.blocking import BlockingItems, BlockingRunner
 from ..transport.frames import Rows
-from ..transport.http import Pool
-from .jobs import (
-    PART_SIZE,
-    How,
-    Job,
-    Observe,
-    Several,
-    post_job,
-    reports_of,
-    rows_only,
-    save_job,
-    with_report,
-)
+from .jobs import PART_SIZE, Choices, Observe, Post, PostAnswer, Several, save
 from .requests import LossOptions, Mode
 from .rows import End, Position
-from .sources import SourceLike, open_source
+from .sources import Source, SourceLike, open_source
 
 T = TypeVar("T")
 
 
-class Answer(Generic[T]):
-    """The rows of a post, as they come; an iterator, and a context manager.
+class Answer(PostAnswer, BlockingItems[T]):
+    """The rows of a post as they arrive; an iterator and a context manager.
 
-    Rows are handed out once each and in the order of the stream, whatever becomes of
-    connections meanwhile. Where several reports are made, the tables of some events come
-    one after the other, and ``token`` and ``offset`` move on with the last of them: what
-    was handed out since they last moved comes again to whoever goes on with them.
+    Each row comes once, in the order of the stream, whatever happens to connections. With
+    several reports, the tables of some events come one after the other, and ``token`` and
+    ``offset`` move with the last of them: what came since they last moved comes again to
+    whoever resumes with them.
 
     Raises (from iteration):
         ProblemError: the service refused, or the stream is wrong.
-        ConnectionFailed, ProtocolError: it went wrong more often than is tolerated.
+        ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
         ProducerFailed: the command failed; the rows of its complete events came before.
-        SourceError: what is posted cannot be read.
+        SourceError: the source cannot be read.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        port: BlockingPort,
-        pick: Callable[[Table], T],
-    ) -> None:
-        self._job = job
-        self._port = port
-        self._items = drive(job.posting.run(), port)
-        self._pick = pick
-
-    @property
-    def token(self) -> str | None:
-        """What to go on with behind the rows handed out; None at the beginning and end."""
-        return self._job.posting.position.token
-
-    @property
-    def offset(self) -> int:
-        """Stream offset in bytes that belongs to ``token``."""
-        return self._job.posting.position.offset
-
-    @property
-    def end(self) -> End | None:
-        """How it ended; None before."""
-        return self._job.posting.end
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> T:
-        for item in self._items:
-            if isinstance(item, Table):
-                return self._pick(item)
-            self._job.note(item)
-        raise StopIteration
-
-    def close(self) -> None:
-        """Stop early; what was handed out stays good."""
-        self._items.close()
-        self._port.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def __init__(self, runner: BlockingRunner, source: Source, post: Post) -> None:
+        super().__init__(runner.shell(release=source.close), post.run())
+        self._post = post
 
 
 class Losses:
     """Event reports from loss streams: ``client.losses``."""
 
-    def __init__(self, pool: Pool, retries: int) -> None:
-        self._pool = pool
-        self._retries = retries
+    def __init__(self, runner: BlockingRunner) -> None:
+        self._runner = runner
 
     @overload
     def post(
@@ -141,7 +77,7 @@ class Losses:
         report: str | Several,
         source: SourceLike | None = None,
         *,
-        exec: Sequence[str] | None = None,  # noqa: A002 - what users know it as
+        exec: Sequence[str] | None = None,  # noqa: A002 - users know it by this name
         mode: Mode = "parts",
         part_size: int = PART_SIZE,
         after: str | None = None,
@@ -149,42 +85,40 @@ class Losses:
         progress: Observe | None = None,
         **options: Unpack[LossOptions],
     ) -> Answer[Any]:
-        """Post a stream, and iterate over the rows of its reports.
+        """Post a stream and iterate over the rows of its reports.
 
         Nothing is sent before the first row is asked for.
 
         Args:
-            report: a name, to get rows (numpy structured arrays); or several, to get
-                pairs of name and rows.
+            report: a name, for rows (numpy structured arrays); or several, for pairs of
+                name and rows.
             source: the whole stream: a path, a file descriptor, bytes, a file object
                 or an iterable of bytes.
             exec: a command to run instead, whose output is the stream. It is declared
                 complete only if the command exits with 0.
             mode: ``parts``: a request per part, which survives anything; ``duplex``:
-                one, with rows as they arise; ``whole``: one, with rows at its end.
+                one request, with rows as they arise; ``whole``: one, with rows at its end.
             part_size: bytes of a part; parts grow where an event is longer.
-            after: a token to go on with; bytes of the source before ``offset`` are
-                skipped.
+            after: token to resume with; bytes of the source before ``offset`` are skipped.
             offset: stream offset in bytes that belongs to ``after``.
             progress: called whenever rows have been answered.
-            **options: as the contract has them, see LossOptions.
+            **options: of the contract, see LossOptions.
 
         Raises:
-            SourceError: the source cannot be opened, or a file of an input be read.
-            TypeError, ValueError: an argument cannot be.
+            SourceError: the source or the file of an input cannot be opened.
+            TypeError, ValueError: an argument is wrong.
         """
-        how = How(mode, part_size, self._retries, progress)
-        start = Position(after, offset)
-        job = post_job(reports_of(report), open_source(source, exec), start, how, options)
-        pick = rows_only if isinstance(report, str) else with_report
-        return Answer(job, BlockingPort(self._pool, job.source), pick)
+        choices = Choices(mode, part_size, self._runner.retries, progress)
+        opened = open_source(source, exec)
+        post = Post(report, opened, Position(after, offset), choices, options)
+        return Answer(self._runner, opened, post)
 
     def save(  # noqa: PLR0913 - each is a choice of the caller
         self,
         report: str | Several,
         source: SourceLike | None,
         path: str | Path | int,
-        format: str = "csv",  # noqa: A002 - as everywhere in the contract
+        format: str = "csv",  # noqa: A002 - its name everywhere in the contract
         *,
         exec: Sequence[str] | None = None,  # noqa: A002 - as above
         mode: Mode | None = None,
@@ -193,11 +127,11 @@ class Losses:
         progress: Observe | None = None,
         **options: Unpack[LossOptions],
     ) -> End:
-        """Post a stream, and write a table to a file, byte for byte as the service makes it.
+        """Post a stream and write a table to a file, byte for byte as the service makes it.
 
-        The file appears when it is whole. Csv, ndjson and bin are posted in parts by
+        The file appears once it is complete. Csv, ndjson and bin are posted in parts by
         default and joined; ndjson without the lines that hold tokens. Arrow and parquet
-        are made of the whole.
+        describe the whole stream.
 
         Args:
             report: a name; or several, in the format ``bin`` only.
@@ -207,26 +141,16 @@ class Losses:
             exec: as for ``post``.
             mode: as for ``post``; ``duplex`` for bin only.
             part_size: bytes of a part.
-            state: file that makes it possible to go on after a kill: the same call
-                goes on where the last one stopped. Removed at the end.
+            state: file that lets the same call resume after a kill. Removed at the end.
             progress: called whenever rows have been written.
-            **options: as the contract has them, see LossOptions.
+            **options: of the contract, see LossOptions.
 
         Raises:
             ThalwegError: as for ``post``; StateError if the state does not fit.
             OSError: the table cannot be written.
-            TypeError, ValueError: an argument cannot be.
+            TypeError, ValueError: an argument is wrong.
         """
-        how = How(mode, part_size, self._retries, progress)
+        choices = Choices(mode, part_size, self._runner.retries, progress)
         opened = open_source(source, exec)
-        job = save_job(reports_of(report), opened, path, format, state, how, options)
-        saving = job.tables()
-        with ExitStack() as stack:
-            port = BlockingPort(self._pool, opened)
-            stack.callback(port.close)
-            stack.callback(saving.stop)
-            for item in drive(job.posting.run(), port):
-                saving.take(item)
-                job.note(item)
-            saving.finish()
-        return job.ended()
+        steps = save(report, opened, path, format, state, choices, options)
+        return self._runner.run(steps, release=opened.close)

@@ -1,22 +1,21 @@
-"""What both clients make of the arguments of a call, before anything is sent."""
+"""Posts from the arguments of a call, as operations that either client runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from ..transport.effects import Item, Settled, Table
-from ..transport.frames import Rows
+from ..transport.effects import Deliver, Steps, Work, next_item
 from ..transport.retry import Backoff
-from .posting import Posting
+from .posting import Posting, Settled, Table
 from .requests import LossOptions, LossRequests, Mode
 from .rows import End, Position
 from .saving import WHOLE_FORMATS, Progress, Saving, wire_format
 from .sources import Source
-from .state import StateFile
 
 Observe: TypeAlias = Callable[[Progress], None]
 Several: TypeAlias = list[str] | tuple[str, ...]
@@ -27,13 +26,13 @@ PART_SIZE = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class Choices:
     """How a stream is posted.
 
     Attributes:
-        mode: None: what suits the format.
-        part_size: in bytes.
-        retries: faults in a row to bear.
+        mode: None for the one that suits the format.
+        part_size: bytes.
+        retries: failures in a row to tolerate.
         observe: called whenever rows have been answered.
     """
 
@@ -42,138 +41,152 @@ class How:
     retries: int
     observe: Observe | None
 
+    def posting(
+        self,
+        requests: LossRequests,
+        source: Source,
+        start: Position,
+        passed: str | None = None,
+    ) -> Posting:
+        """A post of a source.
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A post that is ready to begin.
+        Raises:
+            ValueError: there is no such mode, or parts have no size.
+        """
+        mode = self.mode or "parts"
+        backoff = Backoff(self.retries)
+        return Posting(requests, source, mode, self.part_size, backoff, start, passed)
 
-    Attributes:
-        posting: decides what to do.
-        source: what is posted; to be closed.
-        saving: where tables go, if they are written.
-        observe: called whenever rows have been answered.
-    """
-
-    posting: Posting
-    source: Source
-    saving: Saving | None
-    observe: Observe | None
-
-    def note(self, item: Item) -> None:
-        """Tell the observer, if there is news."""
+    def note(self, posting: Posting, source: Source, item: object) -> None:
+        """Tell the observer of progress."""
         if self.observe is not None and isinstance(item, Settled):
-            posting = self.posting
-            self.observe(Progress(posting.position.offset, self.source.size, posting.events))
-
-    def tables(self) -> Saving:
-        """Where tables go, in a job that writes them."""
-        assert self.saving is not None  # noqa: S101 - made by save_job
-        return self.saving
-
-    def ended(self) -> End:
-        """How it ended, once it is over."""
-        assert self.posting.end is not None  # noqa: S101 - it is over
-        return self.posting.end
+            self.observe(Progress(posting.offset, source.size, posting.events))
 
 
-def post_job(
-    reports: tuple[str, ...], source: Source, start: Position, how: How, options: LossOptions
-) -> Job:
-    """A post whose rows are handed out.
+class Post:
+    """A post whose rows are delivered: pairs of report and rows, or rows alone.
 
     Args:
-        reports: to be made.
-        source: what is posted; closed if this fails.
+        report: a name, for rows; or several, for pairs.
+        source: the stream; closed if this fails.
         start: where to begin.
-        how: to post it.
+        choices: how to post it.
         options: of the contract.
+
+    Attributes:
+        posting: how far it is.
 
     Raises:
         SourceError: an input cannot be read.
-        TypeError, ValueError: an option cannot be.
+        TypeError, ValueError: an option is wrong.
     """
-    with ExitStack() as on_error:
-        on_error.callback(source.close)
-        job = _job(reports, "frames", source, start, how, options)
-        on_error.pop_all()
-    return job
+
+    def __init__(
+        self,
+        report: str | Several,
+        source: Source,
+        start: Position,
+        choices: Choices,
+        options: LossOptions,
+    ) -> None:
+        self._alone = isinstance(report, str)
+        self._source = source
+        self._choices = choices
+        with ExitStack() as on_error:
+            on_error.callback(source.close)
+            requests = LossRequests(_names(report), "frames", options, source.size)
+            self.posting = choices.posting(requests, source, start)
+            on_error.pop_all()
+
+    def run(self) -> Steps[None]:
+        """Deliver the rows."""
+        items = self.posting.run()
+        while (item := (yield from next_item(items))) is not None:
+            if isinstance(item, Table):
+                yield Deliver(item.rows if self._alone else (item.report, item.rows))
+            else:
+                self._choices.note(self.posting, self._source, item)
 
 
-def save_job(  # noqa: PLR0913, PLR0917 - each is what the caller said
-    reports: tuple[str, ...],
+class PostAnswer:
+    """What both clients' answers say about their post."""
+
+    _post: Post
+
+    @property
+    def token(self) -> str | None:
+        """Token to resume with after the rows delivered; None at the beginning and end."""
+        return self._post.posting.token
+
+    @property
+    def offset(self) -> int:
+        """Stream offset in bytes that belongs to ``token``."""
+        return self._post.posting.offset
+
+    @property
+    def end(self) -> End | None:
+        """How the stream ended; None before."""
+        return self._post.posting.end
+
+
+def save(  # noqa: PLR0913, PLR0917 - what the caller said
+    report: str | Several,
     source: Source,
     path: str | Path | int,
     table_format: str,
     state: str | Path | None,
-    how: How,
+    choices: Choices,
     options: LossOptions,
-) -> Job:
-    """A post whose tables are written, from where the state says.
+) -> Steps[End]:
+    """Post a stream and write its tables; how it ended.
 
     Args:
-        reports: to be made.
-        source: what is posted; closed if this fails.
-        path: of the table, or a directory for several, or a file descriptor.
-        table_format: one of those that can be saved.
+        report: a name, or several.
+        source: the stream.
+        path: of the table, of a directory for several, or a file descriptor.
+        table_format: one of ``saving.FORMATS``.
         state: path of the state file.
-        how: to post it.
+        choices: how to post it.
         options: of the contract.
 
     Raises:
-        SourceError: an input cannot be read.
-        StateError: the state does not fit.
+        ThalwegError: as for posting; StateError if the state does not fit.
         OSError: a table cannot be written.
-        TypeError, ValueError: an option cannot be.
+        TypeError, ValueError: an option is wrong.
     """
-    with ExitStack() as on_error:
-        on_error.callback(source.close)
-        how = How(_save_mode(table_format, how.mode), how.part_size, how.retries, how.observe)
-        wire = wire_format(table_format)
-        target = path if isinstance(path, int) else Path(path)
-        file = StateFile(Path(state)) if state is not None else None
-        saving = Saving(reports, table_format, target, file, source)
-        on_error.callback(saving.stop)
-        job = _job(reports, wire, source, saving.start, how, options, saving)
-        on_error.pop_all()
-    return job
-
-
-def _job(  # noqa: PLR0913, PLR0917 - as above
-    reports: tuple[str, ...],
-    wire: str,
-    source: Source,
-    start: Position,
-    how: How,
-    options: LossOptions,
-    saving: Saving | None = None,
-) -> Job:
-    requests = LossRequests(reports, wire, options, source.size)
-    mode = how.mode or "parts"
-    passed = saving.passed if saving is not None else None
-    posting = Posting(requests, mode, how.part_size, start, Backoff(how.retries), passed=passed)
-    return Job(posting, source, saving, how.observe)
+    mode = _save_mode(table_format, choices.mode)
+    requests = LossRequests(_names(report), wire_format(table_format), options, source.size)
+    saving = Saving(
+        requests.reports,
+        table_format,
+        path if isinstance(path, int) else Path(path),
+        None if state is None else Path(state),
+        source,
+    )
+    try:
+        yield Work(saving.open)
+        choices = Choices(mode, choices.part_size, choices.retries, choices.observe)
+        posting = choices.posting(requests, source, saving.start, saving.passed)
+        items = posting.run()
+        while (item := (yield from next_item(items))) is not None:
+            yield Work(partial(saving.take, item))
+            choices.note(posting, source, item)
+        yield Work(saving.finish)
+    finally:
+        saving.stop()
+    assert posting.end is not None  # noqa: S101 - the items are over
+    return posting.end
 
 
 def _save_mode(table_format: str, mode: Mode | None) -> Mode:
     if table_format in WHOLE_FORMATS:
         if mode not in {None, "whole"}:
-            raise ValueError(f"{table_format} is made of the whole stream: mode whole")
+            raise ValueError(f"{table_format} describes the whole stream: mode whole only")
         return "whole"
     if mode == "duplex" and table_format != "bin":
-        raise ValueError(f"{table_format} has no tokens to go on with after a cut: not duplex")
+        raise ValueError(f"{table_format} has no tokens to resume after a cut: not duplex")
     return mode or "parts"
 
 
-def reports_of(report: str | Several) -> tuple[str, ...]:
-    """One report or several, as several."""
+def _names(report: str | Several) -> tuple[str, ...]:
     return (report,) if isinstance(report, str) else tuple(report)
-
-
-def rows_only(table: Table) -> Rows:
-    """What is handed out where one report was asked for by name."""
-    return table.rows
-
-
-def with_report(table: Table) -> tuple[str, Rows]:
-    """What is handed out where reports were asked for by a sequence."""
-    return table.report, table.rows

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, Protocol
 
 from ..errors import ProducerFailed, SourceError
-from .window import BLOCK
+from ..transport.effects import BLOCK
 
 _PIPE_SIZE = 1 << 20
 """Bytes; what an unprivileged process may ask for. Pipes have 64 KiB by themselves."""

@@ -1,4 +1,4 @@
-"""Requests and what their answers say. No input or output: both clients share this."""
+"""Requests that post a stream, and what the headers of their answers say."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SUMMARY_IDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
 class LossOptions(TypedDict, total=False):
-    """Options of a post, as the contract has them; what is left out is the server's default.
+    """Options of a post; those left out have the server's defaults.
 
-    An input is its digest (str), or a Path or bytes, which are put first.
+    An input is the digest (str) of a stored file, or a Path or bytes, which are stored first.
     """
 
     quantiles: InputLike | Sequence[float]
@@ -36,27 +36,27 @@ class LossOptions(TypedDict, total=False):
     no_of_periods: int
     """Periods of an occurrence csv."""
     float_width: Literal[4, 8]
-    """Bytes of a loss; a stream does not say."""
+    """Bytes of a loss: the stream itself does not say."""
     nan: Literal["error", "zero", "drop"]
     negative: Literal["error", "keep"]
     sample_order: Literal["ascending", "any"]
     order: Literal["received", "event"]
     summary_ids: str | Iterable[int]
-    """Rows of these summaries only: numbers, or text such as ``1,5,10-20``."""
+    """Only rows of these summaries: numbers, or text such as ``1,5,10-20``."""
     expect_events: int
-    """Events the whole stream must have."""
+    """Number of events of the whole stream."""
     expect_bytes: int
-    """Bytes the whole stream must have; known by itself where the source has a size."""
+    """Size of the whole stream; known by itself where the source has a size."""
 
 
 def put_input(name: str, data: bytes) -> Request:
-    """A request that stores an auxiliary file."""
+    """Store an auxiliary file."""
     headers = {"Content-Type": "application/octet-stream"}
     return Request("PUT", f"/v1/inputs/{quote(name)}", headers, data)
 
 
 def input_bytes(data: InputLike) -> bytes:
-    """The bytes of an auxiliary file, given as path or as they are.
+    """The bytes of an auxiliary file, given as a path or as bytes.
 
     Raises:
         SourceError: it cannot be read.
@@ -73,16 +73,16 @@ class LossRequests:
     """Builds the requests that post one stream.
 
     Args:
-        reports: one or more.
+        reports: one or more names.
         table_format: ``frames`` or the format of a table.
         options: of the post.
         size: bytes of the whole stream, if known.
-        several: ask for reports by query even if there is one.
 
     Raises:
+        SourceError: the file of an input cannot be read.
         TypeError: there is no such option.
-        ValueError: an option cannot be written into a query, or several reports are
-            wanted in a format that holds one.
+        ValueError: an option cannot be written into a query, or the format holds one
+            report only.
     """
 
     def __init__(
@@ -116,11 +116,11 @@ class LossRequests:
             self._query[name] = str(value)
 
     def inputs(self) -> list[tuple[str, Request]]:
-        """What has to be put before the stream can be posted, by name."""
+        """Requests that store the inputs given as files, by name."""
         return [(name, put_input(name, data)) for name, data in self._inputs.items()]
 
-    def input_put(self, name: str, digest: str) -> None:
-        """An input is there under this digest."""
+    def input_stored(self, name: str, digest: str) -> None:
+        """Refer to an input by its digest."""
         self._query[name] = digest
 
     def part(self, position: Position, *, last: bool) -> Request:
@@ -129,7 +129,7 @@ class LossRequests:
         return self._request(position, self._expected if last else {}, headers)
 
     def rest(self, position: Position, *, duplex: bool) -> Request:
-        """Post everything from a position on, at once."""
+        """Post everything from a position on in one request."""
         query = {"duplex": "true"} if duplex else {}
         return self._request(position, self._expected | query, {})
 
@@ -153,15 +153,15 @@ class LossRequests:
 def _summary_ids(value: str | Iterable[int]) -> str:
     text = value if isinstance(value, str) else ",".join(str(int(i)) for i in value)
     if not _SUMMARY_IDS.fullmatch(text):
-        raise ValueError(f"summary_ids are such as 1,5,10-20, not {text!r}")
+        raise ValueError(f"summary_ids must look like 1,5,10-20, not {text!r}")
     return text
 
 
 def end_of_table(head: Head) -> End:
-    """How an answer without frames ended, when all of its body has come.
+    """How an answer without frames ended, from its headers.
 
     Raises:
-        ProtocolError: its headers do not say.
+        ProtocolError: they do not say.
     """
     headers = head.headers
     completeness = headers.get("thalweg-completeness")
@@ -179,7 +179,7 @@ def end_of_table(head: Head) -> End:
 
 
 def position_of_table(head: Head) -> Position:
-    """Where to go on after a partial answer without frames.
+    """Where to resume after a partial answer without frames.
 
     Raises:
         ProtocolError: its headers do not say.
@@ -187,15 +187,15 @@ def position_of_table(head: Head) -> Position:
     try:
         return Position(head.headers["thalweg-token"], int(head.headers["thalweg-offset"]))
     except (KeyError, ValueError) as e:
-        raise ProtocolError("a partial answer does not say where to go on from") from e
+        raise ProtocolError("a partial answer does not say where to resume") from e
 
 
 class PartPlan:
     """How far each part reaches.
 
-    A part begins with the bytes of the unfinished event that were sent before. Where
-    those are more than half a part, the part is made longer, so that however large an
-    event is, at least half of each part is new.
+    A part begins with the bytes of the unfinished event that were sent before. If those
+    are more than half of it, the part is made longer, so that at least half of each part
+    is new, however large an event is.
 
     Args:
         size: bytes of a part.
@@ -209,5 +209,5 @@ class PartPlan:
         self.stop = start + size
 
     def answered(self, offset: int, sent: int) -> None:
-        """A part up to ``sent`` was answered; the next one begins at ``offset``."""
+        """Plan the next part: it begins at ``offset``, and bytes up to ``sent`` are known."""
         self.stop = offset + max(self._size, 2 * (sent - offset))

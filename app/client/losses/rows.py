@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProblemError, ProtocolError
-from ..transport.frames import Frame, Kind, Rows
+from ..errors import ProtocolError
+from ..transport.answers import FrameAnswer
+from ..transport.frames import Frame, Rows
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a stream to go on from: all rows before it have been answered.
+    """A place in a stream to resume from: all rows before it have been answered.
 
     Attributes:
-        token: what to post with, or None at the beginning.
+        token: to post with, or None at the beginning.
         offset: stream offset of the first byte to post.
     """
 
@@ -33,9 +34,9 @@ class End:
         reason: ``complete``; ``partial`` if more was announced; ``drain`` if the
             server stops.
         completeness: ``declared``: as many events or bytes as were declared;
-            ``undeclared``: a stream has no end marker, blocks may be missing;
+            ``undeclared``: a stream has no end marker, so blocks may be missing;
             ``partial``.
-        events: events complete so far in the whole stream.
+        events: complete events of the whole stream so far.
         bytes: bytes of the stream that were read.
         reopened_check: ``whole``, or ``since resume`` where ids do not ascend and
             events before the token are unknown.
@@ -50,50 +51,32 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows that belong together, at most one table per report, and what follows them."""
+    """Rows that belong together, at most one table per report.
+
+    Attributes:
+        tables: report and rows.
+        position: that follows them; None at the end of the stream.
+    """
 
     tables: tuple[tuple[str, Rows], ...]
     position: Position | None
-    """None if the stream is at its end."""
 
 
-class RowReader:
+class RowReader(FrameAnswer[Group, End]):
     """Assembles the groups of one answer.
 
-    Attributes:
-        end: how the answer ended, once it has.
+    A group is the rows of some complete events in all reports. All of its frames but the
+    last say that more follows; until then its rows wait, and are dropped if it never comes.
     """
 
     def __init__(self) -> None:
         self._tables: dict[str, list[Rows]] = {}
-        self.end: End | None = None
 
-    def take(self, frame: Frame) -> Group | None:
-        """The group that a frame completes, or None.
-
-        Raises:
-            ProblemError: it is an ERROR frame.
-            ProtocolError: it is a frame that may not come here.
-        """
-        if frame.kind is Kind.HEARTBEAT:
-            return None
-        if self.end is not None:
-            raise ProtocolError("frames came behind the end")
-        if frame.kind is Kind.ERROR:
-            raise error_of(frame.header)
-        if frame.kind is Kind.END:
-            return self._finish(frame.header)
-        if frame.kind is not Kind.DATA:
-            raise ProtocolError(f"{frame.kind.name} frames are not for rows")
-        self._keep(frame)
-        if frame.more:
-            return None
-        return self._group(_position(frame.header))
-
-    def _keep(self, frame: Frame) -> None:
+    def _data(self, frame: Frame) -> Group | None:
         rows = frame.array("rows")
         if len(rows):
             self._tables.setdefault(str(frame.header.get("report")), []).append(rows)
+        return None if frame.more else self._group(_position(frame.header))
 
     def _group(self, position: Position | None) -> Group:
         tables = tuple(
@@ -116,7 +99,7 @@ class RowReader:
             raise ProtocolError(f"the END frame does not say how it ended: {e}") from e
         if self.end.reason == "complete":
             return self._group(None)
-        # Rows of an event that is not whole: they come again behind the token.
+        # Rows of an unfinished event come again after the token.
         self._tables.clear()
         return self._group(_position(header))
 
@@ -124,21 +107,5 @@ class RowReader:
 def _position(header: Mapping[str, Any]) -> Position:
     token, offset = header.get("token"), header.get("offset")
     if not isinstance(token, str) or not isinstance(offset, int):
-        raise ProtocolError("a frame does not say where to go on from")
+        raise ProtocolError("a frame does not say where to resume")
     return Position(token, offset)
-
-
-def error_of(header: Mapping[str, Any]) -> ProblemError:
-    """The fault an ERROR frame tells of.
-
-    Raises:
-        ProtocolError: it does not.
-    """
-    problem = header.get("problem")
-    if not isinstance(problem, dict):
-        raise ProtocolError("an ERROR frame does not say what is wrong")
-    known = {"token": header.get("token"), "resume_offset": header.get("offset")}
-    status = problem.get("status", 500)
-    if not isinstance(status, int):
-        raise ProtocolError("an ERROR frame has no status")
-    return ProblemError(status, known | problem)

@@ -1,30 +1,25 @@
-"""Writing the tables of a post to files, so that another process can go on with them."""
+"""Writing the tables of a post to files that another process can complete."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ..files.outputs import Mark, Output, open_output
-from ..transport.effects import Item, Piece, Settled, Table, Undone
+from ..files.state import StateFile
+from .posting import Item, Piece, Settled, Table, Undone
 from .rows import Position
 from .sources import Source
-from .state import State, StateFile
+from .state import MEMBER, State
 
 FORMATS = ("csv", "ndjson", "bin", "arrow", "parquet")
-"""Formats of saved tables; they are the file name endings too."""
+"""Formats of saved tables; also their file name extensions."""
 
 WHOLE_FORMATS = ("arrow", "parquet")
 """Formats whose parts cannot be joined."""
-
-_STATE_INTERVAL = 0.1
-"""Seconds between writes of the state file; what is done in them is done again after
-a kill, and nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +28,8 @@ class Progress:
 
     Attributes:
         bytes: of the stream whose rows have been answered.
-        total: bytes of the stream, None if not known.
-        events: that are complete, as far as answers have said.
+        total: bytes of the stream, None if unknown.
+        events: complete ones, as far as answers have said.
     """
 
     bytes: int
@@ -43,7 +38,7 @@ class Progress:
 
 
 def wire_format(table_format: str) -> str:
-    """What to ask the service for: packed records are the very rows of frames.
+    """The format to ask the service for: packed records are the very rows of frames.
 
     Raises:
         ValueError: there is no such format.
@@ -57,20 +52,16 @@ class Saving:
     """The tables of one post on their way into files.
 
     Args:
-        reports: that are made.
+        reports: names of the reports.
         table_format: one of FORMATS.
         path: of the table; of a directory if there are several reports; or a file
             descriptor.
-        state: file to go on from, and to write; None for none.
-        source: what is posted.
+        state: path of the file to resume from and to write; None for none.
+        source: the stream.
 
     Attributes:
-        start: where to begin.
+        start: where to begin; known after ``open``.
         passed: digest of the source's bytes before it, if known.
-
-    Raises:
-        StateError: the state file does not fit.
-        OSError: a table cannot be written.
     """
 
     def __init__(
@@ -78,89 +69,91 @@ class Saving:
         reports: Sequence[str],
         table_format: str,
         path: Path | int,
-        state: StateFile | None,
+        state: Path | None,
         source: Source,
     ) -> None:
         self._reports = tuple(reports)
         self._format = table_format
-        self._file = state
+        self._path = path
+        self._file = StateFile(state, MEMBER)
         self._source = source
         self._identity = source.identity()
-        loaded = state.load() if state else None
-        if loaded is not None:
-            loaded.check(self._reports, table_format, self._identity)
-        self.start = loaded.position if loaded else Position()
-        self.passed = loaded.passed if loaded else None
-        self._passed: str | None = None
-        self._position: Position | None = None
-        self._written = float("-inf")
-        marks = loaded.outputs if loaded else {}
         self._outputs: dict[str, Output] = {}
-        with ExitStack() as on_error:
-            on_error.callback(self._close, keep=loaded is not None)
-            for report in self._reports:
-                self._outputs[report] = open_output(self._place(path, report), marks.get(report))
-            on_error.pop_all()
+        self._position: Position | None = None
+        self._passed: str | None = None
+        self.start = Position()
+        self.passed: str | None = None
 
-    def _place(self, path: Path | int, report: str) -> Path | int:
-        if isinstance(path, int) or len(self._reports) == 1:
-            return path
-        path.mkdir(parents=True, exist_ok=True)
-        return path / f"{report}.{self._format}"
+    def open(self) -> None:
+        """Read the state and open the outputs.
+
+        Raises:
+            StateError: the state file does not fit.
+            OSError: a table cannot be written.
+        """
+        loaded = self._file.load(State.parse)
+        marks: Mapping[str, Mark] = {}
+        if loaded is not None:
+            loaded.check(self._reports, self._format, self._identity)
+            self.start, self.passed, marks = loaded.position, loaded.passed, loaded.outputs
+        try:
+            for report in self._reports:
+                self._outputs[report] = open_output(self._place(report), marks.get(report))
+        except BaseException:
+            self._close(keep=loaded is not None)
+            raise
+
+    def _place(self, report: str) -> Path | int:
+        if isinstance(self._path, int) or len(self._reports) == 1:
+            return self._path
+        self._path.mkdir(parents=True, exist_ok=True)
+        return self._path / f"{report}.{self._format}"
 
     def take(self, item: Item) -> None:
-        """Take what the post has brought."""
-        if isinstance(item, Table):
-            rows = np.ascontiguousarray(item.rows).view(np.uint8)
-            self._outputs[item.report].write(rows.data)
-        elif isinstance(item, Piece):
-            self._outputs[self._reports[0]].write(item.data)
-        elif isinstance(item, Settled):
-            self._settle(item.position)
-        elif isinstance(item, Undone):
-            self._each(lambda output: output.undo())
+        """Write, settle or undo what the post delivered."""
+        match item:
+            case Table(report, rows):
+                octets = np.ascontiguousarray(rows).view(np.uint8)
+                self._outputs[report].write(octets.data)
+            case Piece(data):
+                self._outputs[self._reports[0]].write(data)
+            case Settled(position):
+                self._settle(position)
+            case Undone():
+                self._each(lambda output: output.undo())
 
     def _settle(self, position: Position | None) -> None:
         if position is None:
-            # The end: from the state before it, it would be reached again.
+            # The end of the stream: the last state leads here again.
             return
         self._each(lambda output: output.settle())
         self._position = position
         self._passed = self._source.passed()
-        if time.monotonic() - self._written > _STATE_INTERVAL:
+        if self._file.is_due:
             self._write_state()
 
     def _write_state(self) -> None:
         marks = {report: output.mark() for report, output in self._outputs.items()}
         known: dict[str, Mark] = {k: m for k, m in marks.items() if m is not None}
-        if self._file is None or self._position is None or len(known) < len(marks):
-            return
-        state = State(
-            self._reports,
-            self._format,
-            self._position,
-            self._identity,
-            self._passed,
-            known,
-        )
-        self._file.save(state)
-        self._written = time.monotonic()
+        if self._position is not None and len(known) == len(marks):
+            state = State(
+                self._reports, self._format, self._position, self._identity, self._passed, known
+            )
+            self._file.save(state.json())
 
     def finish(self) -> None:
-        """Every row was written: put the tables into their places."""
+        """Move the tables to their places: every row was written."""
         self._each(lambda output: output.settle())
         self._each(lambda output: output.finish())
         self._outputs.clear()
-        if self._file is not None:
-            self._file.remove()
+        self._file.remove()
 
     def stop(self) -> None:
-        """Keep what another process can go on with, if it was not finished and any can."""
-        if not self._outputs:
-            return
-        self._each(lambda output: output.undo())
-        self._write_state()
-        self._close(keep=self._file is not None and self._file.path.exists())
+        """Unless finished, keep what another process can complete and remove the rest."""
+        if self._outputs:
+            self._each(lambda output: output.undo())
+            self._write_state()
+            self._close(keep=self._file.exists())
 
     def _each(self, act: Callable[[Output], None]) -> None:
         for output in self._outputs.values():

@@ -17,11 +17,12 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from ..errors import ProducerFailed, SourceError
+from ..transport.effects import BLOCK
 from .readers import CommandReader, DescriptorReader, FileReader, PiecesReader, Reader
-from .window import BLOCK, Window
+from .window import Window
 
-Octets: TypeAlias = bytes | bytearray | memoryview
-SourceLike: TypeAlias = str | os.PathLike[str] | int | Octets | BinaryIO | Iterable[Octets]
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+SourceLike: TypeAlias = str | os.PathLike[str] | int | BytesLike | BinaryIO | Iterable[BytesLike]
 """A path, a file descriptor, memory, a file object, or an iterable of bytes."""
 
 _HEAD = 1 << 16
@@ -87,10 +88,39 @@ class Source(Protocol):
         """Give everything back."""
 
 
+@dataclass(frozen=True, slots=True)
+class SourceBody:
+    """A range of a source as the body of a request.
+
+    Attributes:
+        source: of the bytes.
+        start: offset of the first one.
+        stop: offset after the last one; None for the end of the source.
+    """
+
+    source: Source
+    start: int
+    stop: int | None
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the range, if known."""
+        stop = self.source.size if self.stop is None else self.stop
+        return None if stop is None else stop - self.start
+
+    def views(self) -> Iterator[memoryview]:
+        """The pieces of the range."""
+        return self.source.views(self.start, self.stop)
+
+    def interrupt(self) -> None:
+        """Stop a thread that waits for a piece."""
+        self.source.interrupt()
+
+
 class MemorySource:
     """Bytes in memory, posted from where they lie."""
 
-    def __init__(self, data: Octets) -> None:
+    def __init__(self, data: BytesLike) -> None:
         self._view = memoryview(data).cast("B")
 
     @property

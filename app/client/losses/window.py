@@ -7,8 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-BLOCK = 1 << 20
-"""Bytes moved at once: below, the work per piece shows; above, nothing is gained."""
+from ..transport.effects import BLOCK
 
 _IN_MEMORY = 64 << 20
 """Bytes held in memory by default: four parts of the default size."""

@@ -1,10 +1,9 @@
-"""Requests about pipelines and their batches. No input or output."""
+"""Requests for pipelines and their batches, and the description of a pipeline."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,89 +11,25 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 
-from ..errors import ProtocolError, StateError, data_changed
-from ..tiles.requests import JSON
+from ..errors import ProtocolError, data_changed
 from ..transport.requests import Reply, Request
-from .batch import Layout
-
-_TOKEN = re.compile(r"[!-~]{1,512}")
-"""The contract has 100 characters."""
-
-
-def is_token(value: Any) -> bool:  # noqa: ANN401 - anything
-    """Whether something may be a token."""
-    return isinstance(value, str) and _TOKEN.fullmatch(value) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where batches go on.
-
-    Attributes:
-        token: behind which; None at the beginning of the pipeline.
-        skip: batches to pass over from there.
-    """
-
-    token: str | None = None
-    skip: int = 0
-
-    def json(self) -> dict[str, Any]:
-        """The same as a state: JSON values."""
-        return {"token": self.token, **({"skip": self.skip} if self.skip else {})}
-
-    @classmethod
-    def parse(cls, state: Mapping[str, Any] | None) -> Place:
-        """What a state says; None is the beginning.
-
-        Raises:
-            StateError: it is none.
-        """
-        if state is None:
-            return cls()
-        known: Any = state
-        if not isinstance(known, Mapping) or not {"token"} <= set(known) <= {"token", "skip"}:
-            raise StateError('a state of batches is {"token": ...}')
-        token, skip = state["token"], state.get("skip", 0)
-        if token is not None and not is_token(token):
-            raise StateError("the token of the state is none")
-        if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0:
-            raise StateError("the state passes over less than no batches")
-        return cls(token, skip)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Which rows of every batch are wanted.
-
-    Attributes:
-        rank: of the reader, from 0.
-        world: number of readers.
-
-    Raises:
-        ValueError: there is no such rank.
-    """
-
-    rank: int = 0
-    world: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank {self.rank} is not one of 0 to {self.world - 1}")
+from .layout import Layout
+from .wanted import is_token
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineInfo:
-    """What the service says of a pipeline.
+    """The service's description of a pipeline.
 
     Attributes:
         id: of the pipeline.
-        token: with which it begins.
+        token: at its beginning.
         fingerprint: of the data.
         layout: of its batches.
-        batch_size: rows of a global batch, None if they differ.
-        batches: in all, None if endless or not known.
-        batches_per_epoch: None if not known.
-        content: everything that was said.
+        batch_size: rows of a global batch, None if it varies.
+        batches: number of all batches, None if endless or unknown.
+        batches_per_epoch: None if unknown.
+        content: the whole description.
     """
 
     id: str
@@ -108,15 +43,15 @@ class PipelineInfo:
 
     @classmethod
     def parse(cls, reply: Reply) -> PipelineInfo:
-        """What an answer says.
+        """The description that an answer holds.
 
         Raises:
-            ProtocolError: it does not.
+            ProtocolError: it holds none.
         """
         content = reply.json()
         token = content.get("token")
         if token is not None and not is_token(token):
-            raise ProtocolError("the token of the pipeline is none")
+            raise ProtocolError("the token of the pipeline is malformed")
         return cls(
             reply.text("id"),
             token,
@@ -129,7 +64,7 @@ class PipelineInfo:
         )
 
     def check_same(self, other: PipelineInfo) -> None:
-        """Compare with what is said later; tokens say whether the data is the same.
+        """Compare with a later description; tokens tell whether the data is the same.
 
         Raises:
             ProblemError: the data has changed (code ``data-changed``).
@@ -160,13 +95,13 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - what json does not know
 
 
 def creation(spec: Mapping[str, Any]) -> Request:
-    """A request that makes a pipeline, or finds the same one again.
+    """Make a pipeline, or find the same one again.
 
     Raises:
         TypeError, ValueError: the spec cannot be written as JSON.
     """
     body = json.dumps(spec, default=_plain, allow_nan=False).encode()
-    return Request("POST", "/v1/pipelines", JSON, body)
+    return Request("POST", "/v1/pipelines", {"Content-Type": "application/json"}, body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,34 +109,36 @@ class BatchRequests:
     """Builds the requests for batches of one pipeline.
 
     Attributes:
-        create: makes the pipeline again, should the service not know it any more.
-        info: of the pipeline.
-        share: which rows are wanted.
+        create: makes the pipeline again, in case the service has forgotten it.
+        info: its description.
+        rank: which rows of each batch: those of this reader ...
+        world: ... of so many.
     """
 
     create: Request
     info: PipelineInfo
-    share: Share
+    rank: int
+    world: int
 
-    def stream(self, token: str | None, most: int | None) -> Request:
-        """All batches behind a token, or at most so many."""
-        return self._request("batches", token, {} if most is None else {"max_batches": most})
+    def stream(self, token: str | None, limit: int | None) -> Request:
+        """Ask for all batches after a token, or for a number of them."""
+        return self._request("batches", token, {} if limit is None else {"max_batches": limit})
 
     def one(self, token: str | None, offset: int) -> Request:
-        """One batch, so many behind a token."""
+        """Ask for one batch, so many after a token."""
         return self._request("batch", token, {"offset": offset})
 
-    def _request(self, what: str, token: str | None, more: Mapping[str, int]) -> Request:
+    def _request(self, route: str, token: str | None, more: Mapping[str, int]) -> Request:
         query: dict[str, Any] = {} if token is None else {"after": token}
         query |= more
-        query |= {"rank": self.share.rank, "world": self.share.world}
-        path = f"/v1/pipelines/{quote(self.info.id, safe='')}/{what}"
+        query |= {"rank": self.rank, "world": self.world}
+        path = f"/v1/pipelines/{quote(self.info.id, safe='')}/{route}"
         return Request("GET", f"{path}?{urlencode(query)}")
 
     def batches(self, token: str | None) -> int | None:
-        """How many batches there are in all; None if it is not known.
+        """Number of all batches, for a reader that begins at a token; None if unknown.
 
-        A token from elsewhere may be older than what the service says now, and the data
-        shorter: such a token goes on to the end that was then.
+        A token from elsewhere may be older than the description and its data shorter: it
+        leads to the end of its own time.
         """
         return self.info.batches if token is None else None

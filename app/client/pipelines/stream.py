@@ -1,29 +1,29 @@
-"""Streams of batches: what to do next, given what has happened. No input or output."""
+"""The resumable stream of batches, and single batches."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
-from ..losses.rows import error_of
-from ..transport.effects import Ask, Call, Drop, Effect, Finish, Receive, Sleep, Steps
-from ..transport.frames import Frame, FrameReader, Kind
-from ..transport.refusals import checked, refused
-from ..transport.requests import Head, Reply, token_request
+from ..transport.answers import FrameAnswer, checked, exchange
+from ..transport.effects import Deliver, Finish, Receive, Steps
+from ..transport.frames import Frame, FrameReader, Octets
+from ..transport.resumable import Cure, ResumableStream
 from ..transport.retry import Backoff
-from .batch import Batch, EpochEnd, Layout, Octets
-from .requests import BatchRequests, PipelineInfo, is_token
+from .batch import Batch, EpochEnd
+from .layout import Layout
+from .requests import BatchRequests, PipelineInfo
+from .wanted import is_token
 
-_STATUS_OK = 200
 _STATUS_NOT_FOUND = 404
 _STATUS_PAST_THE_END = 416
 
-_GO_ON = frozenset({"count", "bytes", "time", "epoch"})
-"""Ends of an answer that are not those of the pipeline."""
+_LIMITS = frozenset({"count", "bytes", "time", "epoch"})
+"""Reasons why an answer ends before the pipeline does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class BatchesEnd:
 
     Attributes:
         reason: exhausted, count, bytes, time, epoch or drain.
-        data_finished: no batch comes behind it.
-        profile: seconds of the stages, as the service tells them.
+        data_finished: no batch follows.
+        profile: seconds per stage, as the service measured them.
     """
 
     reason: str
@@ -41,62 +41,33 @@ class BatchesEnd:
     profile: Mapping[str, Any] = field(default_factory=dict)
 
 
-class BatchReader:
-    """The batches of one answer, each checked before there is memory for it.
+class BatchReader(FrameAnswer[Batch | EpochEnd, BatchesEnd]):
+    """The batches of one answer, each checked against the layout before it gets memory.
 
     Args:
-        layout: what they look like.
-        following: number that the first must have; None if only the token knows.
-
-    Attributes:
-        end: how the answer ended, once it has.
+        layout: of the batches.
+        first: number of the batch that must come first; None if only the token knows.
     """
 
-    def __init__(self, layout: Layout, following: int | None) -> None:
+    def __init__(self, layout: Layout, first: int | None) -> None:
         self._layout = layout
-        self._next = following
-        self.end: BatchesEnd | None = None
+        self._next = first
 
-    def place(self, kind: Kind, header: Mapping[str, Any], size: int) -> Octets:
-        """Where a payload goes: what FrameReader asks for.
-
-        Raises:
-            ProtocolError: this frame may not come here.
-        """
-        if self.end is not None and kind is not Kind.HEARTBEAT:
-            raise ProtocolError("frames came behind the end")
-        if kind is Kind.DATA:
-            self._layout.check(header, size)
-        elif size:
-            raise ProtocolError(f"a frame {kind.name} has a payload")
+    def _memory(self, header: dict[str, Any], size: int) -> Octets:
+        self._layout.check(header, size)
         return np.empty(size, np.uint8)
 
-    def take(self, frame: Frame) -> Batch | EpochEnd | None:
-        """What a frame that is whole has.
+    def _epoch(self) -> EpochEnd:
+        return EpochEnd()
 
-        Raises:
-            ProblemError: it is an ERROR frame.
-            ProtocolError: it does not say what it must, or may not come here.
-        """
-        match frame.kind:
-            case Kind.DATA:
-                return self._batch(frame)
-            case Kind.EPOCH:
-                return EpochEnd()
-            case Kind.ERROR:
-                raise error_of(frame.header)
-            case Kind.END:
-                self._finish(frame.header)
-        return None
-
-    def _batch(self, frame: Frame) -> Batch:
+    def _data(self, frame: Frame) -> Batch:
         header = frame.header
         sequence = _number(header, "seq")
         if self._next is not None and sequence != self._next:
             raise ProtocolError(f"batch {sequence} came where {self._next} was due")
         token: Any = header.get("token")
         if not is_token(token):
-            raise ProtocolError("a frame does not say where to go on from")
+            raise ProtocolError("a frame does not say where to resume")
         self._next = sequence + 1
         return Batch(
             self._layout.columns(header, frame.payload),
@@ -114,8 +85,7 @@ class BatchReader:
         if reason == "exhausted" and not finished:
             raise ProtocolError("the data is exhausted, but not finished")
         profile = header.get("profile")
-        told = profile if isinstance(profile, dict) else {}
-        self.end = BatchesEnd(reason, finished, told)
+        self.end = BatchesEnd(reason, finished, profile if isinstance(profile, dict) else {})
 
 
 def _number(header: Mapping[str, Any], name: str) -> int:
@@ -125,145 +95,85 @@ def _number(header: Mapping[str, Any], name: str) -> int:
     return value
 
 
-class Recovery:
-    """Makes ready for another try after a fault.
+class _PipelineStream(ResumableStream):
+    """A stream whose pipeline the service may have forgotten.
 
-    Args:
-        requests: builds what to send.
-        backoff: decides on other tries.
+    A service that lost its store answers 404 until the pipeline is made again; tokens
+    remain valid.
     """
 
-    def __init__(self, requests: BatchRequests, backoff: Backoff) -> None:
+    def __init__(self, requests: BatchRequests, token: str | None, backoff: Backoff) -> None:
+        super().__init__(backoff, requests.info.token if token is None else token)
         self._requests = requests
-        self._backoff = backoff
-        self._tried: set[str] = set()
 
-    def progressed(self) -> None:
-        """Something was achieved: faults before it do not count."""
-        self._backoff.progressed()
-        self._tried.clear()
+    def _cure(self, problem: ProblemError) -> Cure | None:
+        if problem.status == _STATUS_NOT_FOUND:
+            return self._make_again
+        return super()._cure(problem)
 
-    def steps(self, error: ThalwegError, token: str | None) -> Generator[Effect, Any, str | None]:
-        """Wait, or have the token renewed, or the pipeline made again.
-
-        A service that has lost its store does not know the pipeline before it is told
-        it again; its tokens stay good.
-
-        Returns:
-            The token to go on with.
-
-        Raises:
-            ThalwegError: the fault itself, if there is no point in another try.
-        """
-        code, status = "", 0
-        if isinstance(error, ProblemError):
-            code, status = error.code, error.status
-        if code == "token-retired" and token is not None and self._first("refresh"):
-            reply: Reply = yield Call(token_request("refresh", token))
-            return checked(reply).text("token")
-        if status == _STATUS_NOT_FOUND and self._first("create"):
-            reply = yield Call(self._requests.create)
-            self._requests.info.check_same(PipelineInfo.parse(checked(reply)))
-            return token
-        yield Sleep(self._backoff.delay(error))
-        return token
-
-    def _first(self, cure: str) -> bool:
-        known = cure in self._tried
-        self._tried.add(cure)
-        return not known
+    def _make_again(self) -> Steps[None]:
+        reply = yield from exchange(self._requests.create)
+        self._requests.info.check_same(PipelineInfo.parse(checked(reply)))
 
 
-class BatchStream:
-    """Streams batches until the last one wanted was handed out.
+class BatchStream(_PipelineStream):
+    """Delivers batches, and the ends of epochs, up to the last batch wanted.
 
     Args:
-        requests: builds what to send.
-        token: to go on behind; None for the beginning.
-        most: batches wanted; None for all.
-        backoff: decides on other tries.
+        requests: builds the requests.
+        token: to resume after; None for the beginning.
+        limit: number of batches; None for all.
+        backoff: decides on further attempts.
 
     Attributes:
-        data_finished: no batch comes behind it, as far as is known.
-        profile: seconds of the stages, as the last answer told them.
+        data_finished: no batch follows, as far as is known.
+        profile: seconds per stage, as the last answer had them.
     """
 
     def __init__(
-        self,
-        requests: BatchRequests,
-        token: str | None,
-        most: int | None,
-        backoff: Backoff,
+        self, requests: BatchRequests, token: str | None, limit: int | None, backoff: Backoff
     ) -> None:
+        super().__init__(requests, token, backoff)
         self.data_finished = False
         self.profile: Mapping[str, Any] = {}
-        self._wire = requests.info.token if token is None else token
         self._next = 0 if token is None else None
         self._batches = requests.batches(token)
-        self._left = most
-        self._requests = requests
-        self._recovery = Recovery(requests, backoff)
+        self._left = limit
 
     @property
     def done(self) -> bool:
-        """Whether every batch wanted was handed out."""
+        """Whether every batch wanted was delivered."""
         return self.data_finished or self._left == 0
 
-    def run(self) -> Steps:
-        """The effects; batches and ends of epochs are handed out.
+    def _lacks_only_the_end(self, failure: ThalwegError) -> bool:  # noqa: ARG002 - whatever it is
+        return self.done
 
-        Raises:
-            ProblemError: the service refused, or the data has changed.
-            ConnectionFailed, ProtocolError: it went wrong more often than is tolerated.
-        """
-        while not self.done:
-            before = self._wire
-            try:
-                yield from self._attempt()
-            except (ConnectionFailed, ProtocolError, ProblemError) as error:
-                yield Drop()
-                if self._wire != before:
-                    self._recovery.progressed()
-                if not self.done:
-                    self._wire = yield from self._recovery.steps(error, self._wire)
-
-    def _attempt(self) -> Steps:
-        head: Head = yield Ask(self._requests.stream(self._wire, self._left))
-        if head.status != _STATUS_OK:
-            yield from refused(head)
-        before = self._wire
+    def _attempt(self) -> Steps[None]:
+        yield from self._open(self._requests.stream(self.token, self._left))
+        before = self.token
         end = yield from self._take_frames()
         self.profile = end.profile
-        self._check_end(end)
         if end.data_finished:
+            if self._next is not None:
+                _check_last(self._next, self._batches)
             self.data_finished = True
         elif end.reason == "drain":
             if not self.done:
                 raise ConnectionFailed("the server is stopping")
-        elif end.reason not in _GO_ON:
+        elif end.reason not in _LIMITS:
             raise ProtocolError(f"the answer ended with {end.reason}")
-        elif self._wire == before and not self.done:
+        elif self.token == before and not self.done:
             raise ProtocolError("the answer holds no batch")
-        else:
-            self._recovery.progressed()
 
-    def _check_end(self, end: BatchesEnd) -> None:
-        if end.data_finished and self._next is not None:
-            _check_last(self._next, self._batches)
-
-    def _take_frames(self) -> Generator[Effect, Any, BatchesEnd]:
+    def _take_frames(self) -> Steps[BatchesEnd]:
         reader = BatchReader(self._requests.info.layout, self._next)
         frames = FrameReader(reader.place)
         while reader.end is None:
-            count: int = yield Receive(frames.buffer())
-            if not count:
-                raise ProtocolError("the answer was cut: it has no end")
-            frame = frames.advance(count)
-            item = reader.take(frame) if frame else None
+            item = yield from reader.receive(frames)
             if isinstance(item, Batch):
                 self._note(item)
             if item is not None:
-                yield item
+                yield Deliver(item)
         yield Finish()
         return reader.end
 
@@ -273,8 +183,8 @@ class BatchStream:
                 raise ProtocolError("more batches came than were asked for")
             self._left -= 1
         self._next = batch.sequence + 1
-        self._wire = batch.token
-        # Should the connection break now, nothing but the end is missing.
+        self.token = batch.token
+        # If the connection breaks now, only the end is missing.
         self.data_finished = self._next == self._batches
 
 
@@ -282,88 +192,73 @@ def _check_last(due: int, batches: int | None) -> None:
     """Refuse an end that comes too early, or too late.
 
     Raises:
-        ProtocolError: there are more batches.
+        ProtocolError: the number of batches is another one.
     """
     if batches not in {None, due}:
-        raise ProtocolError(f"the data is said to be finished before batch {due} of {batches}")
+        raise ProtocolError(f"the data claims to be finished before batch {due} of {batches}")
 
 
-class OneBatch:
+class OneBatch(_PipelineStream):
     """Asks for one batch until it is there.
 
     Args:
-        requests: builds what to send.
-        token: behind which; None for the beginning.
+        requests: builds the requests.
+        token: after which it is; None for the beginning.
         offset: batches to pass over from there.
-        following: number that it must have, if that is known.
-        batches: how many there are in all, if that is known.
-        backoff: decides on other tries.
+        number: of the batch, if known.
+        batches: number of all batches, if known.
+        backoff: decides on further attempts.
 
     Attributes:
-        batch: it, once it is there; None if the pipeline ends before.
-        last: whether no batch comes behind it, as far as is known.
+        batch: once it is there; None if the pipeline ends before it.
+        last: no batch follows, as far as is known.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+    def __init__(  # noqa: PLR0913, PLR0917 - what a question consists of
         self,
         requests: BatchRequests,
         token: str | None,
         offset: int,
-        following: int | None,
+        number: int | None,
         batches: int | None,
         backoff: Backoff,
     ) -> None:
+        super().__init__(requests, token, backoff)
         self.batch: Batch | None = None
         self.last = False
-        self._requests = requests
-        self._wire = requests.info.token if token is None else token
         self._offset = offset
-        self._following = following
+        self._number = number
         self._batches = batches
-        self._recovery = Recovery(requests, backoff)
 
-    def run(self) -> Steps:
-        """The effects.
+    @property
+    def done(self) -> bool:
+        """Whether the batch is there."""
+        return self.batch is not None
 
-        Raises:
-            ProblemError, ConnectionFailed, ProtocolError: as for ``BatchStream.run``.
-        """
-        while True:
-            try:
-                yield from self._attempt()
-            except (ConnectionFailed, ProtocolError, ProblemError) as error:
-                yield Drop()
-                if self._is_past_the_end(error):
-                    return
-                self._wire = yield from self._recovery.steps(error, self._wire)
-            else:
-                return
-
-    def _is_past_the_end(self, error: ThalwegError) -> bool:
-        if not isinstance(error, ProblemError) or error.status != _STATUS_PAST_THE_END:
+    def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
+        """Whether the pipeline ends before the batch."""
+        if not isinstance(failure, ProblemError) or failure.status != _STATUS_PAST_THE_END:
             return False
-        if self._batches is None or self._following is None:
+        if self._batches is None or self._number is None:
             return True
-        return self._following >= self._batches
+        return self._number >= self._batches
 
-    def _attempt(self) -> Steps:
-        head: Head = yield Ask(self._requests.one(self._wire, self._offset))
-        if head.status != _STATUS_OK:
-            yield from refused(head)
-        reader = BatchReader(self._requests.info.layout, self._following)
+    def _attempt(self) -> Steps[None]:
+        yield from self._open(self._requests.one(self.token, self._offset))
+        reader = BatchReader(self._requests.info.layout, self._number)
         frames = FrameReader(reader.place)
-        found: Batch | None = None
+        batch: Batch | None = None
         while count := (yield Receive(frames.buffer())):
             frame = frames.advance(count)
             item = reader.take(frame) if frame else None
             if isinstance(item, Batch):
-                if found is not None:
+                if batch is not None:
                     raise ProtocolError("more batches came than were asked for")
-                found = item
-        if found is None or not frames.between_frames:
+                batch = item
+        if batch is None or not frames.between_frames:
             raise ProtocolError("the answer was cut: it has no batch")
         last = reader.end is not None and reader.end.data_finished
         if last:
-            _check_last(found.sequence + 1, self._batches)
+            _check_last(batch.sequence + 1, self._batches)
         yield Finish()
-        self.batch, self.last = found, last
+        self.batch, self.last = batch, last

@@ -1,8 +1,14 @@
-"""Which tiles a view has: their order, borders and bytes. No input or output.
+"""The tiles of a view: their order, borders and bytes.
 
-The service says the shape of a view and of its tiles; everything else follows, so that
-every tile that comes is known beforehand, and one that is not what it should be is noticed
-before there is memory for it.
+The service tells the shape of a view and of its tiles. Everything else follows from them, so
+every tile is known in advance and a wrong one is noticed before it gets memory::
+
+        sig ──▶                  a view of shape (4, 6) in tiles of (2, 4):
+    nav ┌───────────┬───────┐
+     │  │  tile 0   │tile 1 │    in C order of the grid; those at the borders are smaller.
+     ▼  ├───────────┼───────┤    A tile is contiguous on the wire, but a set of *runs*
+        │  tile 2   │tile 3 │    in a file or array of the whole view.
+        └───────────┴───────┘
 """
 
 from __future__ import annotations
@@ -14,11 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import ProtocolError
-
-Array = npt.NDArray[Any]
+from ..transport.frames import Array
 
 _MOST_AXES = 32
 _MOST_ITEMS = 1 << 62
@@ -28,10 +32,10 @@ _MOST_TILE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A tile before its values are there.
+    """The place of a tile.
 
     Attributes:
-        index: place in the order.
+        index: in the order of tiles.
         origin: of its first value, along each axis of the view.
         shape: of its values.
         offset: bytes of all tiles before it.
@@ -56,11 +60,11 @@ class Tile:
     """A tile of a view.
 
     Attributes:
-        index: place in the order.
+        index: in the order of tiles.
         origin: of its first value, along each axis of the view.
         shape: of its values.
         data: its values.
-        token: what goes on behind it.
+        token: to resume with after it.
     """
 
     index: int
@@ -75,7 +79,7 @@ class Plan:
     """All tiles of a view, in C order of their grid: the last axes run fastest.
 
     Attributes:
-        nav_shape: axes of the scan, as far as the view keeps them.
+        nav_shape: axes of the scan that the view keeps.
         sig_shape: axes of a frame.
         dtype: of the values.
         tile_shape: of every tile but those at the borders.
@@ -87,31 +91,31 @@ class Plan:
     tile_shape: tuple[int, ...]
 
     @classmethod
-    def parse(cls, about: Mapping[str, Any]) -> Plan:
-        """The plan of a service's answer.
+    def parse(cls, summary: Mapping[str, Any]) -> Plan:
+        """The plan that an answer describes.
 
         Raises:
-            ProtocolError: it is none, or contradicts itself.
+            ProtocolError: it describes none, or contradicts itself.
         """
         nav, sig, tile = (
-            _lengths(about, name) for name in ("nav_shape", "sig_shape", "tile_shape")
+            _lengths(summary, name) for name in ("nav_shape", "sig_shape", "tile_shape")
         )
-        plan = cls(nav, sig, _dtype(about.get("dtype")), tile)
+        plan = cls(nav, sig, _dtype(summary.get("dtype")), tile)
         if len(tile) != len(plan.shape) or any(
             n > length for n, length in zip(tile, plan.shape, strict=True)
         ):
             raise ProtocolError(f"tiles of {list(tile)} do not fit into {list(plan.shape)}")
         if math.prod(tile) * plan.dtype.itemsize > _MOST_TILE_BYTES:
             raise ProtocolError(f"tiles of {list(tile)} are larger than any service makes them")
-        told = {name: about.get(name) for name in ("shape", "grid", "tiles", "nbytes")}
-        found = {
+        told = {name: summary.get(name) for name in ("shape", "grid", "tiles", "nbytes")}
+        derived = {
             "shape": list(plan.shape),
             "grid": list(plan.grid),
             "tiles": plan.tiles,
             "nbytes": plan.nbytes,
         }
-        if told != found:
-            raise ProtocolError(f"the plan contradicts itself: {told} where {found} follows")
+        if told != derived:
+            raise ProtocolError(f"the plan contradicts itself: {told} where {derived} follows")
         return plan
 
     @property
@@ -141,10 +145,10 @@ class Plan:
         return math.prod(self.tile_shape) * self.dtype.itemsize
 
     def box(self, index: int) -> Box:
-        """A tile by its place in the order.
+        """The place of a tile.
 
         Raises:
-            IndexError: there is none.
+            IndexError: there is no such tile.
         """
         if not 0 <= index < self.tiles:
             raise IndexError(f"there is no tile {index}: there are {self.tiles}")
@@ -158,10 +162,10 @@ class Plan:
             min(length, end - start)
             for start, length, end in zip(origin, self.tile_shape, whole, strict=True)
         ]
-        before, outer, behind = 0, 1, math.prod(whole)
+        before, outer, inner = 0, 1, math.prod(whole)
         for start, length, end in zip(origin, shape, whole, strict=True):
-            behind //= end
-            before += outer * start * behind
+            inner //= end
+            before += outer * start * inner
             outer *= length
         item = self.dtype.itemsize
         return Box(index, tuple(origin), tuple(shape), before * item, outer * item)
@@ -171,11 +175,11 @@ class Plan:
         return map(self.box, range(self.tiles))
 
     def runs(self, box: Box) -> Iterator[tuple[int, int]]:
-        """Where a tile's values lie in an array of the whole view: stretches without gaps.
+        """The contiguous stretches of a tile in an array of the whole view.
 
         Yields:
-            Offset of the stretch in the array, and its length; both in bytes. The values
-            of the tile fill them in order.
+            Offset in the array and length, both in bytes. The values of the tile fill the
+            stretches in order.
         """
         whole = self.shape
         inner = len(whole)
@@ -186,7 +190,7 @@ class Plan:
         item = self.dtype.itemsize
         pitches = [math.prod(whole[axis + 1 :]) * item for axis in range(len(whole))]
         length = math.prod(box.shape[split:]) * item
-        behind = sum(o * p for o, p in zip(box.origin[split:], pitches[split:], strict=True))
+        offset = sum(o * p for o, p in zip(box.origin[split:], pitches[split:], strict=True))
         outer = [
             range(start * pitch, (start + count) * pitch, pitch)
             for start, count, pitch in zip(
@@ -194,17 +198,17 @@ class Plan:
             )
         ]
         for steps in itertools.product(*outer):
-            yield sum(steps) + behind, length
+            yield sum(steps) + offset, length
 
     def stretches(self, parts: int) -> list[range]:
-        """Tiles cut into at most so many stretches of like length, for readers in parallel."""
+        """The tiles in at most so many stretches of similar length, for readers in parallel."""
         parts = max(1, min(parts, self.tiles))
         edges = [self.tiles * k // parts for k in range(parts + 1)]
         return [range(a, b) for a, b in itertools.pairwise(edges)]
 
 
-def _lengths(about: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    value = about.get(name)
+def _lengths(summary: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    value = summary.get(name)
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) > _MOST_AXES:
         raise ProtocolError(f"the plan has no {name}")
     if not all(isinstance(n, int) and n > 0 for n in value) or math.prod(value) > _MOST_ITEMS:
@@ -218,5 +222,5 @@ def _dtype(text: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
     except (TypeError, ValueError, SyntaxError):
         dtype = None
     if dtype is None or dtype.kind not in "biufc" or dtype.subdtype is not None:
-        raise ProtocolError(f"the plan's values are of no type: {str(text)[:80]}")
+        raise ProtocolError(f"the plan has no such dtype: {str(text)[:80]}")
     return dtype

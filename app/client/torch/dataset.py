@@ -9,11 +9,13 @@ from typing import Any
 from torch.utils.data import IterableDataset as TorchDataset
 from torch.utils.data import get_worker_info
 
-from ..client import RETRIES, TIMEOUT, Client
+from ..client import Client
 from ..errors import StateError
 from ..pipelines.batch import Batch
 from ..pipelines.blocking import Batches
-from ..pipelines.requests import Place
+from ..pipelines.wanted import Place
+from ..transport.http import TIMEOUT
+from ..transport.retry import RETRIES
 from .tensors import Sample, samples, tensors_of
 
 

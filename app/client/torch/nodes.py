@@ -8,9 +8,11 @@ from typing import Any
 
 from torchdata.nodes import BaseNode
 
-from ..client import RETRIES, TIMEOUT, Client
+from ..client import Client
 from ..pipelines.batch import Batch
 from ..pipelines.blocking import Batches
+from ..transport.http import TIMEOUT
+from ..transport.retry import RETRIES
 from .tensors import Sample, samples, tensors_of
 
 

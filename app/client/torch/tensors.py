@@ -12,7 +12,7 @@ import torch
 from ..client import Client
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.blocking import Batches
-from ..tiles.plan import Array
+from ..transport.frames import Array
 
 Tensors: TypeAlias = dict[str, Any]
 """Tensors by field; what torch has no type for (text) stays a numpy array."""

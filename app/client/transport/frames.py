@@ -1,8 +1,27 @@
-"""Frames: how rows and tiles travel. Bytes in, frames out, no input or output.
+"""Frames: how rows, tiles and batches travel. Bytes in, frames out, no input or output.
 
-A frame is a 32-byte prefix, a JSON header and a payload; a checksum covers them all.
-``FrameReader`` says into which memory the next bytes belong, so that a payload is
-read from a socket straight into the array it becomes.
+A frame is a prefix of 32 bytes, a JSON header and a payload. Numbers are little endian::
+
+    byte  0    4     5      6         8          12         20         28
+          │TWG1│kind │flags │reserved │ header   │ payload  │ checksum │ sequence │
+          │    │ u8  │ u8   │  u16    │ size u32 │ size u64 │   u64    │   u32    │
+          ├────┴─────┴──────┴─────────┴──────────┴──────────┴──────────┴──────────┤
+          │ header: JSON, UTF-8: token, arrays (name, dtype, shape, offset, nbytes)│
+          ├───────────────────────────────────────────────────────────────────────┤
+          │ payload: the arrays, as they lie in memory                            │
+          └───────────────────────────────────────────────────────────────────────┘
+
+The checksum (xxh3-64) covers the prefix without itself, the header and the payload, and
+frames of an answer are numbered from 0: damage, loss and reordering are all noticed.
+
+``FrameReader`` is driven the unusual way round. It is not given bytes; it *names the memory*
+the next bytes belong in (``buffer``) and is told how many arrived (``advance``). So a payload
+goes from the socket straight into the array it becomes: an array of its own, or its place in
+the array of a whole view. With ``feed(bytes)`` every tile would be copied twice.
+
+That memory has to be allocated before the checksum can be verified. A ``memory`` callback
+therefore sees the kind, the header and the size first and refuses what it did not expect;
+without one, sizes are limited. What it decides on is untrusted until the frame is returned.
 """
 
 from __future__ import annotations
@@ -20,7 +39,9 @@ from xxhash import xxh3_64
 
 from ..errors import ProtocolError
 
-Rows = npt.NDArray[np.void]
+Array: TypeAlias = npt.NDArray[Any]
+Octets: TypeAlias = npt.NDArray[np.uint8]
+Rows: TypeAlias = npt.NDArray[np.void]
 
 _PREFIX = struct.Struct("<4sBBHIQQI")
 _MAGIC = b"TWG1"
@@ -43,9 +64,9 @@ class Kind(enum.IntEnum):
     HEARTBEAT = 5
 
 
-Memory: TypeAlias = Callable[[Kind, dict[str, Any], int], npt.NDArray[np.uint8]]
-"""Where the payload of a frame goes, given its kind, header and bytes; may refuse it with
-ProtocolError. The checksum has not been verified yet."""
+Memory: TypeAlias = Callable[[Kind, dict[str, Any], int], Octets]
+"""Where the payload of a frame goes, given its kind, header and size in bytes. It may raise
+ProtocolError; the checksum has not been verified yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +74,30 @@ class Frame:
     """One frame, its checksum verified.
 
     Attributes:
-        kind: what it is for.
-        more: the next frame belongs to the same group.
-        header: its JSON header.
+        kind: of the frame.
+        more: whether the next frame belongs to the same group.
+        header: the JSON header.
         payload: its bytes, shape (n,).
     """
 
     kind: Kind
     more: bool
     header: dict[str, Any]
-    payload: npt.NDArray[np.uint8]
+    payload: Octets
 
-    def array(self, name: str) -> npt.NDArray[Any]:
-        """A named array of the payload, as a view of it.
+    def array(self, name: str) -> Array:
+        """An array of the payload, by name; a view, not a copy.
 
         Raises:
-            ProtocolError: there is none, or it is described wrongly.
+            ProtocolError: there is no such array, or its description is wrong.
         """
         try:
-            (about,) = (a for a in self.header["arrays"] if a["name"] == name)
-            start, size = int(about["offset"]), int(about["nbytes"])
+            (entry,) = (a for a in self.header["arrays"] if a["name"] == name)
+            start, size = int(entry["offset"]), int(entry["nbytes"])
             octets = self.payload[start : start + size]
             if start < 0 or len(octets) != size:
                 raise ProtocolError("an array lies outside its frame")
-            return octets.view(_dtype(about["dtype"])).reshape(about["shape"])
+            return octets.view(_dtype(entry["dtype"])).reshape(entry["shape"])
         except (KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"a frame does not describe its {name}: {e}") from e
 
@@ -88,7 +109,7 @@ def _dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
 
 
 class _Part(enum.Enum):
-    """What is being read of a frame."""
+    """The part of a frame that is being read."""
 
     PREFIX = enum.auto()
     HEADER = enum.auto()
@@ -96,13 +117,10 @@ class _Part(enum.Enum):
 
 
 class FrameReader:
-    """Takes the bytes of an answer apart.
-
-    Either ``receive`` is given bytes as they come, or ``buffer`` is filled by the
-    caller, who then says how much with ``advance``.
+    """Splits the bytes of an answer into frames.
 
     Args:
-        memory: gives the memory of payloads; by default each has its own.
+        memory: allocates payloads; by default each gets an array of its own.
     """
 
     def __init__(self, memory: Memory | None = None) -> None:
@@ -120,15 +138,18 @@ class FrameReader:
 
     @property
     def between_frames(self) -> bool:
-        """Whether no frame has been begun."""
+        """Whether the last frame is complete and none has begun since."""
         return self._part is _Part.PREFIX and len(self._target) == _PREFIX.size
 
     def buffer(self) -> memoryview:
-        """Where the next bytes belong; never empty, and never beyond this frame."""
+        """The memory the next bytes belong in; never empty, never beyond the current frame."""
         return self._target
 
     def advance(self, count: int) -> Frame | None:
-        """So many bytes were put into the buffer.
+        """Account for bytes that were written into the buffer.
+
+        Args:
+            count: of bytes.
 
         Returns:
             The frame they complete, or None.
@@ -147,7 +168,7 @@ class FrameReader:
         return None
 
     def receive(self, data: bytes | memoryview) -> list[Frame]:
-        """The frames that some bytes complete.
+        """Feed bytes, for callers that have them already; the frames they complete.
 
         Raises:
             ProtocolError: as for ``advance``.

@@ -1,4 +1,10 @@
-"""The blocking transport: http.client, large writes, reads into the caller's memory."""
+"""HTTP with blocking calls: large writes, reads into the caller's memory.
+
+It builds on http.client rather than on httpx or requests because those read nothing before
+they have sent everything, and copy each piece of an answer. Here an early refusal stops an
+upload, a duplex request is sent by a second thread while its answer is read, and a payload
+is received where it stays.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +13,27 @@ import selectors
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import ConnectionFailed, ThalwegError
-from .requests import Head, Reply, Request
+from .effects import Body
+from .requests import Head, Request
 
 _IDLE_CONNECTIONS = 4
-_REPLY_SIZE = 128 << 20
-"""Bytes of a small answer that are read: one about a view repeats its mask or list."""
-_PIECE_SIZE = 1 << 16
+TIMEOUT = 60.0
+"""Seconds without a byte after which a connection counts as broken."""
 
 
 class _WholeLines(io.BufferedReader):
-    """Lines that end, as those of a head and between chunks do.
+    """Reads lines, and fails on one that is cut.
 
     http.client takes the end of the connection for the end of the head: an answer cut
-    there would look whole, and without some of its headers.
+    there would look whole, but lack headers.
     """
 
     def readline(self, size: int | None = -1) -> bytes:
@@ -38,38 +44,24 @@ class _WholeLines(io.BufferedReader):
 
 
 class _Response(HTTPResponse):
-    """An answer whose head cannot be cut unnoticed."""
+    """An answer that notices a cut in its head."""
 
     def __init__(self, sock: socket.socket, *args: Any, **named: Any) -> None:  # noqa: ANN401
         super().__init__(sock, *args, **named)
         self.fp = _WholeLines(self.fp.detach())
 
 
-class Body(Protocol):
-    """The bytes that go with a request."""
-
-    @property
-    def length(self) -> int | None:
-        """How many, if known."""
-
-    def views(self) -> Iterator[memoryview]:
-        """Them, in pieces of about 1 MiB, each valid until the next is asked for."""
-
-    def interrupt(self) -> None:
-        """Make another thread that waits for a piece stop."""
-
-
 @dataclass(frozen=True)
 class Address:
-    """Where a service is, and how to talk to it.
+    """Where a service is and how to talk to it.
 
     Attributes:
-        host: name or number.
-        port: of TCP.
-        path: what comes before the routes, without a slash at its end.
+        host: name or IP address.
+        port: TCP port.
+        path: prefix of all routes, without a trailing slash.
         headers: sent with every request.
         timeout: seconds without a byte after which a connection counts as broken.
-        context: of TLS; None for none.
+        context: of TLS; None for plain HTTP.
     """
 
     host: str
@@ -83,10 +75,10 @@ class Address:
     def parse(
         cls, url: str, key: str | None, timeout: float, context: ssl.SSLContext | None
     ) -> Address:
-        """Take an http or https URL apart.
+        """Parse an http or https URL.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not one.
         """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -121,16 +113,16 @@ class Connection:
         self._whole = True
 
     def send(self, request: Request, body: Body | None = None, *, duplex: bool = False) -> Head:
-        """Send a request, and read the head of its answer.
+        """Send a request and read the head of its answer.
 
         Args:
-            request: what to ask.
-            body: bytes to send with it; its own small one if None.
-            duplex: send the body in another thread, and return with the head meanwhile.
+            request: to send.
+            body: bytes to send with it; the request's own body if None.
+            duplex: send the body in another thread and return as soon as the head is there.
 
         Raises:
-            ConnectionFailed: there is no connection, or it broke.
-            ThalwegError: whatever the body raised.
+            ConnectionFailed: the connection could not be opened, or broke.
+            ThalwegError: raised by the body.
         """
         try:
             self._send_head(request, body)
@@ -165,10 +157,10 @@ class Connection:
         http.endheaders()
 
     def receive(self, view: memoryview) -> int:
-        """Fill a view with the answer's next bytes.
+        """Fill a view with the next bytes of the answer.
 
         Returns:
-            How many: the whole view, unless the answer ends before; 0 at its end.
+            Their number: less than the view holds only where the answer ends.
 
         Raises:
             ConnectionFailed: the connection broke, or the answer was cut.
@@ -186,7 +178,7 @@ class Connection:
         return count
 
     def finish(self) -> bool:
-        """The answer has been read; whether the connection can be used again."""
+        """End an answer that has been read; whether the connection can be used again."""
         response, sender = self._response, self._sender
         self._whole = (
             response is not None
@@ -207,7 +199,7 @@ class Connection:
             return False
 
     def is_usable(self) -> bool:
-        """Whether it waits for a request: what has become readable was closed."""
+        """Whether the connection waits for a request; one that is readable was closed."""
         if not self._whole or self._http.sock is None:
             return False
         with selectors.DefaultSelector() as selector:
@@ -215,13 +207,13 @@ class Connection:
             return not selector.select(0)
 
     def hang_up(self) -> None:
-        """Make a thread that uses the connection notice that it is over."""
+        """Make another thread that uses the connection fail at once."""
         sock = self._http.sock
         if sock is not None:
             _hang_up(sock)
 
     def close(self) -> None:
-        """Close the connection, and wait for the thread that sends."""
+        """Close the connection and wait for the thread that sends."""
         if self._sender is not None:
             self._sender.stop()
             self._sender = None
@@ -231,7 +223,7 @@ class Connection:
         self._http.close()
 
     def _failed(self, error: Exception) -> ThalwegError:
-        """The fault to report: what the body raised, else the connection's."""
+        """The error to report: what the body raised, else that of the connection."""
         cause = self._sender.stop() if self._sender else None
         if isinstance(cause, ThalwegError):
             return cause
@@ -242,7 +234,7 @@ class Connection:
 
 
 class _Sender:
-    """Sends the body of a request, in the caller's thread or in one of its own."""
+    """Sends the body of a request, in the caller's thread or one of its own."""
 
     def __init__(self, http: HTTPConnection, body: Body) -> None:
         self._socket: socket.socket = http.sock
@@ -250,7 +242,7 @@ class _Sender:
         self._chunked = body.length is None
         self._future: Future[None] | None = None
         self._sent = False
-        # What becomes readable on a TLS connection need not be an answer.
+        # On TLS, a readable socket need not mean an answer.
         self._watch = not isinstance(self._socket, ssl.SSLSocket)
 
     def start(self) -> None:
@@ -261,7 +253,7 @@ class _Sender:
         executor.shutdown(wait=False)
 
     def run(self) -> None:
-        """Send in this thread; an answer that comes before the end stops it."""
+        """Send in this thread; an early answer stops it."""
         try:
             self._sent = self._send()
         except (BrokenPipeError, ConnectionResetError):
@@ -275,7 +267,7 @@ class _Sender:
         return self._sent
 
     def stop(self) -> BaseException | None:
-        """Stop the thread and wait for it; what the body raised there."""
+        """Stop the thread and wait for it; the error that the body raised there."""
         if self._future is None:
             return None
         if not self._future.done():
@@ -290,7 +282,7 @@ class _Sender:
             self._sent = True
         finally:
             if not self._sent:
-                # Without an end the service does not take the stream for whole.
+                # The service must not take what it got for the whole stream.
                 _hang_up(self._socket)
 
     def _send(self) -> bool:
@@ -306,7 +298,7 @@ class _Sender:
         return True
 
     def _write(self, view: memoryview) -> bool:
-        """Send a piece; False if an answer has come instead."""
+        """Send a piece; False if an answer arrived instead."""
         if not self._watch:
             while len(view):
                 view = view[self._socket.send(view) :]
@@ -332,7 +324,7 @@ def _hang_up(sock: socket.socket) -> None:
 
 
 class Pool:
-    """Connections that wait for the next request; any thread may use it.
+    """Idle connections, shared by threads.
 
     Args:
         address: of the service.
@@ -344,7 +336,7 @@ class Pool:
         self._lock = threading.Lock()
 
     def take(self) -> Connection:
-        """A connection that is open, or will be when it is used."""
+        """An idle connection, or a new one that opens on first use."""
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
@@ -354,37 +346,15 @@ class Pool:
         return Connection(self._address)
 
     def give(self, connection: Connection) -> None:
-        """A connection is free after a request that was finished."""
+        """Put back a connection whose answer was finished."""
         with self._lock:
             if len(self._idle) < _IDLE_CONNECTIONS:
                 self._idle.append(connection)
                 return
         connection.close()
 
-    def call(self, request: Request) -> Reply:
-        """Send a small request, and read its small answer.
-
-        Raises:
-            ConnectionFailed: there is no connection, or it broke.
-        """
-        connection = self.take()
-        try:
-            head = connection.send(request)
-            pieces, size = [], 0
-            buffer = memoryview(bytearray(_PIECE_SIZE))
-            while size < _REPLY_SIZE and (count := connection.receive(buffer)):
-                pieces.append(bytes(buffer[:count]))
-                size += count
-            reusable = connection.finish()
-        except BaseException:
-            connection.close()
-            raise
-        if reusable:
-            self.give(connection)
-        return Reply(head, b"".join(pieces))
-
     def close(self) -> None:
-        """Close the connections that wait."""
+        """Close the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:

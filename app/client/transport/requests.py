@@ -1,4 +1,4 @@
-"""Requests and their answers. No input or output."""
+"""Requests, and what small answers hold."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A small answer, whole."""
+    """A small answer with its whole body."""
 
     head: Head
     body: bytes
 
     def json(self) -> dict[str, Any]:
-        """Its JSON object.
+        """The JSON object in its body.
 
         Raises:
-            ProtocolError: it is none.
+            ProtocolError: there is none.
         """
         try:
             value = json.loads(self.body)
@@ -57,10 +57,10 @@ class Reply:
         return value
 
     def text(self, name: str) -> str:
-        """A text of its JSON object.
+        """A string member of its JSON object.
 
         Raises:
-            ProtocolError: it is not there.
+            ProtocolError: there is none.
         """
         value = self.json().get(name)
         if not isinstance(value, str):
@@ -68,7 +68,12 @@ class Reply:
         return value
 
 
+def json_request(target: str, content: Mapping[str, Any]) -> Request:
+    """Post a JSON object."""
+    headers = {"Content-Type": "application/json"}
+    return Request("POST", target, headers, json.dumps(content).encode())
+
+
 def token_request(action: Literal["inspect", "refresh"], token: str) -> Request:
-    """A request about a token."""
-    body = json.dumps({"token": token}).encode()
-    return Request("POST", f"/v1/tokens/{action}", {"Content-Type": "application/json"}, body)
+    """Ask the service about a token."""
+    return json_request(f"/v1/tokens/{action}", {"token": token})

@@ -9,8 +9,9 @@ import pytest
 
 from app.client.command.main import main
 
+from ..fakes.exchange import Fault
 from ..fakes.pipelines import SPEC
-from ..fakes.service import FakeService, Fault
+from ..fakes.service import FakeService
 
 TEXT = json.dumps(SPEC)
 

@@ -19,7 +19,9 @@ from app.client.command.main import build_parser, main
 from app.client.command.progress import Bar, describe
 from app.client.losses.saving import Progress
 
-from ..fakes.service import RECORD, FakeService, Fault, csv, make_stream, tables
+from ..fakes.exchange import Fault
+from ..fakes.losses import RECORD, csv, make_stream, tables
+from ..fakes.service import FakeService
 
 ROOT = Path(app.client.__file__).parents[2]
 STREAM = make_stream(300)
@@ -144,7 +146,7 @@ def test_giving_up_and_going_on(
     out = tmp_path / "out.csv"
     with FakeService([None, None, Fault(cut=0)]) as service:
         assert post(service, source, "-o", out, "--retries", 0) == 3
-        assert "the same command goes on" in capsys.readouterr().err
+        assert "the same command resumes" in capsys.readouterr().err
         assert (tmp_path / "out.csv.thalweg-state").exists()
         first = len(service.losses)
         assert post(service, source, "-o", out, "--retries", 0) == 0
@@ -189,7 +191,7 @@ def test_signals_keep_the_state(source: Path, tmp_path: Path, number: int, code:
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
         assert process.returncode == code
-        assert b"goes on from there" in err
+        assert b"resumes from there" in err
         assert post(service, source, "-o", out) == 0
     assert out.read_bytes() == CSV
 

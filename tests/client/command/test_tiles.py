@@ -9,9 +9,10 @@ import pytest
 
 from app.client.command.main import main
 from app.client.command.progress import describe
-from app.client.tiles.files import TileProgress
+from app.client.tiles.saving import TileProgress
 
-from ..fakes.service import FakeService, Fault
+from ..fakes.exchange import Fault
+from ..fakes.service import FakeService
 from ..fakes.tiles import FakeScan
 
 VALUES = FakeScan().values
@@ -87,7 +88,7 @@ def test_giving_up_and_going_on(
     out = tmp_path / "out.npy"
     service.script[:] = [Fault(drain=3)]
     assert run(service, "tiles", "scan", "-o", out, "--retries", 0) == 3
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command resumes" in capsys.readouterr().err
     assert run(service, "tiles", "scan", "-o", out) == 0
     assert service.streams[-1].query["after"].startswith("3.")
     assert np.array_equal(np.load(out), VALUES)

@@ -12,9 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import numpy.typing as npt
 
+from .exchange import Exchange, Refusal
+from .frames import DATA, END, EPOCH, Frames
+
 Array = npt.NDArray[Any]
-Frames = list[tuple[int, dict[str, Any], bytes]]
-DATA, EPOCH, END, ERROR, HEARTBEAT = 1, 2, 3, 4, 5
 
 SPEC = {"order": 1, "stages": [{"op": "source", "dataset": "items"}, {"op": "batch", "size": 4}]}
 RECORD = np.dtype([("a", "<i4"), ("b", "<f4", (2,))])
@@ -183,14 +184,7 @@ def _descr(dtype: np.dtype[Any]) -> Any:  # noqa: ANN401
     return dtype.str if dtype.names is None else dtype.descr
 
 
-class Refusal(Exception):  # noqa: N818
-    def __init__(self, status: int, code: str) -> None:
-        super().__init__(code)
-        self.status = status
-        self.problem = {"code": code, "title": code, "status": status, "detail": code}
-
-
-def answer(exchange: Any, pipeline: FakePipeline, body: bytes) -> None:  # noqa: ANN401
+def answer(exchange: Exchange, pipeline: FakePipeline, body: bytes) -> None:
     """Answer a request about pipelines."""
     parts = urlsplit(exchange.seen.target)
     query = {k: v[0] for k, v in parse_qs(parts.query).items()}
@@ -204,16 +198,16 @@ def answer(exchange: Any, pipeline: FakePipeline, body: bytes) -> None:  # noqa:
             case ["p1", "batch"]:
                 _one(exchange, pipeline, query)
             case _:
-                exchange._json(404, {"code": "not-found", "detail": "there is no such pipeline"})
+                exchange.json(404, {"code": "not-found", "detail": "there is no such pipeline"})
     except Refusal as e:
-        exchange._json(e.status, e.problem)
+        exchange.json(e.status, e.problem)
 
 
-def _create(exchange: Any, pipeline: FakePipeline, spec: Any) -> None:  # noqa: ANN401
+def _create(exchange: Exchange, pipeline: FakePipeline, spec: Any) -> None:  # noqa: ANN401
     if not spec.get("stages"):
         raise Refusal(422, "pipeline")
     pipeline.known = True
-    exchange._json(201, pipeline.about())
+    exchange.json(201, pipeline.about())
 
 
 def _position(pipeline: FakePipeline, query: Mapping[str, str]) -> tuple[int, int, int]:
@@ -230,7 +224,7 @@ def _position(pipeline: FakePipeline, query: Mapping[str, str]) -> tuple[int, in
     return int(place), rank, world
 
 
-def _stream(exchange: Any, pipeline: FakePipeline, query: Mapping[str, str]) -> None:  # noqa: ANN401
+def _stream(exchange: Exchange, pipeline: FakePipeline, query: Mapping[str, str]) -> None:
     first, rank, world = _position(pipeline, query)
     most = int(query["max_batches"]) if "max_batches" in query else None
     made = pipeline.stream(first, rank, world, most)
@@ -240,10 +234,10 @@ def _stream(exchange: Any, pipeline: FakePipeline, query: Mapping[str, str]) -> 
         end = {"reason": "drain", "data_finished": False, "token": pipeline.token(first + drain)}
         data = [number for number, each in enumerate(made) if each[0] == DATA]
         made = [*made[: data[drain] if drain < len(data) else -1], (END, end, b"")]
-    _send(exchange, made)
+    exchange.frames(made)
 
 
-def _one(exchange: Any, pipeline: FakePipeline, query: Mapping[str, str]) -> None:  # noqa: ANN401
+def _one(exchange: Exchange, pipeline: FakePipeline, query: Mapping[str, str]) -> None:
     first, rank, world = _position(pipeline, query)
     sequence = first + int(query["offset"])
     if sequence >= pipeline.batches:
@@ -251,19 +245,4 @@ def _one(exchange: Any, pipeline: FakePipeline, query: Mapping[str, str]) -> Non
     time.sleep(pipeline.delays.get(sequence, 0))
     made = pipeline.stream(sequence, rank, world, 1)
     bend, pipeline.bend = pipeline.bend, None
-    _send(exchange, bend(made) if bend else made)
-
-
-def _send(exchange: Any, frames: Frames) -> None:  # noqa: ANN401
-    from .service import frame
-
-    fault = exchange.fault
-    if fault.status is not None:
-        problem = {"code": "scripted", "detail": "scripted", "status": fault.status}
-        exchange._json(fault.status, problem | fault.problem, fault.headers)
-        return
-    octets = b"".join(frame(*each, number) for number, each in enumerate(frames))
-    if fault.change:
-        octets = fault.change(octets)
-    exchange._head(200, {"Content-Type": "application/vnd.thalweg.frames"}, None)
-    exchange._write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(octets), octets))
+    exchange.frames(bend(made) if bend else made)

@@ -16,9 +16,10 @@ from xxhash import xxh3_64_hexdigest
 
 from app.client.tiles.plan import Plan
 
+from .exchange import Exchange
+from .frames import DATA, END, HEARTBEAT, Frames
+
 Array = npt.NDArray[Any]
-Frames = list[tuple[int, dict[str, Any], bytes]]
-DATA, END, ERROR, HEARTBEAT = 1, 3, 4, 5
 
 
 @dataclass
@@ -30,6 +31,10 @@ class FakeScan:
         fingerprint: changes with the data.
         bend: does something to the frames of an answer, once.
         most: tiles of an answer, if the service has a limit of its own.
+        pages: listings to answer with, before the right ones.
+        picture: what a picture is.
+        raw_headers: what is different in the heads of the next answers of plain bytes.
+        raw_head: bytes of the head of the last such answer.
     """
 
     values: Array = field(default_factory=lambda: np.arange(72, dtype="<u2").reshape(2, 3, 4, 3))
@@ -38,6 +43,10 @@ class FakeScan:
     most: int | None = None
     views: dict[str, dict[str, Any]] = field(default_factory=dict)
     plan_change: dict[str, Any] = field(default_factory=dict)
+    pages: list[dict[str, Any]] = field(default_factory=list)
+    picture: bytes = b"\x89PNG\r\n\x1a\nxyz"
+    raw_headers: list[dict[str, Any]] = field(default_factory=list)
+    raw_head: int = 0
 
     def about(self) -> dict[str, Any]:
         return {
@@ -98,29 +107,50 @@ class FakeScan:
         return bend(made) if bend else made
 
 
-def answer(exchange: Any, scan: FakeScan, body: bytes) -> None:  # noqa: ANN401, C901
+VALUES = FakeScan().values
+TWO: Any = {"frames": [4, 1], "tile_shape": (1, 4, 3)}
+"""Options of a view with two tiles, and its values."""
+TWO_VALUES = VALUES.reshape(6, 4, 3)[[4, 1]]
+TILED: Any = {"tile_shape": (2, 2, 3, 2)}
+"""Options of a view of everything in eight tiles with gaps."""
+
+
+def changed(where: int, **more: Any) -> Callable[[Frames], Frames]:  # noqa: ANN401
+    """Changes members of the header of one frame."""
+
+    def bend(frames: Frames) -> Frames:
+        kind, header, payload = frames[where]
+        frames[where] = (kind, header | more, payload)
+        return frames
+
+    return bend
+
+
+def answer(exchange: Exchange, scan: FakeScan, body: bytes) -> None:  # noqa: C901
     """Answer a request about datasets."""
     parts = urlsplit(exchange.seen.target)
     query = {k: v[0] for k, v in parse_qs(parts.query).items()}
     route = parts.path.removeprefix("/v1/datasets").strip("/").split("/")
     said = json.loads(body) if body else {}
     match route:
+        case [""] if exchange.seen.method == "GET" and scan.pages:
+            exchange.json(200, scan.pages.pop(0))
         case [""] if exchange.seen.method == "GET":
             ids = [i for i in ("a", "b", "scan") if i > query.get("after", "")][:2]
-            exchange._json(200, {"datasets": ids, "after": ids[-1] if len(ids) == 2 else None})
+            exchange.json(200, {"datasets": ids, "after": ids[-1] if len(ids) == 2 else None})
         case [""]:
-            exchange._json(201, scan.about() | said)
+            exchange.json(201, scan.about() | said)
         case ["scan"]:
-            exchange._json(200, scan.about())
+            exchange.json(200, scan.about())
         case ["scan", "plan"]:
-            exchange._json(200, scan.summary(said))
+            exchange.json(200, scan.summary(said))
         case ["scan", "views"]:
             name = xxh3_64_hexdigest(body)
             scan.views[name] = said
             kept = {"id": name, "fingerprint": scan.fingerprint, "token": scan.token(0)}
-            exchange._json(201, scan.summary(said) | kept)
+            exchange.json(201, scan.summary(said) | kept)
         case ["scan", "views", _, "tiles", number]:
-            exchange._head(304, {"Thalweg-Token": scan.token(int(number) + 1)}, 0)
+            exchange.head(304, {"Thalweg-Token": scan.token(int(number) + 1)}, 0)
         case ["scan", "views", name, "raw"]:
             _raw(exchange, scan, scan.views[name])
         case ["scan", "tiles"]:
@@ -128,31 +158,31 @@ def answer(exchange: Any, scan: FakeScan, body: bytes) -> None:  # noqa: ANN401,
         case ["scan", "reduce"]:
             _reduce(exchange, scan, said)
         case ["scan", "image.png"]:
-            exchange._head(200, {"Content-Type": "image/png"}, 11)
-            exchange._write(b"\x89PNG\r\n\x1a\nxyz")
+            exchange.head(200, {"Content-Type": "image/png"}, len(scan.picture))
+            exchange.write(scan.picture)
         case _:
-            exchange._json(404, {"code": "not-found", "detail": "there is no such dataset"})
+            exchange.json(404, {"code": "not-found", "detail": "there is no such dataset"})
 
 
-def _tiles(exchange: Any, scan: FakeScan, view: Any, query: Mapping[str, str]) -> None:  # noqa: ANN401
+def _tiles(exchange: Exchange, scan: FakeScan, view: Any, query: Mapping[str, str]) -> None:  # noqa: ANN401
     first = 0
     if "after" in query:
         place, fingerprint, key = query["after"].split(".")
         if key == "old":
-            exchange._json(410, {"code": "token-retired", "detail": "old"})
+            exchange.json(410, {"code": "token-retired", "detail": "old"})
             return
         if fingerprint != scan.fingerprint:
-            exchange._json(412, {"code": "data-changed", "detail": "other data"})
+            exchange.json(412, {"code": "data-changed", "detail": "other data"})
             return
         first = int(place)
     most = int(query["max_tiles"]) if "max_tiles" in query else None
     made = scan.frames(view, first, most)
     if (drain := exchange.fault.drain) is not None:
         made = [*made[:drain], (END, made[-1][1] | {"reason": "drain"}, b"")]
-    _send(exchange, made, {"Thalweg-Tiles": str(scan.select(view)[1].tiles)})
+    exchange.frames(made, {"Thalweg-Tiles": str(scan.select(view)[1].tiles)})
 
 
-def _reduce(exchange: Any, scan: FakeScan, said: Any) -> None:  # noqa: ANN401
+def _reduce(exchange: Exchange, scan: FakeScan, said: Any) -> None:  # noqa: ANN401
     values, _ = scan.select(said["view"])
     total = values.sum((0, 1), dtype="<f8")
     about = {"dtype": "<f8", "shape": list(total.shape)}
@@ -164,32 +194,22 @@ def _reduce(exchange: Any, scan: FakeScan, said: Any) -> None:  # noqa: ANN401
         (END, {"reason": "complete", "token": None}, b""),
     ]
     bend, scan.bend = scan.bend, None
-    _send(exchange, bend(made) if bend else made, {})
+    exchange.frames(bend(made) if bend else made, {})
 
 
-def _send(exchange: Any, frames: Frames, headers: dict[str, str]) -> None:  # noqa: ANN401
-    from .service import frame
-
-    fault = exchange.fault
-    if fault.status is not None:
-        exchange._json(fault.status, {"code": "scripted", "detail": "scripted"}, fault.headers)
-        return
-    octets = b"".join(frame(*each, number) for number, each in enumerate(frames))
-    if fault.change:
-        octets = fault.change(octets)
-    exchange._head(200, headers, None)
-    exchange._write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(octets), octets))
-
-
-def _raw(exchange: Any, scan: FakeScan, view: Any) -> None:  # noqa: ANN401
+def _raw(exchange: Exchange, scan: FakeScan, view: Any) -> None:  # noqa: ANN401
     made = b"".join(octets for _, _, octets in scan.frames(view, 0, None))
     etag = f'"{scan.fingerprint}"'
     asked = exchange.seen.headers
     start = int(asked["range"].removeprefix("bytes=").rstrip("-")) if "range" in asked else 0
     if asked.get("if-range", etag) != etag:
         start = 0
-    headers = {"ETag": etag}
+    headers: dict[str, Any] = {"ETag": etag}
     if start:
         headers["Content-Range"] = f"bytes {start}-{len(made) - 1}/{len(made)}"
-    exchange._head(206 if start else 200, headers, len(made) - start)
-    exchange._write(made[start:])
+    lie = dict(scan.raw_headers.pop(0)) if scan.raw_headers else {}
+    status = lie.pop("status", 206 if start else 200)
+    told = {name: value for name, value in (headers | lie).items() if value is not None}
+    exchange.head(status, told, len(made) - start)
+    scan.raw_head = exchange.sent
+    exchange.write(made[start:])

@@ -49,7 +49,7 @@ def test_what_was_changed_is_not_gone_on_with(tmp_path: Path) -> None:
     partial = tmp_path / "out.csv.partial"
     for content in (b"abX", b"ab", b""):
         partial.write_bytes(content)
-        with pytest.raises(StateError, match="not what it was"):
+        with pytest.raises(StateError, match="has changed"):
             FileOutput(path, mark)
         assert partial.read_bytes() == content
     partial.write_bytes(b"abc and more")

@@ -76,7 +76,7 @@ def test_inputs_that_have_to_be_put(tmp_path: Path) -> None:
     ((name, put),) = requests.inputs()
     assert (name, put.method, put.target) == ("event_rates", "PUT", "/v1/inputs/event_rates")
     assert put.body == b"1,0.5\n"
-    requests.input_put("event_rates", "abc")
+    requests.input_stored("event_rates", "abc")
     assert query(requests.part(Position(), last=True).target)["event_rates"] == "abc"
     with pytest.raises(SourceError):
         LossRequests(("melt",), "csv", {"event_rates": tmp_path / "none"}, None)

@@ -9,7 +9,7 @@ from app.client.errors import ProblemError, ProtocolError
 from app.client.losses.rows import End, Position, RowReader
 from app.client.transport.frames import Frame, Kind
 
-from ..fakes.service import ROWS
+from ..fakes.losses import ROWS
 
 END = {
     "reason": "partial",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from app.client import (
-    AsyncClient,
-    Client,
     ConnectionFailed,
     End,
     ProblemError,
@@ -19,9 +17,12 @@ from app.client import (
     SourceError,
     StateError,
 )
-from app.client.losses import saving as saving_module
+from app.client.files import state as state_file
 
-from ..fakes.service import RECORD, FakeService, Fault, csv, make_stream, tables
+from ..conftest import Connect
+from ..fakes.exchange import Fault
+from ..fakes.losses import RECORD, csv, make_stream, tables
+from ..fakes.service import FakeService
 
 STREAM = make_stream(40)
 TABLES = tables(STREAM)
@@ -34,30 +35,28 @@ WANTED = {
 }
 
 
-@pytest.fixture(params=["blocking", "async"])
-def save(request: pytest.FixtureRequest) -> Any:  # noqa: ANN401
-    def blocking(service: FakeService, *args: Any, retries: int = 8, **how: Any) -> End:  # noqa: ANN401
-        with Client(service.url, retries=retries) as client:
-            return client.losses.save("rows", *args, **{"part_size": PART} | how)
+Save: TypeAlias = Callable[..., End]
 
-    async def asynchronous(service: FakeService, *args: Any, retries: int = 8, **how: Any) -> End:  # noqa: ANN401
-        async with AsyncClient(service.url, retries=retries) as client:
-            return await client.losses.save("rows", *args, **{"part_size": PART} | how)
 
-    if request.param == "blocking":
-        return blocking
-    return lambda *args, **how: asyncio.run(asynchronous(*args, **how))
+@pytest.fixture
+def save(connect: Connect) -> Save:
+    def run(service: FakeService, *args: Any, retries: int = 8, **how: Any) -> End:  # noqa: ANN401
+        report = how.pop("report", "rows")
+        with connect(service, retries=retries) as client:
+            return client.losses.save(report, *args, **{"part_size": PART} | how)
+
+    return run
 
 
 @pytest.mark.parametrize("table_format", WANTED)
-def test_every_format(save: Any, tmp_path: Path, service: FakeService, table_format: str) -> None:  # noqa: ANN401
+def test_every_format(save: Save, tmp_path: Path, service: FakeService, table_format: str) -> None:
     end = save(service, STREAM, tmp_path / "out", table_format)
     assert end == End("complete", "declared", 40, len(STREAM), "whole")
     assert (tmp_path / "out").read_bytes() == WANTED[table_format]
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-def test_ndjson_has_rows_only(save: Any, tmp_path: Path, service: FakeService) -> None:  # noqa: ANN401
+def test_ndjson_has_rows_only(save: Save, tmp_path: Path, service: FakeService) -> None:
     save(service, STREAM, tmp_path / "parts", "ndjson")
     save(service, STREAM, tmp_path / "whole", "ndjson", mode="whole")
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
@@ -65,7 +64,7 @@ def test_ndjson_has_rows_only(save: Any, tmp_path: Path, service: FakeService) -
 
 
 @pytest.mark.parametrize("table_format", WANTED)
-def test_cuts_leave_no_trace(save: Any, tmp_path: Path, table_format: str) -> None:  # noqa: ANN401
+def test_cuts_leave_no_trace(save: Save, tmp_path: Path, table_format: str) -> None:
     for cut in range(0, 700, 61):
         for chunked in (True, False):
             script = [None, Fault(cut=cut), Fault(cut=cut + 5), None, Fault(stop_reading=5)]
@@ -75,23 +74,25 @@ def test_cuts_leave_no_trace(save: Any, tmp_path: Path, table_format: str) -> No
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-def test_a_table_cut_at_every_byte(tmp_path: Path, chunked: bool) -> None:
+def test_a_table_cut_at_every_byte(
+    stride: int, connect: Connect, tmp_path: Path, chunked: bool
+) -> None:
     stream = STREAM[: 30 * RECORD]
     wanted = b"Event,Value\n" + csv(tables(stream)["rows"])
     cut, requests = 0, 0
     while requests != 2:
         with (
             FakeService([Fault(cut=cut)], chunked=chunked) as service,
-            Client(service.url) as client,
+            connect(service) as client,
         ):
             client.losses.save("rows", stream, tmp_path / "out", part_size=20 * RECORD)
             requests = len(service.losses)
-        assert (tmp_path / "out").read_bytes() == wanted, f"cut behind {cut} bytes"
-        cut += 1
+        assert (tmp_path / "out").read_bytes() == wanted, f"cut after {cut} bytes"
+        cut += stride
 
 
 @pytest.mark.parametrize("table_format", ["csv", "bin"])
-def test_another_call_goes_on(save: Any, tmp_path: Path, table_format: str) -> None:  # noqa: ANN401
+def test_another_call_goes_on(save: Save, tmp_path: Path, table_format: str) -> None:
     (tmp_path / "in").write_bytes(STREAM)
     out, state = tmp_path / "out", tmp_path / "state"
     calls = 0
@@ -110,12 +111,12 @@ def test_another_call_goes_on(save: Any, tmp_path: Path, table_format: str) -> N
     assert sum(sizes) < 3 * len(STREAM)
 
 
-def test_what_changed_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_what_changed_is_not_gone_on_with(connect: Connect, tmp_path: Path) -> None:
     source, out, state = tmp_path / "in", tmp_path / "out", tmp_path / "state"
     source.write_bytes(STREAM)
 
     def save(script: list[Fault | None], report: str = "rows", table_format: str = "csv") -> None:
-        with FakeService(script) as service, Client(service.url, retries=0) as client:
+        with FakeService(script) as service, connect(service, retries=0) as client:
             client.losses.save(report, source, out, table_format, state=state, part_size=PART)
 
     with pytest.raises(ConnectionFailed):
@@ -132,18 +133,18 @@ def test_what_changed_is_not_gone_on_with(tmp_path: Path) -> None:
     assert out.read_bytes() == WANTED["csv"]
 
 
-def test_without_a_state_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_without_a_state_nothing_is_left_behind(connect: Connect, tmp_path: Path) -> None:
     with (
         FakeService([None, Fault(cut=0)]) as service,
-        Client(service.url, retries=0) as client,
+        connect(service, retries=0) as client,
         pytest.raises(ConnectionFailed),
     ):
         client.losses.save("rows", STREAM, tmp_path / "out", part_size=PART)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_refusal_keeps_what_was_done(tmp_path: Path) -> None:
-    with FakeService([None, Fault(status=422)]) as service, Client(service.url) as client:
+def test_a_refusal_keeps_what_was_done(connect: Connect, tmp_path: Path) -> None:
+    with FakeService([None, Fault(status=422)]) as service, connect(service) as client:
         with pytest.raises(ProblemError):
             client.losses.save(
                 "rows", STREAM, tmp_path / "out", state=tmp_path / "s", part_size=PART
@@ -153,14 +154,14 @@ def test_a_refusal_keeps_what_was_done(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == WANTED["csv"]
 
 
-def test_a_source_without_identity_is_skipped(tmp_path: Path) -> None:
+def test_a_source_without_identity_is_skipped(connect: Connect, tmp_path: Path) -> None:
     def pieces() -> Any:  # noqa: ANN401
         return (STREAM[i : i + 33] for i in range(0, len(STREAM), 33))
 
     out, state = tmp_path / "out", tmp_path / "state"
     with (
         FakeService([None, None, Fault(cut=0)]) as service,
-        Client(service.url, retries=0) as client,
+        connect(service, retries=0) as client,
     ):
         with pytest.raises(ConnectionFailed):
             client.losses.save("rows", pieces(), out, state=state, part_size=PART)
@@ -173,12 +174,12 @@ def test_a_source_without_identity_is_skipped(tmp_path: Path) -> None:
     assert out.read_bytes() == WANTED["csv"]
 
 
-def test_several_reports_in_one_pass(tmp_path: Path) -> None:
+def test_several_reports_in_one_pass(connect: Connect, tmp_path: Path) -> None:
     out, state = tmp_path / "out", tmp_path / "state"
     for script in ([None, None, Fault(cut=400)], []):
         with (
             FakeService(list(script), split=3) as service,
-            Client(service.url, retries=0) as client,
+            connect(service, retries=0) as client,
         ):
             try:
                 client.losses.save(
@@ -191,15 +192,15 @@ def test_several_reports_in_one_pass(tmp_path: Path) -> None:
     }
 
 
-def test_a_duplex_bin(tmp_path: Path) -> None:
-    with FakeService([Fault(cut=900)]) as service, Client(service.url) as client:
+def test_a_duplex_bin(connect: Connect, tmp_path: Path) -> None:
+    with FakeService([Fault(cut=900)]) as service, connect(service) as client:
         client.losses.save("rows", STREAM, tmp_path / "out", "bin", mode="duplex")
     assert (tmp_path / "out").read_bytes() == WANTED["bin"]
 
 
-def test_what_cannot_be(tmp_path: Path) -> None:
+def test_what_cannot_be(connect: Connect, tmp_path: Path) -> None:
     no: dict[str, Any] = {}
-    with FakeService() as service, Client(service.url) as client:
+    with FakeService() as service, connect(service) as client:
         for table_format, how in (
             ("xls", no),
             ("csv", {"mode": "duplex"}),
@@ -214,10 +215,12 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         assert not [p for p in tmp_path.iterdir() if p.is_file()]
 
 
-def test_the_observer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saving_module, "_STATE_INTERVAL", 0)
+def test_the_observer_is_told(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_file, "INTERVAL", 0)
     told: list[Progress] = []
-    with FakeService() as service, Client(service.url) as client:
+    with FakeService() as service, connect(service) as client:
         client.losses.save(
             "rows",
             STREAM,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from app.client.errors import ProtocolError
 from app.client.transport.frames import Frame, FrameReader, Kind
 
-from ..fakes.service import DATA, END, ROWS, frame
+from ..fakes.frames import DATA, END, frame
+from ..fakes.losses import ROWS
 
 TABLE = np.array([(1, 0.5), (2, 0.25)], ROWS)
 ABOUT = {"name": "rows", "dtype": ROWS.descr, "shape": [2], "offset": 0, "nbytes": 16}
@@ -105,17 +106,8 @@ def test_arrays_described_wrongly(about: dict[str, Any]) -> None:
 
 def test_headers_that_are_no_objects() -> None:
     for text in (b"[]", b"{", b"\xff"):
-        octets = _with_header(text)
         with pytest.raises(ProtocolError):
-            FrameReader().receive(octets)
-
-
-def _with_header(text: bytes) -> bytes:
-    from xxhash import xxh3_64_intdigest
-
-    head = struct.pack("<4sBBHIQ", b"TWG1", DATA, 0, 0, len(text), 0)
-    tail = struct.pack("<I", 0)
-    return head + struct.pack("<Q", xxh3_64_intdigest(head + tail + text)) + tail + text
+            FrameReader().receive(frame(DATA, text, b"", 0))
 
 
 def test_simple_dtypes() -> None:

@@ -7,12 +7,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app.client.errors import ConnectionFailed
+from app.client.transport.answers import exchange
+from app.client.transport.blocking import BlockingShell
 from app.client.transport.http import Address, Connection, Pool
 from app.client.transport.requests import Request
 
 from ..fakes.service import FakeService
 
 GET = Request("GET", "/x")
+READY = Request("GET", "/readyz")
+
+
+def status(pool: Pool) -> int:
+    return BlockingShell(pool).run_and_close(exchange(READY)).head.status
 
 
 class Raw:
@@ -164,11 +171,11 @@ def test_an_answer_before_the_body_is_read() -> None:
 def test_connections_are_used_again(service: FakeService) -> None:
     pool = Pool(Address.parse(service.url, "k", 5, None))
     for _ in range(3):
-        assert pool.call(Request("GET", "/readyz")).head.status == 200
+        assert status(pool) == 200
     assert len(service._connections) == 1
     assert service.seen[0].headers["authorization"] == "Bearer k"
     service.cut_all()
-    assert pool.call(Request("GET", "/readyz")).head.status == 200
+    assert status(pool) == 200
     assert len(service._connections) == 2
     pool.close()
 
@@ -178,7 +185,7 @@ def test_many_threads_share_a_pool(service: FakeService) -> None:
     got: list[int] = []
 
     def work() -> None:
-        got.extend(pool.call(Request("GET", "/readyz")).head.status for _ in range(20))
+        got.extend(status(pool) for _ in range(20))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

@@ -10,14 +10,7 @@ from app.client.errors import (
     SourceError,
     ThalwegError,
 )
-from app.client.transport import retry as _retry
 from app.client.transport.retry import Backoff, is_retryable
-
-
-@pytest.fixture(autouse=True)
-def _real_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_retry, "_FIRST_DELAY", 0.25)
-    monkeypatch.setattr(_retry, "_LONGEST_DELAY", 15.0)
 
 
 def test_what_is_worth_another_try() -> None:
@@ -45,11 +38,11 @@ def test_progress_begins_anew() -> None:
     backoff = Backoff(1, lambda: 1.0)
     backoff.delay(ConnectionFailed())
     backoff.progressed()
-    assert backoff.faults == 0
+    assert backoff.failures == 0
     assert backoff.delay(ConnectionFailed()) == 0.25
 
 
-def test_the_wish_of_the_server() -> None:
+def test_retry_after_is_a_lower_bound() -> None:
     assert Backoff(1).delay(ProblemError(503, {}, 7.0)) == 7
     assert Backoff(1).delay(ProblemError(503, {}, 1e9)) == 300
 
