@@ -1,34 +1,64 @@
-"""The application, put together."""
+"""The application, put together: the only module that knows every product."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import structlog
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
-from app.api import (
-    datasets,
-    inputs,
-    losses,
-    one_tile,
-    ops,
-    pipelines,
-    reductions,
-    tiles,
-    tokens,
-    zarr,
-)
-from app.api.guard import Guard, Keys
-from app.api.problems import add_problem_handlers
-from app.api.schemas import ProblemDocument
-from app.services.context import Services
+from app.datasets import routes as datasets_routes
+from app.datasets.catalogue import Catalogue, read_catalogue
+from app.datasets.files.buffers import BufferPool
+from app.datasets.files.roots import Roots
+from app.datasets.scanning import scan
+from app.datasets.service import DatasetService
+from app.engine.buffers import Buffers
+from app.engine.local import LocalEngine
+from app.engine.warmup import WarmUp
+from app.engine.workers import Workers, share_of_cores
+from app.http import routes_operations, routes_tokens
+from app.http.addresses import Addresses
+from app.http.guard import Guard, Keys
+from app.http.openapi import complete_document
+from app.http.operations import Operations
+from app.http.problems import add_problem_handlers
+from app.http.token_inspection import TokenInspection
+from app.losses import routes as losses_routes
+from app.losses import routes_inputs
+from app.losses import tokens as loss_tokens
+from app.losses.input_store import InputStore
+from app.losses.inputs import Inputs
+from app.losses.service import LossService
+from app.losses.spool import Spools
+from app.pipelines import routes as pipelines_routes
+from app.pipelines import tokens as batch_tokens
+from app.pipelines.registry import Pipelines
+from app.pipelines.service import PipelineService
 from app.settings import Settings
-from app.telemetry import configure_logging
+from app.state.base import StateStore, StoreReadOnlyError
+from app.state.memory import MemoryStateStore
+from app.state.sqlite import SqliteStateStore
+from app.state.token_keys import resolve_keys
+from app.telemetry import Metrics, configure_logging
+from app.tiles import routes as tiles_routes
+from app.tiles import routes_reductions, routes_tile, routes_zarr
+from app.tiles import tokens as tile_tokens
+from app.tiles.partials import PartialStore
+from app.tiles.service import TileService
+from app.tiles.views import Views
+from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
+
+SPOOL = "spool"
+INPUTS = "inputs"
+PARTIALS = "partials"
+STATE = "state.sqlite"
 
 _DESCRIPTION = (
     "Event reports from catastrophe model loss streams: post a stream, get its tables, "
@@ -49,21 +79,35 @@ _EXPOSED = (
     "X-Request-Id",
     "Retry-After",
 )
+_ROUTERS = (
+    # Routes are tried one after the other: those of many small answers come first.
+    routes_tile.router,
+    routes_zarr.router,
+    pipelines_routes.router,
+    losses_routes.router,
+    routes_inputs.router,
+    datasets_routes.router,
+    tiles_routes.router,
+    routes_reductions.router,
+    routes_tokens.router,
+    routes_operations.router,
+)
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The service with these settings.
+    """Build the service with these settings.
 
     Raises:
         ValueError: token keys are malformed.
     """
-    services = Services.of(settings)
+    resources = contextlib.ExitStack()
+    warm_up = WarmUp()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        services.start()
-        yield
-        services.close()
+        warm_up.start()
+        with resources:
+            yield
 
     app = FastAPI(
         title="Thalweg",
@@ -76,20 +120,83 @@ def create_app(settings: Settings) -> FastAPI:
         # A redirect would come before a body was read, and name a place proxies do not know.
         redirect_slashes=False,
     )
-    app.state.services = services
-    # Routes are tried one after the other: those of many small answers come first.
-    first = (one_tile, zarr, pipelines, losses, inputs)
-    for routes in (*first, datasets, tiles, reductions, tokens, ops):
-        app.include_router(routes.router)
+    _add_services(app, settings, warm_up, resources)
+    for router in _ROUTERS:
+        app.include_router(router)
     add_problem_handlers(app)
-    _add_middleware(app, services)
+    _add_middleware(app, settings)
     _describe(app, settings)
     return app
 
 
-def _add_middleware(app: FastAPI, services: Services) -> None:
-    settings = services.settings
-    app.add_middleware(Guard, keys=Keys(settings.api_keys), metrics=services.metrics)
+def _add_services(
+    app: FastAPI, settings: Settings, warm_up: WarmUp, resources: contextlib.ExitStack
+) -> None:
+    """Make the parts of every product; ``resources`` closes them, the last one first."""
+    keys = KeyRing(resolve_keys(settings.token_keys, settings.data_dir))
+    metrics = Metrics()
+    addresses = Addresses(settings.public_url)
+    buffers = Buffers(settings.buffers, settings.buffer_bytes)
+    width = settings.threads or share_of_cores(settings.workers)
+    store = _closing(resources, _store(settings))
+    catalogue = _closing(resources, _catalogue(settings, store))
+    views = Views(catalogue, store, keys)
+    pipelines = _closing(resources, Pipelines(catalogue, views, store, keys))
+    threads = _closing(resources, Workers(width))
+    engine = _closing(resources, LocalEngine(width))
+    spools = Spools(settings.data_dir / SPOOL, settings.spool_memory, settings.spool_limit)
+
+    state = app.state
+    state.losses = LossService(
+        keys=keys,
+        inputs=Inputs(InputStore(settings.data_dir / INPUTS, settings.input_days)),
+        spools=spools,
+        threads=threads,
+        buffers=buffers,
+        metrics=metrics,
+        max_body=settings.max_body,
+        max_input=settings.max_input,
+        max_samples=settings.max_samples,
+        max_blocks=settings.max_blocks,
+    )
+    state.datasets = DatasetService(catalogue, threads, buffers, addresses)
+    partials = PartialStore(settings.data_dir / PARTIALS, settings.input_days)
+    state.tiles = TileService(views, engine, partials, threads, buffers, addresses)
+    state.pipelines = PipelineService(pipelines, threads, buffers, metrics, addresses)
+    kinds = {
+        KIND_LOSSES: loss_tokens.describe,
+        KIND_TILES: tile_tokens.describe,
+        KIND_BATCHES: batch_tokens.describe,
+    }
+    state.tokens = TokenInspection(keys, kinds)
+    state.operations = Operations(metrics, (warm_up.problem, spools.problem))
+
+
+def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: ANN401 - anything
+    resources.callback(resource.close)
+    return resource
+
+
+def _store(settings: Settings) -> StateStore:
+    """The state of all workers; of this process alone if it cannot be stored."""
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        return SqliteStateStore(settings.data_dir / STATE)
+    except (OSError, StoreReadOnlyError) as e:
+        structlog.get_logger().warning("what is registered will not be kept", error=str(e))
+        return MemoryStateStore()
+
+
+def _catalogue(settings: Settings, store: StateStore) -> Catalogue:
+    roots = Roots.parse(settings.dataset_roots)
+    entries = scan(roots) if settings.scan else {}
+    entries |= read_catalogue(settings.catalogue)
+    return Catalogue(store, roots, entries, BufferPool(settings.read_buffers))
+
+
+def _add_middleware(app: FastAPI, settings: Settings) -> None:
+    metrics = app.state.operations.metrics
+    app.add_middleware(Guard, keys=Keys(settings.api_keys), metrics=metrics)
     if settings.cors_origins:
         # Outermost: a browser must be able to read refusals too.
         app.add_middleware(
@@ -115,39 +222,11 @@ def _describe(app: FastAPI, settings: Settings) -> None:
                 routes=app.routes,
                 servers=servers,
             )
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            schemas["ProblemDocument"] = ProblemDocument.model_json_schema()
-            for unused in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(unused, None)
-            _correct_answers(document)
-            _declare_keys(document, settings)
+            complete_document(document, keys=bool(settings.api_keys))
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
-
-
-def _correct_answers(document: dict[str, Any]) -> None:
-    """Every answer has an id, and every error is a problem."""
-    ident = {"description": "As the request had it, or a new one", "schema": {"type": "string"}}
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            answers = operation["responses"]
-            if "HTTPValidationError" in str(answers.get("422")):
-                del answers["422"]
-            for answer in answers.values():
-                answer.setdefault("headers", {})["X-Request-Id"] = ident
-
-
-def _declare_keys(document: dict[str, Any], settings: Settings) -> None:
-    if not settings.api_keys:
-        return
-    schemes = {"key": {"type": "http", "scheme": "bearer"}}
-    document["components"]["securitySchemes"] = schemes
-    for path, operations in document["paths"].items():
-        if path.startswith("/v1/"):
-            for operation in operations.values():
-                operation["security"] = [{"key": []}]
 
 
 def from_environment() -> FastAPI:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
+from core.arrays import Rows
 from core.errors import CoreError
-from core.losses.analysis import Analysis, Rows
+from core.losses.analysis import Analysis
 from core.losses.events import END, NEED_DATA, Event, StreamEnd
 from core.losses.inputs import EventRates
 from core.losses.reader import LossReader

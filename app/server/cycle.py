@@ -16,12 +16,11 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
 
 from .body import BodyStalled, ClientDisconnected, FramingError
+from .connection import Connection
 from .reader import SocketBody
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
-
-    from .protocol import BodyProtocol
 
 _TURN_BYTES = 1 << 20
 
@@ -37,9 +36,7 @@ class BodyCycle(RequestResponseCycle):
         reader: The body.
     """
 
-    def __init__(
-        self, stock: RequestResponseCycle, owner: BodyProtocol, reader: SocketBody
-    ) -> None:
+    def __init__(self, stock: RequestResponseCycle, owner: Connection, reader: SocketBody) -> None:
         super().__init__(
             scope=stock.scope,
             transport=stock.transport,

@@ -229,7 +229,7 @@ class BodyProtocol(HttpToolsProtocol):
 
     # The body of a request.
 
-    def read_body(self, reader: SocketBody) -> None:
+    def read_body(self, reader: asyncio.BufferedProtocol) -> None:
         """Let the transport write into a body."""
         if self._active:
             self._active.want_continue()
@@ -240,7 +240,7 @@ class BodyProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def body_over(self, rest: bytes) -> None:
-        """A body was read to its end; ``rest`` came behind it."""
+        """A body was read to its end; ``rest`` came after it."""
         self._stop_timer("probe")
         self._held = rest
         if self.transport.is_closing():

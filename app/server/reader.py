@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
 
 from .body import BodyStalled, ClientDisconnected, FramingError
+from .connection import Connection
 from .framing import ChunkDecoder
-
-if TYPE_CHECKING:
-    from .protocol import BodyProtocol
 
 SPILL_BYTES = 65536
 MESSAGE_BYTES = 1 << 18
@@ -30,7 +27,7 @@ class SocketBody(asyncio.BufferedProtocol):
         early: What came in one read with the headers.
     """
 
-    def __init__(self, owner: BodyProtocol, size: int | None, early: bytes) -> None:
+    def __init__(self, owner: Connection, size: int | None, early: bytes) -> None:
         self._owner = owner
         self._left = size
         self._decoder = ChunkDecoder(owner.limits.header_bytes) if size is None else None

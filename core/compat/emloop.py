@@ -1,4 +1,10 @@
-"""emloop's ``StreamWrapper``: epochs and buffering over a stream that begins again."""
+"""emloop's ``StreamWrapper``: epochs and buffering over a stream that can start over.
+
+The epochs are those of :mod:`core.iterate.epochs`. The buffer is not
+:class:`core.iterate.prefetch.Prefetch`, because the peer's behaves differently in every
+respect that shows: its thread produces only while a consumer allows it, stops at the end of
+an epoch, and leaves the buffer full when the ``with`` block ends, for the next one to use.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +13,11 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from ..iterate.epochs import Epochs, Place
 from .errors import CheckpointError, DataChangedError, EmptySourceError, WorkerDiedError
 
 VERSION = 1
@@ -22,126 +29,52 @@ TimeProfile = dict[str, list[float]]
 
 
 class _EpochEnd:
-    """What stands in the buffer where an epoch ends; no batch can be mistaken for it."""
+    """Marks the end of an epoch in the buffer; no batch can be mistaken for it."""
 
 
 _EPOCH_END = _EpochEnd()
 
 
 class _Failed:
-    """What stands in the buffer where the stream failed."""
+    """Marks the place in the buffer where the stream failed."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
-class _Place:
-    """A place between batches: of the stream, and of the epoch."""
-
-    __slots__ = ("count", "position", "source")
-
-    def __init__(self, position: int = 0, count: int = 0, source: Any = None) -> None:  # noqa: ANN401 - opaque
-        self.position = position
-        """Batches taken since the stream began."""
-        self.count = count
-        """Batches taken since the epoch began."""
-        self.source = source
-        """State of the stream, if it has states and has begun."""
-
-
-class _Producer:
-    """The next batch or epoch end, and the place behind it; of one thread at a time."""
+class _Batches(Epochs[Any]):
+    """Batches in epochs; used by one thread at a time."""
 
     def __init__(self, stream_fn: Callable[[], Stream], epoch_size: int, name: str | None) -> None:
-        self._stream_fn = stream_fn
-        self._epoch_size = epoch_size
+        super().__init__(stream_fn, size=epoch_size if epoch_size > 0 else None)
         self._name = name
-        self.go_to(_Place())
 
-    def go_to(self, place: _Place) -> None:
-        """Go on from a place, which is opened at the next batch."""
-        self._position = place.position
-        self._count = place.count
-        self._stream: Iterator[Any] | None = None
-        self._saved = place.source
-        self._skip = place.position
-        self._last = place
-
-    def at(self, place: _Place) -> _Producer:
-        """Another producer of the same stream, going on from a place."""
-        other = _Producer(self._stream_fn, self._epoch_size, self._name)
+    def at(self, place: Place) -> _Batches:
+        """Other batches of the same stream, from a place on."""
+        other = _Batches(self._open, self._size or 0, self._name)
         other.go_to(place)
         return other
 
-    def next(self) -> tuple[Any, _Place]:
-        """A batch or ``_EPOCH_END``, and the place behind it.
+    def take(self) -> tuple[Any, Place]:
+        """A batch or ``_EPOCH_END``, and the place after it."""
+        try:
+            batch = next(self)
+        except StopIteration:
+            batch = _EPOCH_END
+        return batch, self._place
 
-        After an exception of the stream the next call begins the stream again and goes on
-        where it failed: a stream that failed does not look like one that ended.
-        """
-        if 0 < self._epoch_size <= self._count:
-            self._count = 0
-            return _EPOCH_END, self._place()
-        while True:
-            try:
-                batch = next(self._open())
-            except StopIteration:
-                if self._ended():
-                    return _EPOCH_END, self._place()
-                continue
-            except BaseException:
-                self.go_to(self._last)
-                raise
-            self._position += 1
-            self._count += 1
-            self._last = self._place()
-            return batch, self._last
-
-    def _ended(self) -> bool:
-        """Note that the stream ended; whether the epoch did."""
-        empty = self._position == 0
-        self._stream, self._saved, self._position = None, None, 0
-        self._last = self._place()
-        if self._epoch_size <= 0:
-            self._count = 0
-            return True
-        if empty:
+    def _refuse_empty(self) -> None:
+        if self._size is not None:
             raise EmptySourceError(
-                f"stream `{self._name}` gives no batches, so no epoch of {self._epoch_size} can end"
+                f"stream `{self._name}` has no batches, so an epoch of {self._size} cannot end"
             )
-        return False
 
-    def _place(self) -> _Place:
-        state = getattr(self._stream, "getstate", None)
-        source = None if state is None or self._stream is None else copy.deepcopy(state())
-        return _Place(self._position, self._count, source)
-
-    def _open(self) -> Iterator[Any]:
-        """The stream, opened where it is to go on."""
-        if self._stream is not None:
-            return self._stream
-        stream = iter(self._stream_fn())
-        skip, self._skip = self._skip, 0
-        if self._saved is not None:
-            setstate = getattr(stream, "setstate", None)
-            if setstate is None:
-                raise DataChangedError("a checkpoint has a state of the stream, which has none")
-            setstate(self._saved)
-        else:
-            for index in range(skip):
-                try:
-                    next(stream)
-                except StopIteration:
-                    raise DataChangedError(
-                        f"a checkpoint stands behind {skip} batches, and there are {index}"
-                    ) from None
-        self._saved = None
-        self._stream = stream
-        return stream
+    def _changed(self, message: str) -> DataChangedError:
+        return DataChangedError(message)
 
 
 class _Allowed:
-    """A context in which batches may be made ahead; contexts count."""
+    """A context in which batches may be produced ahead of their use; contexts nest."""
 
     def __init__(self, change: Callable[[int], None]) -> None:
         self._change = change
@@ -154,55 +87,72 @@ class _Allowed:
 
 
 class StreamWrapper:
-    """Batches of a stream, in epochs, made ahead by a thread where that is allowed.
+    """Batches of a stream in epochs, produced by a thread where that is allowed.
 
-    It can be iterated over again and again: each time gives an epoch. Natural epochs end
-    where the stream does, which then begins again. Epochs of a fixed size end after so many
-    batches and leave the stream where it is; where it ends in one, it begins again.
+    Each iteration over it is one epoch. A natural epoch ends with the stream, which then
+    starts over. An epoch of a fixed size ends after that many batches and leaves the stream
+    where it is; a stream that runs out inside an epoch starts over.
 
-        >>> stream = StreamWrapper(lambda: [1, 2, 3], epoch_size=2, name="train")
+        >>> stream = StreamWrapper(lambda: [1, 2, 3], "train", epoch_size=2)
         >>> list(stream), list(stream), list(stream)
         ([1, 2], [3, 1], [2, 3])
 
-    With a buffer it is to be used in ``with``; the buffer is kept from one to the next. At
-    first nothing is made ahead, only what is waited for; inside ``allow_buffering`` the
-    thread fills the buffer, up to the end of the epoch.
+    A buffered stream is used in ``with``; what is in the buffer stays for the next
+    ``with``. Only the batch a consumer waits for is produced, except inside
+    ``allow_buffering``, where the thread fills the buffer up to the end of the epoch.
 
-        >>> with StreamWrapper(lambda: [1, 2, 3], buffer_size=2) as stream:
+        >>> with StreamWrapper(lambda: [1, 2, 3], "train", buffer=2) as stream:
         ...     with stream.allow_buffering:
         ...         list(stream)
         [1, 2, 3]
 
-    ``getstate`` gives a checkpoint: where the consumer is, whatever was made ahead. If the
-    stream has ``getstate`` and ``setstate`` its state is in it, otherwise going there reads
-    the batches before again, and the stream has to give the same ones every time.
+    ``getstate`` returns a checkpoint of the consumer's place, however many batches are in
+    the buffer. If the stream has ``getstate`` and ``setstate``, the checkpoint holds its
+    state; otherwise going there reads the batches before it again, and the stream must
+    return the same ones every time.
+
+    Both call forms of the peer work: that of its documentation, ``StreamWrapper(stream_fn,
+    name, buffer=..., epoch_size=...)``, and that of its code, the arguments below in order.
 
     Args:
-        stream_fn: gives the stream, each time it begins.
-        buffer_size: most batches made ahead; below 1 there is no buffer.
-        epoch_size: batches in an epoch; below 1 epochs are natural.
+        stream_fn: returns the stream, each time it starts.
+        buffer_size: most batches in the buffer, below 1 for no buffer; or the name, as a
+            string.
+        epoch_size: batches in an epoch, below 1 for natural epochs.
         name: of the stream.
-        profile: gets the seconds each batch was waited for, under ``read_batch_<name>``.
-        stop_timeout: seconds the end of a ``with`` waits for a batch that is being made.
-            One that takes longer is kept and comes when it is there.
+        profile: receives the seconds each batch was waited for, under ``read_batch_<name>``.
+        stop_timeout: seconds that leaving a ``with`` waits for a batch in production. A
+            batch that takes longer is kept and delivered once it exists.
+        buffer: another word for ``buffer_size``.
+
+    Raises:
+        TypeError: two names or two buffer sizes.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the peer's arguments
         self,
         stream_fn: Callable[[], Stream],
-        buffer_size: int = 0,
+        buffer_size: int | str | None = None,
         epoch_size: int = -1,
         name: str | None = None,
         profile: TimeProfile | None = None,
         stop_timeout: float = 5.0,
+        *,
+        buffer: int | None = None,
     ) -> None:
+        if isinstance(buffer_size, str):
+            if name is not None:
+                raise TypeError(f"two names for a stream: {buffer_size!r} and {name!r}")
+            name, buffer_size = buffer_size, None
+        if buffer is not None and buffer_size is not None:
+            raise TypeError(f"two buffer sizes for a stream: {buffer_size!r} and {buffer!r}")
         self._name = name
-        self._buffer_size = buffer_size
+        self._buffer_size = buffer_size or buffer or 0
         self._profile = profile
         self._stop_timeout = stop_timeout
-        self._producer = _Producer(stream_fn, epoch_size, name)
-        self._place = _Place()
-        self._buffer: deque[tuple[Any, _Place]] = deque()
+        self._batches = _Batches(stream_fn, epoch_size, name)
+        self._place = Place()
+        self._buffer: deque[tuple[Any, Place]] = deque()
         self._changed = threading.Condition()
         self._allowed = 0
         self._entered = False
@@ -213,12 +163,12 @@ class StreamWrapper:
 
     @property
     def name(self) -> str | None:
-        """Of the stream."""
+        """Name of the stream."""
         return self._name
 
     @property
     def allow_buffering(self) -> _Allowed:
-        """A context in which batches are made ahead; such contexts nest."""
+        """A context in which the buffer fills; such contexts nest."""
         return _Allowed(self._allow)
 
     def _allow(self, change: int) -> None:
@@ -247,7 +197,7 @@ class StreamWrapper:
         if not self._stop():
             warnings.warn(
                 f"a batch of stream `{self._name}` takes longer than {self._stop_timeout} s; "
-                "its thread ends when the batch is there",
+                "its thread ends once the batch exists",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -258,7 +208,7 @@ class StreamWrapper:
     def __next__(self) -> Any:  # noqa: ANN401 - batches are anything
         started = time.perf_counter()
         if self._buffer_size < 1:
-            batch, self._place = self._producer.next()
+            batch, self._place = self._batches.take()
         else:
             batch = self._take()
         if batch is _EPOCH_END:
@@ -269,7 +219,7 @@ class StreamWrapper:
         return batch
 
     def _take(self) -> Any:  # noqa: ANN401 - batches are anything
-        """The first entry of the buffer, waited for if need be."""
+        """Wait for the first entry of the buffer and remove it."""
         if not self._entered:
             raise ValueError(
                 f"StreamWrapper `{self._name}` with buffer of size `{self._buffer_size}` "
@@ -280,7 +230,8 @@ class StreamWrapper:
                 if self._inside:
                     self._start()
                 elif self._thread is None:
-                    batch, self._place = self._producer.next()  # no thread is left behind
+                    # No thread is left after the last `with`, so the consumer produces.
+                    batch, self._place = self._batches.take()
                     return batch
                 self._changed.wait_for(lambda: self._buffer or self._thread is None)
             entry, place = self._buffer.popleft()
@@ -294,7 +245,7 @@ class StreamWrapper:
         raise WorkerDiedError("Enqueueing thread ended unexpectedly.") from error
 
     def _start(self) -> None:
-        """Start the thread unless it runs; the lock is held."""
+        """Start the thread unless it runs; the caller holds the lock."""
         if self._buffer_size < 1:
             return
         self._stopping = False
@@ -305,7 +256,7 @@ class StreamWrapper:
             self._thread.start()
 
     def _stop(self) -> bool:
-        """Stop the thread, keeping the buffer; False if it still makes a batch."""
+        """Stop the thread and keep the buffer; False if a batch is still in production."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -318,8 +269,8 @@ class StreamWrapper:
         return self._stopping or generation != self._generation
 
     def _run(self, generation: int) -> None:
-        """The thread: fill the buffer up to the end of the epoch."""
-        producer = self._producer
+        """Fill the buffer up to the end of the epoch, in the thread."""
+        batches = self._batches
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._must_end(generation) or self._may_produce())
@@ -327,12 +278,12 @@ class StreamWrapper:
                     self._end(generation)
                     return
             try:
-                entry, place = producer.next()
-            except BaseException as error:  # noqa: BLE001 - the consumer's to handle
-                entry, place = _Failed(error), _Place()
+                entry, place = batches.take()
+            except BaseException as error:  # noqa: BLE001 - raised again for the consumer
+                entry, place = _Failed(error), Place()
             with self._changed:
                 if generation != self._generation:
-                    return  # the consumer has gone elsewhere meanwhile
+                    return  # the consumer has gone to a checkpoint meanwhile
                 self._buffer.append((entry, place))
                 self._changed.notify_all()
                 if entry is _EPOCH_END or isinstance(entry, _Failed):
@@ -345,37 +296,37 @@ class StreamWrapper:
         self._changed.notify_all()
 
     def getstate(self) -> dict[str, Any]:
-        """A checkpoint, behind the batches that were taken."""
+        """A checkpoint after the batches that were taken."""
         with self._changed:
             place = self._place
             return {
                 "iterator": _NAME,
                 "version": VERSION,
-                "position": place.position,
-                "count": place.count,
+                "position": place.offset,
+                "count": place.served,
                 "source": copy.deepcopy(place.source),
             }
 
     def setstate(self, checkpoint: Mapping[str, Any] | None) -> None:
-        """Go to a checkpoint, or with None to the beginning. What was made ahead is dropped.
+        """Go to a checkpoint and drop the buffer; None is the beginning.
 
         Raises:
-            CheckpointError: it is none; everything stays as it is.
+            CheckpointError: it is no checkpoint of this class; nothing changes.
         """
-        place = _Place() if checkpoint is None else _checked(checkpoint)
+        place = Place() if checkpoint is None else _parsed(checkpoint)
         with self._changed:
-            # A thread that is still at a batch belongs to the old generation and producer.
+            # A thread still at a batch belongs to the old generation and the old batches.
             self._generation += 1
             self._thread = None
             self._buffer.clear()
-            self._producer = self._producer.at(place)
+            self._batches = self._batches.at(place)
             self._place = place
             self._changed.notify_all()
             if self._inside:
                 self._start()
 
 
-def _checked(checkpoint: object) -> _Place:
+def _parsed(checkpoint: object) -> Place:
     if not isinstance(checkpoint, Mapping) or set(checkpoint) != _FIELDS:
         raise CheckpointError(f"this is no checkpoint of {_NAME}: {checkpoint!r}")
     if checkpoint["iterator"] != _NAME or checkpoint["version"] != VERSION:
@@ -388,4 +339,4 @@ def _checked(checkpoint: object) -> _Place:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise CheckpointError(f"{field} in a checkpoint of {_NAME} is {value!r}")
     source = copy.deepcopy(checkpoint["source"])
-    return _Place(checkpoint["position"], checkpoint["count"], source)
+    return Place(offset=checkpoint["position"], served=checkpoint["count"], source=source)

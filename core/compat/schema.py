@@ -1,4 +1,4 @@
-"""Schemas of records: named fields, which may be structures of named fields."""
+"""Caffe2's schemas and records: named fields, nested where fields are structures."""
 
 from __future__ import annotations
 
@@ -12,19 +12,31 @@ from .errors import ContractError
 
 
 class Field(ABC):
-    """What a record, or a part of one, is made of."""
+    """Schema of a record or of a part of one."""
 
     @abstractmethod
     def field_names(self) -> list[str]:
-        """Names of the scalars in it, ``outer:inner`` where they lie deeper."""
+        """Names of its scalars, ``outer:inner`` for nested ones."""
 
     @abstractmethod
     def field_types(self) -> list[np.dtype[Any]]:
-        """Their dtypes."""
+        """Dtypes of its scalars."""
+
+    def has_blobs(self) -> bool:
+        """Whether it holds values; only a :class:`Record` does."""
+        return False
+
+    def field_blobs(self) -> list[Any]:
+        """The values of its scalars, in order.
+
+        Raises:
+            ContractError: it is a schema without values.
+        """
+        raise ContractError("Value is not set for this field.")
 
     @abstractmethod
     def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
-        """A value of this schema out of the values of its scalars, in order."""
+        """Build a value of this schema from the values of its scalars, in order."""
 
 
 class Scalar(Field):
@@ -34,11 +46,11 @@ class Scalar(Field):
         self.dtype = np.dtype(dtype)
 
     def field_names(self) -> list[str]:
-        """One, without a name."""
+        """One empty name."""
         return [""]
 
     def field_types(self) -> list[np.dtype[Any]]:
-        """The one dtype."""
+        """Its dtype."""
         return [self.dtype]
 
     def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
@@ -76,7 +88,7 @@ class Struct(Field):
         return self.fields[name]
 
     def field_names(self) -> list[str]:
-        """Names of the scalars in it."""
+        """Names of its scalars."""
         return [
             f"{name}:{inner}" if inner else name
             for name, field in self.fields.items()
@@ -84,7 +96,7 @@ class Struct(Field):
         ]
 
     def field_types(self) -> list[np.dtype[Any]]:
-        """Their dtypes."""
+        """Dtypes of its scalars."""
         return [dtype for field in self.fields.values() for dtype in field.field_types()]
 
     def assemble(self, values: Iterator[Any]) -> dict[str, Any]:
@@ -102,26 +114,79 @@ class Struct(Field):
         return f"Struct({', '.join(parts)})"
 
 
-class Record:
-    """Values and the schema they have.
+class Record(Field):
+    """Values with their schema; a field itself, as in Caffe2.
 
     ``record["name"]`` is a value, or a dict where the schema has a structure.
     """
 
     def __init__(self, schema: Field, values: Sequence[Any]) -> None:
-        """Put values in a schema.
+        """Combine a schema and the values of its scalars.
 
         Raises:
-            ContractError: not as many values as the schema has scalars.
+            ContractError: the schema has another number of scalars.
         """
-        wanted = len(schema.field_names())
-        if len(values) != wanted:
-            raise ContractError(f"{len(values)} values for a schema of {wanted}")
+        expected = len(schema.field_names())
+        if len(values) != expected:
+            raise ContractError(
+                f"Values must have {expected} elements, got {len(values)}.",
+                hint=f"The fields are {schema.field_names()}.",
+            )
         self.schema = schema
         self.values = tuple(values)
+
+    def field_names(self) -> list[str]:
+        """Names of the scalars of its schema."""
+        return self.schema.field_names()
+
+    def field_types(self) -> list[np.dtype[Any]]:
+        """Dtypes of the scalars of its schema."""
+        return self.schema.field_types()
+
+    def has_blobs(self) -> bool:
+        """Always True."""
+        return True
+
+    def field_blobs(self) -> list[Any]:
+        """The values of its scalars, in order."""
+        return list(self.values)
+
+    def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
+        """Build a value of its schema from other values."""
+        return self.schema.assemble(values)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - values are anything
         return self.schema.assemble(iter(self.values))[name]
 
     def __repr__(self) -> str:
         return f"Record({self.schema.assemble(iter(self.values))!r})"
+
+
+def from_blob_list(
+    schema: Field, values: Sequence[Any], throw_on_type_mismatch: bool = False
+) -> Record:
+    """Combine a schema and the values of its scalars into a record.
+
+    Args:
+        schema: of the record; of a :class:`Record`, only the schema is used.
+        values: in the order of ``schema.field_names()``.
+        throw_on_type_mismatch: require arrays of the dtypes of the scalars.
+
+    Raises:
+        ContractError: ``schema`` is not a Field, the number of values is not that of its
+            scalars, or a value is of another type.
+    """
+    if not isinstance(schema, Field):
+        raise ContractError("Argument `schema` must be a Field.")
+    record = Record(schema.schema if isinstance(schema, Record) else schema, values)
+    if throw_on_type_mismatch:
+        for dtype, value in zip(record.field_types(), values, strict=True):
+            _check_type(dtype, value)
+    return record
+
+
+def _check_type(dtype: np.dtype[Any], value: object) -> None:
+    if not isinstance(value, np.ndarray):
+        raise ContractError(f"Got {value!r}", hint="An array was expected.")
+    if value.dtype.base != dtype.base:
+        raise ContractError(f"Expected {dtype.base}, got {value.dtype.base}")

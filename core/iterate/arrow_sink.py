@@ -1,4 +1,4 @@
-"""Blocks as an Arrow stream."""
+"""Sink: blocks as an Arrow IPC stream."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..arrays import Array
 from ..errors import OptionError, ShapeError
-from .base import Array, Block, Column, Field, Ragged, Schema
+from .base import Block, Column, Field, Ragged, Schema
 from .sinks import BinaryFile, Sink, column_of
 
 
 class ArrowWriter(Sink):
     """Blocks as an Arrow IPC stream, a record batch each.
 
-    Arrays become nested lists of fixed size, ragged items large lists. The stream gets its
-    end mark when it is committed.
+    Arrays become nested lists of fixed size, ragged items large lists. The commit writes
+    the end marker of the stream.
 
     Args:
         file: open for writing.
         schema: of the blocks.
 
     Raises:
-        OptionError: a dtype that Arrow does not have.
-        ShapeError: items of a field that is padded differently in every batch.
+        OptionError: Arrow lacks the dtype of a field.
+        ShapeError: a field has an axis that is empty or differs from batch to batch.
     """
 
     def __init__(self, file: BinaryFile, schema: Schema) -> None:
@@ -43,18 +44,18 @@ class ArrowWriter(Sink):
 
 
 class _Handed(io.RawIOBase):
-    """A file that Arrow may write to; who opened it flushes and closes it."""
+    """A file for Arrow to write to; its owner flushes and closes it."""
 
     def __init__(self, file: BinaryFile) -> None:
         super().__init__()
         self._file = file
 
     def writable(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
     def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer of Arrow's
-        """Hand the bytes on."""
+        """Pass the bytes on."""
         taken = bytes(data)
         self._file.write(taken)
         return len(taken)
@@ -68,7 +69,7 @@ def arrow_type(field: Field) -> pa.DataType:
         ShapeError: an axis is empty, or differs from batch to batch.
     """
     try:
-        made: pa.DataType = pa.from_numpy_dtype(field.dtype.newbyteorder("="))
+        result: pa.DataType = pa.from_numpy_dtype(field.dtype.newbyteorder("="))
     except (NotImplementedError, pa.ArrowException):
         raise OptionError(f"{field.name!r} is of dtype {field.dtype}, which Arrow lacks") from None
     if field.dtype.kind not in "biufmM":
@@ -78,8 +79,8 @@ def arrow_type(field: Field) -> pa.DataType:
             f"items of {field.name!r} are of shape {field.shape}", hint="Pad them to a length."
         )
     for size in reversed(field.shape):
-        made = pa.list_(made, size)
-    return pa.large_list(made) if field.ragged else made
+        result = pa.list_(result, size)
+    return pa.large_list(result) if field.ragged else result
 
 
 def _array(column: Column, field: Field) -> pa.Array[Any]:
@@ -92,7 +93,7 @@ def _array(column: Column, field: Field) -> pa.Array[Any]:
 
 def _fixed(values: Array) -> pa.Array[Any]:
     flat = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
-    made: pa.Array[Any] = pa.array(flat.reshape(-1))
+    result: pa.Array[Any] = pa.array(flat.reshape(-1))
     for size in reversed(values.shape[1:]):
-        made = pa.FixedSizeListArray.from_arrays(made, size)
-    return made
+        result = pa.FixedSizeListArray.from_arrays(result, size)
+    return result

@@ -1,28 +1,27 @@
-"""Random numbers of items, as random transforms are given them."""
+"""Random numbers of items, for random transforms."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Floats, Indices, Words
 from ..rng import Key, below, bits, uniform
-from .base import Indices
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random numbers of items: functions of a key and their positions."""
+    """Random numbers for some items, as functions of a key and their positions."""
 
     key: Key
     positions: Indices
 
-    def bits(self, *path: str | int) -> npt.NDArray[np.uint64]:
-        """64 random bits for every item; another path gives others."""
+    def bits(self, *path: str | int) -> Words:
+        """64 random bits for every item, different for every path."""
         return bits(self.key.child(*path), self.positions.view(np.uint64))
 
-    def uniform(self, *path: str | int) -> npt.NDArray[np.float64]:
+    def uniform(self, *path: str | int) -> Floats:
         """A number in [0, 1) for every item."""
         return uniform(self.key.child(*path), self.positions.view(np.uint64))
 

@@ -1,34 +1,58 @@
-"""Epochs over a stream that can be opened again.
+"""Epochs over a stream that can be opened again and again.
 
-A natural epoch is one pass. A fixed epoch is so many items: it stops without touching the
-stream, which goes on in the next epoch and is opened anew when it ends.
+A *natural* epoch is one pass over the stream. A *fixed* epoch has a given number of items
+and ends without touching the stream, which carries on in the next epoch and is opened anew
+whenever it runs out::
+
+    stream        0 1 2 3 4 5 6 | 0 1 2 3 4 5 6 | 0 ...
+    natural      [0 1 2 3 4 5 6] [0 1 2 3 4 5 6]
+    size=3       [0 1 2][3 4 5] [6   0 1][2 3 4] [5 6 0] ...
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..errors import OptionError, PipelineError, StateError
+from .prefetch import Resumable
 
 T = TypeVar("T")
 
 VERSION = 1
+_NOTHING: Any = object()
+
+
+class Place(NamedTuple):
+    """A place between two items; a tuple, because there is one for every item."""
+
+    epoch: int = 0
+    """Epochs that have ended."""
+    served: int = 0
+    """Items since the epoch began."""
+    offset: int = 0
+    """Items since the stream was opened."""
+    source: Any = None
+    """State of the stream there, if it has states."""
 
 
 class Epochs(Iterator[T], Generic[T]):
-    """Items of one epoch after the other.
+    """The items of one epoch after another.
 
-    Iteration stops at the end of each epoch; to iterate again is the next one.
+    Iteration stops at the end of each epoch; iterating again gives the next one. If the
+    stream raises an exception, the next call opens it again at the same place, so a stream
+    that fails never looks like one that ends.
 
     Args:
-        open_stream: gives the stream from its beginning; it must give the same each time
-            for states to mean the same.
+        open_stream: returns the stream from its beginning. A stream with ``getstate`` and
+            ``setstate`` is resumed by its state; any other must give the same items each
+            time, and is read again up to the place.
         size: items of an epoch; None for natural epochs.
 
     Raises:
         OptionError: a size below 1.
-        PipelineError: (while iterating) a stream without an item.
+        PipelineError: (while iterating) the stream has no items.
     """
 
     def __init__(self, open_stream: Callable[[], Iterable[T]], *, size: int | None = None) -> None:
@@ -37,74 +61,107 @@ class Epochs(Iterator[T], Generic[T]):
         self._open = open_stream
         self._size = size
         self._stream: Iterator[T] | None = None
-        self._offset = 0
-        self._epoch = 0
-        self._served = 0
+        self._source: Resumable | None = None
+        self._place = Place()
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch that is going on, or comes next, from 0."""
-        return self._epoch
+        """Number of the current epoch, from 0; between two epochs, of the next one."""
+        return self._place.epoch
+
+    @property
+    def place(self) -> Place:
+        """The place after the last item."""
+        return self._place
+
+    def go_to(self, place: Place) -> None:
+        """Continue from a place; the stream is opened there when the next item is asked for."""
+        self._place = place
+        self._stream = self._source = None
 
     def __next__(self) -> T:
-        if self._size is not None and self._served == self._size:
-            self._end()
+        if self._size is not None and self._place.served >= self._size:
+            self._end_epoch()
             raise StopIteration
-        try:
-            item = self._read()
-        except StopIteration:
-            self._stream = None
-            if self._offset == 0:
-                raise PipelineError(
-                    "the stream of an epoch gave nothing", hint="Without items no epoch ends."
-                ) from None
-            self._offset = 0
-            if self._size is None:
-                self._end()
+        while True:
+            stream = self._stream
+            try:
+                item = next(self._opened() if stream is None else stream)
+            except StopIteration:
+                self._end_stream()
+                if self._size is None:
+                    self._end_epoch()
+                    raise
+                continue
+            except BaseException:
+                self.go_to(self._place)
                 raise
-            return self.__next__()
-        self._offset += 1
-        self._served += 1
-        return item
+            epoch, served, offset, _ = self._place
+            state = None if self._source is None else copy.deepcopy(self._source.getstate())
+            self._place = Place(epoch, served + 1, offset + 1, state)
+            return item
 
-    def _end(self) -> None:
-        self._epoch += 1
-        self._served = 0
+    def _end_epoch(self) -> None:
+        self._place = self._place._replace(epoch=self._place.epoch + 1, served=0)
 
-    def _read(self) -> T:
+    def _end_stream(self) -> None:
+        empty = self._place.offset == 0
+        self.go_to(self._place._replace(offset=0, source=None))
+        if empty:
+            self._refuse_empty()
+
+    def _opened(self) -> Iterator[T]:
+        """The stream at the current place."""
         if self._stream is None:
-            self._stream = iter(self._open())
-            for _ in range(self._offset):
-                if next(self._stream, _NOTHING) is _NOTHING:
-                    raise StateError("the stream is shorter than where the state was taken")
-        return next(self._stream)
+            stream, place = iter(self._open()), self._place
+            self._source = stream if isinstance(stream, Resumable) else None
+            if place.source is None:
+                self._skip(stream, place.offset)
+            elif self._source is None:
+                raise self._changed("a checkpoint holds a state of the stream, which has none")
+            else:
+                self._source.setstate(copy.deepcopy(place.source))
+            self._stream = stream
+        return self._stream
+
+    def _skip(self, stream: Iterator[T], count: int) -> None:
+        for index in range(count):
+            if next(stream, _NOTHING) is _NOTHING:
+                raise self._changed(
+                    f"a checkpoint lies after item {count} of a stream of {index} items"
+                )
+
+    def _refuse_empty(self) -> None:
+        raise PipelineError("the stream has no items", hint="Without items no epoch ends.")
+
+    def _changed(self, message: str) -> StateError:
+        """The error of a stream that a place does not fit."""
+        return StateError(message)
 
     def getstate(self) -> dict[str, Any]:
-        """Where it is, as JSON values."""
+        """The current place as JSON values, if the stream's states are."""
+        place = self._place
         return {
             "version": VERSION,
-            "epoch": self._epoch,
-            "served": self._served,
-            "offset": self._offset,
+            "epoch": place.epoch,
+            "served": place.served,
+            "offset": place.offset,
+            "source": copy.deepcopy(place.source),
         }
 
     def setstate(self, state: dict[str, Any] | None) -> None:
-        """Go on from a state, None for the beginning; the stream is read up to it again.
+        """Continue from a state; None is the beginning.
 
         Raises:
-            StateError: it is no such state.
+            StateError: it is no state of epochs.
         """
-        self._epoch, self._served, self._offset = (0, 0, 0) if state is None else _place(state)
-        self._stream = None
+        self.go_to(Place() if state is None else _parsed(state))
 
 
-_NOTHING: Any = object()
-
-
-def _place(state: object) -> tuple[int, int, int]:
+def _parsed(state: object) -> Place:
     if not isinstance(state, dict) or state.get("version") != VERSION:
-        raise StateError("not a state of epochs of this version")
+        raise StateError("this is no state of epochs, or one of another version")
     match tuple(state.get(name) for name in ("epoch", "served", "offset")):
         case (int(epoch), int(served), int(offset)) if min(epoch, served, offset) >= 0:
-            return epoch, served, offset
-    raise StateError("a state of epochs whose numbers are none")
+            return Place(epoch, served, offset, copy.deepcopy(state.get("source")))
+    raise StateError("the numbers in a state of epochs are integers from 0")

@@ -1,26 +1,36 @@
-"""Iterators over what is stepped by states: item by item, or block by block.
+"""Checkpointed iteration: Python iterators over pipelines and stages.
 
-An iterator holds a state, gives it out as JSON values and takes it back. It knows the
-pipeline and data the state is of, so that no other state is taken for it.
+Stages and pipelines are stateless: the caller holds the state. An iterator is such a
+caller. ``getstate`` returns its state as JSON values at any time, and ``setstate`` continues
+from one, in this process or another, at the exact item. A state carries the identity of the
+pipeline and the data, so a state of others is refused::
+
+    iterator = StepIterator(pipeline)
+    for step in iterator:
+        train(step.block)
+        save(iterator.getstate())  # {"version": 1, "order": 1, "identity": ..., "state": [17]}
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from ..arrays import Array
 from ..errors import OptionError, StateError
-from .base import Array, Block, Ragged, Schema, Sequential, Stage, State
+from .base import Block, Ragged, Schema, Sequential, Stage, State
 from .columns import block_length
 from .inorder import check_state, in_order
+from .sources import fingerprint_of
 
 VERSION = 1
-"""Of the states given out."""
+"""Version of the form of states."""
 ORDER = 1
-"""Version of the order of items that they count in."""
+"""Version of the order of items, in which states count."""
 MAX_READ = 1 << 20
-"""Items an iterator over items reads at a time."""
+"""Most items that an iterator over items reads at a time."""
 
 Item = Mapping[str, Array]
 """The values of one item by field."""
@@ -28,15 +38,15 @@ T = TypeVar("T")
 
 
 class Stepped(Protocol):
-    """One batch and the state behind it, such as a step of a pipeline."""
+    """One batch and the state after it, such as a step of a pipeline."""
 
     @property
     def block(self) -> Block:
-        """Its rows."""
+        """Rows of the batch."""
 
     @property
     def state(self) -> State:
-        """Behind it."""
+        """State after the batch."""
 
 
 S_co = TypeVar("S_co", bound=Stepped, covariant=True)
@@ -44,32 +54,45 @@ S = TypeVar("S", bound=Stepped)
 
 
 class Stepping(Protocol[S_co]):
-    """What gives batches by state, such as a pipeline."""
+    """Returns batches by state, as a pipeline does."""
 
     @property
     def initial(self) -> State:
         """The state before the first batch."""
 
     def check(self, state: State) -> None:
-        """Refuse what cannot be a state."""
+        """Check a state.
+
+        Raises:
+            StateError: it cannot be one.
+        """
 
     def step(self, state: State, rank: int = 0, world: int = 1) -> S_co | None:
-        """The batch behind a state; None at the end."""
+        """The batch after a state; None at the end."""
 
 
 class Checkpointed(ABC, Iterator[T], Generic[T]):
-    """An iterator whose state can be taken, checked and restored at every item.
+    """An iterator whose state can be saved and restored at every item.
 
     Args:
-        identity: of the pipeline and the data, such as digests; states of others are
-            refused.
-        inner: what :meth:`close` closes as well, if it can be.
+        identity: of the pipeline and the data, such as digests; states of another identity
+            are refused. None uses the identity of the pipeline or the fingerprints of the
+            sources, as far as they have any; a source in memory then reads all of its data
+            when the first state is saved or restored.
+        inner: stage or pipeline, which :meth:`close` closes if it has a ``close``.
     """
 
-    def __init__(self, identity: bytes, inner: object) -> None:
-        self._identity = identity.hex()
+    def __init__(self, identity: bytes | None, inner: object) -> None:
+        self._given_identity = identity
         self._inner = inner
         self._closed = False
+
+    @cached_property
+    def _identity(self) -> str:
+        if self._given_identity is not None:
+            return self._given_identity.hex()
+        known = getattr(self._inner, "identity", None)
+        return known.hex() if isinstance(known, bytes) else fingerprint_of(self._inner).hex()
 
     @property
     @abstractmethod
@@ -79,14 +102,14 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
     @property
     @abstractmethod
     def _state(self) -> State:
-        """The state behind the last item that was given."""
+        """The state after the last item."""
 
     @abstractmethod
     def _go(self, state: State) -> None:
-        """Go on from a state, which has been checked in itself."""
+        """Continue from a state of the right form."""
 
     def getstate(self) -> dict[str, Any]:
-        """Where it is, as JSON values; it can be asked at any time, also behind the end."""
+        """The current state as JSON values; also available past the end."""
         return {
             "version": VERSION,
             "order": ORDER,
@@ -95,7 +118,7 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
         }
 
     def setstate(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from a state that was taken, None for the beginning.
+        """Continue from a saved state; None is the beginning.
 
         Raises:
             StateError: it is malformed, of a later version, or of other data or another
@@ -116,22 +139,22 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
             if value > known:
                 raise StateError(
                     f"a state of {name} {value}, and {known} is the latest known here",
-                    hint="It was taken by a later release: use that.",
+                    hint="It was saved by a later release: use that.",
                 )
         if state["identity"] != self._identity:
             raise StateError(
                 "a state of another pipeline or of other data",
-                hint="States go with the pipeline and the data they were taken of.",
+                hint="A state belongs to the pipeline and the data it was saved with.",
             )
         values = state["state"]
         if not isinstance(values, list | tuple):
-            raise StateError("the state of a state is no list of integers")
-        made = tuple(values)
-        check_state(made, self._initial)
-        return made
+            raise StateError("the member state of a state is a list of integers")
+        parsed = tuple(values)
+        check_state(parsed, self._initial)
+        return parsed
 
     def close(self) -> None:
-        """Give nothing more, and close what it is made of."""
+        """End the iteration, and close the stages below."""
         self._closed = True
         _close(self._inner)
 
@@ -147,7 +170,7 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
 
 
 def _close(inner: object) -> None:
-    """Close a stage and those it takes items from."""
+    """Close a stage, or the stages below it."""
     close = getattr(inner, "close", None)
     if callable(close):
         close()
@@ -161,14 +184,15 @@ class StepIterator(Checkpointed[S]):
     """The batches of a pipeline, or one rank's rows of them.
 
     Args:
-        stepping: what gives them.
-        identity: of the pipeline and the data.
-        rank: which rows of each batch.
+        stepping: the pipeline.
+        identity: of the pipeline and the data; None for the pipeline's own, which differs
+            for another batch size.
+        rank: of this process, which gets its share of the rows of every batch.
         world: number of ranks.
     """
 
     def __init__(
-        self, stepping: Stepping[S], *, identity: bytes = b"", rank: int = 0, world: int = 1
+        self, stepping: Stepping[S], *, identity: bytes | None = None, rank: int = 0, world: int = 1
     ) -> None:
         super().__init__(identity, stepping)
         self._stepping = stepping
@@ -199,16 +223,18 @@ class StepIterator(Checkpointed[S]):
 class BlockIterator(Checkpointed[Block]):
     """The items of a stage in blocks.
 
+    A state is that of the stage, so blocks may have another size after a restart.
+
     Args:
         stage: indexed or sequential.
         size: items of a block; the last may have fewer.
-        identity: of the stage and its data.
+        identity: of the stage and its data; None for the fingerprints of the data.
 
     Raises:
-        OptionError: a size below 1.
+        OptionError: the size is below 1.
     """
 
-    def __init__(self, stage: Stage, *, size: int, identity: bytes = b"") -> None:
+    def __init__(self, stage: Stage, *, size: int, identity: bytes | None = None) -> None:
         super().__init__(identity, stage)
         if size < 1:
             raise OptionError(f"blocks of {size} items")
@@ -230,34 +256,34 @@ class BlockIterator(Checkpointed[Block]):
         return self._at
 
     def _go(self, state: State) -> None:
-        self._stage.take(state, 1)  # refuses what its shape does not tell
+        self._stage.take(state, 1)  # checks more than the form
         self._at = state
 
     def __next__(self) -> Block:
         self._open()
-        block, behind = self._stage.take(self._at, self._size)
+        block, after = self._stage.take(self._at, self._size)
         if not block_length(block):
             raise StopIteration
-        self._at = behind
+        self._at = after
         return block
 
 
 class ItemIterator(Checkpointed[Item]):
     """The items of a stage one by one, read in blocks.
 
-    A state is that of the stage before the block at hand, and how many of its items were
-    given; a restored one reads that block again.
+    A state is that of the stage before the current block, and the number of items served
+    of the block. Restoring it reads that block again.
 
     Args:
         stage: indexed or sequential.
         read: items read at a time.
-        identity: of the stage and its data.
+        identity: of the stage and its data; None for the fingerprints of the data.
 
     Raises:
-        OptionError: fewer than 1 are to be read, or more than MAX_READ.
+        OptionError: ``read`` is not from 1 to MAX_READ.
     """
 
-    def __init__(self, stage: Stage, *, read: int = 256, identity: bytes = b"") -> None:
+    def __init__(self, stage: Stage, *, read: int = 256, identity: bytes | None = None) -> None:
         super().__init__(identity, stage)
         if not 1 <= read <= MAX_READ:
             raise OptionError(f"reading {read} items at a time", hint=f"From 1 to {MAX_READ}.")
@@ -271,37 +297,37 @@ class ItemIterator(Checkpointed[Item]):
 
     @property
     def _state(self) -> State:
-        if self._given == self._held and self._held:
-            return (0, *self._behind)
-        return (self._given, *self._before)
+        if self._served == self._held and self._held:
+            return (0, *self._after)
+        return (self._served, *self._before)
 
     def _go(self, state: State) -> None:
-        given, before = state[0], state[1:]
-        if given > MAX_READ:
-            raise StateError(f"{given} items given of one block")
+        served, before = state[0], state[1:]
+        if served > MAX_READ:
+            raise StateError(f"{served} items served of one block")
         block: Block = {}
-        behind, held = before, 0
-        if given:
-            block, behind = self._stage.take(before, max(given, self._read))
+        after, held = before, 0
+        if served:
+            block, after = self._stage.take(before, max(served, self._read))
             held = block_length(block)
-            if held < given:
-                raise StateError(f"{given} items given of {held}")
+            if held < served:
+                raise StateError(f"{served} items served of a block of {held}")
         elif before != self._stage.initial:
-            self._stage.take(before, 1)  # refuses what its shape does not tell
-        self._before, self._behind = before, behind
-        self._block, self._given, self._held = block, given, held
+            self._stage.take(before, 1)  # checks more than the form
+        self._before, self._after = before, after
+        self._block, self._served, self._held = block, served, held
 
     def __next__(self) -> Item:
         self._open()
-        if self._given == self._held:
-            block, behind = self._stage.take(self._behind, self._read)
+        if self._served == self._held:
+            block, after = self._stage.take(self._after, self._read)
             held = block_length(block)
             if not held:
                 raise StopIteration
-            self._before, self._behind = self._behind, behind
-            self._block, self._given, self._held = block, 0, held
-        item = {name: _value(column, self._given) for name, column in self._block.items()}
-        self._given += 1
+            self._before, self._after = self._after, after
+            self._block, self._served, self._held = block, 0, held
+        item = {name: _value(column, self._served) for name, column in self._block.items()}
+        self._served += 1
         return item
 
 

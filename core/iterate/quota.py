@@ -1,4 +1,10 @@
-"""Which item of which input stands where, when inputs are mixed by quota."""
+"""Which item of which input stands at a position, when inputs are mixed by quota.
+
+Weights make a *round*: with 2 and 1, ``a b a``. Rounds repeat, so a position is a round
+number and a place in the round, and the item is found by division. When an input runs out
+in the middle of a round, the remaining inputs go on in a new *phase* with a round of their
+own. There are at most as many phases as inputs, so random access stays cheap.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError
-from .base import Indices
 from .sources import MAX_ITEMS
 
 MAX_ROUND = 2**16
@@ -18,49 +24,49 @@ MAX_ROUND = 2**16
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """A stretch in which the same inputs give items, in rounds."""
+    """A stretch of positions over which the same inputs take part."""
 
     start: int
     which: Indices
     """Input of every place of a round."""
     rank: Indices
-    """How many items the same input gave before in the round."""
+    """Earlier places of the same input in the round, for every place."""
     quota: Indices
-    """Items of a round by input."""
-    given: Indices
-    """Items that each input gave before the phase."""
+    """Places of each input in a round."""
+    consumed: Indices
+    """Items of each input before the phase."""
 
     def at(self, positions: Indices) -> tuple[Indices, Indices]:
-        """Input of every position, and which of its items."""
+        """Input of every position, and the number of its item."""
         rounds = (positions - self.start) // len(self.which)
         place = positions - self.start - rounds * len(self.which)
         which = self.which[place]
-        index = self.given[which] + rounds * self.quota[which] + self.rank[place]
+        index = self.consumed[which] + rounds * self.quota[which] + self.rank[place]
         return which, index
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All phases."""
+    """The phases of a mix, and its length."""
 
     phases: tuple[_Phase, ...]
     length: int | None
 
     def at(self, positions: Indices) -> tuple[Indices, Indices]:
-        """Input of every position, and which of its items; shapes (k,)."""
+        """Input of every position, and the number of its item; shapes (k,)."""
         if len(self.phases) == 1:
             return self.phases[0].at(positions)
         starts = np.array([phase.start for phase in self.phases], np.int64)
         of = np.searchsorted(starts, positions, side="right") - 1
         which, index = np.empty_like(positions), np.empty_like(positions)
         for i in np.unique(of).tolist():
-            mine = of == i
-            which[mine], index[mine] = self.phases[i].at(positions[mine])
+            places = of == i
+            which[places], index[places] = self.phases[i].at(positions[places])
         return which, index
 
 
 def _round(weights: Sequence[int]) -> Indices:
-    """The input of every place of a round; exact, in integers.
+    """The input of every place of a round.
 
     Item m of w stands at (2 m + 1) / (2 w) of the round.
     """
@@ -71,7 +77,7 @@ def _round(weights: Sequence[int]) -> Indices:
         raise PipelineError(
             f"the weights in lowest terms sum to {total}",
             field="weights",
-            hint=f"Choose coarser ones, with a sum of at most {MAX_ROUND}.",
+            hint=f"Choose coarser weights, with a sum of at most {MAX_ROUND}.",
         )
     which = np.repeat(np.arange(len(shares)), shares)
     item = np.concatenate([np.arange(share) for share in shares])
@@ -80,23 +86,23 @@ def _round(weights: Sequence[int]) -> Indices:
     return np.asarray(which[np.lexsort((which, place))], np.int64)
 
 
-def _phase(start: int, which: Indices, given: Indices) -> _Phase:
+def _phase(start: int, which: Indices, consumed: Indices) -> _Phase:
     rank = np.empty(len(which), np.int64)
-    quota = np.zeros(len(given), np.int64)
-    for j in range(len(given)):
-        mine = np.flatnonzero(which == j)
-        rank[mine] = np.arange(len(mine))
-        quota[j] = len(mine)
-    return _Phase(start, which, rank, quota, given)
+    quota = np.zeros(len(consumed), np.int64)
+    for j in range(len(consumed)):
+        places = np.flatnonzero(which == j)
+        rank[places] = np.arange(len(places))
+        quota[j] = len(places)
+    return _Phase(start, which, rank, quota, consumed)
 
 
 def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
-    """First position for which an input of the phase has no item; None if there is none."""
+    """First position for which an input of the phase has no item, or None."""
     first = None
     for j, length in enumerate(lengths):
         if length is None or not phase.quota[j]:
             continue
-        rounds, rank = divmod(length - int(phase.given[j]), int(phase.quota[j]))
+        rounds, rank = divmod(length - int(phase.consumed[j]), int(phase.quota[j]))
         place = int(np.flatnonzero(phase.which == j)[rank])
         position = phase.start + rounds * len(phase.which) + place
         first = position if first is None else min(first, position)
@@ -104,7 +110,7 @@ def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
 
 
 def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) -> Plan:
-    """Where every item stands.
+    """Plan a mix by quota.
 
     Args:
         weights: of the inputs, not all zero.
@@ -132,8 +138,8 @@ def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) 
 def _without(phase: _Phase, end: int) -> _Phase:
     """The phase from ``end`` on, without the input that has no item there."""
     rounds, place = divmod(end - phase.start, len(phase.which))
-    partly = np.bincount(phase.which[:place], minlength=len(phase.given))
-    given = phase.given + rounds * phase.quota + partly
+    partly = np.bincount(phase.which[:place], minlength=len(phase.consumed))
+    consumed = phase.consumed + rounds * phase.quota + partly
     gone = int(phase.which[place])
     rest = np.roll(phase.which, -place)
-    return _phase(end, rest[rest != gone], given)
+    return _phase(end, rest[rest != gone], consumed)

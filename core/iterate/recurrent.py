@@ -1,6 +1,7 @@
-"""Running results over the items so far, with accumulators of a fixed size.
+"""Running results over items in order, in accumulators of a fixed size.
 
-A value of 64 bits is two integers of a state, so that any double or int64 fits.
+An accumulator of 64 bits is stored as two integers of the state, so that every double and
+int64 fits.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import PipelineError, StateError
 from ._kernels.recurrent import accumulate, smooth
-from .base import Array, Block, Field, Ragged, Schema, Stage, State
+from .base import Block, Field, Ragged, Schema, Stage, State
 from .columns import block_length, unique_names
 from .inorder import Counting, check_state, in_order
 from .options import one_of
@@ -27,10 +28,10 @@ Cells = Array
 
 
 class Accumulator(ABC):
-    """A running result: a pure function of accumulators and values."""
+    """A running result, as a pure function of accumulators and values."""
 
     cells: int
-    """How many accumulators."""
+    """Number of accumulators."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
@@ -38,21 +39,21 @@ class Accumulator(ABC):
     @property
     @abstractmethod
     def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        """What it gives for every item, by name."""
+        """Dtypes of its results by name."""
 
     @abstractmethod
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
-        """Results behind each value, and the accumulators behind the last.
+        """Results after each value, and the accumulators after the last.
 
         Args:
-            cells: of the values before, zeros at first.
+            cells: accumulators after the earlier values, zeros at first.
             values: shape (k,), k at least 1, of ``dtype``.
-            first: number of values before.
+            first: number of earlier values.
         """
 
 
 class _Sum(Accumulator):
-    """Sum so far; integers wrap at 64 bits."""
+    """Running sum; integers wrap at 64 bits."""
 
     cells = 1
 
@@ -67,7 +68,7 @@ class _Sum(Accumulator):
 
 
 class _Difference(Accumulator):
-    """Value less the one before; 0 for the first."""
+    """Difference to the previous value; 0 for the first."""
 
     cells = 1
 
@@ -81,7 +82,7 @@ class _Difference(Accumulator):
 
 
 class _Extremes(Accumulator):
-    """Least and greatest so far; NaN from the first NaN on."""
+    """Running minimum and maximum; NaN from the first NaN on."""
 
     cells = 2
 
@@ -91,13 +92,13 @@ class _Extremes(Accumulator):
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         low, high = (cells[:1], cells[1:]) if first else (values[:1], values[:1])
-        least = np.minimum.accumulate(np.concatenate([low, values]))[1:]
-        most = np.maximum.accumulate(np.concatenate([high, values]))[1:]
-        return {"min": least, "max": most}, np.array([least[-1], most[-1]], self.dtype)
+        lowest = np.minimum.accumulate(np.concatenate([low, values]))[1:]
+        highest = np.maximum.accumulate(np.concatenate([high, values]))[1:]
+        return {"min": lowest, "max": highest}, np.array([lowest[-1], highest[-1]], self.dtype)
 
 
 class _Count(Accumulator):
-    """Number of items so far, this one included."""
+    """Number of items up to and including this one."""
 
     cells = 0
 
@@ -110,7 +111,7 @@ class _Count(Accumulator):
 
 
 class _Smooth(Accumulator):
-    """Exponential moving average with weight ``alpha`` of a new value."""
+    """Exponential moving average; ``alpha`` is the weight of a new value."""
 
     cells = 1
 
@@ -129,7 +130,7 @@ class _Smooth(Accumulator):
 
 
 class _Moments(Accumulator):
-    """Mean and standard deviation so far."""
+    """Running mean and standard deviation."""
 
     cells = 2
 
@@ -160,7 +161,7 @@ _OWN: Mapping[str, Callable[[np.dtype[Any]], Accumulator]] = {
     "diff": _Difference,
     "minmax": _Extremes,
 }
-"""Those that work in the type of the values."""
+"""Accumulators that work in the type of the values."""
 SCANS = frozenset({*_OWN, "ema", "welford"})
 """Names of all accumulators."""
 
@@ -177,76 +178,81 @@ def _accumulator(fn: str, dtype: np.dtype[Any], args: Mapping[str, Any]) -> Accu
 
 
 class Scan(Counting):
-    """Items with a running result as further fields, called ``field.result``.
+    """Items with running results of one field as further fields, ``field.result``.
 
-    ``cumsum`` and ``diff`` give a field of that name, ``count`` and ``ema`` (with
-    ``args={"alpha": a}``) too, ``minmax`` gives ``min`` and ``max``, ``welford`` gives
+    The functions ``cumsum``, ``diff``, ``count`` and ``ema`` (with ``args={"alpha": a}``)
+    add a field of their name, ``minmax`` adds ``min`` and ``max``, ``welford`` adds
     ``mean`` and ``std``. Floats are computed in float64, integers in int64.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         fn: one of ``SCANS``.
         field: a field of one number per item.
-        args: of the function.
+        args: arguments of the function.
 
     Raises:
-        PipelineError: an unknown function, field or argument.
+        PipelineError: there is no such function or field, or an argument is invalid.
     """
 
     def __init__(
         self, inner: Stage, *, fn: str, field: str, args: Mapping[str, Any] | None = None
     ) -> None:
         one_of("fn", fn, SCANS)
-        found = [each for each in inner.schema if each.name == field]
-        if not found or found[0].dtype.kind not in "biuf" or found[0].shape or found[0].ragged:
+        matches = [candidate for candidate in inner.schema if candidate.name == field]
+        if (
+            not matches
+            or matches[0].dtype.kind not in "biuf"
+            or matches[0].shape
+            or matches[0].ragged
+        ):
             raise PipelineError(
                 f"there is no field {field!r} of one number per item", field="field"
             )
-        if found[0].dtype == np.dtype(np.uint64):
+        if matches[0].dtype == np.dtype(np.uint64):
             raise PipelineError(f"field {field!r} is uint64", field="field", hint="Cast it first.")
         self.inner = in_order(inner)
         self._field = field
-        self._run = _accumulator(fn, found[0].dtype, args or {})
+        self._run = _accumulator(fn, matches[0].dtype, args or {})
         new = tuple(Field(f"{field}.{name}", kind) for name, kind in self._run.outputs.items())
         self._schema = (*inner.schema, *new)
-        unique_names((each.name for each in self._schema), "field")
+        unique_names((candidate.name for candidate in self._schema), "field")
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage and the results."""
+        """Fields of the inner stage, and the results."""
         return self._schema
 
     @property
     def initial(self) -> State:
-        """Accumulators of zero, two integers each, and the state of the inner stage."""
+        """Two zeros for every accumulator, and the initial state of the inner stage."""
         return (*(0 for _ in range(2 * self._run.cells)), *self.inner.initial)
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage is."""
+        """Whether the inner stage is endless."""
         return self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next items with their results."""
         check_state(state, self.initial)
         split = 2 * self._run.cells
-        block, behind = self.inner.take(state[split:], count)
+        block, after = self.inner.take(state[split:], count)
         column = block[self._field]
         values = column.values if isinstance(column, Ragged) else column
         if not block_length(block):
             empty = {name: np.empty(0, kind) for name, kind in self._run.outputs.items()}
-            return self._with(block, empty), (*state[:split], *behind)
+            return self._with(block, empty), (*state[:split], *after)
         cells = _unpacked(state[:split], self._run.dtype)
         with np.errstate(all="ignore"):
             results, cells = self._run.run(cells, values.astype(self._run.dtype), state[split])
-        return self._with(block, results), (*_packed(cells), *behind)
+        return self._with(block, results), (*_packed(cells), *after)
 
     def _with(self, block: Block, results: Mapping[str, Array]) -> Block:
         return {**block, **{f"{self._field}.{name}": out for name, out in results.items()}}
 
 
 def _packed(cells: Cells) -> State:
-    """Two integers for every accumulator, the lower half of its bits first."""
+    """Two integers for every accumulator, the lower half of the bits first."""
     words = np.ascontiguousarray(cells).view(np.uint64)
     return tuple(
         half for word in words.tolist() for half in (word & (_HALF_VALUES - 1), word >> _HALF)
@@ -257,5 +263,5 @@ def _unpacked(state: State, dtype: np.dtype[Any]) -> Cells:
     if any(half >= _HALF_VALUES for half in state):
         raise StateError("an accumulator of more than 64 bits")
     words = [low | high << _HALF for low, high in zip(state[::2], state[1::2], strict=True)]
-    cells: npt.NDArray[Any] = np.array(words, np.uint64).view(dtype)
+    cells: Array = np.array(words, np.uint64).view(dtype)
     return cells

@@ -1,55 +1,58 @@
-"""The elements of items that are sequences, one by one."""
+"""The elements of ragged items, one by one."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ..arrays import Indices
 from ..errors import PipelineError, StateError, TransformError
-from .base import Block, Column, Field, Indexed, Indices, Ragged, Schema, Stage, State
+from .base import Block, Column, Field, Indexed, Ragged, Schema, Stage, State
 from .columns import check_positions, concatenate, take_column
 from .inorder import Counting, check_state, in_order
 
 _MOST_READ = 65_536
-"""Items that are read at a time."""
+"""Most items read at a time."""
 
 
 def _ragged_field(inner: Stage, field: str) -> Schema:
     """The schema with one ragged field flattened."""
-    if not any(each.name == field and each.ragged for each in inner.schema):
+    if not any(candidate.name == field and candidate.ragged for candidate in inner.schema):
         raise PipelineError(
             f"there is no ragged field {field!r}",
             field="field",
-            hint="Only items that are sequences can be flattened.",
+            hint="Only ragged fields can be flattened.",
         )
     return tuple(
-        Field(each.name, each.dtype, each.shape) if each.name == field else each
-        for each in inner.schema
+        Field(candidate.name, candidate.dtype, candidate.shape)
+        if candidate.name == field
+        else candidate
+        for candidate in inner.schema
     )
 
 
 def _flattened(block: Block, field: str, outer: Indices, elements: Indices) -> Block:
-    """Element ``elements[k]`` of all values of a field, beside the rest of item ``outer[k]``."""
-    made: dict[str, Column] = {}
+    """Element ``elements[k]`` of the values of a field, beside the rest of item ``outer[k]``."""
+    columns: dict[str, Column] = {}
     for name, column in block.items():
         if name == field and isinstance(column, Ragged):
-            made[name] = column.values[elements]
+            columns[name] = column.values[elements]
         else:
-            made[name] = take_column(column, outer)
-    return made
+            columns[name] = take_column(column, outer)
+    return columns
 
 
 class SelectMany(Counting):
     """The elements of a ragged field one by one, each beside the other fields of its item.
 
-    The state is the position among the elements of the item at hand, and the state of the
-    inner stage before that item: never more than one item is read again.
+    The state is the position among the elements of the current item, and the state of the
+    inner stage before that item. So resuming reads at most one item again.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         field: the ragged field.
 
     Raises:
-        PipelineError: there is no such field, or it is not ragged.
+        PipelineError: there is no such ragged field.
     """
 
     def __init__(self, inner: Stage, *, field: str) -> None:
@@ -59,7 +62,7 @@ class SelectMany(Counting):
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage with the field no longer ragged."""
+        """The fields of the inner stage, this one no longer ragged."""
         return self._schema
 
     @property
@@ -69,52 +72,52 @@ class SelectMany(Counting):
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage is."""
+        """Whether the inner stage is endless."""
         return self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next elements."""
         check_state(state, self.initial)
         done, at = state[0], state[1:]
-        found: list[Block] = []
+        parts: list[Block] = []
         missing, size = count, 1
         while missing:
-            block, behind = self.inner.take(at, size)
+            block, after = self.inner.take(at, size)
             column = block[self._field]
             if not isinstance(column, Ragged) or not len(column):
-                at = behind
+                at = after
                 break
             ends = column.offsets[1:] - column.offsets[0] - done
             if done and ends[0] <= 0:
                 raise StateError(f"element {done} of an item that has fewer")
-            given = min(missing, max(int(ends[-1]), 0))
-            found.append(self._elements(block, column, done, given))
-            missing -= given
-            complete = int(np.searchsorted(ends, given, side="right"))
+            count = min(missing, max(int(ends[-1]), 0))
+            parts.append(self._elements(block, column, done, count))
+            missing -= count
+            complete = int(np.searchsorted(ends, count, side="right"))
             if complete < len(ends):
                 before = int(ends[complete - 1]) if complete else -done
-                done, at = given - before, self.inner.skip(at, complete)
+                done, at = count - before, self.inner.skip(at, complete)
             else:
-                done, at = 0, behind
+                done, at = 0, after
             size = min(2 * size, _MOST_READ)
-        return concatenate(found, self.schema), (done, *at)
+        return concatenate(parts, self.schema), (done, *at)
 
-    def _elements(self, block: Block, column: Ragged, done: int, given: int) -> Block:
-        elements = np.arange(done, done + given) + column.offsets[0]
+    def _elements(self, block: Block, column: Ragged, done: int, count: int) -> Block:
+        elements = np.arange(done, done + count) + column.offsets[0]
         outer = np.searchsorted(column.offsets, elements, side="right") - 1
         return _flattened(block, self._field, outer, elements)
 
 
 class SelectManyIndexed(Indexed):
-    """The same with random access, where it is known how many elements each item has.
+    """The same with random access, where the number of elements of each item is known.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         field: the ragged field.
         offsets: shape (items + 1,), number of elements before each item.
 
     Raises:
-        PipelineError: there is no such field, or offsets of something else.
+        PipelineError: there is no such ragged field, or the offsets do not fit the items.
     """
 
     def __init__(self, inner: Indexed, *, field: str, offsets: Indices) -> None:
@@ -127,7 +130,7 @@ class SelectManyIndexed(Indexed):
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage with the field no longer ragged."""
+        """The fields of the inner stage, this one no longer ragged."""
         return self._schema
 
     @property
@@ -136,7 +139,7 @@ class SelectManyIndexed(Indexed):
         return int(self._offsets[-1])
 
     def at(self, positions: Indices) -> Block:
-        """The elements at these positions; an item is read once however many are wanted."""
+        """The elements at some positions; each item is read once."""
         positions = check_positions(positions, self.length)
         outer = np.searchsorted(self._offsets, positions, side="right") - 1
         items, back = np.unique(outer, return_inverse=True)
@@ -151,7 +154,7 @@ class SelectManyIndexed(Indexed):
 
 
 def select_many(inner: Stage, *, field: str, offsets: Indices | None = None) -> Stage:
-    """Elements of a ragged field, with random access where offsets are given."""
+    """Flatten a ragged field, with random access if offsets are given."""
     if isinstance(inner, Indexed) and offsets is not None:
         return SelectManyIndexed(inner, field=field, offsets=offsets)
     return SelectMany(inner, field=field)

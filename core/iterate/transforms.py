@@ -1,10 +1,11 @@
-"""The named transforms and predicates that a served pipeline may use.
+"""The transforms and predicates that a served pipeline may name.
 
-Only operations whose results IEEE 754 fixes are here, so that a pipeline gives the same
-bytes on every machine: no logarithms or sines, which differ in the last place.
+Every operation here has a result that IEEE 754 determines, so that a pipeline returns the
+same bytes on every machine. Logarithms and sines, which differ in the last place, are left
+out.
 
-Each is made from its arguments and the schema of the items; an argument that does not fit
-is a ``PipelineError`` with field ``args``.
+A transform is built from its arguments and the schema of the items. An argument that does
+not fit raises ``PipelineError`` with field ``args``.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Mask
 from ..errors import PipelineError
-from .base import Array, Block, Column, Field, Ragged, Schema
+from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names
 from .draws import Draws
 
 Arguments = Mapping[str, Any]
 Function = Callable[[Block], Block]
 RandomFunction = Callable[[Block, Draws], Block]
-Predicate = Callable[[Block], npt.NDArray[np.bool_]]
-Made = tuple[Function, Schema]
-MadeRandom = tuple[RandomFunction, Schema]
+Predicate = Callable[[Block], Mask]
+Transform = tuple[Function, Schema]
+"""A function and the schema of its results."""
+RandomTransform = tuple[RandomFunction, Schema]
 
 _NUMBERS = "biuf"
 _FLOAT = np.dtype(np.float64)
@@ -38,31 +40,31 @@ def _refuse(message: str, hint: str | None = None) -> PipelineError:
 
 
 class _Args:
-    """Arguments, each asked for by name, none left over."""
+    """Arguments by name; unknown ones are refused."""
 
-    def __init__(self, given: Arguments, schema: Schema, known: tuple[str, ...]) -> None:
+    def __init__(self, arguments: Arguments, schema: Schema, known: tuple[str, ...]) -> None:
         self.schema = schema
-        self._given = given
-        for name in given:
+        self._arguments = arguments
+        for name in arguments:
             if name not in known:
                 raise _refuse(f"unknown argument {name!r}", f"Known: {', '.join(known)}.")
 
     def field(self, kinds: str = _NUMBERS, *, scalar: bool = False) -> Field:
-        """The field that argument ``field`` names, with a dtype of one of the kinds."""
-        name = self._given.get("field")
-        for each in self.schema:
-            if each.name != name:
+        """The field that argument ``field`` names, of a dtype of one of the kinds."""
+        name = self._arguments.get("field")
+        for candidate in self.schema:
+            if candidate.name != name:
                 continue
-            if each.dtype.kind not in kinds:
-                raise _refuse(f"field {name!r} has dtype {each.dtype}")
-            if scalar and (each.ragged or each.shape):
+            if candidate.dtype.kind not in kinds:
+                raise _refuse(f"field {name!r} has dtype {candidate.dtype}")
+            if scalar and (candidate.ragged or candidate.shape):
                 raise _refuse(f"field {name!r} is not one number per item")
-            return each
+            return candidate
         raise _refuse(f"field is {name!r}", f"One of {', '.join(f.name for f in self.schema)}.")
 
     def number(self, name: str, default: float | None = None) -> float:
         """A finite number."""
-        value = self._given.get(name, default)
+        value = self._arguments.get(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise _refuse(f"{name} is {value!r}", "A number.")
         try:
@@ -74,23 +76,23 @@ class _Args:
         return number
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A name that is not empty."""
-        value = self._given.get(name, default)
+        """A non-empty name."""
+        value = self._arguments.get(name, default)
         if not isinstance(value, str) or not value:
             raise _refuse(f"{name} is {value!r}", "A name.")
         return value
 
     def texts(self, name: str) -> list[str]:
-        """Some names."""
-        value = self._given.get(name)
+        """A list of names."""
+        value = self._arguments.get(name)
         if not isinstance(value, (list, tuple)) or not value:
             raise _refuse(f"{name} is {value!r}", "A list of names.")
-        if not all(isinstance(each, str) for each in value):
+        if not all(isinstance(candidate, str) for candidate in value):
             raise _refuse(f"{name} is {value!r}", "A list of names.")
         return list(value)
 
     def dtype(self) -> np.dtype[Any]:
-        """A dtype of numbers."""
+        """A numeric dtype."""
         value = self.text("dtype")
         try:
             dtype = np.dtype(value)
@@ -107,14 +109,16 @@ def _on_values(column: Column, function: Callable[[Array], Array]) -> Column:
     return function(column)
 
 
-def _elementwise(schema: Schema, field: Field, out: Field, run: Callable[[Array], Array]) -> Made:
+def _elementwise(
+    schema: Schema, field: Field, out: Field, run: Callable[[Array], Array]
+) -> Transform:
     """A function of every element of one field."""
 
     def function(block: Block) -> Block:
         with np.errstate(all="ignore"):
             return {**block, field.name: _on_values(block[field.name], run)}
 
-    return function, tuple(out if each is field else each for each in schema)
+    return function, tuple(out if candidate is field else candidate for candidate in schema)
 
 
 def _real(field: Field) -> np.dtype[Any]:
@@ -122,22 +126,22 @@ def _real(field: Field) -> np.dtype[Any]:
     return field.dtype if field.dtype.kind == "f" else _FLOAT
 
 
-def _cast(given: Arguments, schema: Schema) -> Made:
-    """To another dtype, as C does: floats are cut towards zero."""
-    args = _Args(given, schema, ("field", "dtype"))
+def _cast(arguments: Arguments, schema: Schema) -> Transform:
+    """Convert to another dtype as C does."""
+    args = _Args(arguments, schema, ("field", "dtype"))
     field, dtype = args.field(), args.dtype()
     if field.dtype.kind == "f" and dtype.kind in "iu":
         raise _refuse(
-            f"{field.dtype} to {dtype} depends on the machine where it does not fit",
+            f"{field.dtype} to {dtype} depends on the machine for values out of range",
             "Use clip with a dtype.",
         )
     out = replace(field, dtype=dtype)
     return _elementwise(schema, field, out, lambda values: values.astype(dtype))
 
 
-def _scale(given: Arguments, schema: Schema) -> Made:
+def _scale(arguments: Arguments, schema: Schema) -> Transform:
     """Value x factor + offset, in a floating dtype."""
-    args = _Args(given, schema, ("field", "factor", "offset"))
+    args = _Args(arguments, schema, ("field", "factor", "offset"))
     field = args.field()
     dtype = _real(field)
     factor, offset = dtype.type(args.number("factor", 1)), dtype.type(args.number("offset", 0))
@@ -145,12 +149,12 @@ def _scale(given: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, out, lambda v: v.astype(dtype) * factor + offset)
 
 
-def _clip(given: Arguments, schema: Schema) -> Made:
-    """Not below ``low``, not above ``high``; with ``dtype``, then rounded into an integer."""
-    args = _Args(given, schema, ("field", "low", "high", "dtype"))
+def _clip(arguments: Arguments, schema: Schema) -> Transform:
+    """Limit values to ``low`` and ``high``; with an integer ``dtype``, round them to it."""
+    args = _Args(arguments, schema, ("field", "low", "high", "dtype"))
     field = args.field("iuf")
     low, high = args.number("low"), args.number("high")
-    dtype = args.dtype() if "dtype" in given else field.dtype
+    dtype = args.dtype() if "dtype" in arguments else field.dtype
     if not low <= high:
         raise _refuse(f"low is {low}, high is {high}")
     if dtype.kind in "iu":
@@ -167,37 +171,39 @@ def _clip(given: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, replace(field, dtype=dtype), run)
 
 
-def _absolute(given: Arguments, schema: Schema) -> Made:
-    """Without the sign."""
-    field = _Args(given, schema, ("field",)).field("iuf")
+def _absolute(arguments: Arguments, schema: Schema) -> Transform:
+    """Absolute value."""
+    field = _Args(arguments, schema, ("field",)).field("iuf")
     return _elementwise(schema, field, field, np.abs)
 
 
-def _sqrt(given: Arguments, schema: Schema) -> Made:
-    """Square root, in a floating dtype; NaN of what is negative."""
-    field = _Args(given, schema, ("field",)).field()
+def _sqrt(arguments: Arguments, schema: Schema) -> Transform:
+    """Square root in a floating dtype; NaN for negative values."""
+    field = _Args(arguments, schema, ("field",)).field()
     dtype = _real(field)
     out = replace(field, dtype=dtype)
     return _elementwise(schema, field, out, lambda values: np.sqrt(values.astype(dtype)))
 
 
-def _select(given: Arguments, schema: Schema) -> Made:
-    """Only some fields, in this order."""
-    wanted = _Args(given, schema, ("fields",)).texts("fields")
-    unique_names(wanted, "args")
-    known = {each.name: each for each in schema}
-    for name in wanted:
+def _select(arguments: Arguments, schema: Schema) -> Transform:
+    """Select fields, in the order given."""
+    names = _Args(arguments, schema, ("fields",)).texts("fields")
+    unique_names(names, "args")
+    known = {candidate.name: candidate for candidate in schema}
+    for name in names:
         if name not in known:
             raise _refuse(f"there is no field {name!r}", f"One of {', '.join(known)}.")
-    return (lambda block: {name: block[name] for name in wanted}), tuple(known[n] for n in wanted)
+    return (lambda block: {name: block[name] for name in names}), tuple(known[n] for n in names)
 
 
-def _rename(given: Arguments, schema: Schema) -> Made:
-    """A field under another name."""
-    args = _Args(given, schema, ("field", "to"))
+def _rename(arguments: Arguments, schema: Schema) -> Transform:
+    """Rename a field."""
+    args = _Args(arguments, schema, ("field", "to"))
     field, name = args.field(_NUMBERS + "cSUVmM"), args.text("to")
-    out = tuple(replace(each, name=name) if each is field else each for each in schema)
-    unique_names((each.name for each in out), "args")
+    out = tuple(
+        replace(candidate, name=name) if candidate is field else candidate for candidate in schema
+    )
+    unique_names((candidate.name for candidate in out), "args")
 
     def function(block: Block) -> Block:
         return {name if key == field.name else key: column for key, column in block.items()}
@@ -205,9 +211,9 @@ def _rename(given: Arguments, schema: Schema) -> Made:
     return function, out
 
 
-def _flatten(given: Arguments, schema: Schema) -> Made:
-    """Arrays of any shape as arrays of one axis."""
-    field = _Args(given, schema, ("field",)).field(_NUMBERS + "c")
+def _flatten(arguments: Arguments, schema: Schema) -> Transform:
+    """Flatten arrays to one axis."""
+    field = _Args(arguments, schema, ("field",)).field(_NUMBERS + "c")
     if field.ragged or not field.shape:
         raise _refuse(f"field {field.name!r} has no axes to flatten")
     size = int(np.prod(field.shape))
@@ -215,14 +221,14 @@ def _flatten(given: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, out, lambda values: values.reshape(len(values), size))
 
 
-def _length(given: Arguments, schema: Schema) -> Made:
-    """The lengths of a ragged field, as a field of their own."""
-    args = _Args(given, schema, ("field", "to"))
+def _length(arguments: Arguments, schema: Schema) -> Transform:
+    """Add the lengths of a ragged field as a field."""
+    args = _Args(arguments, schema, ("field", "to"))
     field, name = args.field(_NUMBERS + "c"), args.text("to", "length")
     if not field.ragged:
         raise _refuse(f"items of field {field.name!r} are all of one length")
     out = (*schema, Field(name, _INTEGER))
-    unique_names((each.name for each in out), "args")
+    unique_names((candidate.name for candidate in out), "args")
 
     def function(block: Block) -> Block:
         column = block[field.name]
@@ -232,17 +238,17 @@ def _length(given: Arguments, schema: Schema) -> Made:
     return function, out
 
 
-def _uniform(given: Arguments, schema: Schema) -> MadeRandom:
-    """A new field with a number in [0, 1) for every item."""
-    name = _Args(given, schema, ("to",)).text("to", "random")
+def _uniform(arguments: Arguments, schema: Schema) -> RandomTransform:
+    """Add a field with a random number in [0, 1) for every item."""
+    name = _Args(arguments, schema, ("to",)).text("to", "random")
     out = (*schema, Field(name, _FLOAT))
-    unique_names((each.name for each in out), "args")
+    unique_names((candidate.name for candidate in out), "args")
     return (lambda block, draws: {**block, name: draws.uniform()}), out
 
 
-def _jitter(given: Arguments, schema: Schema) -> MadeRandom:
-    """One number from -amount to amount for every item, added to all its elements."""
-    args = _Args(given, schema, ("field", "amount"))
+def _jitter(arguments: Arguments, schema: Schema) -> RandomTransform:
+    """Add a random number from -amount to amount to all elements of an item."""
+    args = _Args(arguments, schema, ("field", "amount"))
     field, amount = args.field(), args.number("amount")
     dtype = _real(field)
 
@@ -258,19 +264,19 @@ def _jitter(given: Arguments, schema: Schema) -> MadeRandom:
         return {**block, field.name: added}
 
     out = replace(field, dtype=dtype)
-    return function, tuple(out if each is field else each for each in schema)
+    return function, tuple(out if candidate is field else candidate for candidate in schema)
 
 
 def _aligned(numbers: Array, values: Array) -> Array:
-    """One number per item, shaped so that it goes with all elements of the item."""
+    """One number per item, shaped to broadcast over the elements of the item."""
     return numbers.reshape((-1,) + (1,) * (values.ndim - 1))
 
 
-def _flip(given: Arguments, schema: Schema) -> MadeRandom:
-    """Arrays with one axis reversed, for a part of the items drawn by ``probability``."""
-    args = _Args(given, schema, ("field", "axis", "probability"))
+def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
+    """Reverse one axis of the items that are drawn with ``probability``."""
+    args = _Args(arguments, schema, ("field", "axis", "probability"))
     field, probability = args.field(_NUMBERS + "c"), args.number("probability", 0.5)
-    axis = given.get("axis", -1)
+    axis = arguments.get("axis", -1)
     dimensions = 0 if field.ragged else len(field.shape)
     if type(axis) is not int or not -dimensions <= axis < dimensions:
         raise _refuse(f"axis is {axis!r} of {dimensions}")
@@ -290,8 +296,8 @@ def _flip(given: Arguments, schema: Schema) -> MadeRandom:
 
 
 def _comparison(compare: Callable[[Array, float], Array]) -> Callable[..., Predicate]:
-    def make(given: Arguments, schema: Schema) -> Predicate:
-        args = _Args(given, schema, ("field", "value"))
+    def make(arguments: Arguments, schema: Schema) -> Predicate:
+        args = _Args(arguments, schema, ("field", "value"))
         field, value = args.field(scalar=True), args.number("value")
         return lambda block: _verdict(compare(_plain(block, field.name), value))
 
@@ -303,36 +309,36 @@ def _plain(block: Block, name: str) -> Array:
     return column.values if isinstance(column, Ragged) else column
 
 
-def _verdict(values: Array) -> npt.NDArray[np.bool_]:
+def _verdict(values: Array) -> Mask:
     return values.astype(np.bool_, copy=False)
 
 
-def _between(given: Arguments, schema: Schema) -> Predicate:
-    """From ``low`` to below ``high``."""
-    args = _Args(given, schema, ("field", "low", "high"))
+def _between(arguments: Arguments, schema: Schema) -> Predicate:
+    """Whether a value is from ``low`` to below ``high``."""
+    args = _Args(arguments, schema, ("field", "low", "high"))
     field, low, high = args.field(scalar=True), args.number("low"), args.number("high")
 
-    def predicate(block: Block) -> npt.NDArray[np.bool_]:
+    def predicate(block: Block) -> Mask:
         values = _plain(block, field.name)
         return _verdict((values >= low) & (values < high))
 
     return predicate
 
 
-def _finite(given: Arguments, schema: Schema) -> Predicate:
-    """Neither infinite nor NaN."""
-    field = _Args(given, schema, ("field",)).field(scalar=True)
+def _finite(arguments: Arguments, schema: Schema) -> Predicate:
+    """Whether a value is finite."""
+    field = _Args(arguments, schema, ("field",)).field(scalar=True)
     return lambda block: _verdict(np.isfinite(_plain(block, field.name)))
 
 
-def _length_between(given: Arguments, schema: Schema) -> Predicate:
-    """Ragged items with ``low`` to below ``high`` elements."""
-    args = _Args(given, schema, ("field", "low", "high"))
+def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
+    """Whether a ragged item has from ``low`` to below ``high`` elements."""
+    args = _Args(arguments, schema, ("field", "low", "high"))
     field, low, high = args.field(_NUMBERS + "c"), args.number("low", 0), args.number("high")
     if not field.ragged:
         raise _refuse(f"items of field {field.name!r} are all of one length")
 
-    def predicate(block: Block) -> npt.NDArray[np.bool_]:
+    def predicate(block: Block) -> Mask:
         column = block[field.name]
         lengths = np.diff(column.offsets) if isinstance(column, Ragged) else np.empty(0, np.int64)
         return _verdict((lengths >= low) & (lengths < high))
@@ -340,7 +346,7 @@ def _length_between(given: Arguments, schema: Schema) -> Predicate:
     return predicate
 
 
-TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Made]] = {
+TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Transform]] = {
     "absolute": _absolute,
     "cast": _cast,
     "clip": _clip,
@@ -351,13 +357,13 @@ TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Made]] = {
     "select": _select,
     "sqrt": _sqrt,
 }
-"""Functions of the item, by name."""
-RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], MadeRandom]] = {
+"""Transforms of items, by name."""
+RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], RandomTransform]] = {
     "flip": _flip,
     "jitter": _jitter,
     "uniform": _uniform,
 }
-"""Functions of the item and of random numbers of its position, by name."""
+"""Transforms that also use random numbers, functions of the item's position, by name."""
 PREDICATES: Mapping[str, Callable[[Arguments, Schema], Predicate]] = {
     "between": _between,
     "equal": _comparison(np.equal),
@@ -369,4 +375,4 @@ PREDICATES: Mapping[str, Callable[[Arguments, Schema], Predicate]] = {
     "less_equal": _comparison(np.less_equal),
     "not_equal": _comparison(np.not_equal),
 }
-"""What a filter can ask of an item, by name."""
+"""Predicates for filters, by name."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy.typing as npt
-
 from .._jit import foreign_kernel
+from ..arrays import Array
 from ._kernels.layout import OK, Record, Scratch, Seen, Tables, Totals, Wanted, Words
 from ._kernels.scan import scan
 
@@ -28,7 +27,7 @@ class Aggregator:
     """
 
     function: Function
-    state: npt.NDArray[Any]
+    state: Array
 
 
 def _chain(functions: Sequence[Function]) -> Function:

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import errors
+from ..arrays import Octets, Rows
 from ._kernels import layout
 from ._kernels.layout import Tables, Totals, Wanted, Words
 from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
-from .buffer import Octets, as_octets
+from .buffer import as_octets
 from .events import Completeness, StreamEnd, StreamHeader
 from .inputs import EventRates
 from .intake import Intake
@@ -39,7 +40,6 @@ from .wanted import (
     make_wanted,
 )
 
-Rows = npt.NDArray[np.void]
 Sink = Callable[[str, Rows], None]
 """Takes (report name, rows of it); the rows are valid only during the call."""
 
@@ -311,6 +311,7 @@ class Analysis:
         """
         self._check_usable()
         try:
+            self._intake.finish(self._step)
             end = self._scanner.finish(self._intake.rest)
             self._close_event()
             self._end = self._certify(end)
@@ -338,7 +339,9 @@ class Analysis:
             if expected is not None and got < expected:
                 self._raise_incomplete(noun, expected, got, end.bytes)
         declared = self._expect_events is not None or self._expect_bytes is not None
-        known = Completeness.DECLARED if declared else Completeness.UNDECLARED
+        known = end.completeness
+        if declared and known is Completeness.UNDECLARED:
+            known = Completeness.DECLARED
         return StreamEnd(
             known, end.bytes, end.events, end.blocks, end.pairs, end.ascending, end.reopened_check
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .buffer import ByteBuffer, Octets, is_aligned
+from ..arrays import Octets
+from .buffer import ByteBuffer, as_octets, is_aligned
 from .format import SUMMARY_HEADER_SIZE
 from .scanner import Scanner, Step
 
@@ -51,6 +52,13 @@ class Intake:
         while len(octets):
             self._tail.append(octets[:_COPY])
             octets = octets[_COPY:]
+            self._run_tail(step)
+
+    def finish(self, step: Step) -> None:
+        """Close the last block of an ended stream, if its end is missing and may be."""
+        end = self._scanner.implied_end(self._tail.view)
+        if end:
+            self._tail.append(as_octets(end))
             self._run_tail(step)
 
     def _bridge(self, octets: Octets, step: Step) -> Octets:

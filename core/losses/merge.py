@@ -14,8 +14,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from .. import errors
-from .analysis import Analysis, Rows, Sink
+from ..arrays import Rows
+from .analysis import Analysis, Sink
 from .events import StreamEnd, StreamHeader
+from .header import check_same_header
 from .seen import SeenEvents
 
 Order = Literal["received", "event"]
@@ -130,13 +132,7 @@ class Partitions:
             self._header = (name, header)
             return
         first_name, first = self._header
-        if header != first:
-            raise errors.MismatchError(
-                f"it is a {header.describe()}, but {first_name} is a {first.describe()}",
-                offset=0,
-                hint="Partitions of one analysis have the same kind, sample count and set",
-                source=name,
-            )
+        check_same_header(header, name, first, first_name)
 
     def _hold(self, index: int, report: str, rows: Rows) -> None:
         pending = self._pending[index].setdefault(report, _Pending([]))

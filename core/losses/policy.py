@@ -10,6 +10,7 @@ from .format import FLOAT_WIDTHS, MAX_BLOCKS, MAX_SAMPLES
 
 NanPolicy = Literal["error", "zero", "drop"]
 NegativePolicy = Literal["error", "keep"]
+MissingEnd = Literal["error", "accept"]
 SampleOrder = Literal["ascending", "any"]
 EventOrder = Literal["any", "ascending"]
 
@@ -32,6 +33,9 @@ class Policy:
     """Order of sidx in a block: special ones, then ascending samples; or any."""
     event_order: EventOrder = "any"
     """Whether event ids must ascend."""
+    missing_end: MissingEnd = "error"
+    """A stream that ends after a whole pair of its last block, without that block's end:
+    refuse it as truncated, or take the block as it is and report ``unterminated``."""
     max_samples: int = MAX_SAMPLES
     """Largest len_sample accepted; memory per stream is about 40 bytes times this."""
     max_blocks: int = MAX_BLOCKS
@@ -45,6 +49,7 @@ class Policy:
             "negative": get_args(NegativePolicy),
             "sample_order": get_args(SampleOrder),
             "event_order": get_args(EventOrder),
+            "missing_end": get_args(MissingEnd),
         }
         for name, allowed in choices.items():
             value = getattr(self, name)
@@ -56,5 +61,12 @@ class Policy:
                 raise OptionError(f"{name} is {getattr(self, name)}, but must be 1 to 2147483647")
 
     def to_json(self) -> dict[str, Any]:
-        """The policy as plain values."""
-        return asdict(self)
+        """The policy as plain values.
+
+        ``missing_end`` is left out where it is the default, as in earlier releases, so that
+        their states go on being of the same policy.
+        """
+        values = asdict(self)
+        if self.missing_end == "error":
+            del values["missing_end"]
+        return values

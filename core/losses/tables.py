@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Indices, Rows
 from ._kernels.text import COLUMN, SLACK, column, least_digits, write_rows
 from .reports import Report
-
-Rows = npt.NDArray[np.void]
 
 _EXPONENTS = {4: (8, 23), 8: (11, 52)}
 """Float width to (bits of the exponent, bits below it)."""
@@ -113,9 +112,7 @@ class CsvEncoder:
     def _resize(self, size: int) -> None:
         self._text = np.zeros(size, np.uint8)
         # Every byte begins a word, so that the kernel can store eight at once anywhere.
-        self._words: npt.NDArray[np.int64] = np.ndarray(
-            (size - 7,), np.int64, self._text.data, strides=(1,)
-        )
+        self._words: Indices = np.ndarray((size - 7,), np.int64, self._text.data, strides=(1,))
 
 
 class BinEncoder:

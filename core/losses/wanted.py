@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Floats, Indices, Rows
 from ..errors import ReportError
 from ._kernels.layout import Tables, Wanted
 from .events import StreamHeader
@@ -78,7 +79,7 @@ def check_kind(reports: Sequence[Report], header: StreamHeader, source: str | No
 
 def locate_quantiles(
     quantiles: npt.NDArray[np.float32], samples: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+) -> tuple[Indices, Floats, Indices]:
     """Where each quantile lies among sorted samples, by definition R-7.
 
     Definition 7 of Hyndman and Fan (1996): position (N - 1) q + 1 of the order
@@ -128,7 +129,7 @@ def make_tables(reports: Sequence[Report], float_width: int, least: int = 0) -> 
     """Empty tables for the wanted reports, with room for at least ``least`` rows each."""
     names = {report.name for report in reports}
 
-    def table(name: str) -> npt.NDArray[np.void]:
+    def table(name: str) -> Rows:
         rows = max(_ROWS[name], least) if name in names else 0
         return np.zeros(rows, REPORTS[name].dtype(float_width))
 

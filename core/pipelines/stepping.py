@@ -5,18 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from ..errors import CoreError, LimitError, PipelineError, PositionError, StateError
 from ..iterate.base import Block, Column, Indexed, Ragged, Schema, Sequential, State
 from ..iterate.batching import BucketBatch
-from ..iterate.collate import Padding, collate
+from ..iterate.collate import collate
 from ..iterate.columns import block_length, concatenate, empty_block, slice_block
-from ..iterate.kept import Kept
-
-Last = Literal["keep", "drop", "pad", "wrap"]
+from ..iterate.reuse import ReusePool
+from .batching import Batching
 
 MOST_SKIPPED = 1 << 24
 """Items that skipping may read where a stage is sequential."""
@@ -44,22 +42,6 @@ class Step:
     """Whether nothing comes behind it because the data ends, be it where a limit does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batching:
-    """What the stages from the batches on say."""
-
-    size: int
-    """Rows of a global batch; the most of one where they differ."""
-    last: Last = "keep"
-    padding: Padding | None = None
-    limit: int | None = None
-    """Batches in all."""
-    epoch_size: int | None = None
-    """Batches of an epoch; None for natural epochs."""
-    epochs: int | None = 1
-    """How often the data is gone through; None for no end."""
-
-
 Rows = Callable[[int], tuple[int, int]]
 """The rows of a rank, given how many there are in the global batch."""
 
@@ -72,6 +54,11 @@ class Course(ABC):
         self.schema = schema
         padding = batching.padding
         self._whole = padding is not None and padding.length is None
+
+    @property
+    @abstractmethod
+    def first(self) -> object:
+        """The stages of the first epoch."""
 
     @property
     @abstractmethod
@@ -137,6 +124,11 @@ class IndexedCourse(Course):
     def initial(self) -> State:
         """The first batch."""
         return (0,)
+
+    @property
+    def first(self) -> object:
+        """The stages of the first epoch."""
+        return self._chain(0)
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -231,12 +223,17 @@ class SequentialCourse(Course):
         self._chain = chain
         self._first = first.initial
         self._own_batches = isinstance(first, BucketBatch)
-        self._kept: Kept[tuple[tuple[int, State], Batch]] = Kept(_KEPT_BATCHES)
+        self._kept: ReusePool[tuple[tuple[int, State], Batch]] = ReusePool(_KEPT_BATCHES)
 
     @property
     def initial(self) -> State:
         """The first batch of the first epoch."""
         return (0, 0, *self._first)
+
+    @property
+    def first(self) -> object:
+        """The stages of the first epoch."""
+        return self._chain(0)
 
     @property
     def batches_per_epoch(self) -> int | None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import CastingError
 from .view import Casting
-
-Array = npt.NDArray[Any]
 
 _HINT = "Ask for a wider dtype, or for casting=clip or wrap"
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Indices
 from ..errors import RepairError, ShapeError
 from .plan import Box
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +18,7 @@ class Patch:
     """One excluded pixel and the good ones around it."""
 
     pixel: tuple[int, ...]
-    neighbours: npt.NDArray[np.int64]
+    neighbours: Indices
     """Shape (k, axes of a frame), k at least 1."""
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from .positions import Indices
+from ..arrays import Array, Indices, Octets
 from .recording import Recording
 
-Decode = Callable[[npt.NDArray[np.uint8], npt.NDArray[Any]], None]
+Decode = Callable[[Octets, Array], None]
 
 
 class RangeSource(Protocol):
@@ -28,7 +27,7 @@ class RangeSource(Protocol):
             Exception: fewer bytes are there than were; nothing of ``out`` is to be used.
         """
 
-    def mapped(self, file: int) -> npt.NDArray[np.uint8] | None:
+    def mapped(self, file: int) -> Octets | None:
         """A whole file in memory, if nobody can change it; else None.
 
         The same array as long as it is the same memory.
@@ -39,7 +38,7 @@ class RangeSource(Protocol):
 class Loaded:
     """Rows of some frames: row y of frame i begins at ``starts[i] + y * pitch``."""
 
-    values: npt.NDArray[Any]
+    values: Array
     """Flat, in the stored type; read-only; valid until the next call."""
     starts: Indices
     """Item at which each frame's first wanted row begins, shape (frames,)."""
@@ -80,9 +79,9 @@ class FileFrames:
         self._stride = np.array([e.stride for e in extents], np.int64)
         self._one_file = extents[0].file if len({e.file for e in extents}) == 1 else None
         self._shift = _common_shift(recording)
-        self._seen: tuple[npt.NDArray[np.uint8], npt.NDArray[Any]] | None = None
+        self._seen: tuple[Octets, Array] | None = None
         self._buffer = np.zeros(0, np.uint8)
-        self._decoded: npt.NDArray[Any] = np.zeros(0, recording.dtype)
+        self._decoded: Array = np.zeros(0, recording.dtype)
         self._row_items = math.prod(recording.sig_shape[1:])
 
     def load(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
@@ -141,7 +140,7 @@ class FileFrames:
             starts = starts // stored.itemsize
         return Loaded(values, starts, self._row_items)
 
-    def _read(self, files: Indices, begins: Indices, size: int) -> npt.NDArray[np.uint8]:
+    def _read(self, files: Indices, begins: Indices, size: int) -> Octets:
         total = len(files) * size
         if total > len(self._buffer):
             self._buffer = np.empty(total, np.uint8)
@@ -171,7 +170,7 @@ class FileFrames:
         starts = np.arange(len(frames), dtype=np.int64) * pixels + rows[0] * self._row_items
         return Loaded(flat, starts, self._row_items)
 
-    def _decode_into(self, stored: Indices, out: npt.NDArray[Any]) -> None:
+    def _decode_into(self, stored: Indices, out: Array) -> None:
         """Read and decode what lies in the files as frames: frames, or panels of them."""
         begins, extent = self._places(stored)
         octets = self._read(self._file[extent], begins, self._recording.frame_bytes)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Indices
 from ..errors import CastingError, SelectionError, ShapeError
-from .positions import Indices, Positions, present, resolve
+from .positions import Positions, present, resolve
 from .recording import Recording
 from .view import View
 
@@ -151,7 +151,7 @@ class Plan:
             for (start, _), (low, high) in zip(self.sig_box, tile.box[axes:], strict=True)
         )
 
-    def table(self) -> dict[str, npt.NDArray[np.int64]]:
+    def table(self) -> dict[str, Indices]:
         """The whole plan as columns: tile, offset, nbytes, origin and shape per axis."""
         grid = self.grid
         where = np.indices(grid).reshape(len(grid), -1)

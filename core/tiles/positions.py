@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Indices
 from ..errors import SelectionError, ShapeError
 from .view import MAX_SELECTED, Every, Frames, Grid, Mask, Select, Shuffle
-
-Indices = npt.NDArray[np.int64]
 
 
 class Positions(Protocol):

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Indices
 from ._kernels.correct import copy, correct, gather
 from .convert import convert
 from .corrections import Corrections
 from .frames import FrameSource, Loaded
 from .plan import Box, Plan, Tile
-from .positions import Indices
 from .recording import Recording
 from .wide import halves, joined
-
-Array = npt.NDArray[Any]
 
 BATCH_BYTES = 8 << 20
 """Bytes read at a time: bounds memory however much a tile is summed from."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Floats
 from ..errors import OptionError, ShapeError
 from ._kernels.reduce import (
     LANES,
@@ -23,8 +23,6 @@ from ._kernels.reduce import (
     weighted_sums,
 )
 
-Floats = npt.NDArray[np.float64]
-Array = npt.NDArray[Any]
 Op = Literal["sum", "mean", "std", "min", "max", "virtual", "com"]
 Over = Literal["frames", "pixels"]
 

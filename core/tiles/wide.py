@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import CastingError
 from .view import Casting
-
-Array = npt.NDArray[Any]
 
 _HALF = 32
 _LOW = (1 << _HALF) - 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.parser import FLAGS
+from app.command.parser import FLAGS
 from app.settings import Settings
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hmac
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,11 @@ from app.tokens import Key, KeyRing, Token, new_key, parse_key
 
 RING = KeyRing([Key(1, "sign", b"s" * 32)])
 NUMBERS = st.integers(0, 2**62)
+EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+STATELESS = 19 + 4 + 16
+"""Bytes of a token of that time without a state: its head, the time, the signature."""
+FROZEN = "AQECaWRlbnRpdHlmaW5nZXJfcNjgwAEAf4ABrALAZsOoA6uNVcnTFSd5vM1b"
 
 
 @given(st.binary(min_size=8, max_size=8), st.lists(NUMBERS, max_size=12))
@@ -48,6 +55,82 @@ def test_only_the_canonical_form_is_accepted() -> None:
     for other in [*loose, *([standard] if standard != text else [])]:
         with pytest.raises((TokenMalformedError, TokenForgedError)):
             RING.verify(other)
+
+
+def token_of(size: int) -> tuple[Token, str]:
+    """A token whose text has so many characters, and the text."""
+    long, short = divmod(size * 3 // 4 - STATELESS, 10)
+    token = Token(1, b"i" * 8, b"f" * 8, (2**63,) * long + (1,) * short)
+    return token, RING.sign(token, NOW)
+
+
+def test_a_token_has_at_most_512_characters() -> None:
+    token, text = token_of(512)
+    assert len(text) == 512
+    assert RING.verify(text).token == token
+    _, longer = token_of(514)
+    assert len(longer) == 514
+    with pytest.raises(TokenMalformedError, match="514 characters, more than 512"):
+        RING.verify(longer)
+
+
+def test_a_token_has_at_least_a_time() -> None:
+    text = RING.sign(Token(1, b"i" * 8, b"f" * 8, ()), EPOCH)
+    octets = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    assert len(octets) == 19 + 1 + 16
+    assert RING.verify(text).issued == EPOCH
+    for size in (0, 1, len(octets) - 1):
+        short = base64.urlsafe_b64encode(octets[:size]).rstrip(b"=").decode()
+        with pytest.raises(TokenMalformedError, match="too short"):
+            RING.verify(short)
+
+
+def signed(octets: bytes) -> str:
+    """Text that is signed as it should be, whatever it says."""
+    octets += hmac.digest(b"s" * 32, octets, "sha256")[:16]
+    return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
+
+
+HEAD = bytes([1, 1, 1]) + b"i" * 8 + b"f" * 8
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        (b"\x80", "a number is cut"),
+        (b"\x05\x80", "a number is cut"),
+        (b"\x80\x00", "more bytes than it needs"),
+        (b"\x05\x85\x00", "more bytes than it needs"),
+        (b"\x05" + b"\xff" * 10 + b"\x01", "a number is too long"),
+        (b"\xff" * 8 + b"\x01", "cannot be read"),
+    ],
+)
+def test_numbers_that_are_none(numbers: bytes, words: str) -> None:
+    with pytest.raises(TokenMalformedError, match=words):
+        RING.verify(signed(HEAD + numbers))
+
+
+def test_numbers_of_every_length() -> None:
+    for number in (*(2**bits - one for bits in range(1, 70) for one in (1, 0)), 2**70 - 1):
+        token = Token(1, b"i" * 8, b"f" * 8, (number, 0, number))
+        assert RING.verify(RING.sign(token)).token == token
+    longest = signed(HEAD + b"\x05" + b"\xff" * 9 + b"\x01")
+    assert RING.verify(longest).token.state == (2**64 - 1,)
+    text = RING.sign(Token(1, b"i" * 8, b"f" * 8, (2**70,)))
+    with pytest.raises(TokenMalformedError, match="too long"):
+        RING.verify(text)
+
+
+def test_tokens_of_another_version() -> None:
+    assert RING.verify(signed(HEAD + b"\x05")).token.state == ()
+    with pytest.raises(TokenMalformedError, match="version 2, not 1"):
+        RING.verify(signed(b"\x02" + HEAD[1:] + b"\x05"))
+
+
+def test_a_token_is_frozen() -> None:
+    text = RING.sign(Token(2, b"identity", b"finger_p", (0, 127, 128, 300)), NOW)
+    assert text == FROZEN
+    assert RING.verify(text).issued == NOW
 
 
 def test_keys_rotate() -> None:

@@ -27,7 +27,7 @@ from core._jit import foreign_kernel
 from core.losses.analysis import Analysis
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 
-SERVER = [sys.executable, "-m", "app.cli"]
+SERVER = [sys.executable, "-m", "app.command"]
 ROOT = Path(__file__).parents[2]
 ROUNDS = 5
 

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from app.services.datasets import Catalogue
-from app.services.pipelines import OpenPipeline, Pipelines
-from app.services.tiles import Tiles
-from app.storage.buffers import BufferPool
-from app.storage.roots import Roots
-from app.storage.state_memory import MemoryStateStore
+from app.datasets.catalogue import Catalogue
+from app.datasets.files.buffers import BufferPool
+from app.datasets.files.roots import Roots
+from app.pipelines.opened import OpenPipeline
+from app.pipelines.registry import Pipelines
+from app.state.memory import MemoryStateStore
+from app.tiles.views import Views
 from app.tokens import KeyRing, new_key
 from core.warmup import warm_up
 from tests.bench.__main__ import line, timed
@@ -69,7 +70,7 @@ class Data:
         store, keys = MemoryStateStore(), KeyRing([new_key()])
         catalogue = Catalogue(store, Roots([self.root]), {}, BufferPool(4))
         catalogue.register(self.entry(name))[0].close()
-        pipelines = Pipelines(Tiles(catalogue, store, keys), store, keys)
+        pipelines = Pipelines(catalogue, Views(catalogue, store, keys), store, keys)
         return pipelines.register(self.spec(name, shuffled=shuffled))[0]
 
 

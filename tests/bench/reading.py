@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from app.storage.backends import RangeBackend, open_backend
-from app.storage.buffers import BufferPool
-from app.storage.files import FileSet
-from app.storage.ranges import Indices
-from app.storage.roots import Roots
+from app.datasets.files.backends import RangeBackend, open_backend
+from app.datasets.files.buffers import BufferPool
+from app.datasets.files.file_set import FileSet
+from app.datasets.files.ranges import Indices
+from app.datasets.files.roots import Roots
 
 FRAME = 32 << 10
 ROW = 256

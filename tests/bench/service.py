@@ -41,7 +41,7 @@ import socket, sys
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
-from app.tables import table_encoder
+from app.losses.tables import table_encoder
 from core.losses.analysis import Analysis
 from core.losses.reports import REPORTS
 from core.warmup import warm_up
@@ -131,7 +131,7 @@ class Running(Listening):
 
     def __init__(self, directory: Path, **variables: str) -> None:
         start = time.perf_counter()
-        command = [sys.executable, "-m", "app.cli", "--log-level", "warning", "serve"]
+        command = [sys.executable, "-m", "app.command", "--log-level", "warning", "serve"]
         super().__init__(
             [*command, "--port", "0"], {"THALWEG_DATA_DIR": str(directory), **variables}
         )

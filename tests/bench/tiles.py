@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.services.datasets import Catalogue
-from app.storage.buffers import BufferPool
-from app.storage.roots import Roots
-from app.storage.state_memory import MemoryStateStore
+from app.datasets.catalogue import Catalogue
+from app.datasets.files.buffers import BufferPool
+from app.datasets.files.roots import Roots
+from app.state.memory import MemoryStateStore
 from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader
 from core.tiles.view import parse_view

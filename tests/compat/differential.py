@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core.losses.analysis import Analysis, Rows
+from core.arrays import Rows
+from core.losses.analysis import Analysis
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
 from core.losses.inputs import parse_event_rates

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.cli import main
+from app.command.main import main
 from core.losses.analysis import aggregate
 from core.losses.inputs import parse_event_rates, parse_quantiles
 

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from app.api.schemas import InputQuery, LossQuery, ReportsQuery
 from app.errors import KINDS
+from app.http.media_types import MEDIA_TYPES
+from app.losses.schemas import InputQuery, LossQuery, ReportsQuery
 from app.main import create_app
 from app.settings import Settings
-from app.wire import MEDIA_TYPES
-from tests.app.api.harness import PROBLEM, ROOT, Service, wait_until
+from tests.app.harness import PROBLEM, Service, wait_until
 from tests.scale import SOAK, examples
+from tests.server_process import ROOT
 
 ROUTES = {
     ("POST", "/v1/losses"),
@@ -287,7 +288,7 @@ def test_keys_are_declared_where_they_are_needed(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_what_is_served(document: Any, tmp_path: Path) -> None:  # noqa: ANN401
-    command = [sys.executable, "-m", "app.cli", "openapi"]
+    command = [sys.executable, "-m", "app.command", "openapi"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "THALWEG_DATA_DIR": str(tmp_path)}
     printed = subprocess.run(
         command, check=True, capture_output=True, cwd=tmp_path, env=environment

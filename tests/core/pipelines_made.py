@@ -11,7 +11,7 @@ import numpy as np
 from core.errors import PipelineError
 from core.iterate.base import Block, Indexed, Ragged
 from core.iterate.sources import ArraySource, CounterSource
-from core.pipeline import Pipeline, build_pipeline, parse_pipeline
+from core.pipelines.pipeline import Pipeline, build_pipeline, parse_pipeline
 
 SIZES = {"a": 23, "b": 40, "c": 7}
 
@@ -42,6 +42,12 @@ def open_source(dataset: str, _options: Mapping[str, Any]) -> Indexed:
 def built(stages: Stages) -> Pipeline:
     """A pipeline made from JSON, nothing shared with any other."""
     return build_pipeline(parse_pipeline({"order": 1, "stages": stages}), open_source)
+
+
+def built_over(stages: Stages, source: Indexed) -> Pipeline:
+    """A pipeline over one source, whatever dataset it names."""
+    spec = parse_pipeline({"order": 1, "stages": stages})
+    return build_pipeline(spec, lambda _dataset, _options: source)
 
 
 def random_stages(rng: random.Random) -> Stages:

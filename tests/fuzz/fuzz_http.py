@@ -35,13 +35,13 @@ from backports.zstd import ZstdError
 from backports.zstd import compress as zstd_compress
 from backports.zstd import decompress as zstd_decompress
 
-from app.tables import table_encoder
+from app.losses.tables import table_encoder
 from core.errors import CoreError
 from core.losses.inputs import parse_event_rates, parse_occurrence, parse_quantiles
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_inputs
-from tests.app.api.harness import (
+from tests.app.harness import (
     PATIENCE,
     PROBLEM,
     Answer,
@@ -52,11 +52,10 @@ from tests.app.api.harness import (
     ask,
     check_problem,
     head,
-    read_frames,
-    rows_of_frames,
     wait_until,
     with_query,
 )
+from tests.frames import read_frames, rows_of_frames
 from tests.fuzz.fuzz_losses import damage
 from tests.streams import ALL_REPORTS, Outcome, feed, random_cuts, random_stream
 

@@ -1,7 +1,7 @@
-"""What every iterator of this package is: an iterator with checkpoints.
+"""Base classes: iterators with checkpoints.
 
-A checkpoint is a dict that JSON can carry. It names its iterator and its version, and what
-does not fit is refused. Its size does not grow with the position.
+A checkpoint is a dict of JSON values. It names its iterator and version, so that one of
+another iterator is refused, and its size does not depend on the position.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Checkpoint = dict[str, Any]
 
 
 class CheckpointableIterator(Iterator[Any]):
-    """An iterator whose place can be taken down and gone back to.
+    """An iterator with checkpoints.
 
-    Iterators are chained; ``getstate``, ``setstate`` and ``close`` of the last speak for
-    the whole chain. All can be pickled if their arguments can: the copy stands where the
-    original stood.
+    Iterators form chains; ``getstate``, ``setstate`` and ``close`` of the last iterator act
+    on the whole chain. An iterator can be pickled if its arguments can; the copy continues
+    where the original was.
     """
 
     _arguments: tuple[tuple[Any, ...], dict[str, Any]]
@@ -43,11 +43,11 @@ class CheckpointableIterator(Iterator[Any]):
 
     @abstractmethod
     def getstate(self) -> Any:  # noqa: ANN401 - opaque, as in the peer
-        """A checkpoint of the chain. To be treated as opaque; later use leaves it as it is."""
+        """A checkpoint of the chain. Treat it as opaque; later iteration does not change it."""
 
     @abstractmethod
     def setstate(self, checkpoint: Any) -> None:  # noqa: ANN401 - opaque, as in the peer
-        """Go to a checkpoint of the chain; None is the state right after construction."""
+        """Go to a checkpoint of the chain; None is the state after construction."""
 
     @abstractmethod
     def close(self) -> None:
@@ -61,29 +61,41 @@ class CheckpointableIterator(Iterator[Any]):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
         args, kwargs = self._arguments
-        return _remade, (type(self), args, kwargs), self.getstate()
+        return _rebuilt, (type(self), args, kwargs), self.getstate()
 
 
-def _remade(
+def _rebuilt(
     cls: type[CheckpointableIterator], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> CheckpointableIterator:
     return cls(*args, **kwargs)
 
 
 class Saved:
-    """The fields of one iterator's checkpoint, checked as they are taken out."""
+    """The fields of one iterator's checkpoint, checked as they are read."""
 
-    def __init__(self, name: str, fields: tuple[str, ...], checkpoint: object) -> None:
-        """Check the outside.
+    def __init__(
+        self,
+        name: str,
+        fields: tuple[str, ...],
+        checkpoint: object,
+        arguments: Mapping[str, Any] | None = None,
+        optional: tuple[str, ...] = (),
+    ) -> None:
+        """Check what does not depend on the place.
 
         Args:
             name: of the iterator.
-            fields: the names its checkpoint has.
+            fields: the fields its checkpoint has.
             checkpoint: what claims to be one.
+            arguments: of the iterator, which the checkpoint must have been taken with.
+            optional: fields that checkpoints of earlier releases lack, as they lack
+                arguments.
 
         Raises:
-            CheckpointError: no checkpoint of this iterator and version.
+            CheckpointError: it is no checkpoint of this iterator, of another version, or
+                taken with other arguments.
         """
+        arguments = arguments or {}
         self._name = name
         if not isinstance(checkpoint, Mapping):
             raise CheckpointError(f"a checkpoint of {name} is {type(checkpoint).__name__}")
@@ -96,26 +108,37 @@ class Saved:
                 f"a checkpoint of {name} has version {checkpoint.get('version')!r}",
                 hint=f"This release reads version {VERSION}.",
             )
-        if set(checkpoint) != {"iterator", "version", *fields}:
+        required = {"iterator", "version", *fields}
+        if not required <= set(checkpoint) <= required | {*arguments, *optional}:
             raise CheckpointError(f"a checkpoint of {name} has the fields {sorted(checkpoint)}")
+        for argument, value in arguments.items():
+            saved = checkpoint.get(argument, value)
+            if type(saved) is not type(value) or saved != value:
+                raise CheckpointError(
+                    f"a checkpoint of {name} with {argument} {saved!r}, and it is {value!r} here"
+                )
         self._values = checkpoint
+
+    def get(self, field: str, default: object) -> Any:  # noqa: ANN401 - opaque
+        """An optional field, or the default."""
+        return self._values.get(field, default)
 
     def __getitem__(self, field: str) -> Any:  # noqa: ANN401 - opaque
         return self._values[field]
 
-    def count(self, field: str, most: int = MAX_COUNT) -> int:
-        """An integer from 0 to ``most``.
+    def count(self, field: str, limit: int = MAX_COUNT) -> int:
+        """A field that must be an integer from 0 to ``limit``.
 
         Raises:
-            CheckpointError: it is none.
+            CheckpointError: it is not.
         """
-        return whole(self._values[field], f"{field} in a checkpoint of {self._name}", most)
+        return whole(self._values[field], f"{field} in a checkpoint of {self._name}", limit)
 
     def states(self, field: str, count: int) -> list[Any]:
-        """As many states as there are inputs.
+        """A field that must be a list of ``count`` states.
 
         Raises:
-            CheckpointError: another number of them.
+            CheckpointError: it is not.
         """
         values = self._values[field]
         if not isinstance(values, list | tuple) or len(values) != count:
@@ -123,21 +146,28 @@ class Saved:
         return list(values)
 
 
-def whole(value: object, what: str, most: int = MAX_COUNT) -> int:
-    """A value out of a checkpoint that must be an integer from 0 to ``most``.
+def whole(value: object, what: str, limit: int = MAX_COUNT) -> int:
+    """Check an integer of a checkpoint, from 0 to ``limit``.
 
     Raises:
-        CheckpointError: it is none.
+        CheckpointError: it is anything else.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise CheckpointError(f"{what} is {value!r}, not an integer from 0 to {most}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+        raise CheckpointError(f"{what} is {value!r}, not an integer from 0 to {limit}")
     return value
 
 
 class Stage(CheckpointableIterator):
-    """Base of the iterators of this package: checks around what each one saves."""
+    """Base of the iterators of this package; adds the checks of checkpoints."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of a checkpoint, besides its name, version and arguments."""
+    _optional: ClassVar[tuple[str, ...]] = ()
+    """Further fields, which checkpoints of earlier releases lack."""
+
+    def _arguments_saved(self) -> dict[str, Any]:
+        """Arguments that a checkpoint means nothing without, such as a batch size."""
+        return {}
 
     @abstractmethod
     def _save(self) -> dict[str, Any]:
@@ -145,34 +175,37 @@ class Stage(CheckpointableIterator):
 
     @abstractmethod
     def _load(self, saved: Saved | None) -> None:
-        """Go to what was saved, or to the beginning."""
+        """Go to a saved place, or to the beginning."""
 
     def getstate(self) -> Checkpoint:
         """A checkpoint of the chain."""
-        return {"iterator": type(self).__name__, "version": VERSION, **self._save()}
+        head = {"iterator": type(self).__name__, "version": VERSION}
+        return {**head, **self._arguments_saved(), **self._save()}
 
     def setstate(self, checkpoint: Any) -> None:  # noqa: ANN401 - checked inside
         """Go to a checkpoint, or with None to the beginning.
 
         Raises:
-            CheckpointError: it is none of this iterator; the chain is at its beginning.
-            DataChangedError: the data is not what it was; likewise.
+            CheckpointError: it is no checkpoint of this iterator; the chain then is at its
+                beginning.
+            DataChangedError: the data has changed; the chain then is at its beginning.
         """
         if checkpoint is None:
             self._load(None)
             return
         try:
-            self._load(Saved(type(self).__name__, self._fields, checkpoint))
+            name, arguments = type(self).__name__, self._arguments_saved()
+            self._load(Saved(name, self._fields, checkpoint, arguments, self._optional))
         except StateError:
             self._load(None)
             raise
 
     def close(self) -> None:
-        """End the processes and threads of the chain: here there are none."""
+        """Do nothing: there are no processes or threads."""
 
 
 class OneSource(Stage):
-    """Base of the iterators over one other."""
+    """Base of the iterators over one other iterator."""
 
     _source: CheckpointableIterator
 
@@ -182,10 +215,10 @@ class OneSource(Stage):
 
 
 def checkpointable(source: object, name: str = "source_iterator") -> CheckpointableIterator:
-    """A source that must have checkpoints.
+    """Check that a source has checkpoints.
 
     Raises:
-        ArgumentError: it has none.
+        ArgumentError: it is not a CheckpointableIterator.
     """
     if not isinstance(source, CheckpointableIterator):
         raise ArgumentError(f"{name} has to be a CheckpointableIterator")
@@ -193,7 +226,7 @@ def checkpointable(source: object, name: str = "source_iterator") -> Checkpointa
 
 
 def positive(value: object, name: str) -> int:
-    """An argument that must be an integer from 1.
+    """Check an argument that must be an integer from 1.
 
     Raises:
         ArgumentError: it is not.
@@ -204,16 +237,16 @@ def positive(value: object, name: str) -> int:
 
 
 def advance(iterator: Iterator[Any], count: int) -> int:
-    """Go over ``count`` items of an iterator; how many there were.
+    """Skip ``count`` items of an iterator, and return the count.
 
     Raises:
-        DataChangedError: there are fewer.
+        DataChangedError: there are fewer items.
     """
     for index in range(count):
         try:
             next(iterator)
         except StopIteration:
             raise DataChangedError(
-                f"a checkpoint stands behind {count} items, and there are {index}"
+                f"a checkpoint lies after {count} items, and there are {index}"
             ) from None
     return count

@@ -1,4 +1,4 @@
-"""Iterators a chain begins with."""
+"""Iterators that begin a chain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._base import CheckpointableIterator, Saved, Stage, advance, positive, whol
 from ._random import CountedRandom, Seed, order_of
 
 _CHUNK = 1024
-"""Random numbers or places that are made in one go."""
+"""Random numbers or places computed at a time."""
 
 
 def _check_rank(num_instances: int, instance_rank: int) -> None:
@@ -26,60 +26,74 @@ def _check_rank(num_instances: int, instance_rank: int) -> None:
         )
 
 
+def _identity_of(items: object, identity: str | None) -> str | None:
+    """The identity given, or the fingerprint of items that have one."""
+    fingerprint = getattr(items, "fingerprint", None)
+    if identity is None and isinstance(fingerprint, bytes):
+        return fingerprint.hex()
+    return identity
+
+
+def _check_data(saved: Saved, length: int | None, identity: str | None) -> None:
+    """Check that a checkpoint belongs to this data, as far as that is known.
+
+    Raises:
+        DataChangedError: the data has another length or identity.
+    """
+    if saved["length"] != length:
+        raise DataChangedError(f"a checkpoint over {saved['length']} items, and there are {length}")
+    known = saved.get("identity", None)
+    if known != identity:
+        raise DataChangedError(f"a checkpoint over {known!r}, and this is {identity!r}")
+
+
+def _data(length: int | None, identity: str | None) -> dict[str, Any]:
+    """The fields of a checkpoint about the data; an unknown identity is left out."""
+    return {"length": length} | ({} if identity is None else {"identity": identity})
+
+
 class NativeCheckpointableIterator(Stage):
     """The items of an iterable, such as a list.
 
-    Going to a place takes no time in a sequence; of any other iterable the items before
-    are read again. The length, if there is one, and the ``identity`` go with the
-    checkpoint: it is refused where they differ.
+    Going to a checkpoint takes no time in a sequence; any other iterable is read again up
+    to the place. A checkpoint holds the length of the iterable, if it has one, and its
+    ``identity``, and is refused where they differ.
 
     Args:
-        iterable: gives the same items every time, and is no iterator.
-        identity: what names the data, such as a digest of it; not checked if None.
+        iterable: returns the same items every time; not an iterator.
+        identity: identifies the data, such as a digest. None uses the ``fingerprint`` of an
+            iterable that has one.
 
     Raises:
         ArgumentError: it is an iterator.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("num_items_yielded", "length", "identity")
+    _fields: ClassVar[tuple[str, ...]] = ("num_items_yielded", "length")
+    _optional: ClassVar[tuple[str, ...]] = ("identity",)
 
     def __init__(self, iterable: Iterable[Any], identity: str | None = None) -> None:
         if iter(iterable) is iterable:
             raise ArgumentError(
                 "an iterator was given where an iterable is needed",
-                hint="An iterator cannot be begun again. Give what it was made of.",
+                hint="An iterator cannot start over. Pass the iterable it came from.",
             )
         self._iterable = iterable
-        self._identity = identity
+        self._identity = _identity_of(iterable, identity)
         self.setstate(None)
 
     def _length(self) -> int | None:
         return len(self._iterable) if isinstance(self._iterable, Sized) else None
 
     def _save(self) -> dict[str, Any]:
-        return {
-            "num_items_yielded": self._yielded,
-            "length": self._length(),
-            "identity": self._identity,
-        }
+        return {"num_items_yielded": self._yielded, **_data(self._length(), self._identity)}
 
     def _load(self, saved: Saved | None) -> None:
         count = 0 if saved is None else saved.count("num_items_yielded")
         if saved is not None:
-            self._check(saved)
+            _check_data(saved, self._length(), self._identity)
         self._yielded = 0
         self._iterator = self._from(count)
         self._yielded = count
-
-    def _check(self, saved: Saved) -> None:
-        if saved["length"] != self._length():
-            raise DataChangedError(
-                f"a checkpoint over {saved['length']} items, and there are {self._length()}"
-            )
-        if saved["identity"] != self._identity:
-            raise DataChangedError(
-                f"a checkpoint over {saved['identity']!r}, and this is {self._identity!r}"
-            )
 
     def _from(self, count: int) -> Iterator[Any]:
         if isinstance(self._iterable, Sequence):
@@ -95,30 +109,40 @@ class NativeCheckpointableIterator(Stage):
 
 
 class ChunkedSourceIterator(NativeCheckpointableIterator):
-    """This rank's share of a list: consecutive items; shares differ by one item at most.
+    """This rank's share of a list: consecutive items, shares differ by one item at most.
 
     Args:
         source_items: the list.
         num_instances: number of ranks.
         instance_rank: this rank, from 0.
+        identity: of the whole list, as in :class:`NativeCheckpointableIterator`.
 
     Raises:
         ArgumentError: there is no such rank.
     """
 
     def __init__(
-        self, source_items: Sequence[Any], num_instances: int = 1, instance_rank: int = 0
+        self,
+        source_items: Sequence[Any],
+        num_instances: int = 1,
+        instance_rank: int = 0,
+        identity: str | None = None,
     ) -> None:
         _check_rank(num_instances, instance_rank)
+        self._share = {"num_instances": num_instances, "instance_rank": instance_rank}
         share, larger = divmod(len(source_items), num_instances)
         first, last = (
             rank * share + min(rank, larger) for rank in (instance_rank, instance_rank + 1)
         )
-        super().__init__(source_items[first:last])
+        super().__init__(source_items[first:last], _identity_of(source_items, identity))
+
+    def _arguments_saved(self) -> dict[str, Any]:
+        # Shares of two ranks may be of one length, but never have the same items.
+        return dict(self._share)
 
 
 class _MersennePasses:
-    """Pass after pass in the order of one generator that shuffles again and again."""
+    """Passes in the order of one generator that shuffles again for each."""
 
     def __init__(self, n: int, seed: Seed) -> None:
         self._n = n
@@ -146,20 +170,20 @@ class _MersennePasses:
         self._starts.append((self._epoch + 1, self._random.words))
 
     def place(self, epoch: int, offset: int, oldest: int) -> int:
-        """The place of an item; no pass before ``oldest`` will be gone back to."""
+        """The place of an item; passes before ``oldest`` are no longer needed."""
         while self._epoch < epoch:
             self._shuffle(oldest)
         return self._places[offset]
 
     def save(self, epoch: int) -> list[Any]:
-        """[order, seed, pass, words drawn before it]: the last that is known up to ``epoch``."""
+        """[order, seed, pass, words drawn before it] of the last known pass up to ``epoch``."""
         while len(self._starts) > 1 and self._starts[1][0] <= epoch:
             self._starts.popleft()
         return [*self._seed.save(), *self._starts[0]]
 
 
 class _CounterPasses:
-    """Pass after pass in orders that are functions of the pass."""
+    """Passes whose order is a function of the number of the pass."""
 
     def __init__(self, n: int, seed: Seed) -> None:
         self._n = n
@@ -193,26 +217,29 @@ class _CounterPasses:
 
 
 class InfinitePermutationSourceIterator(Stage):
-    """The items of a list again and again, in another order each time, without end.
+    """The items of a list in endless passes, each in another order.
 
-    Rank r of W gives the places r, r + W, ... of the endless sequence. A checkpoint is the
-    global place all ranks have come to, so that it serves any rank, and any number of them
-    if they were in step. Items are not copied.
+    Rank r of W has places r, r + W, ... of the endless sequence. A checkpoint holds the
+    global place of all ranks, so it serves any rank, and another number of ranks if all were
+    in step. Items are not copied.
 
     Args:
         source_items: the list, not empty.
-        seed: of the order; None draws one, which goes with the checkpoint.
+        seed: of the order; None draws one, which the checkpoint holds.
         shuffle: False keeps the order of the list.
         num_instances: number of ranks.
         instance_rank: this rank, from 0.
-        order: ``mersenne`` is the peer's: each pass costs memory and time for the whole
-            list, and going to a checkpoint draws its words again. ``counter`` takes neither.
+        order: ``mersenne`` for infinibatch's order, in which every pass takes memory and
+            time for the whole list and going to a checkpoint draws words again;
+            ``counter`` for one that takes neither.
+        identity: of the list, as in :class:`NativeCheckpointableIterator`.
 
     Raises:
         ArgumentError: an empty list, or no such rank.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("position", "length", "random")
+    _optional: ClassVar[tuple[str, ...]] = ("identity",)
 
     def __init__(  # noqa: PLR0913, PLR0917 - the peer's arguments
         self,
@@ -222,11 +249,13 @@ class InfinitePermutationSourceIterator(Stage):
         num_instances: int = 1,
         instance_rank: int = 0,
         order: str = "mersenne",
+        identity: str | None = None,
     ) -> None:
         if len(source_items) == 0:
             raise ArgumentError("source must not be empty")
         _check_rank(num_instances, instance_rank)
         self._items = list(source_items) if isinstance(source_items, list) else source_items
+        self._identity = _identity_of(source_items, identity)
         self._world = num_instances
         self._rank = instance_rank
         self._seed = Seed(seed, order_of(order))
@@ -239,17 +268,14 @@ class InfinitePermutationSourceIterator(Stage):
     def _save(self) -> dict[str, Any]:
         n = len(self._items)
         place = None if self._passes is None else self._passes.save(self._position // n)
-        return {"position": self._position, "length": n, "random": place}
+        return {"position": self._position, **_data(n, self._identity), "random": place}
 
     def _load(self, saved: Saved | None) -> None:
-        n = len(self._items)
         position = 0
         if saved is not None:
             position = saved.count("position")
-            if saved.count("length") != n:
-                raise DataChangedError(
-                    f"a checkpoint over {saved['length']} items, and there are {n}"
-                )
+            saved.count("length")
+            _check_data(saved, len(self._items), self._identity)
         if self._passes is not None:
             self._passes.load(None if saved is None else saved["random"])
         self._position = position
@@ -271,27 +297,28 @@ def create_source_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
     num_instances: int = 1,
     instance_rank: int = 0,
     order: str = "mersenne",
+    identity: str | None = None,
 ) -> CheckpointableIterator:
-    """An endless source for training, else one pass over this rank's share.
+    """An endless source for training, or one pass over this rank's share.
 
     Raises:
-        ArgumentError: shuffling without training, an empty list, or no such rank.
+        ArgumentError: ``shuffle`` without ``train``, an empty list, or no such rank.
     """
     if not train and shuffle:
         raise ArgumentError("shuffling is not supported when train=False")
     if train:
         return InfinitePermutationSourceIterator(
-            source_items, seed, shuffle, num_instances, instance_rank, order
+            source_items, seed, shuffle, num_instances, instance_rank, order, identity
         )
-    return ChunkedSourceIterator(source_items, num_instances, instance_rank)
+    return ChunkedSourceIterator(source_items, num_instances, instance_rank, identity)
 
 
 class RandomIterator(Stage):
-    """Random numbers in [0, 1), without end.
+    """Endless random numbers in [0, 1).
 
     Args:
-        seed: None draws one, which goes with the checkpoint.
-        order: ``mersenne`` gives those of ``random.Random(seed)``.
+        seed: None draws one, which the checkpoint holds.
+        order: ``mersenne`` for those of ``random.Random(seed)``, or ``counter``.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("random",)

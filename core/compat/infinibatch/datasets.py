@@ -1,4 +1,4 @@
-"""Chains that are often wanted."""
+"""Ready-made chains."""
 
 from __future__ import annotations
 
@@ -31,33 +31,36 @@ def chunked_dataset_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
     num_instances: int = 1,
     instance_rank: int = 0,
     order: str = "mersenne",
+    identity: str | None = None,
 ) -> CheckpointableIterator:
     """The items of chunks, such as the lines of files.
 
-    For training, chunks come in random order without end, dealt out to the ranks in turn,
-    and items are shuffled; otherwise each rank gets consecutive chunks, once.
+    For training, chunks come in endless random order, are dealt to the ranks in turn, and
+    items are shuffled. Otherwise every rank gets consecutive chunks, once.
 
     Args:
-        chunk_refs: what says where each chunk is.
-        read_chunk_fn: makes the items of a chunk of that.
-        buffer_size: items shuffled among each other, and items prefetched.
+        chunk_refs: references to the chunks, such as file names.
+        read_chunk_fn: returns the items of a chunk for its reference.
+        buffer_size: items that are shuffled together, and items that are prefetched.
         train: see above.
         seed: None draws one.
         shuffle: False keeps the order of chunks and items.
-        use_windowed: shuffle through a buffer, not within blocks.
-        transform: applied to each item.
-        prefetch: read chunks in another process; then ``close`` the iterator.
+        use_windowed: shuffle through a buffer instead of within blocks.
+        transform: applied to every item.
+        prefetch: read chunks in another process; requires ``close`` in the end.
         num_instances: number of ranks.
         instance_rank: this rank, from 0.
         order: of random numbers; see ``InfinitePermutationSourceIterator``.
+        identity: of the chunks, such as a digest of their contents: a checkpoint over
+            others is refused.
 
     Raises:
-        ArgumentError: shuffling without training, or an argument that cannot be.
+        ArgumentError: ``shuffle`` without ``train``, or an invalid argument.
     """
     if not train and shuffle:
         raise ArgumentError("shuffling is not supported when train=False")
     chunks = create_source_iterator(
-        chunk_refs, train, seed, shuffle, num_instances, instance_rank, order
+        chunk_refs, train, seed, shuffle, num_instances, instance_rank, order, identity
     )
     items: CheckpointableIterator = SelectManyIterator(chunks, read_chunk_fn)
     if prefetch:

@@ -1,24 +1,22 @@
-"""Recurrences that numpy has no function for."""
+"""Recurrences for which numpy has no function."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ..._jit import kernel
-
-Reals = npt.NDArray[np.float64]
+from ...arrays import Floats
 
 
 @kernel
-def smooth(values: Reals, alpha: float, state: Reals, out: Reals) -> None:
+def smooth(values: Floats, alpha: float, state: Floats, out: Floats) -> None:
     """Exponential moving average: y += alpha (x - y), beginning with the first x.
 
     Args:
         values: shape (k,).
         alpha: weight of a new value.
-        state: shape (2,), number of values before and y; updated.
-        out: shape (k,), y behind every value.
+        state: shape (2,), number of earlier values and y; updated.
+        out: shape (k,), receives y after every value.
     """
     count, mean = state[0], state[1]
     for i in range(len(values)):
@@ -32,14 +30,14 @@ def smooth(values: Reals, alpha: float, state: Reals, out: Reals) -> None:
 
 
 @kernel
-def accumulate(values: Reals, state: Reals, mean_out: Reals, std_out: Reals) -> None:
+def accumulate(values: Floats, state: Floats, mean_out: Floats, std_out: Floats) -> None:
     """Mean and standard deviation so far (Welford, 1962; the deviation divides by n).
 
     Args:
         values: shape (k,).
         state: shape (3,), number, mean and sum of squared differences; updated.
-        mean_out: shape (k,).
-        std_out: shape (k,).
+        mean_out: shape (k,), receives the mean after every value.
+        std_out: shape (k,), receives the deviation after every value.
     """
     count, mean, squares = state[0], state[1], state[2]
     for i in range(len(values)):

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-Record = npt.NDArray[np.void]
+from ...arrays import Array, Floats, Indices, Octets, Rows
+
+Record = Rows
 """One record, shape (1,), so that kernels can write to it."""
-Rows = npt.NDArray[np.void]
 Words = npt.NDArray[np.int32]
 Sidx = npt.NDArray[np.int32]
-Bits = npt.NDArray[Any]
+Bits = Array
 """int32 or int64: bit patterns of losses."""
-Losses = npt.NDArray[Any]
+Losses = Array
 """float32 or float64."""
-Floats = npt.NDArray[np.float64]
-Ranks = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.uint8]
+Ranks = Indices
+Flags = Octets
+
+ZERO = cast("int", np.int64(0))
+"""For arguments: a literal 0 would compile what takes it a second time."""
 
 # What a kernel says when it returns.
 OK = 0

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel
-from .layout import SEEN_PAGE_BITS
+from ..._jit import kernel, subkernel
+from ...arrays import Indices, Octets
+from .layout import SEEN_PAGE_BITS, ZERO
 
 _IN_PAGE = (1 << SEEN_PAGE_BITS) - 1
 
@@ -19,8 +20,8 @@ NEW = 0
 SEEN = 1
 
 
-@kernel
-def test_event(event: int, directory: npt.NDArray[np.int32], pages: npt.NDArray[np.uint8]) -> int:
+@subkernel
+def test_event(event: int, directory: npt.NDArray[np.int32], pages: Octets) -> int:
     """Whether an event id is marked: NEW, SEEN, or NO_PAGE if its page must be made.
 
     Args:
@@ -36,14 +37,14 @@ def test_event(event: int, directory: npt.NDArray[np.int32], pages: npt.NDArray[
 
 
 @kernel
-def mark_event(event: int, directory: npt.NDArray[np.int32], pages: npt.NDArray[np.uint8]) -> None:
+def mark_event(event: int, directory: npt.NDArray[np.int32], pages: Octets) -> None:
     """Mark an event id whose page exists."""
     bit = event & _IN_PAGE
     pages[directory[event >> SEEN_PAGE_BITS], bit >> 3] |= np.uint8(1 << (bit & 7))
 
 
-@kernel
-def add_block(ident: int, serial: int, table: npt.NDArray[np.int64]) -> bool:
+@subkernel
+def add_block(ident: int, serial: int, table: Indices) -> bool:
     """Put a block id into the event's hash table; return False if it was there.
 
     Args:
@@ -66,9 +67,7 @@ def add_block(ident: int, serial: int, table: npt.NDArray[np.int64]) -> bool:
 
 
 @kernel
-def fill_table(
-    log: npt.NDArray[np.int32], count: int, serial: int, table: npt.NDArray[np.int64]
-) -> None:
+def fill_table(log: npt.NDArray[np.int32], count: int, serial: int, table: Indices) -> None:
     """Put the first ``count`` logged block ids into a table of zeros."""
     for i in range(count):
-        add_block(int(log[i]), serial, table)
+        add_block(ZERO + log[i], serial, table)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
+from ...arrays import Indices, Rows
 
 MAX_DECIMALS = 6
 """With its point and its separator a fraction then fits one store."""
@@ -83,7 +84,7 @@ def column(decimals: int | None, separator: str) -> tuple[int, int, float, float
     )
 
 
-def least_digits(exponent_bits: int) -> npt.NDArray[np.int64]:
+def least_digits(exponent_bits: int) -> Indices:
     """Integral digits of the smallest number with each biased exponent.
 
     Others with that exponent have as many, or one more. Exponents of numbers that
@@ -96,7 +97,7 @@ def least_digits(exponent_bits: int) -> npt.NDArray[np.int64]:
     return digits
 
 
-@kernel
+@subkernel
 def _eight_digits(number: np.int64) -> int:
     """Eight characters of ``0 <= number < 10**8``, the first one lowest."""
     # A multiplication and a shift divide by 1000: exact below 4.9e9.
@@ -113,14 +114,14 @@ def _eight_digits(number: np.int64) -> int:
 def write_rows(
     bits: npt.NDArray[np.signedinteger],
     values: npt.NDArray[np.floating],
-    columns: npt.NDArray[np.void],
-    digits: npt.NDArray[np.int64],
+    columns: Rows,
+    digits: Indices,
     exponent_shift: int,
     first: int,
-    out: npt.NDArray[np.int64],
+    out: Indices,
     position: int,
-    starts: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
+    starts: Indices,
+    sizes: Indices,
 ) -> tuple[int, int]:
     """Print rows from ``first`` on; stop before one that needs exact arithmetic.
 

@@ -7,22 +7,14 @@ that is narrower than its frames needs no copy of them.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
 from ..._jit import kernel
+from ...arrays import Array, Indices, Octets
 
-Values = npt.NDArray[Any]
 """Stored values, shape (k,), contiguous, native byte order, read-only."""
-Starts = npt.NDArray[np.int64]
-Reals = npt.NDArray[Any]
-Octets = npt.NDArray[np.uint8]
 
 
 @kernel
-def gather(values: Values, starts: Starts, pitch: int, out: Reals) -> None:
+def gather(values: Array, starts: Indices, pitch: int, out: Array) -> None:
     """Convert to the floating type of ``out``, shape (frames, rows, columns)."""
     frames, rows, columns = out.shape
     for i in range(frames):
@@ -36,7 +28,7 @@ def gather(values: Values, starts: Starts, pitch: int, out: Reals) -> None:
 
 @kernel
 def correct(
-    values: Values, starts: Starts, pitch: int, dark: Reals, gain: Reals, out: Reals
+    values: Array, starts: Indices, pitch: int, dark: Array, gain: Array, out: Array
 ) -> None:
     """(value - dark) x gain in the type of ``out``; dark and gain have shape (rows, columns)."""
     frames, rows, columns = out.shape
@@ -52,7 +44,7 @@ def correct(
 
 
 @kernel
-def copy(values: Octets, starts: Starts, pitch: int, out: Octets) -> None:
+def copy(values: Octets, starts: Indices, pitch: int, out: Octets) -> None:
     """Bytes as they are, whatever they stand for; everything counts bytes."""
     frames, rows, columns = out.shape
     for i in range(frames):

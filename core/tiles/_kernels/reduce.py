@@ -6,21 +6,17 @@ does not depend on the machine.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
+from ...arrays import Array, Floats
 
-Frames = npt.NDArray[Any]
 """float32 or float64, shape (frames, pixels), contiguous."""
-Floats = npt.NDArray[np.float64]
 
 LANES = 64
 
 
-@kernel
+@subkernel
 def _fold(lanes: Floats) -> float:
     half = len(lanes) >> 1
     while half > 0:
@@ -31,7 +27,7 @@ def _fold(lanes: Floats) -> float:
 
 
 @kernel
-def weighted_sums(frames: Frames, weights: Frames, lanes: Floats, out: Floats) -> None:
+def weighted_sums(frames: Array, weights: Array, lanes: Floats, out: Floats) -> None:
     """``out[i, m]`` = sum over pixels of frame i times ``weights[m]``."""
     width = len(lanes)
     pixels = frames.shape[1]
@@ -52,7 +48,7 @@ def weighted_sums(frames: Frames, weights: Frames, lanes: Floats, out: Floats) -
 
 
 @kernel
-def frame_moments(frames: Frames, lanes: Floats, squares: Floats, out: Floats) -> None:
+def frame_moments(frames: Array, lanes: Floats, squares: Floats, out: Floats) -> None:
     """``out[i]`` = sum, sum of squared deviations from the mean, min and max of frame i."""
     width = len(lanes)
     pixels = frames.shape[1]
@@ -93,7 +89,7 @@ def frame_moments(frames: Frames, lanes: Floats, squares: Floats, out: Floats) -
 
 @kernel
 def pixel_moments(
-    frames: Frames, before: int, mean: Floats, squares: Floats, low: Floats, high: Floats
+    frames: Array, before: int, mean: Floats, squares: Floats, low: Floats, high: Floats
 ) -> None:
     """Take frames into the running mean, squared deviations, min and max of every pixel.
 
@@ -113,7 +109,7 @@ def pixel_moments(
 
 
 @kernel
-def pixel_sums(frames: Frames, total: Floats) -> None:
+def pixel_sums(frames: Array, total: Floats) -> None:
     """Add frames to the total of every pixel."""
     for i in range(frames.shape[0]):
         frame = frames[i]

@@ -15,10 +15,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
+from ...arrays import Octets
 
-Bytes = npt.NDArray[np.uint8]
-Narrow = npt.NDArray[np.uint8]
+Narrow = Octets
 Middle = npt.NDArray[np.uint16]
 Wide = npt.NDArray[np.uint32]
 
@@ -32,8 +32,8 @@ K2_COLUMNS = 16
 K2_WIDTH = 256
 
 
-@kernel
-def _bits(raw: Bytes, start: int, row: Narrow) -> None:
+@subkernel
+def _bits(raw: Octets, start: int, row: Narrow) -> None:
     """A run of pixels of 1 bit."""
     for word in range(len(row) >> 6):
         for byte in range(8):
@@ -43,8 +43,8 @@ def _bits(raw: Bytes, start: int, row: Narrow) -> None:
                 row[at + _U(bit)] = (value >> np.uint8(bit)) & _ONE
 
 
-@kernel
-def _octets(raw: Bytes, start: int, row: Narrow) -> None:
+@subkernel
+def _octets(raw: Octets, start: int, row: Narrow) -> None:
     """A run of pixels of 6 bits, in a byte each."""
     for word in range(len(row) >> 3):
         at = _U(8 * word)
@@ -52,8 +52,8 @@ def _octets(raw: Bytes, start: int, row: Narrow) -> None:
             row[at + _U(k)] = raw[_U(start) + at + _U(7 - k)]
 
 
-@kernel
-def _pairs(raw: Bytes, start: int, row: Middle) -> None:
+@subkernel
+def _pairs(raw: Octets, start: int, row: Middle) -> None:
     """A run of pixels of 12 bits, in two bytes each."""
     for word in range(len(row) >> 2):
         source = _U(start) + _U(8 * word)
@@ -64,8 +64,8 @@ def _pairs(raw: Bytes, start: int, row: Middle) -> None:
             row[at + _U(k)] = low | (high << np.uint16(8))
 
 
-@kernel
-def _two_images(raw: Bytes, start: int, distance: int, row: Wide) -> None:
+@subkernel
+def _two_images(raw: Octets, start: int, distance: int, row: Wide) -> None:
     """A run of pixels of 24 bits: the upper 12, and at a distance the lower."""
     for word in range(len(row) >> 2):
         source = _U(start) + _U(8 * word)
@@ -79,7 +79,7 @@ def _two_images(raw: Bytes, start: int, distance: int, row: Wide) -> None:
             row[at + _U(k)] = (upper << np.uint32(12)) | lower
 
 
-@kernel
+@subkernel
 def _turn(row: npt.NDArray[np.unsignedinteger]) -> None:
     """Reverse a run in place."""
     n = len(row)
@@ -90,35 +90,35 @@ def _turn(row: npt.NDArray[np.unsignedinteger]) -> None:
 
 
 @kernel
-def unpack_r1(raw: Bytes, stride: int, out: Narrow) -> None:
+def unpack_r1(raw: Octets, stride: int, out: Narrow) -> None:
     """One chip, 1 bit."""
     for f in range(out.shape[0]):
         _bits(raw, f * stride, out[f])
 
 
 @kernel
-def unpack_r6(raw: Bytes, stride: int, out: Narrow) -> None:
+def unpack_r6(raw: Octets, stride: int, out: Narrow) -> None:
     """One chip, 6 bits."""
     for f in range(out.shape[0]):
         _octets(raw, f * stride, out[f])
 
 
 @kernel
-def unpack_r12(raw: Bytes, stride: int, out: Middle) -> None:
+def unpack_r12(raw: Octets, stride: int, out: Middle) -> None:
     """One chip, 12 bits."""
     for f in range(out.shape[0]):
         _pairs(raw, f * stride, out[f])
 
 
 @kernel
-def unpack_r24(raw: Bytes, stride: int, out: Wide) -> None:
+def unpack_r24(raw: Octets, stride: int, out: Wide) -> None:
     """One chip, 24 bits."""
     for f in range(out.shape[0]):
         _two_images(raw, f * stride, 2 * out.shape[1], out[f])
 
 
 @kernel
-def unpack_r1_quad(raw: Bytes, stride: int, out: Narrow, side: int) -> None:
+def unpack_r1_quad(raw: Octets, stride: int, out: Narrow, side: int) -> None:
     """Four chips, 1 bit; ``side`` is the width and height of one chip."""
     for f in range(out.shape[0]):
         for y in range(side):
@@ -132,7 +132,7 @@ def unpack_r1_quad(raw: Bytes, stride: int, out: Narrow, side: int) -> None:
 
 
 @kernel
-def unpack_r6_quad(raw: Bytes, stride: int, out: Narrow, side: int) -> None:
+def unpack_r6_quad(raw: Octets, stride: int, out: Narrow, side: int) -> None:
     """Four chips, 6 bits."""
     for f in range(out.shape[0]):
         for y in range(side):
@@ -146,7 +146,7 @@ def unpack_r6_quad(raw: Bytes, stride: int, out: Narrow, side: int) -> None:
 
 
 @kernel
-def unpack_r12_quad(raw: Bytes, stride: int, out: Middle, side: int) -> None:
+def unpack_r12_quad(raw: Octets, stride: int, out: Middle, side: int) -> None:
     """Four chips, 12 bits."""
     for f in range(out.shape[0]):
         for y in range(side):
@@ -160,7 +160,7 @@ def unpack_r12_quad(raw: Bytes, stride: int, out: Middle, side: int) -> None:
 
 
 @kernel
-def unpack_r24_quad(raw: Bytes, stride: int, out: Wide, side: int) -> None:
+def unpack_r24_quad(raw: Octets, stride: int, out: Wide, side: int) -> None:
     """Four chips, 24 bits."""
     for f in range(out.shape[0]):
         for y in range(side):
@@ -173,7 +173,7 @@ def unpack_r24_quad(raw: Bytes, stride: int, out: Wide, side: int) -> None:
                     _turn(run)
 
 
-@kernel
+@subkernel
 def _run(y: int, chip: int, side: int) -> int:
     """First pixel of a run of one of four chips, in the order they lie in the file."""
     row = 2 * side - 1 - y if chip < 2 else y
@@ -182,7 +182,7 @@ def _run(y: int, chip: int, side: int) -> int:
 
 
 @kernel
-def unfold(raw: Bytes, stride: int, out: Middle, rows: int, columns: int, binning: int) -> None:
+def unfold(raw: Octets, stride: int, out: Middle, rows: int, columns: int, binning: int) -> None:
     """Rows that hold one of the upper half, then one of the lower half backwards.
 
     The lower half's rows come from the bottom up. Each row stands for ``binning`` rows
@@ -210,7 +210,7 @@ def unfold(raw: Bytes, stride: int, out: Middle, rows: int, columns: int, binnin
 
 
 @kernel
-def unpack_k2_sector(raw: Bytes, stride: int, out: Middle) -> None:
+def unpack_k2_sector(raw: Octets, stride: int, out: Middle) -> None:
     """Blocks of 12-bit pixels, two in three bytes, from right to left in each half."""
     for f in range(out.shape[0]):
         for block in range(32):

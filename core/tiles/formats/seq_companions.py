@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import Floats, Indices
 from ..recording import BuiltIn, Hints, RangeReader
 from .markup import read_xml
 from .mrc import Mrc
@@ -39,9 +39,7 @@ def kind_of(name: str) -> str | None:
     return next((kind for kind, end in KINDS.items() if lower.endswith(end)), None)
 
 
-def _image(
-    source: Source, file: int, reader: RangeReader, sig_shape: tuple[int, int]
-) -> npt.NDArray[np.float64]:
+def _image(source: Source, file: int, reader: RangeReader, sig_shape: tuple[int, int]) -> Floats:
     """A correction image of the frames' shape."""
 
     class _One:
@@ -88,7 +86,7 @@ def built_in(
 
 def _bad_pixels(
     source: Source, companions: Mapping[str, int], sig_shape: tuple[int, int], notes: list[str]
-) -> npt.NDArray[np.int64] | None:
+) -> Indices | None:
     """Bad pixels of the frame: the sensor's map, cut to the part that was read out.
 
     Frames that are binned by the camera use the map of that binning, if there is one of
@@ -130,7 +128,7 @@ def _range(text: str) -> tuple[int, int]:
 
 def _coordinates(
     bad_pixel_map: ET.Element, origin: tuple[int, int], sig_shape: tuple[int, int]
-) -> npt.NDArray[np.int64]:
+) -> Indices:
     bad = np.zeros(sig_shape, np.bool_)
     for defect in bad_pixel_map.iter("Defect"):
         window = []

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Indices
 from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, settle
-from .source import GROWING_HINT, Source, extension, numeric_order, only
+from .source import GROWING_HINT, Source, extension, only
 
 MAGIC = b"II\x97\x01"
 VERSIONS = {0x210: "<i4", 0x220: "<i8"}
@@ -55,21 +57,19 @@ class _Element:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Ser:
+class Ser(Format):
     """One .ser file; an .emi file beside it adds nothing to the frames.
 
     Rows are as they are stored: TIA shows the first of them at the bottom.
     """
 
     name = "ser"
+    magic = MAGIC
+    extensions = ("ser",)
 
-    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
-        """By the byte order mark and the number of the series."""
-        return head.startswith(MAGIC)
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """The series first."""
-        return numeric_order(names, is_companion)
+    def is_companion(self, name: str) -> bool:
+        """How TIA shows the series."""
+        return extension(name) == "emi"
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the header and the table of offsets; every element is a frame.
@@ -79,7 +79,7 @@ class Ser:
                 that was cut.
         """
         source = Source(files, reader)
-        series = [i for i, info in enumerate(files) if not is_companion(info.name)]
+        series = [i for i, info in enumerate(files) if not self.is_companion(info.name)]
         file = only(source, series, ".ser file")
         header = _header(source, file)
         notes: list[str] = []
@@ -106,11 +106,6 @@ class Ser:
             notes=notes,
         )
         return settle(source, found, hints)
-
-
-def is_companion(name: str) -> bool:
-    """Whether a file only says how TIA shows a series."""
-    return extension(name) == "emi"
 
 
 def _header(source: Source, file: int) -> _Header:
@@ -181,7 +176,7 @@ def _axis(name: str, size: int, unit: str | None, calibration: tuple[float, floa
     return Axis(name, size, unit, step, begin)
 
 
-def _offsets(source: Source, file: int, header: _Header) -> Iterator[npt.NDArray[np.int64]]:
+def _offsets(source: Source, file: int, header: _Header) -> Iterator[Indices]:
     """Where the elements begin, some at a time."""
     width = np.dtype(header.offsets).itemsize
     for at in range(0, header.valid, BLOCK):
@@ -233,7 +228,7 @@ def _refuse(  # noqa: PLR0913, PLR0917 - what is wrong, and where
     file: int,
     header: _Header,
     done: int,
-    block: npt.NDArray[np.int64],
+    block: Indices,
     wrong: npt.NDArray[np.intp],
     close: npt.NDArray[np.intp],
     size: int,
@@ -255,7 +250,7 @@ def _refuse(  # noqa: PLR0913, PLR0917 - what is wrong, and where
     )
 
 
-def _append(extents: list[Extent], file: int, starts: npt.NDArray[np.int64], size: int) -> None:
+def _append(extents: list[Extent], file: int, starts: Indices, size: int) -> None:
     """Add elements to the extents, to the last of them where its distance goes on."""
     at = 0
     while at < len(starts):

@@ -48,6 +48,7 @@ class Fault:
         change: does something to the whole answer.
         early: refuse before the body is read.
         drain: events after which the answer ends because the service stops.
+        end: members of the END frame that are not as they should be.
         hang: bytes of the answer after which nothing comes until the client goes.
     """
 
@@ -59,6 +60,7 @@ class Fault:
     change: Callable[[bytes], bytes] | None = None
     early: bool = False
     drain: int | None = None
+    end: dict[str, Any] = field(default_factory=dict)
     hang: int | None = None
 
 

@@ -231,7 +231,7 @@ class LossAnswer:
             "reopened_check": "whole",
             "token": self.engine.token() if partial else None,
             "offset": self.engine.offset if partial else None,
-        }
+        } | self.fault.end
 
     def _end(self) -> bytes:
         return self._frame(END, self._summary(), b"")

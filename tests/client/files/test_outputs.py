@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_hexdigest
 
 from app.client.errors import StateError
 from app.client.files.outputs import FileOutput, Mark, StreamOutput, open_output
@@ -22,6 +23,23 @@ def test_a_file_is_there_when_it_is_whole(tmp_path: Path) -> None:
     output.finish()
     assert path.read_bytes() == b"abcdef"
     assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_a_mark_tells_nothing_of_what_was_undone(tmp_path: Path) -> None:
+    output = FileOutput(tmp_path / "out.csv")
+    output.write(b"abc")
+    output.settle()
+    output.write(b"wrong")
+    output.undo()
+    assert output.mark() == Mark(3, xxh3_64_hexdigest(b"abc"))
+    output.write(b"def")
+    assert output.mark() == Mark(3, xxh3_64_hexdigest(b"abc"))
+    output.settle()
+    mark = output.mark()
+    assert mark == Mark(6, xxh3_64_hexdigest(b"abcdef"))
+    output.close(keep=True)
+    FileOutput(tmp_path / "out.csv", mark).finish()
+    assert (tmp_path / "out.csv").read_bytes() == b"abcdef"
 
 
 def test_another_process_goes_on(tmp_path: Path) -> None:
@@ -59,8 +77,10 @@ def test_what_was_changed_is_not_gone_on_with(tmp_path: Path) -> None:
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     first = FileOutput(tmp_path / "out")
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
     with pytest.raises(StateError, match="another process"):
         FileOutput(tmp_path / "out")
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
     first.close(keep=False)
 
 

@@ -82,3 +82,24 @@ def test_a_file_is_replaced_whole_or_not_at_all(
         replace_file(path, b"newer")
     assert path.read_bytes() == b"new"
     assert [p.name for p in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_state_is_replaced_and_never_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = StateFile(tmp_path / "state", "kind")
+    file.save({"n": 3})
+    other = tmp_path / "other name"
+    other.hardlink_to(tmp_path / "state")
+    file.save({"n": 4})
+    assert file.load(parse) == 4
+    assert StateFile(other, "kind").load(parse) == 3
+
+    def fail(path: Path, target: Path) -> Path:
+        raise OSError(5, f"{path.name} cannot be moved to {target.name}")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="cannot be moved"):
+        file.save({"n": 5})
+    assert file.load(parse) == 4
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other name", "state"]

@@ -303,6 +303,24 @@ def test_a_service_that_stops_is_gone_on_with(post: Post) -> None:
                 assert len(service.losses) > 1
 
 
+def test_an_answer_that_ends_a_stream_of_which_more_follows(post: Post) -> None:
+    whole = {"reason": "complete", "completeness": "undeclared", "token": None, "offset": None}
+    with FakeService([None, Fault(end=whole)]) as service:
+        with pytest.raises(ProtocolError, match="of which more follows"):
+            post(service, retries=0)
+        assert service.losses[-1].partial
+
+
+def test_an_answer_that_goes_on_beyond_what_was_posted(post: Post) -> None:
+    with FakeService([Fault(end={"offset": PART + 1})]) as service:
+        with pytest.raises(ProtocolError, match="beyond"):
+            post(service, retries=0)
+        assert len(service.losses) == 1
+    at = 7 * RECORD
+    with FakeService([Fault(end={"offset": at, "token": f"{at}.0.0.0.0"})]) as service:
+        assert post(service, part_size=at, retries=0).offset == len(STREAM)
+
+
 def test_an_empty_stream_is_one_request(post: Post, service: FakeService) -> None:
     assert post(service, b"").rows == b""
     assert [seen.size for seen in service.losses] == [0]

@@ -101,6 +101,8 @@ def test_changed_data_is_not_joined(
         {"Content-Range": "bytes 1-143/144"},
         {"Content-Range": "bytes 50-142/144"},
         {"Content-Range": "bytes 50-143/145"},
+        {"Content-Range": "bytes 0-143/144"},
+        {"Content-Range": ""},
         {"Content-Range": None},
     ],
 )

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client import Dataset, ProblemError, StateError, TileProgress
+from app.client import Dataset, ProblemError, ProtocolError, StateError, TileProgress
 from app.client.files import state as state_file
 from app.client.tiles.plan import Plan
-from app.client.tiles.saving import TileSaving
+from app.client.tiles.saving import TileFile, TileSaving
 
+from ..conftest import Connect
 from ..fakes.exchange import Fault
 from ..fakes.faces import leftovers
 from ..fakes.service import FakeService
@@ -121,10 +122,28 @@ def test_a_kill_after_the_last_tile(service: FakeService, scan: Dataset, tmp_pat
     assert [seen.query.get("after") for seen in service.streams[before:]] == ["8.f0.x"]
 
 
+def test_only_the_end_was_missing(
+    service: FakeService, connect: Connect, scan: Dataset, tmp_path: Path
+) -> None:
+    out, state = tmp_path / "out.npy", tmp_path / "state"
+    service.scan.bend = lambda frames: frames[:-1]
+    with pytest.raises(ProtocolError):
+        connect(service, retries=0).datasets["scan"].view().to_npy(out, state=state)
+    assert json.loads(state.read_bytes())["tile"] == 6
+    scan.view().to_npy(out, state=state)
+    assert np.array_equal(np.load(out), VALUES)
+    assert leftovers(tmp_path) == ["out.npy"]
+
+
 def test_two_at_once_are_refused(scan: Dataset, tmp_path: Path) -> None:
     view = scan.view(**TILED)
-    first = TileSaving(tmp_path / "out.npy", view.plan, {}, None)
+    plan: Plan = view.plan
+    first = TileSaving(tmp_path / "out.npy", plan, {}, None)
     first.open()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(StateError, match="another process"):
+        TileFile(tmp_path / "out.npy", plan, "npy")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
     with pytest.raises(StateError, match="another process"):
         view.to_npy(tmp_path / "out.npy")
     first.stop()

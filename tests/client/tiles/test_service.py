@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,24 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client import AsyncClient, Client, Dataset, ProblemError
+from app.client import Client, Dataset, ProblemError
 from tests.scale import PURE_PYTHON, examples
+from tests.server_process import ServerProcess
 
-from ..losses.test_service import ROOT, Cutter, _listening
+from ..conftest import Connect
+from ..running import ROOT, cutting
 
 pytestmark = pytest.mark.skipif(PURE_PYTHON, reason="needs the service at its speed")
 
 VALUES = np.random.default_rng(5).integers(0, 4000, (12, 10, 16, 12), "u2")
 LARGE = np.arange(3 << 20, dtype="<u4").reshape(96, 128, 256)
-
-
-def serve(directory: Path, roots: Path, log: str, port: int = 0) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--data-dir", str(directory / "data")]
-    with (directory / log).open("wb") as file:
-        return subprocess.Popen(
-            command, cwd=ROOT, stderr=file, env={**os.environ, "THALWEG_DATASET_ROOTS": str(roots)}
-        )
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +36,16 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory, roots: Path) -> Iterator[str]:
-    directory = tmp_path_factory.mktemp("service")
-    process = serve(directory, roots, "log")
-    try:
-        yield _listening(process, directory / "log")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+def server(tmp_path_factory: pytest.TempPathFactory, roots: Path) -> Iterator[ServerProcess]:
+    process = ServerProcess(tmp_path_factory.mktemp("service"), dataset_roots=roots)
+    yield process
+    process.stop()
+    assert not process.failures()
+
+
+@pytest.fixture
+def url(server: ServerProcess) -> str:
+    return server.url
 
 
 def raw(name: str, values: Any, nav: int, ident: str) -> dict[str, Any]:  # noqa: ANN401
@@ -152,31 +143,26 @@ def test_sums_and_shuffles(small: Dataset) -> None:
 
 
 @pytest.mark.parametrize("seed", range(examples(4)))
-def test_cuts_leave_no_trace(url: str, small: Dataset, seed: int, tmp_path: Path) -> None:
-    rng = np.random.default_rng(seed)
-    options, wanted = a_view(rng)
+def test_cuts_leave_no_trace(
+    connect: Connect, server: ServerProcess, small: Dataset, seed: int, tmp_path: Path
+) -> None:
+    options, wanted = a_view(np.random.default_rng(seed))
     size = small.view(**options).nbytes
-
-    async def asynchronously() -> Any:  # noqa: ANN401
-        async with AsyncClient(cutter.url, retries=30) as client:
-            return await (await client.datasets["small"].view(**options)).read()
-
-    cutter = Cutter(url, rng, cuts=20, most=size + 5000)
-    try:
-        with Client(cutter.url, retries=30) as client:
-            view = client.datasets["small"].view(**options)
-            got = [(tile.index, tile.data) for tile in view.tiles()]
-            assert [index for index, _ in got] == list(range(view.plan.tiles))
-            for index, data in got:
-                assert np.array_equal(data, wanted[view.plan.box(index).slices])
-            assert np.array_equal(view.read(threads=2), wanted)
-            view.raw(tmp_path / "cut")
-        assert np.array_equal(asyncio.run(asynchronously()), wanted)
-    finally:
-        cutter.close()
     small.view(**options).raw(tmp_path / "uncut")
-    assert (tmp_path / "cut").read_bytes() == (tmp_path / "uncut").read_bytes()
-    assert cutter.cut
+    with cutting(server, seed, 20, size + 5000, ways=["down"]) as proxy:
+        view = connect(proxy.url, retries=30).datasets["small"].view(**options)
+        got = [(tile.index, tile.data) for tile in view.tiles()]
+        assert [index for index, _ in got] == list(range(view.plan.tiles))
+        for index, data in got:
+            assert np.array_equal(data, wanted[view.plan.box(index).slices])
+        assert np.array_equal(view.read(threads=2), wanted)
+        view.raw(tmp_path / "cut")
+        assert (tmp_path / "cut").read_bytes() == (tmp_path / "uncut").read_bytes()
+        view.to_npy(tmp_path / "cut.npy")
+        assert np.array_equal(np.load(tmp_path / "cut.npy"), wanted)
+        total = connect(proxy.url, retries=30).datasets["small"].reduce("sum")["sum"]
+        assert np.array_equal(total, VALUES.sum((0, 1)))
+        assert proxy.cuts
 
 
 def test_files_that_change(url: str, roots: Path) -> None:
@@ -203,24 +189,18 @@ def test_files_that_change(url: str, roots: Path) -> None:
         assert view.read().tobytes()[:5] == b"other"
 
 
-def test_the_service_is_killed(roots: Path, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    process = serve(tmp_path, roots, "a", port)
-    with Client(_listening(process, tmp_path / "a"), retries=30) as client:
-        scan = client.datasets.register(raw("large.raw", LARGE, 1, "large"))
-        out = np.zeros_like(LARGE)
-        tiles = scan.view(target_bytes=200_000).tiles(out=out)
-        for _ in range(10):
-            next(tiles)
-        process.kill()
-        process.wait()
-        process = serve(tmp_path, roots, "b", port)
-        _listening(process, tmp_path / "b")
-        indices = [tile.index for tile in tiles]
-    process.send_signal(signal.SIGTERM)
-    process.wait(60)
-    assert indices == list(range(10, tiles.plan.tiles))
+def test_the_service_is_killed(connect: Connect, roots: Path, tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, dataset_roots=roots)
+    client = connect(server.url, retries=30)
+    client.datasets.register(raw("large.raw", LARGE, 1, "large"))
+    out = np.zeros_like(LARGE)
+    tiles = client.datasets["large"].view(target_bytes=200_000).tiles(out=out)
+    indices = [next(tiles).index for _ in range(10)]
+    server.kill()
+    server.start()
+    indices += [tile.index for tile in tiles]
+    server.stop()
+    assert indices == list(range(len(indices)))
     assert np.array_equal(out, LARGE)
 
 

@@ -63,6 +63,25 @@ def test_the_examples_in_the_documentation_run() -> None:
     assert doctest.testmod(emloop).attempted > 2
 
 
+def test_the_documented_call_form_names_the_stream_and_sizes_its_buffer() -> None:
+    profile: dict[str, list[float]] = {}
+    stream = StreamWrapper(Stream(7), "train", buffer=4, epoch_size=3, profile=profile)
+    assert stream.name == "train"
+    with pytest.raises(ValueError, match="`train` with buffer of size `4` was used outside"):
+        next(stream)
+    with stream:
+        assert epochs(stream, 3) == [[0, 1, 2], [3, 4, 5], [6, 0, 1]]
+    assert list(profile) == ["read_batch_train"]
+    assert list(StreamWrapper(Stream(2), "train")) == [0, 1]
+
+
+def test_two_names_or_two_buffer_sizes_are_refused() -> None:
+    with pytest.raises(TypeError, match="two names for a stream: 'train' and 'valid'"):
+        StreamWrapper(Stream(3), "train", name="valid")
+    with pytest.raises(TypeError, match="two buffer sizes for a stream: 4 and 8"):
+        StreamWrapper(Stream(3), 4, buffer=8)
+
+
 @pytest.mark.parametrize("buffer_size", BUFFERS)
 def test_natural_epochs_end_where_the_stream_does(buffer_size: int) -> None:
     """Checklist: factory called lazily and again after each end; the object is re-iterable."""
@@ -102,7 +121,7 @@ def test_an_empty_stream_gives_empty_epochs_but_no_fixed_ones(buffer_size: int) 
         assert epochs(stream, 2) == [[], []]
     with StreamWrapper(list, buffer_size, 3, "train") as stream:
         for _ in range(2):
-            with pytest.raises(ValueError, match="stream `train` gives no batches, so no epoch"):
+            with pytest.raises(ValueError, match="stream `train` has no batches, so an epoch of 3"):
                 next(stream)
 
 
@@ -344,5 +363,5 @@ def test_a_stream_that_shrank_is_told() -> None:
         next(stream)
     short = StreamWrapper(Stream(2))
     short.setstate(stream.getstate())
-    with pytest.raises(RuntimeError, match="behind 4 batches, and there are 2"):
+    with pytest.raises(RuntimeError, match="lies after item 4 of a stream of 2 items"):
         next(short)

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import core
+from core.arrays import Rows
 from core.errors import (
     CoreError,
     ExcessError,
@@ -26,7 +27,7 @@ from core.errors import (
     TruncatedError,
 )
 from core.losses import intake, wanted
-from core.losses.analysis import Analysis, Rows, aggregate
+from core.losses.analysis import Analysis, aggregate
 from core.losses.events import Completeness
 from core.losses.inputs import EventRates
 from core.losses.policy import Policy

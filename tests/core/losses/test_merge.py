@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.arrays import Rows
 from core.errors import EventOrderError, EventReopenedError, MismatchError, StarvedError
-from core.losses.analysis import Analysis, Rows, Sink
+from core.losses.analysis import Analysis, Sink
 from core.losses.merge import Partitions
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS

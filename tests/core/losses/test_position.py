@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.arrays import Rows
 from core.errors import EventReopenedError, LimitError, StateError
-from core.losses.analysis import Analysis, Rows
+from core.losses.analysis import Analysis
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
 from core.losses.policy import Policy

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from core.errors import (
     TruncatedError,
 )
 from core.losses.analysis import Analysis
-from core.losses.events import END, NEED_DATA, Event
+from core.losses.events import END, NEED_DATA, Completeness, Event
 from core.losses.policy import Policy
+from core.losses.position import Position
 from core.losses.reader import LossReader
 from tests import oracle
 from tests.scale import PURE_PYTHON, examples
@@ -30,6 +32,7 @@ from tests.streams import (
     bytewise,
     cut_at,
     event_key,
+    feed,
     random_cuts,
     random_stream,
     read,
@@ -211,6 +214,147 @@ def test_a_cut_event_is_not_handed_out() -> None:
     assert [event.event_id for event in reading.events] == [9]
     assert reading.error is not None
     assert reading.error[0] == TruncatedError.__name__
+
+
+# -- places --------------------------------------------------------------------------
+
+
+@settings(max_examples=examples(60))
+@given(streams(max_samples=130))
+def test_a_reader_goes_on_from_the_position_of_another(stream: Stream) -> None:
+    data = stream.encode()
+    expected = expected_keys(data, stream.width)
+    first = reader_of(stream)
+    first.receive(data)
+    for count in range(len(expected)):
+        position = first.position
+        assert position.events == count
+        fresh = reader_of(stream)
+        fresh.resume(position)
+        assert fresh.position == position
+        fresh.receive(data[position.offset :])
+        fresh.close()
+        assert [event_key(event) for event in fresh.drain()] == expected[count:]
+        assert fresh.end is not None
+        assert (fresh.end.bytes, fresh.end.events) == (len(data), len(expected))
+        if count + 1 < len(expected):
+            assert isinstance(first.next_event(), Event)
+
+
+def test_a_place_between_two_blocks_of_an_event_gives_the_rest_of_it() -> None:
+    first = LossReader()
+    first.receive(DATA)
+    first.next_event()
+    reader = LossReader()
+    reader.resume(Position(first.header, SMALL.boundaries()[1]))
+    reader.receive(DATA[SMALL.boundaries()[1] :])
+    events = reader.drain()
+    assert [(event.event_id, event.block_ids.tolist()) for event in events] == [(9, [2]), (4, [1])]
+    assert events[0].offset == SMALL.boundaries()[1]
+
+
+def test_a_position_is_set_before_bytes_and_fits_the_policy() -> None:
+    first = LossReader()
+    first.receive(DATA)
+    first.next_event()
+    wide = LossReader(Policy(float_width=8))
+    with pytest.raises(StateError, match="4 bytes wide"):
+        wide.resume(first.position)
+    late = LossReader()
+    late.receive(b"\x02")
+    with pytest.raises(StateError, match="before bytes are received"):
+        late.resume(first.position)
+
+
+def test_the_event_before_a_position_may_not_come_again() -> None:
+    first = LossReader()
+    first.receive(DATA)
+    first.next_event()
+    again = LossReader()
+    again.resume(first.position)
+    again.receive(SMALL.encode_block(Block(9, 3)))
+    with pytest.raises(EventReopenedError):
+        again.next_event()
+
+
+# -- ends ----------------------------------------------------------------------------
+
+OPEN_END = Policy(missing_end="accept")
+
+
+@settings(max_examples=examples(80))
+@given(streams(max_samples=70), SEEDS)
+def test_a_last_block_without_its_end_is_read_as_it_is_where_that_is_accepted(
+    stream: Stream, seed: int
+) -> None:
+    """Any whole number of its pairs, in any pieces; the end says so and counts true bytes."""
+    if not stream.blocks:
+        return
+    rng = np.random.default_rng(seed)
+    last = stream.blocks[-1]
+    kept = int(rng.integers(0, len(last.pairs), endpoint=True))
+    shorter = replace(last, pairs=last.pairs[:kept])
+    whole = stream.with_blocks([*stream.blocks[:-1], shorter]).encode()
+    data = whole[: -(4 + stream.width)]
+    for pieces in ([data], bytewise(data), random_cuts(rng, data, 5)):
+        reader = LossReader(Policy(float_width=stream.width, missing_end="accept"))
+        got = read(pieces, reader)
+        assert keys(got) == expected_keys(whole, stream.width)
+        assert got.end is not None
+        assert got.end.completeness is Completeness.UNTERMINATED
+        assert got.end.bytes == len(data)
+        assert reader.position.offset == len(data)
+        outcome = feed(
+            random_cuts(rng, data, 5),
+            stream.reports,
+            policy=Policy(float_width=stream.width, missing_end="accept"),
+        )
+        assert outcome.end == got.end
+        assert outcome.rows == feed([whole], stream.reports, policy=Policy(stream.width)).rows
+    strict = read([data], reader_of(stream))
+    assert strict.error is not None
+    assert strict.error[0] == TruncatedError.__name__
+
+
+def test_a_stream_with_its_end_is_not_reported_as_without() -> None:
+    got = read([DATA], LossReader(OPEN_END))
+    assert got.end is not None
+    assert got.end.completeness is Completeness.UNDECLARED
+    ended = feed([DATA], ["events"], policy=OPEN_END, expect_events=3).end
+    assert ended is not None
+    assert ended.completeness is Completeness.DECLARED
+
+
+def test_a_declaration_does_not_hide_a_missing_end() -> None:
+    ended = feed([DATA[:-8]], ["events"], policy=OPEN_END, expect_bytes=len(DATA) - 8).end
+    assert ended is not None
+    assert ended.completeness is Completeness.UNTERMINATED
+    short = feed([DATA[:-8]], ["events"], policy=OPEN_END, expect_bytes=len(DATA))
+    assert short.error is not None
+    assert short.error[1] == "stream-incomplete"
+
+
+@pytest.mark.parametrize("cut", [1, 4, 7, 9, 12, 17, 20, 23])
+def test_a_cut_inside_a_pair_or_a_header_is_an_error_all_the_same(cut: int) -> None:
+    got = read([DATA[:-cut]], LossReader(OPEN_END))
+    assert got.error is not None
+    assert got.error[0] == TruncatedError.__name__
+
+
+def test_what_is_wrong_in_a_block_without_its_end_is_told() -> None:
+    wrong = SMALL.with_blocks([*SMALL.blocks, Block(6, 1, ((2, 1.0), (2, 1.0)))]).encode()[:-8]
+    got = read([wrong], LossReader(OPEN_END))
+    assert got.error is not None
+    assert got.error[0] == "SampleRepeatedError"
+
+
+def test_states_do_not_depend_on_the_default_of_ends() -> None:
+    """Those of earlier releases name no such option."""
+    assert "missing_end" not in Policy().to_json()
+    reader = LossReader()
+    reader.receive(DATA)
+    with pytest.raises(StateError, match="other options"):
+        LossReader(OPEN_END).setstate(reader.getstate())
 
 
 # -- size ----------------------------------------------------------------------------

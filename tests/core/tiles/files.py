@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from core.arrays import Indices
 from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
 from core.tiles.formats.detect import understand
 from core.tiles.frames import FileFrames
 from core.tiles.plan import make_plan
-from core.tiles.positions import Indices
 from core.tiles.reader import TileReader
 from core.tiles.recording import FileInfo, Hints, Recording
 from core.tiles.view import parse_view

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from core.arrays import Indices
 from core.errors import CastingError, RepairError, SelectionError, ShapeError
 from core.tiles.corrections import Corrections
 from core.tiles.frames import FileFrames
 from core.tiles.plan import Plan, make_plan
-from core.tiles.positions import Indices, shuffled
+from core.tiles.positions import shuffled
 from core.tiles.reader import TileReader
 from core.tiles.recording import Extent, Recording
 from core.tiles.view import parse_view

@@ -260,6 +260,71 @@ def test_what_is_no_checkpoint_of_it_is_refused_and_the_beginning_is_left(
     assert list(iterator) == whole
 
 
+OTHERWISE: list[tuple[Make, Make, str]] = [
+    (
+        lambda _: FixedBatchIterator(native(), 4),
+        lambda _: FixedBatchIterator(native(), 5),
+        "batch_size 4, and it is 5",
+    ),
+    (
+        lambda order: BlockwiseShuffleIterator(native(), 5, 3, order),
+        lambda order: BlockwiseShuffleIterator(native(), 6, 3, order),
+        "batch_size 5, and it is 6",
+    ),
+    (
+        lambda order: BufferedShuffleIterator(native(), 5, 3, order),
+        lambda order: BufferedShuffleIterator(native(), 6, 3, order),
+        "buffer_size 5, and it is 6",
+    ),
+    (
+        lambda _: WindowedIterator(native(), 4),
+        lambda _: WindowedIterator(native(), 3),
+        "width 4, and it is 3",
+    ),
+    (
+        lambda _: BucketedReadaheadBatchIterator(native(), 7, None, 2),
+        lambda _: BucketedReadaheadBatchIterator(native(), 7, None, 3),
+        "batch_size 2, and it is 3",
+    ),
+    (
+        lambda _: BucketedReadaheadBatchIterator(native(), 7, None, size_of),
+        lambda _: BucketedReadaheadBatchIterator(native(), 8, None, size_of),
+        "read_ahead 7, and it is 8",
+    ),
+    (
+        lambda _: ChunkedSourceIterator(list(range(8)), 2, 0),
+        lambda _: ChunkedSourceIterator(list(range(8)), 2, 1),
+        "instance_rank 0, and it is 1",
+    ),
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("make", "other", "words"), OTHERWISE, ids=[w for *_, w in OTHERWISE])
+def test_a_checkpoint_of_another_batch_size_is_refused(
+    make: Make, other: Make, words: str, order: str
+) -> None:
+    """Flaw beaten: it was taken, and items were repeated or lost."""
+    first = make(order)
+    next(first)
+    state = json.loads(json.dumps(first.getstate()))
+    with pytest.raises(CheckpointError, match=words):
+        other(order).setstate(state)
+    fresh = make(order)
+    fresh.setstate(state)
+    assert list(fresh) == list(first)
+
+
+def test_a_checkpoint_of_an_earlier_release_lacks_the_arguments_and_is_taken() -> None:
+    first = FixedBatchIterator(native(), 4)
+    next(first)
+    state = first.getstate()
+    del state["batch_size"]
+    fresh = FixedBatchIterator(native(), 4)
+    fresh.setstate(state)
+    assert list(fresh) == list(first)
+
+
 def test_checkpoints_hold_whatever_is_read_and_built_around_them() -> None:
     """Random chains, cut at a random place, compared to their tails."""
     generator = random.Random(8)  # noqa: S311 - order, not secrets

@@ -188,7 +188,7 @@ def test_a_buffer_whose_source_shrank_is_an_error() -> None:
     list(full)
     too_far = full.getstate() | {"flushed": 3}
     full.setstate(too_far)
-    with pytest.raises(DataChangedError, match="behind 3 items of a buffer of 2"):
+    with pytest.raises(DataChangedError, match="after 3 items of a buffer of 2"):
         next(full)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import pytest
 
 from core.compat.errors import ArgumentError, DataChangedError
 from core.compat.infinibatch.iterators import (
+    CheckpointableIterator,
     ChunkedSourceIterator,
     InfinitePermutationSourceIterator,
     NativeCheckpointableIterator,
@@ -77,7 +78,7 @@ def test_native_tells_that_data_without_a_length_shrank() -> None:
     list(iterator)
     state = iterator.getstate()
     data.n = 1
-    with pytest.raises(RuntimeError, match="behind 3 items, and there are 1"):
+    with pytest.raises(RuntimeError, match="after 3 items, and there are 1"):
         iterator.setstate(state)
 
 
@@ -185,6 +186,36 @@ def test_permutation_of_other_data_is_refused() -> None:
     state = InfinitePermutationSourceIterator([1, 2, 3]).getstate()
     with pytest.raises(DataChangedError, match="over 3 items, and there are 2"):
         InfinitePermutationSourceIterator([1, 2]).setstate(state)
+
+
+class Items(list[int]):
+    """Items that know what they are."""
+
+    def __init__(self, items: Iterable[int], fingerprint: bytes) -> None:
+        super().__init__(items)
+        self.fingerprint = fingerprint
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_other_data_of_the_same_length_is_refused_where_an_identity_is_known(train: bool) -> None:
+    def named(identity: str | None) -> CheckpointableIterator:
+        return create_source_iterator(list(range(9)), train, 1, train, identity=identity)
+
+    def known(fingerprint: bytes) -> CheckpointableIterator:
+        return create_source_iterator(Items(range(9), fingerprint), train, 1, train)
+
+    for first, other, same in (
+        (named("a"), named("b"), named("a")),
+        (named("a"), named(None), named("a")),
+        (known(b"a"), known(b"b"), known(b"a")),
+    ):
+        next(first)
+        state = first.getstate()
+        with pytest.raises(DataChangedError, match="a checkpoint over '"):
+            other.setstate(state)
+        same.setstate(state)
+        assert next(same) == next(first)
+    assert "identity" not in create_source_iterator([1, 2]).getstate()
 
 
 def test_create_source_iterator_chooses() -> None:

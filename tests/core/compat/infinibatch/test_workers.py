@@ -426,6 +426,24 @@ def test_a_process_of_a_parallel_map_that_dies_is_an_error_and_no_wait() -> None
     iterator.close()
 
 
+def test_a_checkpoint_serves_another_number_of_processes_and_another_buffer() -> None:
+    """Windows differ, items do not."""
+    wide = ParallelMapIterator(native(30), double, 2, 6)
+    list(islice(wide, 11))
+    narrow = ParallelMapIterator(native(30), double, 1, 2)
+    narrow.setstate(wide.getstate())
+    assert list(narrow) == [2 * k for k in range(11, 30)]
+    large = PrefetchIterator(native(90), 30)
+    list(islice(large, 25))
+    small = PrefetchIterator(native(90), 4)
+    small.setstate(large.getstate())
+    assert list(islice(small, 20)) == list(range(25, 45))
+    assert small.getstate()["item_offset"] <= 4
+    assert list(small) == list(range(45, 90))
+    for iterator in (wide, narrow, large, small):
+        iterator.close()
+
+
 def test_parallel_maps_and_prefetching_nest() -> None:
     inner = ParallelMapIterator(FixedBatchIterator(native(30), 3), sum, 2, 2)
     iterator = PrefetchIterator(inner, 4)

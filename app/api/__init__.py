@@ -1,1 +1,0 @@
-"""The HTTP side: routes, what goes in and out of them, and who may come in."""

@@ -1,0 +1,272 @@
+"""The ``thalweg-server`` command line: commands, options and help texts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from app import __version__
+from app.losses.aggregation import STDOUT
+from app.losses.tables import FORMATS
+from app.settings import Settings
+from app.telemetry import LEVELS
+from core.losses.format import MAX_SAMPLES
+from core.losses.merge import READ_AHEAD
+from core.losses.reports import REPORTS
+from core.losses.samples import SampleSpec
+from core.tiles.formats import FORMATS as DATASET_FORMATS
+
+
+def _name_list(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.replace("x", ",").split(","))
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value
+
+
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("accepted values")
+    group.add_argument(
+        "--float-width", type=int, choices=(4, 8), default=4, help="bytes per loss (default 4)"
+    )
+    group.add_argument(
+        "--nan",
+        choices=("error", "zero", "drop"),
+        default="error",
+        help="treat NaN and infinite losses as an error, as 0 or as absent (default error)",
+    )
+    group.add_argument(
+        "--negative",
+        choices=("error", "keep"),
+        default="error",
+        help="treat negative losses as an error, or keep them (default error)",
+    )
+    group.add_argument(
+        "--sample-order",
+        choices=("ascending", "any"),
+        default="ascending",
+        help="required order of sidx within a block (default ascending)",
+    )
+    group.add_argument(
+        "--max-samples",
+        type=_count,
+        default=MAX_SAMPLES,
+        metavar="N",
+        help=f"largest len_sample accepted (default {MAX_SAMPLES})",
+    )
+
+
+def _add_aggregate(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
+    parser = commands.add_parser(
+        "aggregate",
+        help="compute event reports from loss streams",
+        description="Compute event reports from loss streams in a single pass.",
+    )
+    parser.set_defaults(command="aggregate", usage_error=parser.error)
+    parser.add_argument(
+        "streams",
+        nargs="*",
+        metavar="FILE",
+        help="files or fifos; - or nothing for a stream piped to stdin",
+    )
+    parser.add_argument(
+        "--reports",
+        type=_name_list,
+        default=["events"],
+        metavar="LIST",
+        help=f"comma-separated: {','.join(REPORTS)} (default events)",
+    )
+    parser.add_argument(
+        "--out",
+        default=STDOUT,
+        metavar="DIR",
+        help="directory for one file per report; - for a single report on stdout (default -)",
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, default="csv", help="output format (default csv)"
+    )
+    inputs = parser.add_argument_group("auxiliary files (csv or packed, detected by content)")
+    inputs.add_argument(
+        "--quantiles", metavar="FILE", help="quantiles of QELT: a file, or a list such as 0.5,0.9"
+    )
+    rates = inputs.add_mutually_exclusive_group()
+    rates.add_argument("--event-rates", metavar="FILE", help="event rates of MELT")
+    rates.add_argument(
+        "--occurrence", metavar="FILE", help="occurrences from which to derive event rates"
+    )
+    inputs.add_argument(
+        "--no-of-periods", type=_count, metavar="N", help="number of periods, for an occurrence csv"
+    )
+    _add_policy(parser)
+    completeness = parser.add_argument_group("completeness (a stream has no end marker)")
+    completeness.add_argument(
+        "--expect-events", type=_count, metavar="N", help="fail unless the stream has N events"
+    )
+    completeness.add_argument(
+        "--expect-bytes", type=_count, metavar="N", help="fail unless the stream has N bytes"
+    )
+    several = parser.add_argument_group("several streams")
+    several.add_argument(
+        "--order",
+        choices=("received", "event"),
+        default="received",
+        help="write rows as they arise, or merged by event id (default received)",
+    )
+    several.add_argument(
+        "--read-ahead",
+        type=_count,
+        default=READ_AHEAD,
+        metavar="BYTES",
+        help=f"rows to buffer while the slowest stream lags (default {READ_AHEAD})",
+    )
+    several.add_argument(
+        "--idle-timeout", type=float, metavar="S", help="fail after S seconds without a byte"
+    )
+    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
+
+
+def _add_others(commands: Any) -> None:  # noqa: ANN401 - as above
+    parser = commands.add_parser(
+        "inspect",
+        help="describe a loss stream or a dataset",
+        description="Describe a loss stream, up to its first fault, or the files of a dataset.",
+    )
+    parser.set_defaults(command="inspect")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a stream (- for stdin) or the files of a dataset"
+    )
+    dataset = parser.add_argument_group("datasets that do not describe themselves")
+    dataset.add_argument(
+        "--format",
+        choices=sorted([*DATASET_FORMATS, "hdf5", "zarr"]),
+        help="format of the files (default: detected by content)",
+    )
+    dataset.add_argument(
+        "--array", metavar="PATH", help="path of the array in an HDF5 file or zarr store"
+    )
+    dataset.add_argument("--dtype", help="numpy type of headerless files, such as '<u2'")
+    dataset.add_argument("--sig-shape", type=_shape, metavar="R,C", help="shape of a frame")
+    dataset.add_argument("--nav-shape", type=_shape, metavar="Y,X", help="shape of the scan")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_policy(parser)
+
+    spec = SampleSpec()
+    parser = commands.add_parser("sample", help="generate a realistic loss stream and its inputs")
+    parser.set_defaults(command="sample")
+    parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
+    parser.add_argument(
+        "--kind", choices=("summary", "gul"), default="summary", help="default summary"
+    )
+    for name in ("events", "summaries", "samples", "seed"):
+        default = getattr(spec, name)
+        parser.add_argument(
+            f"--{name}", type=_count, default=default, metavar="N", help=f"default {default}"
+        )
+    parser.add_argument(
+        "--density",
+        type=float,
+        default=spec.density,
+        help=f"mean share of samples with a loss (default {spec.density})",
+    )
+    parser.add_argument(
+        "--float-width", type=int, choices=(4, 8), default=4, help="bytes per loss (default 4)"
+    )
+
+    _add_service(commands)
+    parser = commands.add_parser("warmup", help="compile the kernels and cache them")
+    parser.set_defaults(command="warmup")
+
+
+def _add_service(commands: Any) -> None:  # noqa: ANN401 - as above
+    parser = commands.add_parser(
+        "serve",
+        help="run the service",
+        description="Serve until SIGTERM. Each option can also be set as a THALWEG_... variable.",
+    )
+    parser.set_defaults(command="serve")
+    for name, field in Settings.model_fields.items():
+        if name not in FLAGS:
+            continue
+        flag = FLAGS[name]
+        default = None if field.default_factory else field.get_default()
+        suffix = "" if default in {None, "", ()} else f" (default {default})"
+        parser.add_argument(
+            "--" + name.replace("_", "-"),
+            dest=name,
+            type=flag.parse,
+            metavar=flag.metavar,
+            help=flag.help + suffix,
+        )
+    parser.add_argument(
+        "--scan",
+        action="store_const",
+        const=True,
+        help="serve recordings under the dataset roots without registration",
+    )
+
+    parser = commands.add_parser("openapi", help="print the OpenAPI document")
+    parser.set_defaults(command="openapi")
+
+    parser = commands.add_parser("key", help="generate an API key and its THALWEG_API_KEYS entry")
+    parser.set_defaults(command="key")
+    parser.add_argument(
+        "name", nargs="?", default="client", help="name of its owner, for logs (default client)"
+    )
+
+
+class Flag(NamedTuple):
+    """A setting as an option of ``serve``."""
+
+    parse: Callable[[str], Any]
+    help: str
+    metavar: str
+
+
+FLAGS = {
+    "host": Flag(str, "address to listen on", "ADDRESS"),
+    "port": Flag(int, "port to listen on; 0 picks a free one", "N"),
+    "workers": Flag(int, "number of server processes", "N"),
+    "threads": Flag(int, "compute threads per process (default: its share of the cores)", "N"),
+    "dataset_roots": Flag(
+        str, "directories that may hold datasets, separated as in PATH (default: none)", "DIRS"
+    ),
+    "catalogue": Flag(Path, "TOML catalogue of datasets", "FILE"),
+    "data_dir": Flag(Path, "directory for inputs, the token key and spooled rows", "DIR"),
+    "public_url": Flag(
+        str, "URL under which clients reach the service (default: as requested)", "URL"
+    ),
+    "trusted_proxies": Flag(str, "addresses whose X-Forwarded headers are trusted, or *", "LIST"),
+    "cors_origins": Flag(str, "web origins that may call the service (default: none)", "LIST"),
+    "drain_seconds": Flag(float, "grace period of running requests at shutdown", "S"),
+    "drain_delay": Flag(float, "pause between turning unready and refusing connections", "S"),
+}
+"""Settings that are also options, by name."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="thalweg-server",
+        description="Resumable streams of loss reports, dataset tiles and batches.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default="info",
+        help="least severe level to log (default info)",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_aggregate(commands)
+    _add_others(commands)
+    return parser

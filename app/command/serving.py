@@ -1,0 +1,76 @@
+"""Start the server processes from settings."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import tempfile
+from pathlib import Path
+
+import structlog
+
+from app.server.limits import ServerLimits
+from app.server.serve import serve
+from app.settings import Settings
+from app.state.token_keys import resolve_keys
+from app.telemetry import MULTIPROCESS, forget_process
+
+_FACTORY = "app.main:from_environment"
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files: a dataset may have hundreds."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _limits(settings: Settings) -> ServerLimits:
+    return ServerLimits(
+        header_bytes=settings.header_bytes,
+        header_seconds=settings.header_seconds,
+        body_idle_seconds=settings.idle_seconds,
+        body_seconds=settings.body_seconds,
+        write_idle_seconds=settings.write_seconds,
+        keep_alive_seconds=settings.keep_alive_seconds,
+    )
+
+
+def run_server(settings: Settings) -> int:
+    """Serve until a signal; return the exit code.
+
+    Raises:
+        ValueError: a token key is malformed.
+    """
+    _allow_open_files()
+    # Workers must share one signing key, even where the data directory is read-only.
+    keys = tuple(key.to_text() for key in resolve_keys(settings.token_keys, settings.data_dir))
+    settings = settings.model_copy(update={"token_keys": keys})
+    os.environ.update(settings.environment())
+    shared = _share_metrics() if settings.workers > 1 else None
+    if not settings.api_keys:
+        structlog.get_logger().info("access is open to everyone", hint="Set THALWEG_API_KEYS")
+    try:
+        return serve(
+            _FACTORY,
+            factory=True,
+            host=settings.host,
+            port=settings.port,
+            workers=settings.workers,
+            limits=_limits(settings),
+            drain_seconds=settings.drain_seconds,
+            drain_delay=settings.drain_delay,
+            trusted_proxies=settings.trusted_proxies,
+            on_worker_end=None if shared is None else forget_process,
+        )
+    finally:
+        if shared is not None:
+            shutil.rmtree(shared, ignore_errors=True)
+
+
+def _share_metrics() -> Path:
+    """Create the directory of the workers' metrics, before any metric is defined."""
+    shared = Path(tempfile.mkdtemp(prefix="thalweg-metrics-"))
+    os.environ[MULTIPROCESS] = str(shared)
+    return shared

@@ -1,0 +1,1 @@
+"""Datasets: the catalogue, what each is made of, and its open files."""

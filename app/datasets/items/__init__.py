@@ -1,0 +1,1 @@
+"""Items of stored files: events of loss streams, rows of tables, lines of text."""

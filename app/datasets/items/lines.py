@@ -1,0 +1,214 @@
+"""Lines of text files as items, without what ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from core.arrays import Indices
+from core.errors import FormatError, LimitError
+from core.iterate.base import Column, Field, Indexed, Ragged, Schema
+
+from ..files.file_set import FileSet
+from ..files.seekable import Plain, Seekable, open_seekable
+from .segments import Segmented, select_fields
+
+LONGEST_LINE = 64 << 20
+MOST_POINTS = 1 << 18
+"""Places in the index of a file; they are further apart in longer ones."""
+_SPACING = {"plain": 16 << 10, "gzip": 256 << 10, "zstd": 256 << 10}
+_NEWLINE, _RETURN = 10, 13
+
+
+class LineItems:
+    """Lines of some files, one file behind the other.
+
+    A line ends with a line feed, which may follow a carriage return. The last one of a
+    file need not, unless the file grows: then it is not known to be whole.
+
+    Args:
+        files: plain, gzip or zstd, by their content; one that grows must be plain.
+
+    Raises:
+        FormatError: a file is damaged.
+        LimitError: a line is longer than LONGEST_LINE.
+    """
+
+    units = ("line",)
+
+    def __init__(self, files: FileSet) -> None:
+        self._files = files
+        last = len(files) - 1
+        self._texts: list[Seekable] = []
+        self._points: list[_Points] = []
+        for file in range(len(files)):
+            text = open_seekable(files, file)
+            growing = files.growing and file == last
+            if growing and not isinstance(text, Plain):
+                raise FormatError(
+                    f"a {text.coding} file cannot be read while it grows",
+                    hint="Register it when it is whole",
+                    source=files.name(file),
+                )
+            points = _Points(files.name(file), _SPACING[text.coding])
+            for piece in text.scan():
+                points.add(piece)
+            points.finish(growing=growing)
+            self._texts.append(text)
+            self._points.append(points)
+
+    def schema(self, unit: str) -> Schema:
+        """The octets of a line."""
+        assert unit in self.units  # noqa: S101 - there is no other
+        return (Field("text", np.dtype(np.uint8), ragged=True),)
+
+    def count(self, unit: str) -> int:
+        """Lines of all files."""
+        assert unit in self.units  # noqa: S101 - there is no other
+        return sum(points.lines[-1] for points in self._points)
+
+    def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
+        """The lines.
+
+        Raises:
+            OptionError: there is no such field.
+        """
+        schema = select_fields(self.schema(unit), fields)
+        segments: list[tuple[int, int]] = []
+        starts = [0]
+        for file, points in enumerate(self._points):
+            segments += [(file, number) for number in range(len(points.lines) - 1)]
+            first = starts[-1]
+            starts += [first + line for line in points.lines[1:]]
+
+        def load(number: int) -> dict[str, Column]:
+            file, segment = segments[number]
+            start, stop = self._points[file].offsets[segment : segment + 2]
+            return {"text": lines_of(self._texts[file].read(start, stop))}
+
+        return Segmented(schema, np.array(starts, np.int64), load)
+
+    def stops(self, unit: str, count: int) -> tuple[int, ...]:
+        """Bytes of each of the first files that the first lines depend on."""
+        assert unit in self.units  # noqa: S101 - there is no other
+        found: list[int] = []
+        for file, points in enumerate(self._points):
+            found.append(self._stop(file, min(count, points.lines[-1])))
+            count -= points.lines[-1]
+            if count <= 0:
+                break
+        return tuple(found)
+
+    def _stop(self, file: int, count: int) -> int:
+        """Byte behind the first lines of a file."""
+        points, text = self._points[file], self._texts[file]
+        if not isinstance(text, Plain):
+            return self._files.size(file)
+        if count == points.lines[-1]:
+            return points.offsets[-1]
+        number = int(np.searchsorted(points.lines, count, side="right")) - 1
+        start, stop = points.offsets[number : number + 2]
+        ends = _newlines(text.read(start, stop))
+        before = count - points.lines[number]
+        return start if not before else start + int(ends[before - 1]) + 1
+
+    def describe(self) -> Mapping[str, Any]:
+        """How many lines there are, and what a seek costs."""
+        return {
+            "lines": self.count("line"),
+            "codings": [text.coding for text in self._texts],
+            # Bytes, decoded, that may have to be read before a line.
+            "seek_bytes": max(
+                points.widest if isinstance(text, Plain) else -(-text.size // text.points)
+                for text, points in zip(self._texts, self._points, strict=True)
+            ),
+        }
+
+
+class _Points:
+    """Where lines begin in one file, every so many bytes.
+
+    Attributes:
+        offsets: of the first line of each segment, and behind the last line.
+        lines: number of that line; last, how many there are.
+    """
+
+    def __init__(self, source: str, spacing: int) -> None:
+        self.offsets = [0]
+        self.lines = [0]
+        self._source = source
+        self._spacing = spacing
+        self._at = 0
+        self._count = 0
+        self._begin = 0
+        """Of the line that is open."""
+
+    def add(self, piece: bytes) -> None:
+        """Take the next bytes."""
+        begins = _newlines(piece) + (self._at + 1)
+        if len(begins):
+            before = np.r_[self._begin, begins[:-1]]
+            longest = int(np.argmax(begins - before))
+            self._check_length(int(before[longest]), int(begins[longest]), longest)
+            wanted = (begins // self._spacing) > (before // self._spacing)
+            for index in np.flatnonzero(wanted).tolist():
+                self.offsets.append(int(begins[index]))
+                self.lines.append(self._count + index + 1)
+            self._count += len(begins)
+            self._begin = int(begins[-1])
+        self._at += len(piece)
+        self._check_length(self._begin, self._at, 0)
+        while len(self.offsets) > MOST_POINTS:
+            del self.offsets[1::2], self.lines[1::2]
+            self._spacing *= 2
+
+    def _check_length(self, start: int, stop: int, number: int) -> None:
+        """Accept a line; ``number`` counts from those that are known."""
+        if stop - start > LONGEST_LINE:
+            raise LimitError(
+                f"line {self._count + number + 1} is longer than {LONGEST_LINE} bytes",
+                offset=start,
+                hint="Is it text?",
+                source=self._source,
+            )
+
+    def finish(self, *, growing: bool) -> None:
+        """No more bytes come."""
+        end = self._begin
+        if self._at > self._begin and not growing:
+            end = self._at
+            self._count += 1
+        if self.lines[-1] == self._count:
+            self.offsets[-1] = end
+        else:
+            self.offsets.append(end)
+            self.lines.append(self._count)
+
+    @property
+    def widest(self) -> int:
+        """Most bytes of a segment."""
+        return max(np.diff(self.offsets).tolist(), default=0)
+
+
+def _newlines(octets: bytes) -> Indices:
+    return np.flatnonzero(np.frombuffer(octets, np.uint8) == _NEWLINE)
+
+
+def lines_of(octets: bytes) -> Ragged:
+    """The lines in some bytes that begin with one, without their ends."""
+    values = np.frombuffer(octets, np.uint8)
+    ends = np.flatnonzero(values == _NEWLINE)
+    if len(values) and values[-1] != _NEWLINE:
+        ends = np.r_[ends, len(values)]
+    starts = np.r_[0, ends[:-1] + 1] if len(ends) else ends
+    keep = np.ones(len(values), np.bool_)
+    keep[ends[ends < len(values)]] = False
+    returned = ends[(ends > starts) & (ends < len(values))]
+    returned = returned[values[returned - 1] == _RETURN]
+    keep[returned - 1] = False
+    lengths = ends - starts
+    lengths[np.isin(ends, returned, assume_unique=True)] -= 1
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return Ragged(values[keep], offsets.astype(np.int64))

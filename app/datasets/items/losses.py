@@ -1,0 +1,296 @@
+"""Stored loss streams as items: events, or the blocks they are made of.
+
+When a stream is opened it is read once, and checked. What is kept is where every so many
+kilobytes an event, and a block, begins: from there a stretch of the stream is read again
+when one of its items is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from core.arrays import Array
+from core.errors import FormatError, TruncatedError
+from core.iterate.base import Column, Field, Indexed, Ragged, Schema
+from core.losses.blocks import block_sizes, whole_blocks
+from core.losses.events import Event, StreamHeader
+from core.losses.format import LOSS_DTYPES, Kind, header_size
+from core.losses.policy import Policy
+from core.losses.position import Position
+from core.losses.reader import LossReader
+
+from ..files.file_set import FileSet
+from .segments import Segmented, select_fields
+
+SPACING = 64 << 10
+"""Bytes of a stream between two places in its index, at least."""
+_PIECE = 4 << 20
+_UNITS = ("event", "block")
+
+
+@dataclass(slots=True)
+class _Points:
+    """Where segments of one unit begin in one file; the last entry is behind the last."""
+
+    offsets: list[int] = field(default_factory=list)
+    items: list[int] = field(default_factory=list)
+
+    def add(self, offset: int, item: int) -> None:
+        if not self.offsets or offset - self.offsets[-1] >= SPACING:
+            self.offsets.append(offset)
+            self.items.append(item)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One file: its header, and its index."""
+
+    header: StreamHeader
+    points: dict[str, _Points]
+
+
+class LossItems:
+    """The events, or blocks, of the streams in some files, one file behind the other.
+
+    Args:
+        files: a stream each, of one kind.
+        float_width: bytes of a loss.
+        max_event_bytes: largest memory for one event.
+
+    Raises:
+        StreamError: what is wrong with a stream, at its place.
+        FormatError: the streams are not alike.
+    """
+
+    units = _UNITS
+
+    def __init__(
+        self, files: FileSet, float_width: int = 4, *, max_event_bytes: int = 256 << 20
+    ) -> None:
+        self._files = files
+        self._policy = Policy(float_width=float_width, negative="keep", sample_order="any")
+        self._max_event_bytes = max_event_bytes
+        last = len(files) - 1
+        self._streams = [
+            self._index(file, growing=files.growing and file == last) for file in range(len(files))
+        ]
+        self.header = self._streams[0].header
+        for file, stream in enumerate(self._streams):
+            if _likeness(stream.header) != _likeness(self.header):
+                raise FormatError(
+                    f"it is a {stream.header.describe()}, and the first a {self.header.describe()}",
+                    hint="Register streams of one kind and sample count together",
+                    source=files.name(file),
+                )
+
+    def _reader(self, file: int) -> LossReader:
+        name = self._files.name(file)
+        return LossReader(self._policy, name=name, max_event_bytes=self._max_event_bytes)
+
+    # -- the index ----------------------------------------------------------------------
+
+    def _index(self, file: int, *, growing: bool) -> _Stream:
+        """Read a stream once; of one that grows, as far as its blocks are whole."""
+        reader = self._reader(file)
+        size = self._files.size(file)
+        indexer = _Indexer()
+        for start in range(0, size, _PIECE):
+            reader.receive(self._files.read(file, start, min(start + _PIECE, size)))
+            for event in reader.drain():
+                indexer.add(event, reader.header)
+        opened = reader.position
+        reader.close()
+        try:
+            for event in reader.drain():
+                # Of a stream that grows, more of its last event may come.
+                indexer.add(event, reader.header, whole=not growing)
+        except TruncatedError:
+            if not growing or reader.header is None:
+                raise
+            indexer.add_blocks(self._open_event(file, opened.offset, reader.header), reader.header)
+        assert reader.header is not None  # noqa: S101 - an empty stream is refused
+        return _Stream(reader.header, indexer.finish(header_size(reader.header.kind)))
+
+    def _open_event(self, file: int, offset: int, header: StreamHeader) -> Sequence[Event]:
+        """Whole blocks at the end of a stream that is cut inside one."""
+        octets = self._files.read(file, offset, self._files.size(file))
+        stop = whole_blocks(octets, header)
+        return self._parse(file, header, offset, octets[:stop]) if stop else []
+
+    def _parse(self, file: int, header: StreamHeader, offset: int, octets: bytes) -> list[Event]:
+        """The events in whole blocks that begin at an offset."""
+        reader = self._reader(file)
+        reader.resume(Position(header, offset))
+        reader.receive(octets)
+        reader.close()
+        return reader.drain()
+
+    # -- items --------------------------------------------------------------------------
+
+    def schema(self, unit: str) -> Schema:
+        """Of an event: its id, and of each of its pairs item (or summary), sidx and loss."""
+        noun = self.header.kind.block_noun
+        losses = LOSS_DTYPES[self._policy.float_width]
+        pairs = (
+            Field("sidx", np.dtype("<i4"), ragged=True),
+            Field("loss", losses, ragged=True),
+        )
+        event = Field("event", np.dtype("<i4"))
+        if unit == "event":
+            return (event, Field(noun, np.dtype("<i4"), ragged=True), *pairs)
+        block: Schema = (event, Field(noun, np.dtype("<i4")))
+        if self.header.kind is Kind.SUMMARY:
+            block = (*block, Field("exposure", np.dtype("<f8")))
+        return (*block, *pairs)
+
+    def count(self, unit: str) -> int:
+        """Events, or blocks, in all files."""
+        return sum(stream.points[unit].items[-1] for stream in self._streams)
+
+    def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
+        """The events, or blocks.
+
+        Raises:
+            OptionError: a field is not there.
+        """
+        schema = select_fields(self.schema(unit), fields)
+        segments: list[tuple[int, int]] = []
+        starts = [0]
+        for file, stream in enumerate(self._streams):
+            items = stream.points[unit].items
+            segments += [(file, number) for number in range(len(items) - 1)]
+            first = starts[-1]
+            starts += [first + item for item in items[1:]]
+        names = [each.name for each in schema]
+
+        def load(number: int) -> dict[str, Column]:
+            block = self._load(unit, *segments[number])
+            return {name: block[name] for name in names}
+
+        return Segmented(schema, np.array(starts, np.int64), load)
+
+    def _load(self, unit: str, file: int, number: int) -> dict[str, Column]:
+        stream = self._streams[file]
+        start, stop = stream.points[unit].offsets[number : number + 2]
+        events = self._parse(file, stream.header, start, self._files.read(file, start, stop))
+        noun = stream.header.kind.block_noun
+        return _event_columns(events, noun) if unit == "event" else _block_columns(events, noun)
+
+    def stops(self, unit: str, count: int) -> tuple[int, ...]:
+        """Bytes of each of the first files that the first items depend on."""
+        found: list[int] = []
+        for file, stream in enumerate(self._streams):
+            points = stream.points[unit]
+            if count >= points.items[-1]:
+                found.append(points.offsets[-1])
+            elif count > 0 or not file:
+                found.append(self._stop_within(unit, file, count))
+            count -= points.items[-1]
+            if count <= 0:
+                break
+        return tuple(found)
+
+    def _stop_within(self, unit: str, file: int, count: int) -> int:
+        """Byte behind the first items of a file that has more."""
+        stream = self._streams[file]
+        points = stream.points[unit]
+        number = int(np.searchsorted(points.items, count, side="right")) - 1
+        start, stop = points.offsets[number : number + 2]
+        if count == points.items[number]:
+            return start
+        events = self._parse(file, stream.header, start, self._files.read(file, start, stop))
+        sizes = [block_sizes(event, stream.header) for event in events]
+        if unit == "event":
+            per_item = np.array([each.sum() for each in sizes], np.int64)
+        else:
+            per_item = np.concatenate(sizes)
+        return start + int(per_item[: count - points.items[number]].sum())
+
+    def describe(self) -> Mapping[str, Any]:
+        """Kind, samples and counts."""
+        header = self.header
+        return {
+            "kind": header.kind.value,
+            "len_sample": header.len_sample,
+            "float_width": header.float_width,
+            "summary_set": header.summary_set,
+            "events": self.count("event"),
+            "blocks": self.count("block"),
+        }
+
+
+class _Indexer:
+    """Notes where events and blocks begin, as they come."""
+
+    def __init__(self) -> None:
+        self._points = {unit: _Points() for unit in _UNITS}
+        self._events = 0
+        self._blocks = 0
+        self._ends = dict.fromkeys(_UNITS, 0)
+
+    def add(self, event: Event, header: StreamHeader | None, *, whole: bool = True) -> None:
+        assert header is not None  # noqa: S101 - there is no event before it
+        if whole:
+            self._points["event"].add(event.offset, self._events)
+            self._events += 1
+        self.add_blocks([event], header)
+        if whole:
+            self._ends["event"] = self._ends["block"]
+
+    def add_blocks(self, events: Sequence[Event], header: StreamHeader) -> None:
+        points = self._points["block"]
+        for event in events:
+            ends = event.offset + np.cumsum(block_sizes(event, header))
+            begins = np.concatenate([[event.offset], ends[:-1]])
+            # Looked at one by one only where a point may be due.
+            due = (begins - begins[0]) // SPACING
+            candidates = np.flatnonzero(np.r_[True, due[1:] != due[:-1]])
+            for index in candidates.tolist():
+                points.add(int(begins[index]), self._blocks + index)
+            self._blocks += len(event)
+            self._ends["block"] = int(ends[-1])
+
+    def finish(self, first: int) -> dict[str, _Points]:
+        for unit, count in (("event", self._events), ("block", self._blocks)):
+            points = self._points[unit]
+            points.offsets.append(self._ends[unit] or first)
+            points.items.append(count)
+        return self._points
+
+
+def _likeness(header: StreamHeader) -> StreamHeader:
+    """What streams must have in common: all but the summary set."""
+    return replace(header, summary_set=None if header.summary_set is None else 0)
+
+
+def _joined(events: Sequence[Event]) -> Array:
+    losses: Array = np.concatenate([event.losses for event in events])
+    return losses
+
+
+def _event_columns(events: Sequence[Event], noun: str) -> dict[str, Column]:
+    offsets = np.cumsum([0, *(len(event.sidx) for event in events)]).astype(np.int64)
+    ids = [np.repeat(event.block_ids, np.diff(event.starts)) for event in events]
+    return {
+        "event": np.array([event.event_id for event in events], np.int32),
+        noun: Ragged(np.concatenate(ids), offsets),
+        "sidx": Ragged(np.concatenate([event.sidx for event in events]), offsets),
+        "loss": Ragged(_joined(events), offsets),
+    }
+
+
+def _block_columns(events: Sequence[Event], noun: str) -> dict[str, Column]:
+    counts = np.concatenate([np.diff(event.starts) for event in events])
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    numbers = np.array([event.event_id for event in events], np.int32)
+    return {
+        "event": np.repeat(numbers, [len(event) for event in events]),
+        noun: np.concatenate([event.block_ids for event in events]),
+        "exposure": np.concatenate([event.exposures for event in events]),
+        "sidx": Ragged(np.concatenate([event.sidx for event in events]), offsets),
+        "loss": Ragged(_joined(events), offsets),
+    }

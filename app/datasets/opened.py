@@ -1,0 +1,201 @@
+"""Datasets whose files are open, and what is known of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from core.iterate.base import Schema
+from core.tiles.corrections import Corrections
+from core.tiles.decoders import DECODERS
+from core.tiles.frames import FileFrames, FrameSource
+from core.tiles.recording import Axis, Recording
+
+from .files.backends import RangeBackend
+from .files.file_set import FileSet
+from .items.base import Items
+from .opening import Source
+from .spec import DatasetSpec
+
+
+@dataclass(slots=True, eq=False)
+class OpenDataset:
+    """A dataset whose files are open, and what is in them."""
+
+    spec: DatasetSpec
+    source: Source
+    backend: RangeBackend
+    corrections: Corrections
+    fingerprint: bytes
+    """8 bytes; other bytes if a file changes."""
+
+    @property
+    def files(self) -> FileSet:
+        """Its files."""
+        return self.source.files
+
+    @property
+    def recording(self) -> Recording:
+        """What is in them."""
+        return self.source.recording
+
+    def share(self) -> OpenDataset:
+        """The same, to be closed once more."""
+        self.files.share()
+        return self
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.files.close()
+
+    def forget(self) -> None:
+        """Let go of it for good: those who still use it keep the maps they have."""
+        self.backend.close()
+        self.files.close()
+
+    @property
+    def nav_shape(self) -> tuple[int, ...]:
+        """Shape of the scan."""
+        return self.spec.nav_shape or self.recording.nav_shape
+
+    @property
+    def sync_offset(self) -> int:
+        """Frame of the files at which the scan begins."""
+        if self.spec.sync_offset is not None:
+            return self.spec.sync_offset
+        return self.recording.sync_offset
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Navigation axes, then signal axes."""
+        shape = self.nav_shape + self.recording.sig_shape
+        given = self.spec.axes or self.recording.axes
+        if len(given) != len(shape):
+            nav, sig = len(self.nav_shape), len(self.recording.sig_shape)
+            names = [f"nav_{k}" for k in range(nav)] + [f"sig_{k}" for k in range(sig)]
+            return tuple(Axis(n, size) for n, size in zip(names, shape, strict=True))
+        return tuple(
+            Axis(axis.name, size, axis.unit, axis.scale, axis.offset)
+            for axis, size in zip(given, shape, strict=True)
+        )
+
+    def frames(self) -> FrameSource:
+        """A source of its frames, for one thread."""
+        if self.source.arrays:
+            return self.source.array_frames()
+        decode = None
+        if self.recording.decoder is not None:
+            decoder = DECODERS[self.recording.decoder]
+            shape, size = self.recording.panel_shape, self.recording.frame_bytes
+
+            def decode(octets: npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> None:
+                pixels = out.reshape(len(out), -1)
+                decoder.decode(octets.reshape(-1), size, pixels, shape)
+
+        return FileFrames(self.recording, self.backend, decode)
+
+    def sync_info(self) -> dict[str, int]:
+        """Frames left out or missing at both ends of the scan."""
+        positions, frames, sync = math.prod(self.nav_shape), self.recording.frames, self.sync_offset
+        return {
+            "frames_skipped_start": max(0, min(sync, frames)),
+            "frames_ignored_end": max(0, frames - positions - sync),
+            "frames_inserted_start": max(0, min(-sync, positions)),
+            "frames_inserted_end": max(0, positions + sync - frames),
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """What is known of it, as JSON values."""
+        recording = self.recording
+        return {
+            "id": self.spec.id,
+            "format": recording.format,
+            "nav_shape": list(self.nav_shape),
+            "sig_shape": list(recording.sig_shape),
+            "dtype": recording.dtype.str,
+            "stored_dtype": None if recording.stored is None else recording.stored.str,
+            "frames": recording.frames,
+            "frame_bytes": recording.frame_bytes,
+            "files": [{"name": info.name, "bytes": info.size} for info in self.files.infos],
+            "axes": [
+                {
+                    "name": axis.name,
+                    "size": axis.size,
+                    "unit": axis.unit,
+                    "scale": axis.scale,
+                    "offset": axis.offset,
+                }
+                for axis in self.axes
+            ],
+            "sync_offset": self.sync_offset,
+            "sync": self.sync_info(),
+            "corrections": bool(self.corrections),
+            "immutable": self.spec.immutable,
+            "growing": self.spec.growing,
+            "metadata": dict(recording.metadata),
+            "notes": list(recording.notes),
+            "fingerprint": self.fingerprint.hex(),
+        }
+
+
+@dataclass(slots=True, eq=False)
+class OpenItems:
+    """A dataset of items whose files are open."""
+
+    spec: DatasetSpec
+    files: FileSet
+    items: Items
+    fingerprint: bytes
+    """8 bytes; other bytes if a file changes."""
+
+    def share(self) -> OpenItems:
+        """The same, to be closed once more."""
+        self.files.share()
+        return self
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.files.close()
+
+    def forget(self) -> None:
+        """Let go of it for good."""
+        self.close()
+
+    def describe(self) -> dict[str, Any]:
+        """What is known of it, as JSON values."""
+        return {
+            "id": self.spec.id,
+            "format": self.spec.format,
+            "items": {unit: self._describe_unit(unit) for unit in self.items.units},
+            "files": [{"name": info.name, "bytes": info.size} for info in self.files.infos],
+            "immutable": self.spec.immutable,
+            "growing": self.spec.growing,
+            "metadata": dict(self.items.describe()),
+            "fingerprint": self.fingerprint.hex(),
+        }
+
+    def _describe_unit(self, unit: str) -> dict[str, Any]:
+        return {
+            "count": self.items.count(unit),
+            "fields": describe_schema(self.items.schema(unit)),
+        }
+
+
+Opened = OpenDataset | OpenItems
+
+
+def describe_schema(schema: Schema) -> list[dict[str, Any]]:
+    """Fields as JSON values."""
+    return [
+        {
+            "name": field.name,
+            "dtype": field.dtype.str if field.dtype.names is None else field.dtype.descr,
+            "shape": list(field.shape),
+            "ragged": field.ragged,
+        }
+        for field in schema
+    ]

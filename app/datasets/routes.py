@@ -1,0 +1,139 @@
+"""Routes of the catalogue of datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.requests import Request
+
+from app.errors import NotFoundError
+from app.http.dependencies import OPTIONS_ONCE, from_state
+from app.http.json_bodies import json_response, read_json, send_json
+from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.server.responses import Exchange, ExchangeResponse
+from app.streams.plain import Piece, Whole, send_range
+
+from .opened import Opened
+from .service import DatasetService
+
+_JSON = content_response(200, "application/json")
+_OCTETS = content_response(200, "application/octet-stream") | content_response(
+    206, "application/octet-stream"
+)
+_PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 416, 422, 503)
+
+router = APIRouter(prefix="/v1/datasets", tags=["datasets"], dependencies=[OPTIONS_ONCE])
+
+_MAX_BODY = 1 << 20
+_PIECE = 1 << 20
+
+
+DatasetsDep = Annotated[DatasetService, from_state("datasets")]
+
+
+@router.get(
+    "",
+    operation_id="list_datasets",
+    responses=content_response(200, "application/json") | _PROBLEMS,
+)
+async def list_datasets(
+    datasets: DatasetsDep,
+    after: Annotated[str, Query(max_length=128, description="Ids behind this one")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="Ids at the most")] = 100,
+) -> Response:
+    """Ids of the datasets, in order."""
+    ids = await datasets.threads.start(datasets.catalogue.ids, after, limit)
+    return json_response({"datasets": ids, "after": ids[-1] if len(ids) == limit else None})
+
+
+@router.post(
+    "",
+    operation_id="register_dataset",
+    response_class=ExchangeResponse,
+    status_code=201,
+    openapi_extra=JSON_BODY,
+    responses=content_response(200, "application/json")
+    | content_response(201, "application/json")
+    | _PROBLEMS,
+)
+async def register_dataset(request: Request, datasets: DatasetsDep) -> ExchangeResponse:
+    """Make a dataset of files under the roots; the same request again finds it again."""
+
+    async def handle(exchange: Exchange) -> None:
+        values = await read_json(exchange, datasets.buffers, _MAX_BODY)
+        register = datasets.catalogue.register
+        opened, created = await datasets.threads.start(register, values)
+        try:
+            about = opened.describe()
+        finally:
+            opened.close()
+        where = datasets.addresses.of(str(request.base_url), f"/v1/datasets/{opened.spec.id}")
+        await send_json(exchange, about, 201 if created else 200, {"Location": where})
+
+    return ExchangeResponse(handle)
+
+
+@router.head("/{ident}", include_in_schema=False)
+@router.get(
+    "/{ident}",
+    operation_id="dataset",
+    responses=content_response(200, "application/json") | _PROBLEMS,
+)
+async def dataset(ident: str, datasets: DatasetsDep) -> Response:
+    """Shape, axes, type, files and what else is known of a dataset."""
+
+    def about() -> dict[str, Any]:
+        opened = datasets.catalogue.open_any(ident)
+        try:
+            return opened.describe()
+        finally:
+            opened.close()
+
+    return json_response(await datasets.threads.start(about))
+
+
+@router.head("/{ident}/files/{number}", include_in_schema=False, response_class=ExchangeResponse)
+@router.get(
+    "/{ident}/files/{number}",
+    operation_id="dataset_file",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=content_response(200, "application/octet-stream")
+    | content_response(206, "application/octet-stream")
+    | NOT_MODIFIED
+    | _PROBLEMS,
+)
+async def dataset_file(
+    ident: str, number: int, request: Request, datasets: DatasetsDep
+) -> ExchangeResponse:
+    """A file of a dataset as it is, whole or a range of it."""
+
+    async def handle(exchange: Exchange) -> None:
+        opened = await datasets.threads.start(datasets.catalogue.open_any, ident)
+        try:
+            whole = _file(opened, number)
+            body = request.method != "HEAD"
+            await send_range(exchange, whole, request.headers, datasets.threads, body=body)
+        finally:
+            opened.close()
+
+    return ExchangeResponse(handle)
+
+
+def _file(opened: Opened, number: int) -> Whole:
+    infos = opened.files.infos
+    if not 0 <= number < len(infos):
+        raise NotFoundError(f"dataset {opened.spec.id} has files 0 to {len(infos) - 1}")
+
+    def pieces(start: int, stop: int) -> Iterator[Piece]:
+        while start < stop:
+            piece = opened.files.read(number, start, min(start + _PIECE, stop))
+            start += len(piece)
+            yield Piece(piece)
+
+    etag = f'"{opened.fingerprint.hex()}-{number}"'
+    headers = {"Content-Type": "application/octet-stream", "Cache-Control": "no-cache"}
+    return Whole(infos[number].size, etag, headers, pieces)

@@ -1,0 +1,103 @@
+"""Datasets found by looking through directories."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from app.errors import ServiceError
+from core.errors import CoreError
+from core.tiles.formats import FORMATS
+from core.tiles.formats.detect import detect
+from core.tiles.recording import Hints
+
+from .files.file_set import FileSet
+from .files.roots import Roots, numerically
+from .opening import is_hdf5, open_recording
+from .spec import DatasetSpec
+
+MAX_FOUND = 10_000
+"""Files looked at: whoever has more writes a catalogue."""
+
+_STORE = frozenset({"zarr.json", ".zarray", ".zgroup"})
+"""A directory that has one of these files is a store of arrays."""
+_DIGITS = re.compile(r"\d+")
+_NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def scan(roots: Roots) -> dict[str, DatasetSpec]:
+    """A dataset for every recording under the roots whose format shows in its content.
+
+    Files whose names differ only in numbers, of a format that is made of several files,
+    are one dataset, and so is a directory that is a store of arrays. Ids are paths under
+    the root, with dots for separators. HDF5 files and stores with more than one array are
+    left out: which one is meant is for their owner to say.
+    """
+    found: dict[str, DatasetSpec] = {}
+    for root in roots.roots:
+        for group in _groups(Path(root)):
+            for files in _recordings(roots, group):
+                ident = _NOT_IN_ID.sub(".", str(files[0].relative_to(root))).strip(".-_")[:120]
+                if ident and ident not in found:
+                    found[ident] = DatasetSpec(id=ident, files=tuple(map(str, files)))
+    return found
+
+
+def _groups(root: Path) -> Iterator[list[Path]]:
+    """Files of one directory whose names differ only in numbers; a store is one alone."""
+    seen = 0
+    for directory, names, files in os.walk(root):
+        if Path(directory) != root and not _STORE.isdisjoint(files):
+            names.clear()
+            yield [Path(directory)]
+            continue
+        names.sort()
+        names[:] = [name for name in names if not name.startswith(".")]
+        groups: dict[str, list[Path]] = defaultdict(list)
+        for name in files:
+            if not name.startswith("."):
+                groups[_DIGITS.sub("#", name)].append(Path(directory, name))
+        for key in sorted(groups):
+            seen += len(groups[key])
+            if seen > MAX_FOUND:
+                structlog.get_logger().warning("too many files to look at", root=str(root))
+                return
+            yield sorted(groups[key], key=numerically)
+
+
+def _recordings(roots: Roots, group: list[Path]) -> Iterator[list[Path]]:
+    """The group as one recording, or each of its files as one; none if no format fits."""
+    form = _format(roots, group[:1])
+    if form is None:
+        return
+    if form in FORMATS and FORMATS[form].series:
+        yield group
+        return
+    for path in group:
+        if path == group[0] or _format(roots, [path]) is not None:
+            yield [path]
+
+
+def _format(roots: Roots, paths: list[Path]) -> str | None:
+    if len(paths) == 1 and paths[0].is_dir():
+        return _array_format(roots, paths[0])
+    with contextlib.suppress(CoreError, ServiceError, OSError), FileSet(paths, roots.open) as files:
+        if is_hdf5(files):
+            return _array_format(roots, paths[0])
+        return detect(files.infos, files).name
+    return None
+
+
+def _array_format(roots: Roots, path: Path) -> str | None:
+    """Of a file or store of named arrays, if it is plain which one is meant."""
+    with contextlib.suppress(CoreError, ServiceError, OSError, ValueError):
+        source = open_recording(roots, [str(path)], Hints())
+        source.files.close()
+        return source.recording.format
+    return None

@@ -1,0 +1,1 @@
+"""What all routes share: identity, problems, negotiation, bodies, ranges, codings."""

@@ -1,0 +1,15 @@
+"""Media types of answers, by format name as in ``?format=``."""
+
+from __future__ import annotations
+
+MEDIA_TYPES = {
+    "csv": "text/csv; charset=utf-8; header=present",
+    "ndjson": "application/x-ndjson",
+    "arrow": "application/vnd.apache.arrow.stream",
+    "parquet": "application/vnd.apache.parquet",
+    "bin": "application/octet-stream",
+    "frames": "application/vnd.thalweg.frames",
+}
+"""Formats of tables and their media types; the first is the default."""
+
+PROBLEM = "application/problem+json"

@@ -1,0 +1,111 @@
+"""Content negotiation: choose the format and coding of an answer (RFC 9110, section 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from app.errors import NotAcceptableError
+
+from .compression import CODINGS
+
+_FORMAT_OF = {
+    "text/csv": "csv",
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "application/vnd.apache.arrow.stream": "arrow",
+    "application/vnd.apache.parquet": "parquet",
+    "application/octet-stream": "bin",
+    "application/vnd.thalweg.frames": "frames",
+}
+
+
+class Headers(Protocol):
+    """Request headers; names are case-insensitive."""
+
+    def __contains__(self, name: object, /) -> bool:
+        """Whether a header is present."""
+
+    def getlist(self, key: str) -> list[str]:
+        """Return the values of all lines of a header."""
+
+    def get(self, key: str) -> str | None:
+        """Return the value of the first line of a header; None if it is absent."""
+
+
+def joined(headers: Headers, name: str) -> str | None:
+    """Return a header with its lines joined by commas; None if it is absent."""
+    return ", ".join(headers.getlist(name)) if name in headers else None
+
+
+def _preferences(header: str) -> Iterable[tuple[str, float]]:
+    """Return (name, quality) pairs, best quality first."""
+    pairs = []
+    for part in header.split(","):
+        name, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        quality = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    quality = float(parameter[2:])
+                except ValueError:
+                    quality = 0.0
+        if name:
+            pairs.append((name, quality))
+    return sorted(pairs, key=lambda pair: -pair[1])
+
+
+def choose_format(accept: str | None, formats: Sequence[str]) -> str:
+    """Return the format that a client prefers.
+
+    Args:
+        accept: the Accept header, None if absent.
+        formats: names of the available formats, the default first.
+
+    Raises:
+        NotAcceptableError: the client accepts none of them.
+    """
+    if not accept:
+        return formats[0]
+    refused = {_FORMAT_OF.get(name) for name, quality in _preferences(accept) if quality <= 0}
+    for name, quality in _preferences(accept):
+        if quality <= 0:
+            continue
+        known = _FORMAT_OF.get(name)
+        if known in formats:
+            return str(known)
+        if name.endswith("/*"):
+            family = name[:-1] if name != "*/*" else ""
+            for media, form in _FORMAT_OF.items():
+                fits = media.startswith(family) and form in formats and form not in refused
+                if fits and (family or form == formats[0]):
+                    return form
+    raise NotAcceptableError(
+        f"none of the media types in Accept, {accept[:200]!r}, is available",
+        hint=f"Choose from the formats {', '.join(formats)}; format=… overrides Accept",
+    )
+
+
+def choose_coding(accept_encoding: str | None, codings: Sequence[str]) -> str | None:
+    """Return the content coding that a client prefers, None for identity.
+
+    Args:
+        accept_encoding: the Accept-Encoding header, None if absent.
+        codings: the available codings, best first.
+    """
+    if not accept_encoding:
+        return None
+    accepted = dict(_preferences(accept_encoding))
+    anything = accepted.get("*", 0.0)
+    qualities = {name: accepted.get(name, anything) for name in codings}
+    best = max(codings, key=lambda name: qualities[name])
+    # On a tie with identity compression wins: the client offered it.
+    if qualities[best] <= 0 or qualities[best] < accepted.get("identity", 0.0):
+        return None
+    return best
+
+
+def answer_coding(headers: Headers) -> str | None:
+    """Return the content coding of the answer to a request, None for identity."""
+    return choose_coding(joined(headers, "accept-encoding"), CODINGS)

@@ -1,0 +1,112 @@
+"""The OpenAPI document: parts that routes share, and corrections of the whole."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from app.errors import KINDS
+
+MAX_NUMBER = 2**62
+"""Largest number that a query option accepts."""
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "Not modified", "content": {}}
+}
+JSON_BODY: dict[str, Any] = {
+    "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
+}
+_CODES: list[JsonValue] = [*sorted(KINDS)]
+
+
+class ProblemDocument(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(description="URL of the explanation, /problems/ and the code")
+    title: str
+    status: int
+    detail: str
+    code: str = Field(json_schema_extra={"enum": _CODES})
+    offset: int | None = Field(None, description="Offset of the first faulty byte of the stream")
+    event: int | None = None
+    block: int | None = Field(None, description="Item or summary id")
+    hint: str | None = Field(None, description="How to fix it")
+    option: str | None = Field(None, description="Name of the faulty option")
+    stage: int | None = Field(None, description="Index of the faulty stage of a pipeline, from 0")
+    field: str | None = Field(None, description="Faulty field of that stage")
+    position: int | None = Field(None, description="Item on which a transform failed")
+    token: str | None = Field(None, description="Token that resumes after the rows answered")
+    resume_offset: int | None = Field(None, description="First byte to post with that token")
+    request_id: str | None = None
+
+
+def content_response(status: int, *media_types: str) -> dict[int | str, dict[str, Any]]:
+    """Describe a response with a body of one of these media types."""
+    binary: dict[str, Any] = {"type": "string", "format": "binary"}
+    content = {name: {"schema": {} if "json" in name else binary} for name in media_types}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content}}
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe problem documents of these statuses."""
+    return {status: _problem_response(status) for status in statuses}
+
+
+def _problem_response(status: int) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/ProblemDocument"}
+    return {
+        "description": HTTPStatus(status).phrase,
+        "content": {"application/problem+json": {"schema": schema}},
+        "headers": _HEADERS_OF.get(status, {}),
+    }
+
+
+_HEADERS_OF = {
+    401: {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}},
+    503: {
+        "Retry-After": {
+            "description": "Seconds to wait before a retry",
+            "schema": {"type": "integer"},
+        }
+    },
+}
+
+
+def complete_document(document: dict[str, Any], *, keys: bool) -> None:
+    """Add to an OpenAPI document what FastAPI cannot derive.
+
+    Args:
+        document: the document, changed in place.
+        keys: whether requests need an API key.
+    """
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas["ProblemDocument"] = ProblemDocument.model_json_schema()
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    _correct_answers(document)
+    if keys:
+        _declare_keys(document)
+
+
+def _correct_answers(document: dict[str, Any]) -> None:
+    """Give every answer its request id, and drop FastAPI's own validation errors."""
+    ident = {"description": "Id from the request, or a new one", "schema": {"type": "string"}}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            answers = operation["responses"]
+            if "HTTPValidationError" in str(answers.get("422")):
+                del answers["422"]
+            for answer in answers.values():
+                answer.setdefault("headers", {})["X-Request-Id"] = ident
+
+
+def _declare_keys(document: dict[str, Any]) -> None:
+    schemes = {"key": {"type": "http", "scheme": "bearer"}}
+    document["components"]["securitySchemes"] = schemes
+    for path, operations in document["paths"].items():
+        if path.startswith("/v1/"):
+            for operation in operations.values():
+                operation["security"] = [{"key": []}]

@@ -1,0 +1,113 @@
+"""Answer every error with a problem document, whatever raised it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from app.errors import Problem, ProblemError, ServiceError, problem_of
+from app.errors import problem as new_problem
+from core.errors import CoreError
+
+from .media_types import PROBLEM
+
+_CODE_OF_STATUS = {
+    404: "not-found",
+    405: "method-not-allowed",
+    408: "stalled",
+    413: "too-large",
+}
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+
+class ProblemResponse(Response):
+    """A problem document as an answer."""
+
+    media_type = PROBLEM
+
+    def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
+        all_headers = dict(headers or {})
+        if problem.retry_after is not None:
+            all_headers["Retry-After"] = str(problem.retry_after)
+        if problem.status == 401:  # noqa: PLR2004
+            all_headers["WWW-Authenticate"] = "Bearer"
+        all_headers.setdefault("Cache-Control", "no-store")
+        super().__init__(orjson.dumps(problem.to_json()), problem.status, all_headers)
+
+
+def _identified(request: Request, problem: Problem) -> Problem:
+    problem.members.setdefault("request_id", request.scope.get("thalweg.request_id"))
+    return problem
+
+
+async def _expected(request: Request, error: Exception) -> Response:
+    return ProblemResponse(_identified(request, problem_of(error)))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    structlog.get_logger().error("request failed", path=request.url.path, exc_info=error)
+    problem = _identified(request, problem_of(error))
+    # This answer bypasses the middleware that adds the header.
+    return ProblemResponse(problem, {"X-Request-Id": str(problem.members["request_id"])})
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+    code = _CODE_OF_STATUS.get(error.status_code, "bad-request")
+    problem = new_problem(code, str(error.detail))
+    problem.status = error.status_code
+    headers = dict(error.headers or {})
+    if error.status_code == 405:  # noqa: PLR2004
+        headers["Allow"] = ", ".join(_methods(request))
+        problem.members["hint"] = f"Use {headers['Allow']}"
+    return ProblemResponse(_identified(request, problem), headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Return the methods of all routes of a path; the framework names those of one route."""
+    return [
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    ]
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
+    first: dict[str, Any] = error.errors()[0]
+    source, *path = (str(part) for part in first["loc"])
+    name = ".".join(path)
+    if first["type"] == "json_invalid":
+        detail, hint = f"the body is not JSON: {first['ctx']['error']} at character {name}", None
+    elif first["type"] == "extra_forbidden" and source == "query":
+        detail, hint = f"there is no option {name!r}", "See /docs for the options of this route"
+    elif first["type"] == "missing":
+        detail, hint = f"{name or 'JSON'!r} is missing from the {source}", None
+    else:
+        detail, hint = f"{name or source}: {first['msg']}", None
+    if source in {"query", "path"}:
+        problem = new_problem("option", detail, hint=hint, option=name)
+    else:
+        problem = new_problem("unprocessable", detail, hint=hint)
+    return ProblemResponse(_identified(request, problem))
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Register the handlers on an application."""
+    app.add_exception_handler(CoreError, _expected)
+    app.add_exception_handler(ServiceError, _expected)
+    app.add_exception_handler(ProblemError, _expected)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _unexpected)

@@ -1,0 +1,79 @@
+"""Routes for operators, and the documentation of the service."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+
+from app.errors import KINDS, NotFoundError
+from app.telemetry import METRICS_TYPE
+
+from .dependencies import DrainDep, from_state
+from .openapi import problem_responses
+from .operations import Operations
+from .pages import docs_page, problem_page
+from .schemas import Health, Readiness
+
+router = APIRouter(tags=["operations"])
+
+OperationsDep = Annotated[Operations, from_state("operations")]
+
+
+def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
+    headers = {"Cache-Control": "no-store"}
+    return Response(orjson.dumps(value), status, headers, "application/json")
+
+
+@router.head("/healthz", include_in_schema=False)
+@router.get("/healthz", operation_id="healthz", response_model=Health)
+async def healthz() -> Response:
+    """Report that the process is alive."""
+    return _json({"status": "ok"})
+
+
+@router.head("/readyz", include_in_schema=False)
+@router.get(
+    "/readyz",
+    operation_id="readyz",
+    response_model=Readiness,
+    responses={503: {"description": "Not ready for requests", "model": Readiness}},
+)
+async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
+    """Report whether the process is ready for requests."""
+    reasons = operations.problems()
+    if drain.draining:
+        reasons.append("the server is shutting down")
+    if reasons:
+        return _json({"status": "not ready", "reasons": reasons}, 503)
+    return _json({"status": "ready"})
+
+
+@router.head("/metrics", include_in_schema=False)
+@router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
+async def metrics(operations: OperationsDep) -> Response:
+    """Return the metrics of all workers, in Prometheus text format."""
+    return Response(operations.metrics.text(), media_type=METRICS_TYPE)
+
+
+@router.head("/problems/{code}", include_in_schema=False)
+@router.get(
+    "/problems/{code}",
+    operation_id="problem",
+    response_class=HTMLResponse,
+    responses=problem_responses(404),
+)
+async def explain_problem(code: str) -> Response:
+    """Explain a problem code."""
+    if code not in KINDS:
+        raise NotFoundError(f"there is no problem {code[:80]!r}", hint="See /docs for a list")
+    return HTMLResponse(problem_page(code, KINDS[code]))
+
+
+@router.head("/docs", include_in_schema=False)
+@router.get("/docs", operation_id="docs", include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """Return a page that lists all routes and problems."""
+    return HTMLResponse(docs_page(request.app.openapi(), KINDS))

@@ -1,0 +1,81 @@
+"""Routes that inspect and refresh tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive
+
+from app.server.body import BodyStalled
+
+from .dependencies import OPTIONS_ONCE, from_state
+from .openapi import problem_responses
+from .schemas import TokenAnswer, TokenBody, TokenDescription
+from .token_inspection import TokenInspection
+
+_LIMIT = 32 << 10
+"""Largest body in bytes: enough for a token with every character escaped."""
+
+
+def _bounded(receive: Receive) -> Receive:
+    left = _LIMIT
+
+    async def bounded() -> Message:
+        nonlocal left
+        # HTTPException is the only error that FastAPI passes on while it reads a body.
+        try:
+            message = await receive()
+        except BodyStalled as e:
+            raise HTTPException(408, f"the body stalled: {e}") from e
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise HTTPException(413, f"the body is larger than {_LIMIT} bytes")
+        return message
+
+    return bounded
+
+
+class _SmallBodyRoute(APIRoute):
+    """A route whose body is bounded: FastAPI reads it whole into memory."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap the handler of the base class."""
+        handle = super().get_route_handler()
+
+        async def handle_small(request: Request) -> Response:
+            return await handle(Request(request.scope, _bounded(request.receive)))
+
+        return handle_small
+
+
+router = APIRouter(
+    prefix="/v1/tokens",
+    tags=["tokens"],
+    dependencies=[OPTIONS_ONCE],
+    route_class=_SmallBodyRoute,
+    responses=problem_responses(400, 401, 403, 408, 413, 422, 503),
+)
+
+
+TokensDep = Annotated[TokenInspection, from_state("tokens")]
+
+
+@router.post(
+    "/inspect",
+    operation_id="inspect_token",
+    response_model=TokenDescription,
+    response_model_exclude_unset=True,
+)
+async def inspect_token(body: TokenBody, tokens: TokensDep) -> Any:  # noqa: ANN401 - validated
+    """Verify a token and describe the position in it."""
+    return tokens.describe(body.token)
+
+
+@router.post("/refresh", operation_id="refresh_token")
+async def refresh_token(body: TokenBody, tokens: TokensDep) -> TokenAnswer:
+    """Sign a token again with the current signing key."""
+    return TokenAnswer(token=tokens.refresh(body.token))

@@ -1,0 +1,1 @@
+"""Loss streams: posted, read from files, aggregated into reports."""

@@ -1,0 +1,184 @@
+"""From named streams to finished report files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from core.arrays import Rows
+from core.errors import OptionError
+from core.losses.analysis import Analysis, Sink
+from core.losses.events import StreamEnd
+from core.losses.inputs import EventRates
+from core.losses.merge import READ_AHEAD, Order, Partitions
+from core.losses.policy import Policy
+from core.losses.reports import REPORTS
+from core.losses.seen import SeenEvents
+from core.losses.wanted import check_inputs, choose_reports
+
+from .outputs import Output, PipeOutput, open_output
+from .sources import Sources
+from .tables import TableEncoder, table_encoder
+
+STDOUT = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One aggregation, as asked for."""
+
+    streams: Sequence[str]
+    reports: Sequence[str]
+    out: str
+    """Directory, or ``-`` for standard output."""
+    format: str = "csv"
+    policy: Policy = field(default_factory=Policy)
+    order: Order = "received"
+    quantiles: npt.NDArray[np.float32] | None = None
+    event_rates: EventRates | None = None
+    expect_events: int | None = None
+    expect_bytes: int | None = None
+    read_ahead: int = READ_AHEAD
+    idle_timeout: float | None = None
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a running job is."""
+
+    total: int | None
+    """Bytes there are to read, None if unknown."""
+    bytes: int = 0
+    events: int = 0
+
+
+Observer = Callable[[Progress], None]
+
+
+class _Tables:
+    """The wanted report files: all of them are there at the end, or none."""
+
+    def __init__(self, job: Job) -> None:
+        self._encoders: dict[str, TableEncoder] = {}
+        self._outputs: dict[str, Output] = {}
+        try:
+            for name in job.reports:
+                width = job.policy.float_width
+                self._encoders[name] = table_encoder(job.format, REPORTS[name], width)
+                self._outputs[name] = self._open(job, name)
+        except BaseException:
+            self.discard()
+            raise
+
+    @staticmethod
+    def _open(job: Job, name: str) -> Output:
+        if job.out == STDOUT:
+            return PipeOutput(1, owned=False)
+        return open_output(Path(job.out) / f"{name}.{job.format}")
+
+    def begin(self) -> None:
+        for name, encoder in self._encoders.items():
+            self._outputs[name].write(encoder.begin())
+
+    def write(self, name: str, rows: Rows) -> None:
+        self._outputs[name].write(self._encoders[name].encode(rows))
+
+    def commit(self) -> None:
+        for name, encoder in self._encoders.items():
+            self._outputs[name].write(encoder.end())
+        for output in self._outputs.values():
+            output.commit()
+
+    def discard(self) -> None:
+        for output in self._outputs.values():
+            output.discard()
+
+
+class Aggregation:
+    """Runs one job; the observer hears of progress, taps of rows.
+
+    Raises:
+        CoreError: what is wrong with the job, its inputs or its streams; no report
+            file is left behind then.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        observer: Observer | None = None,
+        taps: Mapping[str, Callable[[Rows], None]] | None = None,
+    ) -> None:
+        check_inputs(choose_reports(job.reports), job.quantiles, job.event_rates)
+        if job.out == STDOUT and len(job.reports) > 1:
+            raise OptionError(
+                "standard output takes one report", hint="Name a directory with --out"
+            )
+        several = len(job.streams) > 1
+        if several and (job.expect_events is not None or job.expect_bytes is not None):
+            raise OptionError("expect_events and expect_bytes are about a single stream")
+        self._job = job
+        self._observer = observer
+        self._taps = dict(taps or {})
+
+    def run(self) -> list[StreamEnd]:
+        """Read the streams to their ends and write the reports."""
+        job = self._job
+        with Sources(job.streams, job.idle_timeout) as sources:
+            tables = _Tables(job)
+            try:
+                tables.begin()
+                partitions = self._partitions(sources, tables)
+                self._pump(sources, partitions)
+                tables.commit()
+            except BaseException:
+                tables.discard()
+                raise
+        return partitions.ends
+
+    def _partitions(self, sources: Sources, tables: _Tables) -> Partitions:
+        job = self._job
+
+        def sink(name: str, rows: Rows) -> None:
+            if name in job.reports:
+                tables.write(name, rows)
+            if name in self._taps:
+                self._taps[name](rows)
+
+        def make(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
+            return Analysis(
+                [*job.reports, *(tap for tap in self._taps if tap not in job.reports)],
+                sink,
+                policy=job.policy,
+                quantiles=job.quantiles,
+                event_rates=job.event_rates,
+                expect_events=job.expect_events,
+                expect_bytes=job.expect_bytes,
+                name=name,
+                seen=seen,
+            )
+
+        names = [source.name for source in sources.sources]
+        return Partitions(names, make, sink, order=job.order, read_ahead=job.read_ahead)
+
+    def _pump(self, sources: Sources, partitions: Partitions) -> None:
+        progress = Progress(sources.total)
+        preferred = None
+        while True:
+            if self._job.order == "event":
+                preferred = partitions.slowest()
+            piece = sources.read(preferred)
+            if piece is None:
+                return
+            index, data = piece
+            if len(data):
+                partitions.receive(index, data)
+            else:
+                partitions.close(index)
+            if self._observer is not None:
+                progress.bytes += len(data)
+                progress.events = sum(a.events for a in partitions.analyses)
+                self._observer(progress)

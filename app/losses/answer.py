@@ -1,0 +1,213 @@
+"""Answering one posted loss stream: after its body, or while it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.errors import DrainingError, ProblemError, ServiceError, problem_of
+from app.http.bodies import discard
+from app.http.decompression import decoder
+from app.http.media_types import MEDIA_TYPES
+from app.server.drain import Drain
+from app.server.responses import Exchange
+from app.streams.driver import Stream
+from app.streams.sender import Head
+from core.errors import CoreError
+
+from .encoding import RowEncoder, row_encoder
+from .options import PostOptions
+from .posting import Ending, Posting
+from .pump import Pump
+from .rows import PostedRows, RowStream
+from .service import LossService
+from .spool import Mark, Spool
+from .tokens import Checkpoints
+
+
+@dataclass(slots=True)
+class LossAnswer:
+    """The handler of one exchange.
+
+    Args:
+        options: what the request asks for.
+        checkpoints: makes the tokens of this analysis.
+        after: where the stream goes on, None for its beginning.
+        losses: parts of the service.
+        drain: tells when the server stops.
+    """
+
+    options: PostOptions
+    checkpoints: Checkpoints
+    after: Mark | None
+    losses: LossService
+    drain: Drain
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Read the body and answer it.
+
+        Raises:
+            ProblemError: the body is faulty, and nothing was answered.
+            ClientDisconnected: the client left.
+        """
+        losses = self.losses
+        buffers = losses.buffers.take(2)
+        losses.metrics.buffers.inc(2)
+        spool = losses.spools.new()
+        try:
+            decode = decoder(self.options.body_coding, losses.max_body)
+            posting = Posting(self.options.request, decode, spool, self.after)
+            answer = self._while_it_arrives if self.options.duplex else self._after_the_body
+            try:
+                await answer(exchange, posting, spool, buffers)
+            except (CoreError, ServiceError) as e:
+                if not self.drain.hard.is_set():
+                    await discard(exchange.body, buffers[0])
+                raise self._problem(e, posting) from e
+        finally:
+            spool.close()
+            losses.buffers.give_back(buffers)
+            losses.metrics.buffers.dec(2)
+
+    def _problem(self, error: Exception, posting: Posting) -> ProblemError:
+        """The problem, with where to try again: where this post began."""
+        # The analysis keeps the error, whose traceback would keep the analysis: megabytes
+        # that only the garbage collector finds.
+        found = problem_of(error.with_traceback(None))
+        found.members["token"] = self.checkpoints.token(posting.start)
+        found.members["resume_offset"] = posting.start.position.offset
+        return ProblemError(found)
+
+    # -- after the body ----------------------------------------------------------
+
+    async def _after_the_body(
+        self, exchange: Exchange, posting: Posting, spool: Spool, buffers: list[mmap.mmap]
+    ) -> None:
+        ending = await self._pump(exchange, posting, buffers).run()
+        if ending.reason == "drain":
+            raise DrainingError(
+                "the server stops before the body was read",
+                hint="Post it again: another server answers",
+                retry_after=1,
+            )
+        self._count_events(ending, posting)
+        place = ending.mark
+        # Where the stream's own header is not whole yet, the table has not begun.
+        begun = place is None or place.position.offset > 0
+        encoder = self._encoder(posting, titled=begun and posting.start.position.offset == 0)
+        ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        ended.set_result(ending)
+        length = spool.waiting if self.options.form == "bin" else None
+        head = Head(self._final_headers(ending), length=length)
+        rows = PostedRows(
+            spool, encoder, posting, self.losses.threads, ended, lambda: exchange.started
+        )
+        await self._stream(exchange, posting, encoder, rows, head, live=False)
+
+    def _final_headers(self, ending: Ending) -> dict[str, str]:
+        headers = self._headers(ending.completeness) | {
+            "Thalweg-Events": str(ending.events),
+            "Thalweg-Bytes": str(ending.bytes),
+            "Thalweg-Reopened-Check": ending.reopened_check,
+        }
+        if ending.mark is not None:
+            headers["Thalweg-Token"] = self.checkpoints.token(ending.mark)
+            headers["Thalweg-Offset"] = str(ending.mark.position.offset)
+        return headers
+
+    # -- while it arrives --------------------------------------------------------
+
+    async def _while_it_arrives(
+        self, exchange: Exchange, posting: Posting, spool: Spool, buffers: list[mmap.mmap]
+    ) -> None:
+        request = self.options.request
+        declared = request.expect_bytes is not None or request.expect_events is not None
+        head = Head(self._headers("declared" if declared else "undeclared"))
+        encoder = self._encoder(posting, titled=posting.start.position.offset == 0)
+
+        def notice(_count: int) -> None:
+            rows.notice()
+
+        def ended(reading: asyncio.Future[Ending]) -> None:
+            if not reading.cancelled() and reading.exception() is None:
+                self._count_events(reading.result(), posting)
+
+        reading = asyncio.ensure_future(self._pump(exchange, posting, buffers, notice).run())
+        reading.add_done_callback(ended)
+        rows = PostedRows(
+            spool, encoder, posting, self.losses.threads, reading, lambda: exchange.started
+        )
+        await self._stream(exchange, posting, encoder, rows, head, live=True)
+
+    # -- both --------------------------------------------------------------------
+
+    async def _stream(
+        self,
+        exchange: Exchange,
+        posting: Posting,
+        encoder: RowEncoder,
+        rows: PostedRows,
+        head: Head,
+        *,
+        live: bool,
+    ) -> None:
+        stream = Stream(
+            rows,
+            RowStream(encoder, rows, posting.start, announced=not live),
+            head,
+            self.losses.threads,
+            # The pump ends the body when the server stops, at a place between two events.
+            drain=None,
+            coding=self.options.coding,
+            heartbeat=None,
+            live=live,
+        )
+        await stream.send(exchange)
+
+    def _pump(
+        self,
+        exchange: Exchange,
+        posting: Posting,
+        buffers: list[mmap.mmap],
+        notice: Callable[[int], None] = lambda _count: None,
+    ) -> Pump:
+        def progress(count: int) -> None:
+            self.losses.metrics.body_bytes.inc(count)
+            notice(count)
+
+        return Pump(
+            exchange.body,
+            posting,
+            buffers,
+            threads=self.losses.threads,
+            drain=self.drain,
+            progress=progress,
+        )
+
+    def _encoder(self, posting: Posting, *, titled: bool) -> RowEncoder:
+        options = self.options
+        return row_encoder(
+            options.form,
+            options.request,
+            self.checkpoints.token,
+            posting.start,
+            duplex=options.duplex,
+            titled=titled,
+        )
+
+    def _headers(self, completeness: str) -> dict[str, str]:
+        head = Head.of_stream(
+            MEDIA_TYPES[self.options.form],
+            self.options.coding,
+            {
+                "Vary": "Accept, Accept-Encoding",
+                "Thalweg-Completeness": completeness,
+                "Upload-Complete": "?0" if self.options.request.partial else "?1",
+            },
+        )
+        return dict(head.headers)
+
+    def _count_events(self, ending: Ending, posting: Posting) -> None:
+        self.losses.metrics.events.inc(ending.events - posting.start.position.events)

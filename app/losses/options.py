@@ -1,0 +1,126 @@
+"""A posted loss stream's query and headers as what is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.errors import BadRequestError, InvalidOptionError, NotAcceptableError
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import Headers, answer_coding, choose_format, joined
+from core.losses.inputs import EventRates
+from core.losses.policy import Policy
+
+from .request import LossRequest, parse_ids
+from .schemas import LossQuery, ReportsQuery
+from .service import LossService
+
+
+@dataclass(frozen=True, slots=True)
+class PostOptions:
+    """One post: the analysis, and how it is to be answered."""
+
+    request: LossRequest
+    form: str
+    """Format of the answer."""
+    coding: str | None
+    """Compression of the answer."""
+    body_coding: str | None
+    """Compression of the body."""
+    duplex: bool
+    after: str | None
+
+
+def read_options(
+    reports: tuple[str, ...], query: LossQuery, headers: Headers, losses: LossService
+) -> PostOptions:
+    """Check everything that can be checked before the body.
+
+    May read and parse auxiliary files: not for the event loop.
+
+    Raises:
+        CoreError, ServiceError: what is wrong.
+    """
+    partial = _is_partial(headers)
+    if partial and query.duplex:
+        raise InvalidOptionError(
+            "a part of a stream (Upload-Complete: ?0) is answered after it, not in duplex",
+            option="duplex",
+        )
+    request = LossRequest(
+        reports=reports,
+        policy=Policy(
+            float_width=int(query.float_width),
+            nan=query.nan,
+            negative=query.negative,
+            sample_order=query.sample_order,
+            event_order="ascending" if query.order == "event" else "any",
+            max_samples=losses.max_samples,
+            max_blocks=losses.max_blocks,
+        ),
+        quantiles=None if query.quantiles is None else losses.inputs.quantiles(query.quantiles),
+        event_rates=_event_rates(query, losses),
+        summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
+        expect_events=query.expect_events,
+        expect_bytes=_expected_bytes(query, headers),
+        partial=partial,
+    )
+    return PostOptions(
+        request,
+        _format(query, headers),
+        answer_coding(headers),
+        joined(headers, "content-encoding"),
+        query.duplex,
+        query.after,
+    )
+
+
+def _event_rates(query: LossQuery, losses: LossService) -> EventRates | None:
+    if query.event_rates is not None and query.occurrence is not None:
+        raise InvalidOptionError(
+            "event rates come from event_rates or from occurrence, not from both",
+            option="occurrence",
+        )
+    if query.no_of_periods is not None and query.occurrence is None:
+        raise InvalidOptionError("no_of_periods goes with occurrence", option="no_of_periods")
+    if query.event_rates is not None:
+        return losses.inputs.event_rates(query.event_rates)
+    if query.occurrence is not None:
+        return losses.inputs.occurrence_rates(query.occurrence, query.no_of_periods)
+    return None
+
+
+def _format(query: LossQuery, headers: Headers) -> str:
+    formats = ("frames",) if isinstance(query, ReportsQuery) else tuple(MEDIA_TYPES)
+    if query.format is None:
+        return choose_format(joined(headers, "accept"), formats)
+    if query.format not in formats:
+        raise NotAcceptableError(
+            f"reports made in one pass come in frames, not in {query.format}",
+            hint="Post to /v1/losses/ and the report, or ask for format=frames",
+        )
+    return query.format
+
+
+def _is_partial(headers: Headers) -> bool:
+    value = joined(headers, "upload-complete")
+    if value not in {None, "?0", "?1"}:
+        raise BadRequestError(
+            f"Upload-Complete is {str(value)[:80]!r}",
+            hint="?0: more follows; ?1: this is the last part",
+        )
+    return value == "?0"
+
+
+def _expected_bytes(query: LossQuery, headers: Headers) -> int | None:
+    text = joined(headers, "upload-length")
+    if text is None:
+        return query.expect_bytes
+    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - fits i8
+        raise BadRequestError(f"Upload-Length is {text[:80]!r}, not a number of bytes")
+    length = int(text)
+    if query.expect_bytes not in {None, length}:
+        raise BadRequestError(
+            f"Upload-Length is {length}, but expect_bytes is {query.expect_bytes}",
+            hint="Both are the length of the whole stream; give one of them",
+        )
+    return length

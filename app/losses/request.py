@@ -1,0 +1,126 @@
+"""What one post of a loss stream asks for, checked before a byte of it is read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from app.errors import InvalidOptionError
+from core.losses.format import ID_MAX
+from core.losses.inputs import EventRates
+from core.losses.policy import Policy
+from core.losses.reports import REPORTS, Report
+from core.losses.wanted import check_inputs, choose_reports
+
+from .tokens import identity_of
+
+ALGORITHM = b"losses 1"
+"""Changes when the same stream and options would give other rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRequest:
+    """One analysis of one stream, or of a part of it.
+
+    Raises:
+        ReportError: reports and inputs do not fit each other.
+        InvalidOptionError: options contradict each other.
+    """
+
+    reports: tuple[str, ...]
+    policy: Policy = field(default_factory=Policy)
+    quantiles: npt.NDArray[np.float32] | None = None
+    event_rates: EventRates | None = None
+    summary_ids: npt.NDArray[np.int32] | None = None
+    """Rows of these summaries only, ascending."""
+    expect_events: int | None = None
+    expect_bytes: int | None = None
+    partial: bool = False
+    """More of the stream follows in another request."""
+
+    def __post_init__(self) -> None:
+        chosen = choose_reports(self.reports)
+        check_inputs(chosen, self.quantiles, self.event_rates)
+        if self.summary_ids is not None and any(r.name == "events" for r in chosen):
+            raise InvalidOptionError(
+                "events has one row for all summaries of an event",
+                hint="Leave summary_ids out, or ask for another report",
+                option="summary_ids",
+            )
+
+    @property
+    def tables(self) -> tuple[Report, ...]:
+        """The wanted reports."""
+        return tuple(REPORTS[name] for name in self.reports)
+
+    @property
+    def identity(self) -> bytes:
+        """Digest of everything that the rows depend on besides the stream, 8 bytes."""
+        policy = self.policy
+        parts = [
+            ALGORITHM,
+            ",".join(self.reports).encode(),
+            f"{policy.float_width} {policy.nan} {policy.negative}".encode(),
+            f"{policy.sample_order} {policy.event_order}".encode(),
+        ]
+        arrays = (self.quantiles, self.summary_ids)
+        parts += [b"" if array is None else array.tobytes() for array in arrays]
+        if self.event_rates is not None:
+            parts += [self.event_rates.event_ids.tobytes(), self.event_rates.rates.tobytes()]
+        return identity_of(tuple(parts))
+
+
+def parse_reports(text: str) -> tuple[str, ...]:
+    """Names of reports out of a list.
+
+    Raises:
+        InvalidOptionError: one is unknown, comes twice, or there is none.
+    """
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in REPORTS]
+    if unknown or not names or len(set(names)) < len(names):
+        wrong = f"there is no report {unknown[0]!r}" if unknown else "no report, or one twice"
+        raise InvalidOptionError(wrong, hint=f"Choose from {', '.join(REPORTS)}", option="reports")
+    return names
+
+
+def parse_ids(text: str) -> npt.NDArray[np.int32]:
+    """Summary ids out of a list such as ``1,5,10-20``; ascending, each once.
+
+    Raises:
+        InvalidOptionError: it is no such list.
+    """
+    parts: list[npt.NDArray[np.int64]] = []
+    count = 0
+    for part in text.split(","):
+        match = _IDS.fullmatch(part.strip())
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        count += high - low + 1
+        if not 1 <= low <= high <= ID_MAX or count > _MOST_IDS:
+            raise _no_ids(text)
+        parts.append(np.arange(low, high + 1))
+    ids = np.sort(np.concatenate(parts)).astype(np.int32)
+    return ids[np.diff(ids, prepend=0) > 0]
+
+
+_IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
+_MOST_IDS = 1_000_000
+
+
+def _no_ids(text: str) -> InvalidOptionError:
+    return InvalidOptionError(
+        f"summary_ids is {text[:80]!r}, which is no list of ids such as 1,5,10-20",
+        hint=f"Ids are 1 to {ID_MAX}; at most {_MOST_IDS} may be listed",
+        option="summary_ids",
+    )
+
+
+def keep_rows(rows: npt.NDArray[np.void], ids: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
+    """The rows of these summaries, shape (k,)."""
+    summaries = rows["SummaryId"]
+    at = np.minimum(np.searchsorted(ids, summaries), len(ids) - 1)
+    kept: npt.NDArray[np.void] = rows[ids[at] == summaries]
+    return kept

@@ -1,0 +1,129 @@
+"""Routes that take a loss stream and answer with its reports."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.media_types import MEDIA_TYPES
+from app.http.openapi import problem_responses
+from app.server.drain import Drain
+from app.server.responses import ExchangeResponse
+
+from .answer import LossAnswer
+from .options import read_options
+from .request import parse_reports
+from .schemas import LossQuery, ReportName, ReportsQuery
+from .service import LossService
+from .tokens import Checkpoints
+
+router = APIRouter(prefix="/v1/losses", tags=["losses"], dependencies=[OPTIONS_ONCE])
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A loss stream (gul, loss or summary), or a part of one",
+        "content": {"application/octet-stream": _BINARY},
+    }
+}
+_TEXT = {"schema": {"type": "string"}}
+_NUMBER = {"schema": {"type": "integer"}}
+_HEADERS: dict[str, Any] = {
+    "Thalweg-Completeness": {"description": "declared, undeclared or partial", **_TEXT},
+    "Thalweg-Token": {"description": "Partial answers: goes on behind these rows", **_TEXT},
+    "Thalweg-Offset": {"description": "Partial answers: first byte to post next", **_NUMBER},
+    "Thalweg-Events": {"description": "Events complete so far in the stream", **_NUMBER},
+    "Thalweg-Bytes": {"description": "Bytes of the stream that were read", **_NUMBER},
+    "Thalweg-Reopened-Check": {"description": "whole or since resume", **_TEXT},
+    "Upload-Complete": {"description": "As the request had it: ?0 or ?1", **_TEXT},
+    "Content-Encoding": {"description": "gzip or zstd, if one was accepted", **_TEXT},
+}
+
+
+def _responses(*formats: str) -> dict[int | str, dict[str, Any]]:
+    content = {MEDIA_TYPES[name].split(";")[0]: _BINARY for name in formats}
+    tables = {200: {"description": "Rows", "content": content, "headers": _HEADERS}}
+    statuses = (400, 401, 403, 406, 408, 409, 410, 412, 413, 415, 422, 503)
+    return tables | problem_responses(*statuses)
+
+
+LossesDep = Annotated[LossService, from_state("losses")]
+UploadComplete = Annotated[
+    str | None, Header(alias="Upload-Complete", description="?0: more of the stream follows")
+]
+UploadLength = Annotated[
+    str | None, Header(alias="Upload-Length", description="Bytes of the whole stream")
+]
+ContentEncoding = Annotated[
+    str | None, Header(alias="Content-Encoding", description="gzip or zstd; of the body")
+]
+
+
+async def _answer(
+    reports: tuple[str, ...], query: LossQuery, request: Request, losses: LossService, drain: Drain
+) -> ExchangeResponse:
+    """Check all that can be checked, then let the body come."""
+
+    def prepare() -> LossAnswer:
+        options = read_options(reports, query, request.headers, losses)
+        checkpoints = Checkpoints(losses.keys, options.request.identity)
+        after = None if options.after is None else checkpoints.read(options.after)
+        return LossAnswer(options, checkpoints, after, losses, drain)
+
+    return ExchangeResponse(await losses.threads.start(prepare))
+
+
+async def _one_report(
+    report: ReportName,
+    query: Annotated[LossQuery, Query()],
+    request: Request,
+    losses: LossesDep,
+    drain: DrainDep,
+    _complete: UploadComplete = None,
+    _length: UploadLength = None,
+    _coding: ContentEncoding = None,
+) -> ExchangeResponse:
+    """Rows of one report of the posted stream."""
+    return await _answer((report,), query, request, losses, drain)
+
+
+async def _several_reports(
+    query: Annotated[ReportsQuery, Query()],
+    request: Request,
+    losses: LossesDep,
+    drain: DrainDep,
+    _complete: UploadComplete = None,
+    _length: UploadLength = None,
+    _coding: ContentEncoding = None,
+) -> ExchangeResponse:
+    """Rows of several reports, made in one pass, in frames."""
+    return await _answer(parse_reports(query.reports), query, request, losses, drain)
+
+
+for _method in ("POST", "PUT"):
+    # `curl -T` sends PUT; each method is an operation of its own in the document.
+    router.add_api_route(
+        "/{report}",
+        _one_report,
+        methods=[_method],
+        name=f"{_method.lower()}_report",
+        operation_id=f"{_method.lower()}_report",
+        status_code=200,
+        response_class=ExchangeResponse,
+        responses=_responses(*MEDIA_TYPES),
+        openapi_extra=_BODY,
+    )
+router.add_api_route(
+    "",
+    _several_reports,
+    methods=["POST"],
+    name="post_reports",
+    operation_id="post_reports",
+    status_code=200,
+    response_class=ExchangeResponse,
+    responses=_responses("frames"),
+    openapi_extra=_BODY,
+)

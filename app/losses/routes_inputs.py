@@ -1,0 +1,86 @@
+"""Routes of auxiliary files."""
+
+from __future__ import annotations
+
+import mmap
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+
+from app.errors import ServiceError
+from app.http.bodies import borrowed, discard, read
+from app.http.decompression import decoder
+from app.http.dependencies import OPTIONS_ONCE, from_state
+from app.http.json_bodies import send_json
+from app.http.negotiation import joined
+from app.http.openapi import problem_responses
+from app.server.responses import Exchange, ExchangeResponse
+
+from .schemas import InputAnswer, InputName, InputQuery
+from .service import LossService
+
+router = APIRouter(prefix="/v1/inputs", tags=["inputs"], dependencies=[OPTIONS_ONCE])
+
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "Csv or the packed form; told apart by content",
+        "content": {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "text/csv": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+
+LossesDep = Annotated[LossService, from_state("losses")]
+
+
+async def _read_all(exchange: Exchange, coding: str | None, limit: int, buffer: mmap.mmap) -> bytes:
+    decode = decoder(coding, limit)
+    view = memoryview(buffer)
+    whole = bytearray()
+    while count := await read(exchange.body, view):
+        for piece in decode.decode(view[:count]):
+            whole += piece
+    decode.end()
+    return bytes(whole)
+
+
+@router.put(
+    "/{name}",
+    operation_id="put_input",
+    status_code=201,
+    response_class=ExchangeResponse,
+    openapi_extra=_BODY,
+    responses={
+        200: {"description": "Known already", "model": InputAnswer},
+        201: {"description": "Kept", "model": InputAnswer},
+        **problem_responses(400, 401, 408, 413, 415, 422, 503),
+    },
+)
+async def put_input(
+    name: InputName, query: Annotated[InputQuery, Query()], request: Request, losses: LossesDep
+) -> ExchangeResponse:
+    """Keep an auxiliary file; its digest is what queries name it by."""
+    coding = joined(request.headers, "content-encoding")
+
+    async def handle(exchange: Exchange) -> None:
+        with borrowed(losses.buffers) as buffer:
+            try:
+                data = await _read_all(exchange, coding, losses.max_input, buffer)
+            except ServiceError:
+                await discard(exchange.body, buffer)
+                raise
+        stored = await losses.threads.start(losses.inputs.put, name, data, query.no_of_periods)
+        answer = InputAnswer(
+            name=name,
+            digest=stored.digest,
+            bytes=len(data),
+            expires=datetime.fromtimestamp(int(stored.kept.expires), UTC).isoformat(),
+        )
+        await send_json(exchange, answer.model_dump(), 201 if stored.kept.created else 200)
+
+    return ExchangeResponse(handle)

@@ -1,0 +1,1 @@
+"""Pipelines over datasets, served batch by batch."""

@@ -1,0 +1,171 @@
+"""Encodings of batches: frames, Arrow, npy."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from app.errors import NotAcceptableError
+from app.streams.frames import FrameKind, FrameWriter, describe_array
+from app.tiles.encoding import npy_bytes, octets_of
+from core.arrays import Array
+from core.iterate.base import Column, Field, Ragged
+from core.pipelines.pipeline import Step
+
+from .opened import OpenPipeline
+
+ALIGNMENT = 64
+"""Each array of a payload begins at a multiple of this many bytes."""
+BATCH_FORMATS = ("frames", "arrow", "npy")
+"""Formats of a single batch, the default first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch with the header and payload of its frame."""
+
+    step: Step
+    header: dict[str, Any]
+    payload: bytes | memoryview
+    nbytes: int
+    """Size of its arrays in bytes."""
+    last: bool
+    """Whether it is known that no batch follows."""
+
+
+def arrays_of(fields: tuple[Field, ...], step: Step) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays of a batch by name; a ragged field gives its values and its offsets."""
+    for field in fields:
+        column = step.block[field.name]
+        if isinstance(column, Ragged):
+            # Values of other ranks may follow the last offset.
+            yield field.name, column.values[: column.offsets[-1]]
+            yield f"{field.name}.offsets", column.offsets
+        else:
+            yield field.name, column
+
+
+def make_batch(opened: OpenPipeline, step: Step) -> Batch:
+    """Build a batch with the token that continues after it.
+
+    The payload of a single array is a view of its memory; several arrays are copied.
+    """
+    arrays = list(arrays_of(opened.pipeline.schema, step))
+    descriptions, end = [], 0
+    for name, array in arrays:
+        start = -(-end // ALIGNMENT) * ALIGNMENT
+        descriptions.append(describe_array(name, array, start))
+        end = start + array.nbytes
+    if len(arrays) == 1:
+        payload = octets_of(arrays[0][1])
+    else:
+        joined = np.zeros(end, np.uint8)
+        for description, (_, array) in zip(descriptions, arrays, strict=True):
+            start = description["offset"]
+            joined[start : start + array.nbytes] = np.frombuffer(octets_of(array), np.uint8)
+        payload = joined.data
+    header = {
+        "seq": step.sequence,
+        "epoch": step.epoch,
+        "count": step.count,
+        "rows": list(step.rows),
+        "token": opened.tokens.token(step.state),
+        "arrays": descriptions,
+    }
+    if len(arrays) == 1:
+        header |= {name: descriptions[0][name] for name in ("dtype", "shape")}
+    last = step.data_finished or opened.is_over(step.state)
+    return Batch(step, header, payload, sum(array.nbytes for _, array in arrays), last)
+
+
+def epoch_header(batch: Batch) -> dict[str, Any]:
+    """Return the header of the EPOCH frame after the last batch of an epoch."""
+    return {"epoch": batch.step.epoch, "token": batch.header["token"]}
+
+
+def encode_batch(opened: OpenPipeline, batch: Batch, form: str) -> bytes:
+    """Encode one batch as a whole body.
+
+    Args:
+        opened: the pipeline.
+        batch: the batch.
+        form: a format from ``BATCH_FORMATS``.
+
+    Raises:
+        NotAcceptableError: the batch has several arrays or types that the format lacks.
+    """
+    if form == "frames":
+        return _frames(batch)
+    if form == "arrow":
+        return _arrow(opened.pipeline.schema, batch)
+    arrays = list(arrays_of(opened.pipeline.schema, batch.step))
+    if len(arrays) > 1:
+        raise NotAcceptableError(
+            "the batches of this pipeline have several arrays, but npy holds one",
+            hint="Request frames or arrow, or select one field in the source",
+        )
+    return npy_bytes(arrays[0][1])
+
+
+def _frames(batch: Batch) -> bytes:
+    """Encode a stream of one batch, its END frame included."""
+    writer = FrameWriter()
+    buffers = writer.frame(FrameKind.DATA, batch.header, batch.payload)
+    if batch.step.ends_epoch:
+        buffers += writer.frame(FrameKind.EPOCH, epoch_header(batch))
+    end = {
+        "reason": "exhausted" if batch.last else "count",
+        "data_finished": batch.last,
+        "token": batch.header["token"],
+    }
+    return b"".join(buffers + writer.frame(FrameKind.END, end))
+
+
+def batch_headers(batch: Batch) -> dict[str, str]:
+    """Return the response headers that describe one batch."""
+    step = batch.step
+    return {
+        "Thalweg-Token": batch.header["token"],
+        "Thalweg-Batch": str(step.sequence),
+        "Thalweg-Epoch": str(step.epoch),
+        "Thalweg-Count": str(step.count),
+        "Thalweg-Rows": f"{step.rows[0]}-{step.rows[1]}",
+    }
+
+
+def _arrow(fields: tuple[Field, ...], batch: Batch) -> bytes:
+    """Encode a batch as an Arrow IPC stream; its position and token are schema metadata."""
+    columns = {f.name: _arrow_column(batch.step.block[f.name], f) for f in fields}
+    metadata = {name: str(batch.header[name]) for name in ("seq", "epoch", "count", "token")}
+    record = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    record = record.replace_schema_metadata(metadata)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, record.schema) as writer:
+        writer.write_batch(record)
+    return sink.getvalue()
+
+
+def _arrow_column(column: Column, field: Field) -> Any:  # noqa: ANN401 - pyarrow's
+    if isinstance(column, Ragged):
+        values = _arrow_values(column.values[: column.offsets[-1]], field)
+        offsets: Any = pa.array(column.offsets)
+        return pa.LargeListArray.from_arrays(offsets, values)
+    return _arrow_values(column, field)
+
+
+def _arrow_values(values: Array, field: Field) -> Any:  # noqa: ANN401 - pyarrow's
+    """Convert values of any shape; axes after the first become lists of fixed size."""
+    if values.dtype.names is not None or values.dtype.kind == "c":
+        raise NotAcceptableError(
+            f"Arrow has no type for {field.name!r}, which is {values.dtype}", hint="Request frames"
+        )
+    native = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
+    array: Any = pa.array(native.reshape(-1))
+    for size in reversed(values.shape[1:]):
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array

@@ -1,0 +1,179 @@
+"""A registered pipeline: its stored record, and the pipeline open over its data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from app.datasets.opened import describe_schema
+from app.errors import InvalidOptionError
+from core.iterate.base import State
+from core.pipelines.pipeline import Pipeline, PipelineSpec, parse_pipeline
+
+from .profile import RequestProfiles
+from .sources import PinnedSource, source_key
+from .tokens import BatchTokens
+
+_IDENTITY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The stored record of a pipeline."""
+
+    ident: str
+    spec: PipelineSpec
+    sources: tuple[Mapping[str, Any], ...]
+    """Values of ``PinnedSource.describe``, ordered by source key."""
+    fingerprint: bytes
+    """Fingerprint of the data at registration."""
+    issued: datetime
+
+    @property
+    def identity(self) -> bytes:
+        """Identity that tokens carry."""
+        return identity_of(self.ident)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the sources."""
+        return tuple(source_key(source["dataset"], source["options"]) for source in self.sources)
+
+    def pins(self, counts: Sequence[int] | None = None) -> dict[str, int]:
+        """Return the number of items each source is pinned to, by source key.
+
+        Args:
+            counts: items of the growing sources, from a token; None for the counts of the
+                registration.
+        """
+        growing = iter(counts or ())
+        return {
+            key: next(growing) if counts is not None and source["growing"] else source["count"]
+            for key, source in zip(self.keys, self.sources, strict=True)
+        }
+
+    @property
+    def growing(self) -> int:
+        """Number of growing sources."""
+        return sum(source["growing"] for source in self.sources)
+
+    def to_json(self) -> bytes:
+        """Serialise the record."""
+        values = {
+            "spec": self.spec.to_json(),
+            "sources": list(self.sources),
+            "fingerprint": self.fingerprint.hex(),
+            "issued": int(self.issued.timestamp()),
+        }
+        return json.dumps(values, sort_keys=True).encode()
+
+    @classmethod
+    def of(cls, ident: str, stored: bytes) -> Registered:
+        """Parse a stored record."""
+        values = json.loads(stored)
+        return cls(
+            ident,
+            parse_pipeline(values["spec"]),
+            tuple(values["sources"]),
+            bytes.fromhex(values["fingerprint"]),
+            datetime.fromtimestamp(values["issued"], UTC),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class OpenPipeline:
+    """A pipeline whose data is open; the caller closes it.
+
+    Requests share built pipelines, since reading never changes one.
+    """
+
+    ident: str
+    pipeline: Pipeline
+    sources: tuple[PinnedSource, ...]
+    """Ordered by source key."""
+    tokens: BatchTokens
+    start: State
+    """State at which the request begins."""
+    profiles: RequestProfiles
+    """Route the times of stages to the request that runs them."""
+
+    def etag(self, *parts: object) -> str:
+        """Return the strong entity tag of an answer; reads no data.
+
+        Args:
+            parts: what the answer depends on besides the starting state.
+        """
+        tokens = self.tokens
+        position = [*self.start, *tokens.pins, int(tokens.issued.timestamp()), tokens.keys.signer]
+        text = "-".join(str(part) for part in (*position, *parts))
+        return f'"{tokens.identity.hex()}-{tokens.fingerprint.hex()}-{text}"'
+
+    def check_rank(self, rank: int, world: int) -> None:
+        """Check that a rank exists and receives rows.
+
+        Raises:
+            InvalidOptionError: ``rank`` is not below ``world``.
+            OptionError: a batch has fewer rows than ranks.
+        """
+        if rank >= world:
+            raise InvalidOptionError(
+                f"rank {rank} does not exist: a world of {world} has ranks 0 to {world - 1}",
+                option="rank",
+            )
+        self.pipeline.check_ranks(rank, world)
+
+    def is_over(self, state: State) -> bool:
+        """Whether it is known that no batch follows a state."""
+        batches = self.pipeline.batches
+        return batches is not None and self.pipeline.sequence(state) >= batches
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the pipeline, as JSON values."""
+        pipeline = self.pipeline
+        return {
+            "id": self.ident,
+            "spec": pipeline.spec.to_json(),
+            "sources": [source.describe() for source in self.sources],
+            "fingerprint": self.tokens.fingerprint.hex(),
+            "schema": describe_schema(pipeline.schema),
+            "batch_size": pipeline.batch_size,
+            "batches": pipeline.batches,
+            "batches_per_epoch": pipeline.batches_per_epoch,
+            "state_numbers": len(pipeline.initial) + len(self.tokens.pins),
+            "memory": pipeline.memory,
+            "resume_work": pipeline.resume_work,
+            "token": self.tokens.token(pipeline.initial),
+        }
+
+    def share(self) -> None:
+        """Keep the data open for another user, who must call ``close``.
+
+        Raises:
+            ValueError: the data is closed already.
+        """
+        shared = []
+        try:
+            for source in self.sources:
+                source.dataset.share()
+                shared.append(source)
+        except ValueError:
+            close_all(shared)
+            raise
+
+    def close(self) -> None:
+        """Close the data."""
+        close_all(self.sources)
+
+
+def close_all(sources: Iterable[PinnedSource]) -> None:
+    """Close the data of these sources."""
+    for source in sources:
+        source.dataset.close()
+
+
+def identity_of(ident: str) -> bytes:
+    """Return the identity that tokens carry: the first 8 bytes of the pipeline's digest."""
+    return bytes.fromhex(ident)[:_IDENTITY]

@@ -1,0 +1,353 @@
+"""The pipelines of the service: registered under their digest, opened on request.
+
+A batch must be the same on every server, at any time, or not be served at all. Four values
+decide which batch a request means:
+
+    id            digest of the canonical spec and the version of the algorithms; its first
+                  8 bytes, the *identity*, are in every token
+    pins          items of each source that the order is computed over; a growing dataset
+                  may have more by now, which the pipeline ignores
+    fingerprint   digest of the bytes that the pinned items depend on, and of what the
+                  catalogue declares them to mean
+    state         position in the pipeline
+
+The stored record of a pipeline has the first three as of its registration. A token has all
+four (the pins of growing sources only: others cannot change without changing the
+fingerprint), so the state store is needed for the spec alone. Opening compares:
+
+    record (id, spec) ◀── id of the request
+       │
+       ├── token?  no: pins and fingerprint of the record, initial state
+       │           yes: pins, fingerprint and state of the token
+       ▼
+    sources opened at these pins, their bytes fingerprinted
+       │
+       ├── another fingerprint, or too few items: 412, data changed
+       ▼
+    pipeline built, or taken from the cache by (id, pins) if its files are unchanged
+
+Pinning, rather than following a dataset as it grows, keeps the order of a shuffle fixed
+while items arrive. Registering a spec again after its data changed pins the record to the
+new data; older tokens are then refused, as they would give other batches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from app.datasets.catalogue import Catalogue
+from app.errors import BusyError, DataChangedError, NotFoundError
+from app.state.base import (
+    HeadConflictError,
+    HeadExistsError,
+    HeadInvalidError,
+    HeadMissingError,
+    StateStore,
+)
+from app.tiles.views import OpenView, Views
+from app.tokens import KeyRing
+from core.errors import CoreError, OptionError
+from core.iterate.base import Indexed, State
+from core.pipelines.pipeline import PipelineSpec, build_pipeline, parse_pipeline
+
+from .opened import OpenPipeline, Registered, close_all, identity_of
+from .profile import RequestProfiles
+from .sources import PinnedSource, open_source, source_key
+from .tokens import BatchTokens, combine, split, verify
+
+KIND = "pipeline"
+_CACHED = 32
+"""Pipelines that stay built for later requests."""
+_ATTEMPTS = 5
+"""Attempts to register a pipeline that other workers register at the same time."""
+
+Pins = Mapping[str, int]
+"""Number of items each source is pinned to, by source key."""
+
+
+def _is_fresh(opened: OpenPipeline) -> bool:
+    """Whether the data is unchanged since the pipeline was built."""
+    try:
+        return all(source.is_fresh() for source in opened.sources)
+    except DataChangedError:
+        return False
+
+
+def _open_all(
+    source: Callable[[str], PinnedSource],
+    pins: Pins,
+    fingerprint: bytes,
+    tokens: Callable[[], BatchTokens],
+) -> None:
+    """Open all sources and check their combine fingerprint.
+
+    Raises:
+        DataChangedError: the fingerprint differs, or a source lacks items or fields.
+    """
+    try:
+        for key in pins:
+            source(key)
+    except CoreError as e:
+        raise DataChangedError(
+            f"the data has changed since the pipeline was registered: {e}",
+            hint="Register the pipeline again, and start without after",
+            was=fingerprint.hex(),
+        ) from e
+    tokens().check(fingerprint)
+
+
+def _close_each(pipelines: Iterable[OpenPipeline]) -> None:
+    for pipeline in pipelines:
+        pipeline.close()
+
+
+class Pipelines:
+    """Pipelines over the datasets of a catalogue.
+
+    Args:
+        catalogue: the datasets.
+        views: the views of the datasets.
+        store: holds the records of registered pipelines.
+        keys: sign tokens.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, views: Views, store: StateStore, keys: KeyRing
+    ) -> None:
+        self._catalogue = catalogue
+        self._views = views
+        self._store = store
+        self._keys = keys
+        self._built: OrderedDict[tuple[str, tuple[int, ...]], OpenPipeline] = OrderedDict()
+        self._parsed: OrderedDict[str, tuple[bytes, Registered]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def register(self, values: Mapping[str, Any]) -> tuple[OpenPipeline, bool]:
+        """Register a pipeline under its digest.
+
+        A registered pipeline keeps its pins while its data is unchanged. If the data
+        changed, it is pinned to the new data, and older tokens are refused.
+
+        Returns:
+            The open pipeline, which the caller closes, and whether the record is new.
+
+        Raises:
+            PipelineError: the spec is invalid; names the stage and field.
+            CoreError, ServiceError: a dataset cannot be opened.
+            BusyError: other workers keep registering it at the same time.
+        """
+        spec = parse_pipeline(values)
+        ident = spec.digest.hex()
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._open(self._registered(ident), None), False
+            except NotFoundError:
+                pass
+            except DataChangedError:
+                self._forget(ident)
+            opened, registered = self._pin(spec, ident)
+            try:
+                self._store_record(registered)
+            except (HeadExistsError, HeadConflictError, HeadMissingError):
+                opened.close()
+                continue
+            except BaseException:
+                opened.close()
+                raise
+            self._cache(opened)
+            return opened, True
+        raise BusyError("other requests are registering the pipeline", retry_after=1)
+
+    def _store_record(self, registered: Registered) -> None:
+        """Create the record, or replace the previous one."""
+        try:
+            seen = self._store.get(KIND, registered.ident)
+        except HeadMissingError:
+            self._store.create(KIND, registered.ident, registered.to_json())
+            return
+        self._store.compare_and_swap(seen, registered.to_json())
+
+    def _pin(self, spec: PipelineSpec, ident: str) -> tuple[OpenPipeline, Registered]:
+        """Build a pipeline over the current data, and the record that pins it."""
+        issued = datetime.fromtimestamp(int(time.time()) // 60 * 60, UTC)
+        opened = self._build(spec, ident, {}, issued)
+        sources = tuple(source.describe() for source in opened.sources)
+        return opened, Registered(ident, spec, sources, opened.tokens.fingerprint, issued)
+
+    def ids(self, after: str = "", limit: int = 1000) -> list[str]:
+        """List up to ``limit`` ids after ``after``, in order."""
+        page = self._store.list(KIND, after=after, limit=limit)
+        return [head.id for head in page.heads]
+
+    def open(self, ident: str, after: str | None = None) -> OpenPipeline:
+        """Open a pipeline at a position; the caller closes it.
+
+        Args:
+            ident: id of the pipeline.
+            after: token to continue after; None to start at the beginning.
+
+        Raises:
+            NotFoundError: there is no such pipeline.
+            TokenMalformedError, TokenForgedError, TokenRetiredError, TokenForeignError: the
+                token does not belong to this pipeline.
+            DataChangedError: the data changed since the token was issued or the pipeline
+                registered.
+            StateError: the pipeline has no such position.
+            CoreError, ServiceError: the data cannot be read.
+        """
+        return self._open(self._registered(ident), after)
+
+    def _registered(self, ident: str) -> Registered:
+        try:
+            value = self._store.get(KIND, ident).value
+        except (HeadMissingError, HeadInvalidError) as e:
+            raise NotFoundError(
+                f"there is no pipeline {ident[:80]!r}", hint="POST it to /v1/pipelines"
+            ) from e
+        with self._lock:
+            known = self._parsed.get(ident)
+            if known is not None and known[0] == value:
+                self._parsed.move_to_end(ident)
+                return known[1]
+        registered = Registered.of(ident, value)
+        if registered.spec.digest.hex() != ident:
+            # An earlier version of the algorithms built other batches from this spec.
+            raise NotFoundError(
+                f"pipeline {ident} was registered with another version of the service",
+                hint="POST it to /v1/pipelines, and start without after",
+            )
+        with self._lock:
+            self._parsed[ident] = value, registered
+            while len(self._parsed) > _CACHED:
+                self._parsed.popitem(last=False)
+        return registered
+
+    def _open(self, registered: Registered, after: str | None) -> OpenPipeline:
+        fingerprint, issued = registered.fingerprint, registered.issued
+        state: State | None = None
+        pins = registered.pins()
+        if after is not None:
+            verified = verify(self._keys, after, registered.identity)
+            fingerprint, issued = verified.token.fingerprint, verified.issued
+            state, counts = split(verified.token.state, registered.growing)
+            pins = registered.pins(counts)
+        shared = self._shared(registered, pins, fingerprint)
+        tokens = replace(shared.tokens, issued=issued)
+        start = shared.pipeline.initial if state is None else state
+        opened = replace(shared, tokens=tokens, start=start)
+        try:
+            opened.pipeline.check(start)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def _shared(self, registered: Registered, pins: Pins, fingerprint: bytes) -> OpenPipeline:
+        """Return the cached pipeline if its data is unchanged; else build it."""
+        key = (registered.ident, tuple(pins.values()))
+        with self._lock:
+            cached = self._built.get(key)
+            if cached is not None:
+                self._built.move_to_end(key)
+                cached.share()
+        if cached is not None:
+            if _is_fresh(cached):
+                try:
+                    cached.tokens.check(fingerprint)
+                except BaseException:
+                    cached.close()
+                    raise
+                return cached
+            cached.close()
+        opened = self._build(
+            registered.spec, registered.ident, pins, registered.issued, fingerprint
+        )
+        self._cache(opened)
+        return opened
+
+    def _build(
+        self,
+        spec: PipelineSpec,
+        ident: str,
+        pins: Pins,
+        issued: datetime,
+        fingerprint: bytes | None = None,
+    ) -> OpenPipeline:
+        """Open the sources of a pipeline and build it.
+
+        Args:
+            spec: the spec.
+            ident: its id.
+            pins: the pins; empty to pin each source to all of its items.
+            issued: issue time of the tokens.
+            fingerprint: fingerprint the data must have; None for any.
+        """
+        sources: dict[str, PinnedSource] = {}
+
+        def source(key: str) -> PinnedSource:
+            if key not in sources:
+                sources[key] = open_source(self._catalogue, self._view, key, pins.get(key))
+            return sources[key]
+
+        def open_one(dataset: str, options: Mapping[str, Any]) -> Indexed:
+            return source(source_key(dataset, options)).indexed
+
+        def tokens() -> BatchTokens:
+            ordered = [sources[key] for key in sorted(sources)]
+            counts = tuple(source.count for source in ordered if source.growing)
+            data = combine(source.fingerprint for source in ordered)
+            return BatchTokens(self._keys, identity_of(ident), data, counts, issued)
+
+        try:
+            if fingerprint is not None:
+                # Before building, which may fail in confusing ways on changed data.
+                _open_all(source, pins, fingerprint, tokens)
+            profiles = RequestProfiles()
+            pipeline = build_pipeline(spec, open_one, wrap=profiles.wrap)
+            ordered = tuple(sources[key] for key in sorted(sources))
+            return OpenPipeline(ident, pipeline, ordered, tokens(), pipeline.initial, profiles)
+        except BaseException:
+            close_all(list(sources.values()))
+            raise
+
+    def _view(self, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
+        """Open the view a source names: by id, by ``{"id": id}``, or by its spec."""
+        if isinstance(value, Mapping) and set(value) == {"id"}:
+            value = value["id"]
+        if isinstance(value, str):
+            return self._views.registered(value, dataset)
+        if not isinstance(value, Mapping):
+            raise OptionError("view is neither an id nor a view spec")
+        return self._views.open(dataset, value)
+
+    # -- the cache of built pipelines ----------------------------------------------------
+
+    def _cache(self, opened: OpenPipeline) -> None:
+        """Share a pipeline with later requests; the caller still has to close it."""
+        key = (opened.ident, tuple(source.count for source in opened.sources))
+        opened.share()
+        with self._lock:
+            previous = self._built.pop(key, None)
+            self._built[key] = opened
+            evicted = [] if previous is None else [previous]
+            while len(self._built) > _CACHED:
+                evicted.append(self._built.popitem(last=False)[1])
+        _close_each(evicted)
+
+    def _forget(self, ident: str) -> None:
+        with self._lock:
+            keys = [key for key in self._built if key[0] == ident]
+            evicted = [self._built.pop(key) for key in keys]
+        _close_each(evicted)
+
+    def close(self) -> None:
+        """Close all cached pipelines."""
+        with self._lock:
+            evicted, self._built = list(self._built.values()), OrderedDict()
+        _close_each(evicted)

@@ -1,0 +1,158 @@
+"""Routes of pipelines: registration, streams of batches, single batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.requests import Request
+
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.json_bodies import json_response, read_json, send_json
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import answer_coding, choose_format, joined
+from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.server.responses import Exchange, ExchangeResponse
+from app.streams.limits import Limits
+
+from .encoding import BATCH_FORMATS
+from .one_batch import MEDIA, one_batch
+from .schemas import BatchesQuery, BatchQuery
+from .service import PipelineService
+from .streaming import batch_stream
+
+router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], dependencies=[OPTIONS_ONCE])
+
+_MAX_BODY = 1 << 20
+_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
+_JSON = content_response(200, "application/json")
+PipelinesDep = Annotated[PipelineService, from_state("pipelines")]
+
+
+@router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
+async def list_pipelines(
+    service: PipelinesDep,
+    after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
+) -> Response:
+    """List the ids of the pipelines, in order."""
+    ids = await service.threads.start(service.pipelines.ids, after, limit)
+    return json_response({"pipelines": ids, "after": ids[-1] if len(ids) == limit else None})
+
+
+@router.post(
+    "",
+    operation_id="register_pipeline",
+    response_class=ExchangeResponse,
+    status_code=201,
+    openapi_extra=JSON_BODY,
+    responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
+)
+async def register_pipeline(request: Request, service: PipelinesDep) -> ExchangeResponse:
+    """Register a pipeline under the digest of its spec; registering it again returns it."""
+
+    async def handle(exchange: Exchange) -> None:
+        values = await read_json(exchange, service.buffers, _MAX_BODY)
+
+        def register() -> tuple[dict[str, Any], bool]:
+            opened, created = service.pipelines.register(values)
+            try:
+                return opened.describe(), created
+            finally:
+                opened.close()
+
+        description, created = await service.threads.start(register)
+        path = f"/v1/pipelines/{description['id']}"
+        location = service.addresses.of(str(request.base_url), path)
+        status = 201 if created else 200
+        await send_json(exchange, description, status, {"Location": location})
+
+    return ExchangeResponse(handle)
+
+
+@router.head("/{ident}", include_in_schema=False)
+@router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
+async def pipeline(ident: str, service: PipelinesDep) -> Response:
+    """Describe a pipeline: its spec, data, schema, number of batches and first token."""
+
+    def describe() -> dict[str, Any]:
+        opened = service.pipelines.open(ident)
+        try:
+            return opened.describe()
+        finally:
+            opened.close()
+
+    return json_response(await service.threads.start(describe))
+
+
+@router.get(
+    "/{ident}/batches",
+    operation_id="pipeline_batches",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=content_response(200, MEDIA_TYPES["frames"]) | _PROBLEMS,
+)
+async def pipeline_batches(
+    ident: str,
+    request: Request,
+    service: PipelinesDep,
+    drain: DrainDep,
+    query: Annotated[BatchesQuery, Query()],
+) -> ExchangeResponse:
+    """Stream batches as frames, each with the token that continues after it.
+
+    The END frame gives the reason for ending and whether the data is finished.
+    """
+
+    async def handle(exchange: Exchange) -> None:
+        opened = await service.threads.start(service.pipelines.open, ident, query.after)
+        try:
+            opened.check_rank(query.rank, query.world)
+            stream = batch_stream(
+                opened,
+                query.rank,
+                query.world,
+                Limits.clamped(
+                    query.max_batches, query.max_bytes, query.max_seconds, query.max_epochs
+                ),
+                coding=answer_coding(request.headers),
+                threads=service.threads,
+                drain=drain,
+                metrics=service.metrics,
+            )
+            await stream.send(exchange)
+        finally:
+            opened.close()
+
+    return ExchangeResponse(handle)
+
+
+@router.head("/{ident}/batch", include_in_schema=False, response_class=ExchangeResponse)
+@router.get(
+    "/{ident}/batch",
+    operation_id="pipeline_batch",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
+)
+async def pipeline_batch(
+    ident: str,
+    request: Request,
+    service: PipelinesDep,
+    query: Annotated[BatchQuery, Query()],
+) -> ExchangeResponse:
+    """Send one batch, ``offset`` batches after the token; with a token it is immutable."""
+    accept = joined(request.headers, "accept")
+    form = query.format or choose_format(accept, BATCH_FORMATS)
+
+    async def handle(exchange: Exchange) -> None:
+        answer = await service.threads.start(
+            one_batch, service.pipelines, ident, query, form, request.headers
+        )
+        if request.method == "HEAD" and answer.data is not None:
+            answer = replace(answer, data=None, length=len(answer.data))
+        await answer.send(exchange)
+
+    return ExchangeResponse(handle)

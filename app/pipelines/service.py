@@ -1,0 +1,23 @@
+"""The pipeline product of a running service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.engine.buffers import Buffers
+from app.engine.workers import Workers
+from app.http.addresses import Addresses
+from app.telemetry import Metrics
+
+from .registry import Pipelines
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineService:
+    """Everything the routes of pipelines and batches need."""
+
+    pipelines: Pipelines
+    threads: Workers
+    buffers: Buffers
+    metrics: Metrics
+    addresses: Addresses

@@ -1,0 +1,168 @@
+"""Batches as a resumable stream of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.errors import Problem
+from app.http.media_types import MEDIA_TYPES
+from app.server.drain import Drain
+from app.streams.ahead import Ahead
+from app.streams.driver import EXHAUSTED, HEARTBEAT_SECONDS, Stream
+from app.streams.frames import Buffers, FrameKind, FrameWriter
+from app.streams.limits import Limits, Progress
+from app.streams.sender import Head
+from app.streams.threads import Threads
+from app.telemetry import Metrics
+from core.iterate.base import State
+from core.iterate.profile import Profile
+
+from .encoding import Batch, epoch_header, make_batch
+from .opened import OpenPipeline
+from .profile import new_profile
+
+
+def make_batches(
+    opened: OpenPipeline, rank: int, world: int, limit: int, profile: Profile
+) -> Iterator[Batch]:
+    """Build batches in order, beginning with the first the request asks for.
+
+    The iterator may move between threads, but only one at a time may advance it.
+
+    Args:
+        opened: the pipeline.
+        rank: rank whose rows of each batch to take.
+        world: number of ranks that share each batch.
+        limit: maximum number of batches.
+        profile: receives the times of the stages.
+    """
+    state = opened.start
+    for _ in range(limit):
+        with opened.profiles.into(profile):
+            step = opened.pipeline.step(state, rank, world)
+        if step is None:
+            return
+        batch = make_batch(opened, step)
+        yield batch
+        if batch.last:
+            return
+        state = step.state
+
+
+class BatchFrames:
+    """Encoder of batches as frames, each with the token that continues after it.
+
+    Args:
+        opened: the pipeline.
+        times: reported in the END frame.
+    """
+
+    heavy = False
+
+    def __init__(self, opened: OpenPipeline, times: Times) -> None:
+        self._opened = opened
+        self._times = times
+        self._writer = FrameWriter()
+        self._state: State = opened.start
+        self.finished = opened.is_over(opened.start)
+
+    def begin(self) -> Buffers:
+        """Return no frames."""
+        return []
+
+    def item(self, item: Batch) -> Buffers:
+        """Encode a batch; an EPOCH frame follows the last of an epoch."""
+        buffers = self._writer.frame(FrameKind.DATA, item.header, item.payload)
+        if item.step.ends_epoch:
+            buffers += self._writer.frame(FrameKind.EPOCH, epoch_header(item))
+        self._state = item.step.state
+        self.finished = item.last
+        return buffers
+
+    def heartbeat(self) -> Buffers:
+        """Repeat the token of the batch the client is waiting for."""
+        return self._writer.frame(FrameKind.HEARTBEAT, {"token": self._token()})
+
+    def end(self, reason: str, progress: Progress) -> Buffers:
+        """Give the reason, whether the data is finished, and the times of the answer."""
+        header = {
+            "reason": reason,
+            "data_finished": self.finished or reason == EXHAUSTED,
+            "token": self._token(),
+            "profile": self._times.describe(progress),
+        }
+        return self._writer.frame(FrameKind.END, header)
+
+    def fail(self, problem: Problem) -> Buffers:
+        """Encode the problem with the token that retries the batch."""
+        header = {"problem": problem.to_json(), "token": self._token()}
+        return self._writer.frame(FrameKind.ERROR, header)
+
+    def _token(self) -> str:
+        return self._opened.tokens.token(self._state)
+
+
+class Times:
+    """Where the time of an answer was spent."""
+
+    def __init__(self) -> None:
+        self.profile = new_profile()
+        self.ahead: Ahead[Batch] | None = None
+
+    def describe(self, progress: Progress) -> dict[str, object]:
+        """Return the times in seconds, as JSON values."""
+        return {
+            "seconds": progress.seconds,
+            "made": 0.0 if self.ahead is None else self.ahead.seconds,
+            "waited": progress.waited,
+            "batches": progress.count,
+            "bytes": progress.nbytes,
+            "stages": self.profile.report(),
+        }
+
+
+def batch_stream(
+    opened: OpenPipeline,
+    rank: int,
+    world: int,
+    limits: Limits,
+    *,
+    coding: str | None,
+    threads: Threads,
+    drain: Drain,
+    metrics: Metrics,
+    heartbeat: float = HEARTBEAT_SECONDS,
+) -> Stream[Batch]:
+    """Build the answer that streams the batches of a pipeline.
+
+    Args:
+        opened: the pipeline; stays open until the answer has ended.
+        rank: rank whose rows of each batch to send.
+        world: number of ranks that share each batch.
+        limits: how much the answer may carry.
+        coding: compression of the whole answer.
+        threads: build the batches.
+        drain: ends the stream early.
+        metrics: count the batches.
+        heartbeat: seconds between signs of life.
+    """
+    times, progress = Times(), Progress()
+
+    def count(batch: Batch) -> None:
+        progress.epochs += batch.step.ends_epoch
+        metrics.batches.inc()
+
+    batches = make_batches(opened, rank, world, limits.count, times.profile)
+    times.ahead = Ahead(batches, threads.start)
+    return Stream(
+        times.ahead,
+        BatchFrames(opened, times),
+        Head.of_stream(MEDIA_TYPES["frames"], coding),
+        threads,
+        drain,
+        coding,
+        limits,
+        heartbeat,
+        sent=count,
+        progress=progress,
+    )

@@ -1,1 +1,0 @@
-"""Use cases: what the commands, and in time the routes, do."""

@@ -1,0 +1,1 @@
+"""Resumable answers: their frames, and the driver that sends them."""

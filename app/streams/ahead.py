@@ -1,0 +1,112 @@
+"""Read-ahead: the next items of a stream are prepared while earlier ones are being sent.
+
+A product hands over a plain iterator. It runs in worker threads, one call at a time, one
+group of items ahead of the answer. A group is about a megabyte, because a trip to a thread
+and back costs as much as preparing a few kilobytes; it is cut short when time passes, so
+that slow items reach the client one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from app.errors import ServiceError
+from core.errors import CoreError
+
+GROUP_BYTES = 1 << 20
+GROUP_ITEMS = 1024
+GROUP_SECONDS = 0.05
+
+
+class Sized(Protocol):
+    """An item of a stream."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its payload."""
+
+
+T = TypeVar("T", bound=Sized)
+
+
+class Ahead(Generic[T]):
+    """Items of an iterator, prepared one group ahead.
+
+    Args:
+        items: the iterator; an error it raises ends the stream after the items before it.
+        start: starts a call in a thread.
+        stopped: set when no more items are needed, for iterators that work long on one.
+    """
+
+    def __init__(
+        self,
+        items: Iterator[T],
+        start: Callable[[Callable[[], list[T]]], asyncio.Future[list[T]]],
+        stopped: threading.Event | None = None,
+    ) -> None:
+        self._items = items
+        self._start = start
+        self._stopped = stopped or threading.Event()
+        self._failure: CoreError | ServiceError | None = None
+        self._coming: asyncio.Future[list[T]] | None = None
+        self.seconds = 0.0
+        """Time the iterator has run."""
+
+    def coming(self) -> asyncio.Future[list[T]]:
+        """The next group, being prepared; the same future until it is taken."""
+        if self._coming is None:
+            self._coming = self._start(self._group)
+        return self._coming
+
+    def take(self) -> Sequence[T]:
+        """Return the group that is ready and start the next; empty after the last item.
+
+        Raises:
+            CoreError, ServiceError: the next item could not be prepared.
+        """
+        group = self.coming().result()
+        self._coming = None
+        if group:
+            self.coming()
+        return group
+
+    async def close(self) -> None:
+        """Stop, and wait until the iterator no longer runs."""
+        self._stopped.set()
+        if self._coming is not None:
+            await settle(self._coming)
+
+    def _group(self) -> list[T]:
+        if self._failure is not None:
+            raise self._failure
+        group: list[T] = []
+        size = 0
+        begin = time.perf_counter()
+        while not self._stopped.is_set():
+            try:
+                item = next(self._items, None)
+            except (CoreError, ServiceError) as error:
+                if not group:
+                    raise
+                # The items before the failure are sent first.
+                self._failure = error
+                break
+            if item is None:
+                break
+            group.append(item)
+            size += item.nbytes
+            late = time.perf_counter() - begin > GROUP_SECONDS
+            if late or size >= GROUP_BYTES or len(group) >= GROUP_ITEMS:
+                break
+        self.seconds += time.perf_counter() - begin
+        return group
+
+
+async def settle(future: asyncio.Future[Any]) -> None:
+    """Wait for a call in a thread, which cannot be cancelled, and drop its outcome."""
+    await asyncio.wait({future})
+    future.cancelled() or future.exception()

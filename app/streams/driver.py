@@ -1,0 +1,260 @@
+"""The driver of every resumable answer.
+
+A product *supplies* items, each of which is a position a client can resume after, and an
+*encoder* that knows what they look like on the wire. Everything else is done here, once,
+for loss streams, tiles, reductions and batches:
+
+    supply ── group of items ──▶ limits, drain ──▶ encoder ──▶ sender ──▶ client
+      ▲                              │
+      └── prepared ahead in workers  └─▶ END with a reason, ERROR with a problem,
+                                         or a broken connection
+
+An answer goes through these states:
+
+    waiting ──first bytes──▶ started ──END──▶ ended        reason: a limit, drain, exhausted
+       │                        │
+       │                        ├──failure──▶ ERROR         the token continues before it
+       │                        └──no END in this format──▶ aborted
+       └──failure──▶ raised: the client gets a problem document instead of a stream
+
+The status line waits for the first item, so that a failure before it is an ordinary
+problem document; a client that waits long is sent heartbeats, which start the answer.
+Formats that cannot say how they ended (csv, plain bytes) are aborted, never ended early:
+an answer without an ending is truncated by definition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from app.errors import Problem, ServiceError, problem_of
+from app.server.body import ClientDisconnected
+from app.server.drain import Drain
+from app.server.responses import Exchange
+from core.errors import CoreError
+
+from .ahead import Sized
+from .frames import Buffers
+from .limits import Limits, Progress
+from .sender import Head, Sender
+from .threads import Threads
+
+HEARTBEAT_SECONDS = 10.0
+"""A client that waits for an item hears from the server this often."""
+DRAIN = "drain"
+EXHAUSTED = "exhausted"
+
+T = TypeVar("T", bound=Sized)
+T_co = TypeVar("T_co", bound=Sized, covariant=True)
+T_contra = TypeVar("T_contra", bound=Sized, contravariant=True)
+
+
+class Supply(Protocol[T_co]):
+    """Where the items of an answer come from, group by group."""
+
+    def coming(self) -> asyncio.Future[Any]:
+        """Done once there is a group to take; the same future until it is taken."""
+
+    def take(self) -> Sequence[T_co]:
+        """Return the group that is ready; empty after the last item.
+
+        Raises:
+            CoreError, ServiceError: the next item could not be prepared.
+        """
+
+    async def close(self) -> None:
+        """Stop preparing items, and wait until that has stopped."""
+
+
+class Encoder(Protocol[T_contra]):
+    """What an answer looks like on the wire. It sees every item sent, in order."""
+
+    @property
+    def heavy(self) -> bool:
+        """Whether encoding an item takes long enough to be done in a worker."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is known that no item follows those encoded so far."""
+
+    def begin(self) -> Buffers:
+        """Encode what comes before the first item."""
+
+    def item(self, item: T_contra) -> Buffers:
+        """Encode an item; the buffers stay unchanged by later calls."""
+
+    def heartbeat(self) -> Buffers:
+        """Encode a sign of life; empty in formats that have none."""
+
+    def end(self, reason: str, progress: Progress) -> Buffers | None:
+        """Encode the end; None if this format cannot tell an early end from a whole answer."""
+
+    def fail(self, problem: Problem) -> Buffers | None:
+        """Encode a failure; None if this format cannot tell it."""
+
+
+@dataclass(slots=True)
+class Stream(Generic[T]):
+    """One answer.
+
+    Args:
+        supply: gives the items; closed at the end.
+        encoder: encodes them.
+        head: status and headers.
+        threads: heavy encoding and compression run there.
+        drain: ends the answer early when it becomes hard; None if the supply does that.
+        coding: compression of the answer.
+        limits: how much the answer may carry.
+        heartbeat: seconds between signs of life; None for none.
+        live: see :class:`Sender`.
+        sent: called with every item sent, to count it.
+    """
+
+    supply: Supply[T]
+    encoder: Encoder[T]
+    head: Head
+    threads: Threads
+    drain: Drain | None
+    coding: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    heartbeat: float | None = HEARTBEAT_SECONDS
+    live: bool = True
+    sent: Callable[[T], None] | None = None
+    progress: Progress = field(default_factory=Progress)
+
+    async def send(self, exchange: Exchange) -> None:
+        """Send the answer.
+
+        Raises:
+            CoreError, ServiceError: a failure before anything was sent.
+            ClientDisconnected: the client left.
+        """
+        sender = Sender(exchange, self.head, self.threads, self.coding, live=self.live)
+        wait = _Wait(exchange, self.drain)
+        begun = False
+
+        async def add(buffers: Buffers) -> None:
+            nonlocal begun
+            if any(map(len, buffers)):
+                before = [] if begun else self.encoder.begin()
+                begun = True
+                await sender.add(before + buffers)
+
+        try:
+            reason = self.progress.reached(self.limits)
+            while reason is None:
+                group = await self._next(wait, add, sender)
+                if group is None:
+                    reason = DRAIN
+                    break
+                reason = await self._send_group(group, add)
+                await sender.flush()
+            last = self.encoder.end(reason, self.progress)
+            before = [] if begun else self.encoder.begin()
+            if last is None:
+                exchange.abort()
+            else:
+                await sender.finish(before + last)
+        except (CoreError, ServiceError) as error:
+            if not exchange.started:
+                raise
+            # What keeps the error must not keep, through its traceback, all of this.
+            last = self.encoder.fail(problem_of(error.with_traceback(None)))
+            if last is None:
+                exchange.abort()
+            else:
+                await sender.finish(last)
+        finally:
+            await self.supply.close()
+            await wait.close()
+
+    async def _send_group(self, group: Sequence[T], add: Callable[[Buffers], Any]) -> str | None:
+        """Send the items of a group; the reason to end the answer after them, if any."""
+        for item in group:
+            reason = self._reason()
+            if reason is not None:
+                return reason
+            if self.encoder.heavy:
+                buffers = await self.threads.start(self.encoder.item, item)
+            else:
+                buffers = self.encoder.item(item)
+            await add(buffers)
+            self.progress.count += 1
+            self.progress.nbytes += item.nbytes
+            if self.sent is not None:
+                self.sent(item)
+        over = self.encoder.finished or not group
+        return self._reason() or (EXHAUSTED if over else None)
+
+    def _reason(self) -> str | None:
+        """Why the next item is not to be sent, if so."""
+        limit = self.progress.reached(self.limits)
+        draining = self.drain is not None and self.drain.hard.is_set()
+        return limit or (DRAIN if draining else None)
+
+    async def _next(
+        self, wait: _Wait, add: Callable[[Buffers], Any], sender: Sender
+    ) -> Sequence[T] | None:
+        """Wait for the next group, sending heartbeats; None if draining ends the answer."""
+        begin = time.perf_counter()
+        coming = self.supply.coming()
+        try:
+            while not coming.done():
+                if await wait.until(coming, self.heartbeat):
+                    continue
+                if wait.draining:
+                    return None
+                await add(self.encoder.heartbeat())
+                await sender.flush()
+            return self.supply.take()
+        finally:
+            self.progress.waited += time.perf_counter() - begin
+
+
+class _Wait:
+    """Waiting for an item, for the client to leave, or for the server to stop."""
+
+    def __init__(self, exchange: Exchange, drain: Drain | None) -> None:
+        self._exchange = exchange
+        self._drain = drain
+        self._gone: asyncio.Future[Any] | None = None
+        self._hard: asyncio.Future[Any] | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Whether running answers must end."""
+        return self._drain is not None and self._drain.hard.is_set()
+
+    async def until(self, coming: asyncio.Future[Any], seconds: float | None) -> bool:
+        """Wait for ``coming``; False after so many seconds, or when draining.
+
+        Raises:
+            ClientDisconnected: the client left.
+        """
+        others = self._others()
+        await asyncio.wait({coming, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if coming.done():
+            return True
+        if self._exchange.disconnected.is_set():
+            raise ClientDisconnected("the client left")
+        return False
+
+    def _others(self) -> list[asyncio.Future[Any]]:
+        # Made once an answer has to wait: most groups are there in time.
+        if self._gone is None:
+            self._gone = asyncio.ensure_future(self._exchange.disconnected.wait())
+        if self._hard is None and self._drain is not None:
+            self._hard = asyncio.ensure_future(self._drain.hard.wait())
+        return [self._gone] if self._hard is None else [self._gone, self._hard]
+
+    async def close(self) -> None:
+        """Let go of the events."""
+        others = [future for future in (self._gone, self._hard) if future is not None]
+        for future in others:
+            future.cancel()
+        if others:
+            await asyncio.wait(others)

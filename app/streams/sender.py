@@ -1,0 +1,124 @@
+"""Writing the buffers of an answer: small ones together, all of them compressed if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.http.compression import Compressor, compressor
+from app.server.responses import Exchange
+
+from .frames import Buffers
+from .threads import Threads
+
+TOGETHER = 64 << 10
+"""Bytes of small buffers sent in one write, which costs as much as copying this much."""
+CHUNK = 1 << 20
+"""Bytes collected before a write when nobody waits for the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and headers of an answer."""
+
+    headers: Mapping[str, str]
+    status: int = 200
+    length: int | None = None
+    """Bytes of the uncompressed answer, where known beforehand."""
+
+    @classmethod
+    def of_stream(
+        cls, media_type: str, coding: str | None, more: Mapping[str, str] | None = None
+    ) -> Head:
+        """The head of an answer that no cache keeps and no proxy holds back."""
+        headers = {
+            "Content-Type": media_type,
+            "Cache-Control": "no-store",
+            "Vary": "Accept-Encoding",
+            "X-Accel-Buffering": "no",
+        }
+        if coding is not None:
+            headers["Content-Encoding"] = coding
+        return cls(headers | dict(more or {}))
+
+
+class Sender:
+    """Sends one answer. The head goes out with the first bytes, or with ``begin``.
+
+    Args:
+        exchange: the request being answered.
+        head: status and headers.
+        threads: compress there.
+        coding: compression of the answer, None for none.
+        live: whether the client is to have every buffer as soon as possible. If not, an
+            answer that fits in one chunk is sent with its Content-Length.
+    """
+
+    def __init__(
+        self, exchange: Exchange, head: Head, threads: Threads, coding: str | None, *, live: bool
+    ) -> None:
+        self._exchange = exchange
+        self._head = head
+        self._threads = threads
+        self._compressor: Compressor | None = None if coding is None else compressor(coding)
+        self._live = live
+        self._waiting: Buffers = []
+        self._size = 0
+
+    async def begin(self, length: int | None = None) -> None:
+        """Send the head, unless it was sent.
+
+        Args:
+            length: bytes of the whole answer as sent, if known only now.
+        """
+        if self._exchange.started:
+            return
+        if length is None and self._compressor is None:
+            length = self._head.length
+        await self._exchange.start(self._head.status, self._head.headers, content_length=length)
+
+    async def add(self, buffers: Buffers) -> None:
+        """Send buffers, small ones together with those that follow."""
+        self._waiting += buffers
+        self._size += sum(map(len, buffers))
+        if self._size >= (TOGETHER if self._live else CHUNK):
+            await self._write()
+
+    async def flush(self) -> None:
+        """Send what is waiting; an answer that is not live waits for a whole chunk."""
+        if self._live and self._size:
+            await self._write()
+
+    async def _write(self) -> None:
+        buffers, size = self._waiting, self._size
+        self._waiting, self._size = [], 0
+        await self.begin()
+        if self._compressor is not None:
+            data = await self._threads.start(_compress, self._compressor, buffers, self._live)
+            await self._exchange.write(data)
+        elif size < 2 * TOGETHER:
+            await self._exchange.write(b"".join(buffers))
+        else:
+            for buffer in buffers:
+                await self._exchange.write(buffer)
+
+    async def finish(self, buffers: Buffers) -> None:
+        """Send the last buffers and end the answer."""
+        last = [*self._waiting, *buffers]
+        if self._compressor is None:
+            data = b"".join(last)
+        else:
+            data = await self._threads.start(_finish, self._compressor, last)
+        if not self._exchange.started:
+            await self.begin(None if self._live else len(data))
+        await self._exchange.end(data)
+
+
+def _compress(compressor: Compressor, buffers: Buffers, flush: bool) -> bytes:
+    return compressor.compress(b"".join(buffers), flush=flush)
+
+
+def _finish(compressor: Compressor, buffers: Buffers) -> bytes:
+    data = b"".join(buffers)
+    # Compressing nothing would still begin a frame.
+    return (compressor.compress(data, flush=False) if data else b"") + compressor.end()

@@ -1,0 +1,1 @@
+"""Views of datasets: planned, read, streamed and reduced tile by tile."""

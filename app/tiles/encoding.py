@@ -1,0 +1,109 @@
+"""Encodings of tiles and plans: raw values, npy, JSON, Arrow."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from app.errors import TooLargeError
+from core.arrays import Array
+from core.tiles.plan import Plan, Tile
+
+from .tokens import TileTokens
+
+MAX_JSON_VALUES = 1_000_000
+
+
+def octets_of(tile: Array) -> memoryview:
+    """Return the bytes of a tile in C order; copies only if the array is not contiguous."""
+    return np.ascontiguousarray(tile).reshape(-1).view(np.uint8).data
+
+
+def npy_bytes(tile: Array) -> bytes:
+    """Encode a tile as an npy file."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.ascontiguousarray(tile), allow_pickle=False)
+    return file.getvalue()
+
+
+def tile_values(tile: Array) -> bytes:
+    """Encode a tile as nested JSON arrays; complex numbers as [real, imaginary].
+
+    Raises:
+        TooLargeError: the tile has more than ``MAX_JSON_VALUES`` values.
+    """
+    if tile.size > MAX_JSON_VALUES:
+        raise TooLargeError(
+            f"a tile of {tile.size} values is too large for JSON", hint="Request bin or npy"
+        )
+    if tile.dtype.kind == "c":
+        tile = np.stack([tile.real, tile.imag], axis=-1)
+    values = np.ascontiguousarray(tile.astype("f4") if tile.dtype == np.float16 else tile)
+    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
+    """Describe a plan and ``count`` of its tiles, beginning with ``first``."""
+    return {
+        **plan_summary(plan),
+        "list": [tile_json(plan.tile(k)) for k in tile_range(plan, first, count)],
+    }
+
+
+def tile_range(plan: Plan, first: int, count: int) -> range:
+    """Clip a range of tile indices to the tiles of the plan."""
+    return range(min(first, plan.tiles), min(first + count, plan.tiles))
+
+
+def plan_summary(plan: Plan) -> dict[str, Any]:
+    """Describe a plan as a whole: shapes, dtype, size in bytes."""
+    return {
+        "shape": list(plan.shape),
+        "nav_shape": list(plan.nav_shape),
+        "sig_shape": list(plan.sig_shape),
+        "dtype": plan.dtype.str,
+        "tile_shape": list(plan.tile_shape),
+        "grid": list(plan.grid),
+        "tiles": plan.tiles,
+        "nbytes": plan.nbytes,
+        "sync_offset": plan.sync_offset,
+    }
+
+
+def tile_json(tile: Tile) -> dict[str, Any]:
+    """Describe one tile: index, origin, shape, and its bytes in the raw concatenation."""
+    return {
+        "tile": tile.index,
+        "origin": list(tile.origin),
+        "shape": list(tile.shape),
+        "offset": tile.offset,
+        "nbytes": tile.nbytes,
+    }
+
+
+def plan_arrow(plan: Plan) -> bytes:
+    """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata."""
+    columns = {name: pa.array(values) for name, values in plan.table().items()}
+    metadata = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def partitions(plan: Plan, count: int, tokens: TileTokens) -> Iterator[dict[str, Any]]:
+    """Divide the tiles into at most ``count`` contiguous ranges of equal length.
+
+    Each range comes with the token that starts it, so that parallel readers can share a view.
+    """
+    edges = np.linspace(0, plan.tiles, min(count, plan.tiles) + 1, dtype=np.int64).tolist()
+    for first, last in itertools.pairwise(edges):
+        yield {"first": first, "tiles": last - first, "token": tokens.token(first)}

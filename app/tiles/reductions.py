@@ -1,0 +1,185 @@
+"""Reductions of views, computed in parallel and resumed from stored partial results.
+
+The frames of a view are divided twice:
+
+    view     ├────────────────────────────────┤
+    segments ├───────┼───────┼───────┼────────┤   256 MiB; the result of each is stored
+    chunks   ├─┼─┼─┼─┤                            8 MiB; one call of the engine reduces each
+
+Chunks run side by side and are merged in order, as segments are, so the printed digits do
+not depend on how many run at once. A stored segment is named by the digest of the view,
+the reduction and the data's fingerprint: a request repeated after a failure computes only
+the segments that are missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from app.engine.base import Engine
+from app.errors import InvalidOptionError
+from core.arrays import Array, Floats
+from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile, make_plan
+from core.tiles.reader import TileReader
+from core.tiles.reduce import Partial, Reducer, parse_reduction
+
+from .partials import PartialStore
+from .views import OpenView
+
+CHUNK_BYTES = 8 << 20
+"""Bytes of frames that one call of the engine reduces."""
+SEGMENT_BYTES = 256 << 20
+"""Bytes of frames per stored result."""
+
+Progress = Callable[[int, int], None]
+"""Called with (tiles done, total tiles)."""
+
+
+class CancelledError(Exception):
+    """The result is no longer needed."""
+
+
+class ReductionJob:
+    """One reduction of one view.
+
+    Args:
+        view: the view to reduce; stays open until the job is done.
+        spec: the reduction, JSON values.
+        engine: computes the chunks.
+        partials: stores the results of segments.
+
+    Raises:
+        CoreError, ServiceError: the reduction does not fit the view.
+    """
+
+    def __init__(
+        self, view: OpenView, spec: Mapping[str, Any], engine: Engine, partials: PartialStore
+    ) -> None:
+        self._view = view
+        self._engine = engine
+        self._partials = partials
+        self._plan = _reading_plan(view)
+        reduction = parse_reduction(spec, self._plan.sig_shape)
+        self._reducer = Reducer(reduction, self._plan.sig_shape, self._plan.dtype)
+        self._over_frames = reduction.over == "frames"
+        self._local = threading.local()
+        digest = hashlib.blake2b(json.dumps(dict(spec), sort_keys=True).encode(), digest_size=16)
+        digest.update(view.tokens.identity + view.tokens.fingerprint)
+        self._name = digest.hexdigest()
+
+    def run(self, progress: Progress, cancelled: Callable[[], bool]) -> dict[str, Floats]:
+        """Compute the results, by name.
+
+        Args:
+            progress: called after every chunk and segment.
+            cancelled: asked after every chunk; returns True to give up.
+
+        Raises:
+            CancelledError: ``cancelled`` returned True.
+            CoreError, ServiceError: the frames cannot be read.
+        """
+        plan = self._plan
+        whole: Partial | None = None
+        for first, last in self._segments():
+            part = self._segment(first, last, progress, cancelled)
+            whole = part if whole is None else self._reducer.merge(whole, part)
+            progress(last, plan.tiles)
+        assert whole is not None  # noqa: S101 - a view has a tile
+        return self._reducer.finish(whole, plan.nav_shape)
+
+    def _segments(self) -> Iterator[tuple[int, int]]:
+        size = math.prod(self._plan.tile_shape) * self._plan.dtype.itemsize
+        step = max(SEGMENT_BYTES // size, 1)
+        for first in range(0, self._plan.tiles, step):
+            yield first, min(first + step, self._plan.tiles)
+
+    def _segment(
+        self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
+    ) -> Partial:
+        name = f"{self._name}-{first}-{last}"
+        frames = sum(self._frames(self._plan.tile(k)) for k in range(first, last))
+        stored = self._partials.get(name)
+        if stored is not None and self._fits(stored, frames):
+            return Partial(frames, stored)
+        part = self._compute(first, last, progress, cancelled)
+        self._partials.put(name, part.values)
+        return part
+
+    def _fits(self, stored: Array, frames: int) -> bool:
+        pixels = math.prod(self._plan.sig_shape)
+        length = pixels if self._over_frames else frames
+        return stored.dtype == np.float64 and length in stored.shape and stored.ndim == 2  # noqa: PLR2004
+
+    def _frames(self, tile: Tile) -> int:
+        return math.prod(tile.shape[: len(self._plan.nav_shape)])
+
+    def _compute(
+        self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
+    ) -> Partial:
+        """Reduce tiles ``first`` to ``last``, one chunk each, side by side; merge in order."""
+        running: deque[Future[Partial]] = deque()
+        upcoming = first
+        whole: Partial | None = None
+        try:
+            while upcoming < last or running:
+                while upcoming < last and len(running) < 2 * self._engine.width:
+                    running.append(self._engine.submit(self._chunk, upcoming))
+                    upcoming += 1
+                part = running.popleft().result()
+                whole = part if whole is None else self._reducer.merge(whole, part)
+                progress(upcoming - len(running), self._plan.tiles)
+                if cancelled():
+                    raise CancelledError
+        finally:
+            # The view is closed after this call: no chunk may still be reading its files.
+            for future in running:
+                future.cancel()
+            for future in running:
+                if not future.cancelled():
+                    future.exception()
+        assert whole is not None  # noqa: S101 - a segment has a chunk
+        return whole
+
+    def _chunk(self, index: int) -> Partial:
+        reader = getattr(self._local, "reader", None)
+        if reader is None:
+            dataset = self._view.dataset
+            frames = dataset.frames()
+            reader = TileReader(self._plan, dataset.recording, frames, dataset.corrections)
+            self._local.reader = reader
+        values = reader.read(self._plan.tile(index))
+        return self._reducer.partial(values.reshape(-1, *self._plan.sig_shape))
+
+
+def _reading_plan(view: OpenView) -> Plan:
+    """Plan the same frames again: whole, of a floating type, one chunk to a tile."""
+    plan, dataset = view.plan, view.dataset
+    if plan.dtype.kind == "c":
+        raise InvalidOptionError("complex frames cannot be reduced", option="reduction")
+    small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
+    dtype = np.dtype("<f4" if small else "<f8")
+    frame = math.prod(plan.sig_shape) * dtype.itemsize
+    if frame > MAX_TILE_BYTES:
+        raise InvalidOptionError("a frame is too large to be reduced", option="view")
+    reading = replace(
+        view.view,
+        dtype=dtype.str,
+        tile_shape=None,
+        target_bytes=max(CHUNK_BYTES, frame),
+    )
+    return make_plan(
+        dataset.recording,
+        reading,
+        nav_shape=dataset.nav_shape,
+        sync_offset=dataset.sync_offset,
+    )

@@ -1,0 +1,286 @@
+"""Routes of views: plans, streams of tiles, raw bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.requests import Request
+
+from app.errors import NotAcceptableError, TooLargeError
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.json_bodies import json_response, read_json, send_json
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import answer_coding
+from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.server.drain import Drain
+from app.server.responses import Exchange, ExchangeResponse
+from app.streams.plain import Whole, send_range
+
+from .codecs import tile_codec
+from .encoding import partitions, plan_arrow, plan_json, plan_summary
+from .service import TileService
+from .streaming import tile_bytes, tile_stream
+from .views import OpenView
+
+router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[OPTIONS_ONCE])
+
+_MAX_LISTED = 5_000_000
+_MAX_BODY = 64 << 20
+"""Size of a view in bytes: its mask or list may select many millions of frames."""
+_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
+_FRAMES = content_response(200, MEDIA_TYPES["frames"])
+_JSON = content_response(200, "application/json")
+_PLAN = content_response(200, "application/json", MEDIA_TYPES["arrow"])
+_RAW = content_response(200, MEDIA_TYPES["bin"]) | content_response(206, MEDIA_TYPES["bin"])
+
+TilesDep = Annotated[TileService, from_state("tiles")]
+After = Annotated[str | None, Query(description="Token to continue after")]
+CodecName = Annotated[str | None, Query(description="Codec that compresses each tile: blosc2")]
+MaxTiles = Annotated[int | None, Query(ge=1, description="Maximum number of tiles to send")]
+First = Annotated[int, Query(ge=0, description="Index of the first tile to list")]
+Count = Annotated[int, Query(ge=0, le=100_000, description="Number of tiles to list")]
+
+
+async def _stream(
+    exchange: Exchange,
+    view: OpenView,
+    request: Request,
+    tiles: TileService,
+    drain: Drain,
+    after: str | None,
+    limit: int | None,
+    codec: str | None,
+) -> None:
+    try:
+        stream = tile_stream(
+            view,
+            0 if after is None else view.tokens.read(after, view.plan.tiles),
+            limit,
+            coding=answer_coding(request.headers),
+            codec=None if codec is None else (codec, tile_codec(codec)),
+            threads=tiles.threads,
+            drain=drain,
+        )
+        await stream.send(exchange)
+    finally:
+        view.close()
+
+
+@router.post(
+    "/tiles",
+    operation_id="stream_tiles",
+    response_class=ExchangeResponse,
+    status_code=200,
+    openapi_extra=JSON_BODY,
+    responses=_FRAMES | _PROBLEMS,
+)
+async def stream_tiles(
+    ident: str,
+    request: Request,
+    tiles: TilesDep,
+    drain: DrainDep,
+    after: After = None,
+    max_tiles: MaxTiles = None,
+    codec: CodecName = None,
+) -> ExchangeResponse:
+    """Stream the tiles of the view in the body as frames.
+
+    Each frame carries the token that continues after it.
+    """
+
+    async def handle(exchange: Exchange) -> None:
+        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
+        view = await tiles.threads.start(tiles.views.open, ident, spec)
+        await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
+
+    return ExchangeResponse(handle)
+
+
+@router.post(
+    "/plan",
+    operation_id="plan_view",
+    response_class=ExchangeResponse,
+    status_code=200,
+    openapi_extra=JSON_BODY,
+    responses=_JSON | _PROBLEMS,
+)
+async def plan_view(
+    ident: str,
+    tiles: TilesDep,
+    first: First = 0,
+    count: Count = 1000,
+) -> ExchangeResponse:
+    """Plan the view in the body: its shapes and a list of its tiles."""
+
+    async def handle(exchange: Exchange) -> None:
+        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
+
+        def plan() -> dict[str, Any]:
+            view = tiles.views.open(ident, spec)
+            view.close()
+            return {
+                "fingerprint": view.dataset.fingerprint.hex(),
+                "token": view.tokens.token(0),
+                **plan_json(view.plan, first, count),
+            }
+
+        await send_json(exchange, await tiles.threads.start(plan))
+
+    return ExchangeResponse(handle)
+
+
+@router.post(
+    "/views",
+    operation_id="register_view",
+    response_class=ExchangeResponse,
+    status_code=201,
+    openapi_extra=JSON_BODY,
+    responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
+)
+async def register_view(ident: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
+    """Register a view; registering it again returns the same id."""
+
+    async def handle(exchange: Exchange) -> None:
+        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
+        name, view, created = await tiles.threads.start(tiles.views.register, ident, spec)
+        view.close()
+        location = tiles.addresses.of(str(request.base_url), f"/v1/datasets/{ident}/views/{name}")
+        description = _describe(name, ident, view)
+        status = 201 if created else 200
+        await send_json(exchange, description, status, {"Location": location})
+
+    return ExchangeResponse(handle)
+
+
+def _describe(name: str, dataset: str, view: OpenView) -> dict[str, Any]:
+    return {
+        "id": name,
+        "dataset": dataset,
+        "view": view.view.to_json(),
+        "fingerprint": view.dataset.fingerprint.hex(),
+        "token": view.tokens.token(0),
+        **plan_summary(view.plan),
+    }
+
+
+async def _registered(tiles: TileService, ident: str, name: str) -> OpenView:
+    return await tiles.threads.start(tiles.views.registered, name, ident)
+
+
+@router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
+async def view_of(ident: str, name: str, tiles: TilesDep) -> Response:
+    """Describe a view: its spec, shapes, dtype and size, and its first token."""
+    view = await _registered(tiles, ident, name)
+    view.close()
+    return json_response(_describe(name, ident, view))
+
+
+@router.get(
+    "/views/{name}/plan",
+    operation_id="view_plan",
+    responses=_PLAN | _PROBLEMS,
+)
+async def view_plan(
+    ident: str,
+    name: str,
+    tiles: TilesDep,
+    first: First = 0,
+    count: Count = 1000,
+    parts: Annotated[
+        int, Query(ge=1, le=10_000, description="Number of partitions for parallel readers")
+    ] = 1,
+    format: Annotated[str, Query(description="json or arrow")] = "json",  # noqa: A002 - the option's name
+) -> Response:
+    """List the tiles of a view in order, and partitions of them for parallel readers."""
+    if format not in {"json", "arrow"}:
+        raise NotAcceptableError(
+            f"plans are not available as {format[:40]!r}", hint="Request json or arrow"
+        )
+    view = await _registered(tiles, ident, name)
+    view.close()
+    if format == "arrow":
+        if view.plan.tiles > _MAX_LISTED:
+            raise TooLargeError(
+                f"a plan of {view.plan.tiles} tiles is too large for Arrow",
+                hint="Request json, page by page",
+            )
+        data = await tiles.threads.start(plan_arrow, view.plan)
+        return Response(data, media_type=MEDIA_TYPES["arrow"])
+
+    def plan() -> dict[str, Any]:
+        return {
+            **plan_json(view.plan, first, count),
+            "partitions": list(partitions(view.plan, parts, view.tokens)),
+        }
+
+    return json_response(await tiles.threads.start(plan))
+
+
+@router.get(
+    "/views/{name}/tiles",
+    operation_id="view_tiles",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=_FRAMES | _PROBLEMS,
+)
+async def view_tiles(
+    ident: str,
+    name: str,
+    request: Request,
+    tiles: TilesDep,
+    drain: DrainDep,
+    after: After = None,
+    max_tiles: MaxTiles = None,
+    codec: CodecName = None,
+) -> ExchangeResponse:
+    """Stream the tiles of a view as frames, each with the token that continues after it."""
+
+    async def handle(exchange: Exchange) -> None:
+        view = await _registered(tiles, ident, name)
+        await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
+
+    return ExchangeResponse(handle)
+
+
+@router.head("/views/{name}/raw", include_in_schema=False, response_class=ExchangeResponse)
+@router.get(
+    "/views/{name}/raw",
+    operation_id="view_raw",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=content_response(200, MEDIA_TYPES["bin"])
+    | content_response(206, MEDIA_TYPES["bin"])
+    | NOT_MODIFIED
+    | _PROBLEMS,
+)
+async def view_raw(ident: str, name: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
+    """Send the tiles of a view back to back as raw bytes: all of them, or a byte range."""
+
+    async def handle(exchange: Exchange) -> None:
+        view = await _registered(tiles, ident, name)
+        try:
+            whole = Whole(
+                view.plan.nbytes,
+                view.etag("raw"),
+                _raw_headers(view),
+                lambda start, stop: tile_bytes(view, start, stop),
+            )
+            body = request.method != "HEAD"
+            await send_range(exchange, whole, request.headers, tiles.threads, body=body)
+        finally:
+            view.close()
+
+    return ExchangeResponse(handle)
+
+
+def _raw_headers(view: OpenView) -> dict[str, str]:
+    return {
+        "Content-Type": "application/octet-stream",
+        "Cache-Control": "no-cache",
+        "Thalweg-Dtype": view.plan.dtype.str,
+        "Thalweg-Shape": json.dumps(list(view.plan.shape)),
+        "Thalweg-Tile-Shape": json.dumps(list(view.plan.tile_shape)),
+    }

@@ -1,0 +1,117 @@
+"""Routes of reductions, as arrays and as images."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.requests import Request
+
+from app.errors import InvalidOptionError
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.json_bodies import read_json
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import answer_coding
+from app.http.openapi import JSON_BODY, content_response, problem_responses
+from app.server.responses import Exchange, ExchangeResponse
+from core.arrays import Floats
+
+from .pictures import png, scaled
+from .reducing import reduction_stream
+from .service import TileService
+
+router = APIRouter(
+    prefix="/v1/datasets/{ident}",
+    tags=["reductions"],
+    dependencies=[OPTIONS_ONCE],
+    responses=problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 422, 503),
+)
+
+_MAX_BODY = 64 << 20
+TilesDep = Annotated[TileService, from_state("tiles")]
+Results = dict[str, Floats]
+
+
+@router.post(
+    "/reduce",
+    operation_id="reduce_view",
+    response_class=ExchangeResponse,
+    status_code=200,
+    openapi_extra=JSON_BODY,
+    responses=content_response(200, MEDIA_TYPES["frames"]),
+)
+async def reduce_view(
+    ident: str, request: Request, tiles: TilesDep, drain: DrainDep
+) -> ExchangeResponse:
+    """Reduce a view; the frames are heartbeats with the progress, then an array per result."""
+
+    async def handle(exchange: Exchange) -> None:
+        body = await read_json(exchange, tiles.buffers, _MAX_BODY)
+        view, job = await tiles.threads.start(tiles.reduction, ident, body)
+        try:
+            coding = answer_coding(request.headers)
+            stream = reduction_stream(job, coding=coding, threads=tiles.threads, drain=drain)
+            await stream.send(exchange)
+        finally:
+            view.close()
+
+    return ExchangeResponse(handle)
+
+
+@router.get(
+    "/image.png",
+    operation_id="image",
+    response_class=Response,
+    responses=content_response(200, "image/png"),
+)
+async def image(
+    ident: str,
+    tiles: TilesDep,
+    reduction: Annotated[
+        str, Query(description="Reduction as JSON; default: the sum over frames")
+    ] = '{"op":"sum"}',
+    view: Annotated[str, Query(description="View as JSON; default: the whole dataset")] = "{}",
+    result: Annotated[
+        str | None, Query(description="Result to show if the reduction has several")
+    ] = None,
+    low: Annotated[float, Query(ge=0, le=100, description="Percentile shown darkest")] = 1.0,
+    high: Annotated[float, Query(ge=0, le=100, description="Percentile shown brightest")] = 99.0,
+    map: Annotated[str, Query(description="Colour map: gray or viridis")] = "gray",  # noqa: A002 - the option's name
+) -> Response:
+    """Render a reduction as a PNG image."""
+    body = {"view": _object(view, "view"), "reduction": _object(reduction, "reduction")}
+
+    def render() -> bytes:
+        opened, job = tiles.reduction(ident, body)
+        try:
+            results = job.run(lambda _done, _of: None, lambda: False)
+        finally:
+            opened.close()
+        return png(scaled(_select(results, result), low, high), map)
+
+    data = await asyncio.to_thread(render)
+    return Response(data, media_type="image/png", headers={"Cache-Control": "no-cache"})
+
+
+def _object(text: str, name: str) -> Mapping[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as e:
+        raise InvalidOptionError(f"{name} is not JSON: {e}", option=name) from e
+    if not isinstance(value, Mapping):
+        raise InvalidOptionError(f"{name} is not a JSON object", option=name)
+    return value
+
+
+def _select(results: Results, name: str | None) -> Floats:
+    if name is None:
+        return next(iter(results.values()))
+    if name not in results:
+        raise InvalidOptionError(
+            f"there is no result {name[:40]!r}", hint=f"Use {', '.join(results)}", option="result"
+        )
+    return results[name]

@@ -1,0 +1,53 @@
+"""The tile product of a running service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.engine.base import Engine
+from app.engine.buffers import Buffers
+from app.engine.workers import Workers
+from app.errors import InvalidOptionError
+from app.http.addresses import Addresses
+
+from .partials import PartialStore
+from .reductions import ReductionJob
+from .views import OpenView, Views
+
+
+@dataclass(frozen=True, slots=True)
+class TileService:
+    """Everything the routes of views, tiles and reductions need."""
+
+    views: Views
+    engine: Engine
+    partials: PartialStore
+    threads: Workers
+    buffers: Buffers
+    addresses: Addresses
+
+    def reduction(self, dataset: str, body: Mapping[str, Any]) -> tuple[OpenView, ReductionJob]:
+        """Open a view and prepare a reduction of it; the caller closes the view.
+
+        Args:
+            dataset: id of the dataset.
+            body: members ``view`` and ``reduction``, JSON objects.
+
+        Raises:
+            InvalidOptionError: the body has other members, or one is not an object.
+            CoreError, ServiceError: the view or the reduction does not fit the dataset.
+        """
+        unknown = sorted(set(body) - {"view", "reduction"})
+        if unknown or not isinstance(body.get("reduction"), Mapping):
+            raise InvalidOptionError(
+                "the body is not an object with the members view and reduction, both objects",
+                option="reduction",
+            )
+        view = self.views.open(dataset, body.get("view") or {})
+        try:
+            return view, ReductionJob(view, body["reduction"], self.engine, self.partials)
+        except BaseException:
+            view.close()
+            raise

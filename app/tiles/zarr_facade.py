@@ -1,0 +1,146 @@
+"""A view as a read-only zarr v3 group, for tools that know zarr but not this service.
+
+``/zarr/{view}/data`` is the array; beside it lies one array of coordinates per axis.
+Chunks are tiles, uncompressed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import orjson
+
+from core.arrays import Floats
+from core.tiles.positions import Lattice
+
+from .encoding import octets_of
+from .views import OpenView, padded
+
+_CHUNK = re.compile(r"data/c((?:/\d{1,12}){0,16})", re.ASCII)
+_COORDINATE = re.compile(r"([A-Za-z0-9_]{1,64})/(zarr\.json|c/0)", re.ASCII)
+
+
+def _array(
+    shape: list[int], chunks: list[int], dtype: np.dtype[Any], names: list[str], attributes: object
+) -> dict[str, Any]:
+    fill: Any = False if dtype.kind == "b" else 0
+    if dtype.kind == "c":
+        fill = [0.0, 0.0]
+    elif dtype.kind == "f":
+        fill = 0.0
+    codecs: list[Any] = [{"name": "bytes"}]
+    if dtype.itemsize > 1:
+        codecs = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": fill,
+        "codecs": codecs,
+        "dimension_names": names,
+        "attributes": attributes,
+    }
+
+
+class ZarrFacade:
+    """The zarr store of one view."""
+
+    def __init__(self, view: OpenView) -> None:
+        self._view = view
+        self._plan = view.plan
+        axes = view.dataset.axes
+        nav = len(self._plan.nav_shape)
+        sig = axes[len(view.dataset.nav_shape) :]
+        if nav == len(view.dataset.nav_shape):
+            self._axes = list(axes[:nav]) + list(sig)
+            self._names = [axis.name for axis in self._axes]
+        else:
+            self._axes = []
+            self._names = ["frame", *(axis.name for axis in sig)]
+        if len(set(self._names)) < len(self._names):
+            self._names = [f"axis_{k}" for k in range(len(self._plan.shape))]
+
+    def get(self, key: str) -> tuple[bytes | memoryview, str] | None:
+        """Return (content, media type) of a key; None if there is no such key."""
+        if key == "zarr.json":
+            return orjson.dumps(self._group()), "application/json"
+        if key == "data/zarr.json":
+            return orjson.dumps(self._data()), "application/json"
+        if match := _CHUNK.fullmatch(key):
+            return self._chunk(match[1])
+        if match := _COORDINATE.fullmatch(key):
+            return self._coordinate(match[1], match[2])
+        return None
+
+    def _group(self) -> dict[str, Any]:
+        entries = {"data": self._data()}
+        entries |= {name: self._coordinate_array(k) for k, name in enumerate(self._names)}
+        consolidated = {"kind": "inline", "must_understand": False, "metadata": entries}
+        return {
+            "zarr_format": 3,
+            "node_type": "group",
+            "attributes": {},
+            "consolidated_metadata": consolidated,
+        }
+
+    def _data(self) -> Any:  # noqa: ANN401 - JSON
+        plan = self._plan
+        attributes = {"fingerprint": self._view.dataset.fingerprint.hex()}
+        return _array(list(plan.shape), list(plan.tile_shape), plan.dtype, self._names, attributes)
+
+    def _chunk(self, text: str) -> tuple[memoryview, str] | None:
+        indices = [int(part) for part in text.split("/") if part]
+        plan = self._plan
+        if len(indices) != len(plan.grid):
+            return None
+        if any(i >= n for i, n in zip(indices, plan.grid, strict=True)):
+            return None
+        tile = plan.tile(int(np.ravel_multi_index(indices, plan.grid)))
+        values = padded(self._view.read(tile), plan.tile_shape)
+        return octets_of(values), "application/octet-stream"
+
+    def _coordinate(self, name: str, part: str) -> tuple[bytes, str] | None:
+        if name not in self._names:
+            return None
+        axis = self._names.index(name)
+        if part == "zarr.json":
+            return orjson.dumps(self._coordinate_array(axis)), "application/json"
+        return self._coordinates(axis).astype("<f8").tobytes(), "application/octet-stream"
+
+    def _coordinate_array(self, axis: int) -> Any:  # noqa: ANN401 - JSON
+        length = self._plan.shape[axis]
+        attributes = {}
+        known = self._axis(axis)
+        if known is not None and known.unit:
+            attributes = {"units": known.unit}
+        name = self._names[axis]
+        return _array([length], [length], np.dtype("f8"), [name], attributes)
+
+    def _axis(self, axis: int) -> Any:  # noqa: ANN401 - an axis or None
+        if self._axes:
+            return self._axes[axis]
+        sig = self._view.dataset.axes[len(self._view.dataset.nav_shape) :]
+        return None if axis == 0 else sig[axis - 1]
+
+    def _coordinates(self, axis: int) -> Floats:
+        """Return the centres of the bins in the axis's units; indices if frames are listed."""
+        plan = self._plan
+        length = plan.shape[axis]
+        nav = len(plan.nav_shape)
+        step = plan.view.bin_nav if axis < nav else plan.view.bin_sig
+        start, pitch = 0, 1
+        if axis >= nav:
+            start = plan.sig_box[axis - nav][0]
+        elif isinstance(plan.positions, Lattice) and self._axes:
+            start, _, pitch = plan.positions.slices[axis]
+        index = start + pitch * (np.arange(length) * step + (step - 1) / 2)
+        known = self._axis(axis)
+        if known is None:
+            return np.arange(length, dtype=np.float64)
+        coordinates: Floats = known.offset + known.scale * index
+        return coordinates

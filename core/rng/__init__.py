@@ -1,0 +1,33 @@
+"""Random numbers by counter, and permutations with random access.
+
+A :class:`Key` is derived from a seed and a path, and every number is a function of a key
+and an index: numbers can be drawn in any order, on any machine, without a state.
+"""
+
+from __future__ import annotations
+
+from .keys import (
+    MAX_LENGTH,
+    MAX_SEED,
+    ORDER_VERSION,
+    SMALL,
+    Key,
+    Permutation,
+    below,
+    bits,
+    derive,
+    uniform,
+)
+
+__all__ = [
+    "MAX_LENGTH",
+    "MAX_SEED",
+    "ORDER_VERSION",
+    "SMALL",
+    "Key",
+    "Permutation",
+    "below",
+    "bits",
+    "derive",
+    "uniform",
+]

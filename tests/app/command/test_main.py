@@ -1,0 +1,394 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.command.main import main
+from app.command.parser import build_parser
+from core.losses.events import StreamHeader
+from core.losses.format import Kind
+from core.losses.samples import SampleSpec, generate_inputs, generate_stream
+from core.losses.writer import LossWriter
+
+SPEC = SampleSpec(events=30, summaries=3, samples=20)
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("run")
+    (directory / "summary.bin").write_bytes(b"".join(generate_stream(SPEC)))
+    for name, data in generate_inputs(SPEC).items():
+        (directory / name).write_bytes(data)
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def _plain_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    # rich reads these, and would colour what the tests compare.
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def server(*args: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "app.command", *args]
+    return subprocess.run(command, capture_output=True, timeout=300, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def rows(path: Path) -> list[str]:
+    return path.read_text().splitlines()[1:]
+
+
+def test_all_reports_in_every_format(run_directory: Path, tmp_path: Path) -> None:
+    for name in ("csv", "bin", "arrow", "parquet", "ndjson"):
+        out = tmp_path / name
+        args = ["aggregate", str(run_directory / "summary.bin"), "--out", str(out)]
+        args += ["--reports", "events,selt,melt,qelt", "--format", name]
+        args += ["--quantiles", str(run_directory / "quantile.csv")]
+        assert main([*args, "--expect-events", "30"]) == 0
+        assert sorted(p.name for p in out.iterdir()) == [
+            f"{report}.{name}" for report in ("events", "melt", "qelt", "selt")
+        ]
+    assert len(rows(tmp_path / "csv" / "events.csv")) == 30
+    bins = (tmp_path / "bin" / "melt.bin").stat().st_size
+    assert bins == 44 * len(rows(tmp_path / "csv" / "melt.csv"))
+
+
+def test_event_rates_from_occurrences_and_from_rates_agree(
+    run_directory: Path, tmp_path: Path
+) -> None:
+    periods = str(max(1000, 10 * SPEC.events))
+    inputs = {
+        "rates": ["--event-rates", str(run_directory / "event_rates.csv")],
+        "bin": ["--occurrence", str(run_directory / "occurrence.bin")],
+        "csv": [
+            "--occurrence",
+            str(run_directory / "occurrence.csv"),
+            "--no-of-periods",
+            periods,
+        ],
+    }
+    tables = []
+    for name, args in inputs.items():
+        command = ["aggregate", str(run_directory / "summary.bin"), "--reports", "melt"]
+        assert main([*command, *args, "--out", str(tmp_path / name)]) == 0
+        tables.append((tmp_path / name / "melt.csv").read_text())
+    assert tables[0] == tables[1] == tables[2]
+    assert "nan" not in tables[0]
+
+
+def test_one_report_to_standard_output(run_directory: Path) -> None:
+    done = server("aggregate", str(run_directory / "summary.bin"))
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"EventId,Blocks,AnalyticalMean")
+    assert done.stdout.count(b"\n") == 31
+
+
+def test_standard_input(run_directory: Path) -> None:
+    data = (run_directory / "summary.bin").read_bytes()
+    done = server("aggregate", "-", "--reports", "melt", input=data)
+    assert done.returncode == 0
+    again = server("aggregate", str(run_directory / "summary.bin"), "--reports", "melt")
+    assert done.stdout == again.stdout
+
+
+def test_a_standard_input_that_does_not_block(run_directory: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    data = (run_directory / "summary.bin").read_bytes()
+    command = [sys.executable, "-m", "app.command", "aggregate", "-"]
+    process = subprocess.Popen(
+        command, stdin=read_end, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as file:
+        file.write(data)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert out.count(b"\n") == 31
+
+
+def test_fifos_merged_by_event(run_directory: Path, tmp_path: Path) -> None:
+    whole = (run_directory / "summary.bin").read_bytes()
+    events = split_by_event(whole)
+    paths = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    writers = []
+    for i, path in enumerate(paths):
+        os.mkfifo(path)
+        data = whole[:12] + b"".join(events[i::3])
+        writers.append(threading.Thread(target=path.write_bytes, args=(data,)))
+        writers[-1].start()
+    command = ["aggregate", *map(str, paths), "--reports", "melt", "--order", "event"]
+    assert main([*command, "--idle-timeout", "60", "--out", str(tmp_path / "merged")]) == 0
+    for writer in writers:
+        writer.join()
+    single = ["aggregate", str(run_directory / "summary.bin"), "--reports", "melt"]
+    assert main([*single, "--out", str(tmp_path / "single")]) == 0
+    merged = (tmp_path / "merged" / "melt.csv").read_bytes()
+    assert merged == (tmp_path / "single" / "melt.csv").read_bytes()
+
+
+def split_by_event(stream: bytes) -> list[bytes]:
+    """The blocks of each event of a summary stream, found in the plainest way."""
+    events: dict[int, bytes] = {}
+    at = 12
+    while at < len(stream):
+        end = at + 12
+        while stream[end : end + 4] != bytes(4):
+            end += 8
+        event = int.from_bytes(stream[at : at + 4], "little")
+        events[event] = events.get(event, b"") + stream[at : end + 8]
+        at = end + 8
+    return list(events.values())
+
+
+def test_a_tee_into_two_fifos_that_would_deadlock_names_the_starving_stream(
+    tmp_path: Path,
+) -> None:
+    """One writer fills the first fifo before it touches the second."""
+    spec = SampleSpec(events=600, summaries=5, samples=50)
+    whole = b"".join(generate_stream(spec))
+    events = split_by_event(whole)
+    assert len(whole) > 4 * 65536, "it must not fit the pipe"
+    paths = [tmp_path / "a", tmp_path / "starving"]
+    for path in paths:
+        os.mkfifo(path)
+
+    def write() -> None:
+        with paths[1].open("wb") as second, paths[0].open("wb") as first:
+            try:
+                first.write(whole[:12] + b"".join(events[1:]))
+                first.flush()
+                second.write(whole[:12] + events[0])
+            except BrokenPipeError:
+                return
+
+    # The reader's other end must exist for the writer to open both.
+    writer = threading.Thread(target=write)
+    command = [sys.executable, "-m", "app.command", "aggregate", *map(str, paths)]
+    command += ["--reports", "selt", "--order", "event", "--read-ahead", "1000"]
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "out")], stderr=subprocess.PIPE)
+    writer.start()
+    _, err = process.communicate(timeout=120)
+    writer.join()
+    assert process.returncode == 1
+    assert b"[starved]" in err
+    assert b"starving" in err
+    assert not list((tmp_path / "out").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "words"),
+    [
+        (lambda _: b"", "stream-empty", "empty"),
+        (lambda d: d[:5], "stream-truncated", "header"),
+        (lambda d: d[:-3], "stream-truncated", r"event 30"),
+        (lambda d: b"\1\0\0\0" + d[4:], "stream-unsupported", "cdf"),
+        (lambda d: d + b"\0" * 12, "event-id", "event id 0"),
+        (lambda d: d + b"junk", "stream-truncated", "ends inside"),
+    ],
+)
+def test_bad_streams_leave_no_report(
+    run_directory: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: object,
+    code: str,
+    words: str,
+) -> None:
+    data = damage((run_directory / "summary.bin").read_bytes())  # type: ignore[operator]
+    (tmp_path / "bad.bin").write_bytes(data)
+    out = tmp_path / "out"
+    status = main(["aggregate", str(tmp_path / "bad.bin"), "--out", str(out)])
+    err = capsys.readouterr().err
+    assert status == 1
+    assert f"[{code}]" in err
+    assert re.search(words, err)
+    assert "byte" in err
+    assert "bad.bin" in err
+    assert not list(out.glob("*"))
+
+
+def test_partitions_that_do_not_belong_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, samples in (("a", 10), ("b", 20)):
+        writer = LossWriter(StreamHeader(Kind.SUMMARY, 1, 3, samples, 1, 4))
+        block = writer.block(samples, 1, [1], [1.0], 1.0)
+        (tmp_path / name).write_bytes(writer.begin() + block)
+    status = main(["aggregate", str(tmp_path / "a"), str(tmp_path / "b")])
+    assert status == 1
+    assert "[stream-mismatch]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--reports", "aal"], "no report 'aal'"),
+        (["--reports", "melt,melt"], "twice"),
+        (["--reports", "melt,selt"], "--out"),
+        (["--reports", "qelt"], "quantiles"),
+        (["--quantiles", "0.5"], "QELT is not wanted"),
+        (["--no-of-periods", "5"], "--occurrence"),
+        (["--reports", ""], "no report is wanted"),
+        (["--max-samples", "0"], "max_samples"),
+    ],
+)
+def test_a_wrong_command_is_told_apart_from_wrong_data(
+    run_directory: Path, capsys: pytest.CaptureFixture[str], args: list[str], words: str
+) -> None:
+    assert main(["aggregate", str(run_directory / "summary.bin"), *args]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("args", [["aggregate"], ["--nan", "maybe"], ["nonsense"], []])
+def test_usage_errors_exit_with_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(args)
+    assert caught.value.code == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_a_summary_report_from_an_item_stream_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = SampleSpec(events=3, summaries=2, samples=5, kind=Kind.GUL)
+    (tmp_path / "gul.bin").write_bytes(b"".join(generate_stream(spec)))
+    assert main(["aggregate", str(tmp_path / "gul.bin"), "--reports", "melt"]) == 1
+    assert "cannot be made from" in capsys.readouterr().err
+    assert main(["aggregate", str(tmp_path / "gul.bin"), "--out", str(tmp_path)]) == 0
+    assert len(rows(tmp_path / "events.csv")) == 3
+
+
+def test_a_reader_that_leaves_early_ends_it_quietly(tmp_path: Path) -> None:
+    spec = SampleSpec(events=400, summaries=5, samples=100)
+    (tmp_path / "s.bin").write_bytes(b"".join(generate_stream(spec)))
+    command = [sys.executable, "-m", "app.command", "aggregate", str(tmp_path / "s.bin")]
+    process = subprocess.Popen(
+        [*command, "--reports", "selt"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.wait(120) == 141
+    assert process.stderr
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
+
+
+def test_an_interrupt_leaves_nothing_behind(run_directory: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "endless")
+    command = [sys.executable, "-m", "app.command", "aggregate", str(tmp_path / "endless")]
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "out")], stderr=subprocess.PIPE)
+    with (tmp_path / "endless").open("wb", buffering=0) as file:
+        file.write((run_directory / "summary.bin").read_bytes()[:10_000])
+        while not list((tmp_path / "out").glob(".*")):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert not list((tmp_path / "out").iterdir())
+    assert process.stderr
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
+
+
+def test_inspect(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(run_directory / "summary.bin")]) == 0
+    text = capsys.readouterr().out
+    assert "summary stream, 20 samples, f4 losses, summary set 1" in text
+    assert "30 (ids ascending)" in text
+    assert "event ids              1 to 30" in text
+    assert main(["inspect", "--json", str(run_directory / "summary.bin")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["events"] == 30
+    assert found["fault"] is None
+    assert found["header"]["kind"] == "summary"
+
+
+def test_inspect_names_the_first_fault(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = bytearray((run_directory / "summary.bin").read_bytes())
+    data[24:28] = (99).to_bytes(4, "little")  # the first sidx of the first block
+    (tmp_path / "bad.bin").write_bytes(data)
+    assert main(["inspect", "--json", str(tmp_path / "bad.bin")]) == 1
+    fault = json.loads(capsys.readouterr().out)["fault"]
+    assert (fault["code"], fault["offset"], fault["event"]) == ("sample-range", 24, 1)
+    assert main(["inspect", str(tmp_path / "bad.bin")]) == 1
+    assert "[sample-range]" in capsys.readouterr().out
+
+
+def test_sample_makes_what_aggregate_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["sample", "--events", "5", "--samples", "7", "--out", str(tmp_path)]
+    assert main(args) == 0
+    assert "summary.bin" in capsys.readouterr().out
+    reports = ["--reports", "melt,qelt", "--out", str(tmp_path / "out")]
+    inputs = ["--quantiles", str(tmp_path / "input" / "quantile.bin")]
+    inputs += ["--occurrence", str(tmp_path / "input" / "occurrence.bin")]
+    assert main(["aggregate", str(tmp_path / "summary.bin"), *reports, *inputs]) == 0
+    assert main(["sample", "--kind", "gul", "--events", "2", "--out", str(tmp_path)]) == 0
+    assert main(["inspect", str(tmp_path / "gul.bin")]) == 0
+    assert main(["sample", "--density", "7", "--out", str(tmp_path)]) == 1
+
+
+def test_events_are_logged_at_debug_level(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["aggregate", str(run_directory / "summary.bin"), "--reports", "melt"]
+    assert main(["--log-level", "debug", *command, "--out", str(tmp_path)]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    events = [line for line in lines if line["event"] == "event"]
+    assert [line["EventId"] for line in events] == list(range(1, 31))
+    assert {"Blocks", "SampleMean"} <= set(events[0])
+    assert [p.name for p in tmp_path.iterdir()] == ["melt.csv"]
+
+
+def test_every_option_has_a_help_text() -> None:
+    parser = build_parser()
+    commands: Any = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    for each in [parser, *commands.values()]:
+        for action in each._actions:
+            documented = action.help or action.dest in {"out", "kind"} or action.choices
+            assert documented, action.dest
+
+
+def test_aggregate_reads_a_stream_that_is_piped_in(run_directory: Path) -> None:
+    data = (run_directory / "summary.bin").read_bytes()
+    piped, named = server("aggregate", input=data), server("aggregate", "-", input=data)
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout == named.stdout != b""
+
+
+def test_aggregate_needs_a_stream() -> None:
+    master, terminal = os.openpty()
+    try:
+        ended = server("aggregate", stdin=terminal)
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert ended.returncode == 2
+    assert b"no stream is named" in ended.stderr
+
+
+def test_commands_that_do_not_serve_start_without_the_web_framework() -> None:
+    script = "import sys; from app.command.main import main; main(['aggregate', '--help'])\n"
+    seen = (
+        "import atexit, sys\n"
+        "web = {'fastapi', 'starlette', 'uvicorn'}\n"
+        "atexit.register(lambda: print(sorted(web & set(sys.modules)), file=sys.stderr))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", seen + script], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 0
+    assert ended.stderr.strip() == "[]"

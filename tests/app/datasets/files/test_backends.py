@@ -1,0 +1,609 @@
+"""Every way to read ranges gives the bytes there are, or says that they changed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.datasets.files import backends
+from app.datasets.files import ranges as gathering
+from app.datasets.files.backends import MmapBackend, RangeBackend, open_backend
+from app.datasets.files.buffers import PAGE, BufferPool
+from app.datasets.files.file_set import FileSet, ReadFailedError
+from app.datasets.files.roots import Roots
+from app.errors import BusyError, DataChangedError, InvalidOptionError
+from tests.scale import examples
+
+SIZES = (300_000, 0, 70_001, 1, 8192)
+WAYS = ("buffered", "mmap", "immutable", "direct")
+Range = tuple[int, int, int, int]
+"""File, start, stop, offset."""
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def maps(path: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(path))
+
+
+class Setup:
+    """Files, and a backend that reads them."""
+
+    def __init__(self, folder: Path, way: str, sizes: Sequence[int], pool: BufferPool) -> None:
+        self.paths = [folder / f"{k}.raw" for k in range(len(sizes))]
+        rng = np.random.default_rng(len(sizes))
+        self.contents = [rng.bytes(size) for size in sizes]
+        for path, content in zip(self.paths, self.contents, strict=True):
+            path.write_bytes(content)
+            os.utime(path, (10**9, 10**9))
+        self.files = FileSet(self.paths, Roots([folder]).open)
+        self.pool = pool
+        name = "mmap" if way == "immutable" else way
+        self.backend = open_backend(name, self.files, pool, immutable=way == "immutable")
+
+    def read(self, ranges: Sequence[Range], size: int) -> bytes:
+        return read(self.backend, ranges, size)
+
+    def expected(self, ranges: Sequence[Range], size: int) -> bytes:
+        out = bytearray(b"\xaa" * size)
+        for file, start, stop, offset in ranges:
+            out[offset : offset + stop - start] = self.contents[file][start:stop]
+        return bytes(out)
+
+    def close(self) -> None:
+        self.backend.close()
+        self.files.close()
+
+
+def columns(ranges: Sequence[Range]) -> list[npt.NDArray[np.int64]]:
+    return list(np.array(ranges, np.int64).reshape(-1, 4).T)
+
+
+def read(backend: RangeBackend, ranges: Sequence[Range], size: int) -> bytes:
+    out = bytearray(b"\xaa" * size)
+    files, starts, stops, offsets = columns(ranges)
+    backend.read_ranges(files, starts, stops, memoryview(out), offsets)
+    return bytes(out)
+
+
+@pytest.fixture(params=["disk", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """On a disk, and on a file system in memory."""
+    memory = Path("/dev/shm")  # noqa: S108 - a scratch directory is made in it
+    if request.param == "disk":
+        yield tmp_path
+    elif memory.is_dir():
+        with tempfile.TemporaryDirectory(dir=memory) as name:
+            yield Path(name)
+    else:
+        pytest.skip("there is none")
+
+
+@pytest.fixture(params=WAYS)
+def setup(request: pytest.FixtureRequest, folder: Path) -> Iterator[Setup]:
+    before = descriptors()
+    made = Setup(folder, request.param, SIZES, BufferPool(2, 4 * PAGE))
+    yield made
+    assert made.pool._left._value == 2
+    made.close()
+    assert descriptors() == before
+    assert maps(folder) == 0
+
+
+def packed(pieces: Sequence[tuple[int, int, int]]) -> tuple[list[Range], int]:
+    """Ranges one behind the other in the output."""
+    at = 0
+    made = []
+    for file, start, stop in pieces:
+        made.append((file, start, stop, at))
+        at += stop - start
+    return made, at
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[list[Range], int]:
+    """Rows, frames and anything else, in any order, with room around them."""
+    count = draw(st.integers(0, 30))
+    kind = draw(st.sampled_from(["rows", "any", "any"]))
+    pieces: list[tuple[int, int, int]] = []
+    if kind == "rows":
+        file = draw(st.sampled_from([0, 2]))
+        length = draw(st.sampled_from([1, 3, 64, 1000, 3000]))
+        step = draw(st.integers(1, 9000))
+        first = draw(st.integers(0, 5000))
+        for k in range(count):
+            start = first + k * step
+            if start + length <= SIZES[file]:
+                pieces.append((file, start, start + length))
+    else:
+        for _ in range(count):
+            file = draw(st.integers(0, len(SIZES) - 1))
+            start = draw(st.integers(0, SIZES[file]))
+            longest = draw(st.sampled_from([0, 10, 5000, 300_000]))
+            pieces.append(
+                (file, start, draw(st.integers(start, min(start + longest, SIZES[file]))))
+            )
+    if draw(st.booleans()):
+        pieces = draw(st.permutations(pieces))
+    if draw(st.booleans()):
+        return packed(pieces)
+    # The last of them first, with gaps of 3.
+    made: list[Range] = []
+    at = 5
+    for file, start, stop in reversed(pieces):
+        made.append((file, start, stop, at))
+        at += stop - start + 3
+    return made[::-1], at
+
+
+@given(request=requests())
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_way_gives_the_same_bytes(setup: Setup, request: tuple[list[Range], int]) -> None:
+    ranges, size = request
+    assert setup.read(ranges, size) == setup.expected(ranges, size)
+
+
+@given(request=requests(), huge=st.sampled_from([PAGE, 5000]), vectors=st.integers(1, 4))
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_limits_of_a_call_do_not_change_the_bytes(
+    setup: Setup, request: tuple[list[Range], int], huge: int, vectors: int
+) -> None:
+    ranges, size = request
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backends, "_HUGE", huge)
+        patch.setattr(backends, "_VECTORS", vectors)
+        patch.setattr(backends, "_SCATTERED", 100)
+        assert setup.read(ranges, size) == setup.expected(ranges, size)
+
+
+@given(request=requests(), seed=st.integers(0, 99))
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_reads_that_stop_short_go_on(
+    setup: Setup, request: tuple[list[Range], int], seed: int
+) -> None:
+    ranges, size = request
+    rng = np.random.default_rng(seed)
+    whole = os.preadv
+
+    def some(descriptor: int, buffers: Sequence[memoryview], at: int) -> int:
+        first = memoryview(buffers[0])
+        few = int(rng.choice([1, 100, 3 * PAGE])) * (PAGE if setup.backend.name == "direct" else 1)
+        return whole(descriptor, [first[:few]], at)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "preadv", some)
+        assert setup.read(ranges, size) == setup.expected(ranges, size)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ((0, 10, 5, 0), "backwards|behind its end"),
+        ((0, -1, 5, 0), "before 0"),
+        ((0, 0, 5, -1), "before 0"),
+        ((0, 0, 11, 0), "fit its output"),
+        ((0, 0, 5, 6), "fit its output"),
+        ((0, 299_995, 300_001, 0), "ends at byte"),
+        ((1, 0, 1, 0), "ends at byte"),
+        ((5, 0, 1, 0), "no file"),
+        ((-1, 0, 1, 0), "no file"),
+    ],
+)
+def test_ranges_that_are_none(setup: Setup, bad: Range, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        setup.read([(0, 0, 1, 0), bad], 10)
+
+
+def test_nothing_is_read(setup: Setup) -> None:
+    assert setup.read([], 0) == b""
+    assert setup.read([(1, 0, 0, 0), (0, 5, 5, 3)], 3) == b"\xaa" * 3
+
+
+def shrink(path: Path) -> None:
+    os.truncate(path, 100_000)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def grow(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+def touch(path: Path) -> None:
+    os.utime(path)
+
+
+def overwrite(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"!")
+
+
+def replace(path: Path) -> None:
+    copy = path.with_suffix(".copy")
+    shutil.copy2(path, copy)
+    copy.replace(path)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+CHANGES = (shrink, empty, grow, touch, overwrite, replace, remove)
+FRAMES = packed([(0, k * 10_000, k * 10_000 + 9000) for k in range(30)])
+ROWS = packed([(0, k * 100, k * 100 + 20) for k in range(3000)])
+WHOLE = packed([(0, 0, 300_000)])
+BEGIN = packed([(0, 0, 1000)])
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("request_", [FRAMES, ROWS, WHOLE, BEGIN])
+def test_a_file_that_was_changed(
+    setup: Setup, change: Callable[[Path], None], request_: tuple[list[Range], int]
+) -> None:
+    assert setup.read(*request_) == setup.expected(*request_)
+    change(setup.paths[0])
+    with pytest.raises(DataChangedError) as caught:
+        setup.read(*request_)
+    assert caught.value.members["file"] == "0.raw"
+    # The others are as they were.
+    other = packed([(2, 0, 70_001), (4, 5, 9)])
+    assert setup.read(*other) == setup.expected(*other)
+
+
+@pytest.mark.parametrize("setup", ["buffered", "direct"], indirect=True)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("request_", [FRAMES, ROWS])
+def test_a_file_that_changes_in_the_middle_of_a_read(
+    setup: Setup,
+    change: Callable[[Path], None],
+    request_: tuple[list[Range], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The change comes between two calls; while a map is read, nobody can make one: below."""
+    whole = os.preadv
+    calls = 0
+
+    def change_then_read(descriptor: int, buffers: Sequence[memoryview], at: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            change(setup.paths[0])
+        return whole(descriptor, buffers, at)
+
+    monkeypatch.setattr(os, "preadv", change_then_read)
+    monkeypatch.setattr(backends, "_GAP", 500)
+    monkeypatch.setattr(backends, "_DIRECT_GAP", 500)
+    with pytest.raises(DataChangedError):
+        setup.read(*request_)
+    assert calls >= 2
+
+
+HOLDS_OFF = """
+import os, sys, time
+print("ready", flush=True)
+sys.stdin.readline()
+begun = time.monotonic()
+descriptor = os.open(sys.argv[1], os.O_WRONLY)
+print(time.monotonic() - begun, flush=True)
+os.ftruncate(descriptor, 10)
+"""
+
+
+def test_writers_wait_while_a_map_is_copied_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = Setup(tmp_path, "mmap", SIZES, BufferPool())
+    assert isinstance(setup.backend, MmapBackend)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", HOLDS_OFF, str(setup.paths[0])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdin is not None
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+    copied = 0
+    copy = gathering.gather
+
+    def slow(*arguments: object) -> None:
+        nonlocal copied
+        copied += 1
+        if copied == 1:
+            assert writer.stdin is not None
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+            with setup.files.use(0) as descriptor:
+                end = time.monotonic() + 10
+                while fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_RDLCK:
+                    assert time.monotonic() < end
+                    time.sleep(0.005)
+            time.sleep(0.2)
+        copy(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(backends, "gather", slow)
+    monkeypatch.setattr(backends, "_HUGE", 50_000)
+    # The first part was copied from the map; the writer waited; all is read again buffered,
+    # when the writer may have cut the file.
+    with contextlib.suppress(DataChangedError):
+        assert setup.read(*WHOLE) == setup.expected(*WHOLE)
+    assert copied == 1
+    assert float(writer.stdout.readline()) > 0.15
+    writer.communicate()
+    assert writer.returncode == 0
+    with pytest.raises(DataChangedError):
+        setup.read(*WHOLE)
+    setup.close()
+
+
+def test_a_file_somebody_writes_is_read_buffered(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "mmap", SIZES, BufferPool())
+    with setup.paths[0].open("ab") as writer:
+        assert setup.read(*FRAMES) == setup.expected(*FRAMES)
+        assert maps(setup.paths[0]) == 0
+        writer.write(b"x")
+    with pytest.raises(DataChangedError):
+        setup.read(*FRAMES)
+    setup.close()
+
+
+def test_leases_are_shared_and_given_back(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, "mmap", SIZES, BufferPool())
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda _: setup.read(*ROWS), range(100)):
+            assert got == setup.expected(*ROWS)
+    assert maps(setup.paths[0]) == 1
+    with setup.files.use(0) as descriptor:
+        assert fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_UNLCK
+    assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
+    descriptor = os.open(setup.paths[0], os.O_WRONLY | os.O_NONBLOCK)
+    os.close(descriptor)
+    setup.close()
+
+
+def test_files_cut_all_the_time_never_kill_the_process(tmp_path: Path) -> None:
+    """In a process of its own, for it would be killed."""
+    code = """
+import os, sys, threading, time
+from pathlib import Path
+sys.path.insert(0, os.getcwd())
+from tests.app.datasets.files.test_backends import BufferPool, Setup, packed
+from app.errors import DataChangedError
+setup = Setup(Path(sys.argv[1]), "mmap", [8 << 20], BufferPool())
+whole = packed([(0, 0, 8 << 20)])
+rows = packed([(0, k * 10_000, k * 10_000 + 5000) for k in range(800)])
+path, content = setup.paths[0], setup.contents[0]
+stop = threading.Event()
+def cut():
+    while not stop.is_set():
+        os.truncate(path, 4096)
+        with open(path, "r+b") as file:
+            file.write(content)
+        os.utime(path, (10**9, 10**9))
+        time.sleep(0.001)
+thread = threading.Thread(target=cut)
+thread.start()
+good = bad = 0
+while good + bad < 200:
+    for request in (whole, rows):
+        try:
+            got = setup.read(*request)
+        except DataChangedError:
+            bad += 1
+        else:
+            assert got == setup.expected(*request)
+            good += 1
+stop.set()
+thread.join()
+print(good, bad)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parents[4],
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[1]) > 0
+
+
+def test_whole_files_in_memory_only_if_immutable(setup: Setup) -> None:
+    found = setup.backend.mapped(0)
+    if isinstance(setup.backend, MmapBackend) and setup.backend._immutable:
+        assert found is not None
+        assert found.tobytes() == setup.contents[0]
+        assert not found.flags.writeable
+        assert setup.backend.mapped(0) is found
+        assert setup.backend.mapped(1) is None
+        shrink(setup.paths[0])
+        with pytest.raises(DataChangedError):
+            setup.backend.mapped(0)
+    else:
+        assert found is None
+
+
+def test_a_map_of_a_file_that_grew_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "x.raw"
+    path.write_bytes(b"a" * 5000)
+    with FileSet([path], Roots([tmp_path]).open, growing=True) as files:
+        backend = open_backend("mmap", files, BufferPool())
+        assert read(backend, [(0, 0, 5000, 0)], 5000) == b"a" * 5000
+        with path.open("ab") as file:
+            file.write(b"b" * 5000)
+        assert read(backend, [(0, 0, 5000, 0)], 5000) == b"a" * 5000
+        with pytest.raises(ValueError, match="ends at byte"):
+            read(backend, [(0, 0, 5001, 0)], 5001)
+        assert files.refresh()
+        assert read(backend, [(0, 4999, 10_000, 0)], 5001) == b"a" + b"b" * 5000
+        backend.close()
+
+
+def test_hints_are_for_the_ranges_to_come(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[int, int]] = []
+
+    def note(_descriptor: int, start: int, size: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        said.append((start, size))
+
+    monkeypatch.setattr(os, "posix_fadvise", note)
+    ranges = [(0, 250_000, 260_000, 0), (0, 10, 20, 0), (0, 20, 30, 0), (2, 5, 6, 0), (1, 0, 0, 0)]
+    files, starts, stops, _ = columns(ranges)
+    setup.backend.hint(files, starts, stops)
+    expected = [(10, 20), (250_000, 10_000), (5, 1)]
+    assert said == ([] if setup.backend.name == "direct" else expected)
+    monkeypatch.undo()
+    setup.backend.hint(files, starts, stops)
+
+
+def test_a_file_system_that_refuses_direct_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = Setup(tmp_path, "direct", SIZES, BufferPool())
+    real_open, real_read = os.open, os.preadv
+    direct: set[int] = set()
+
+    def refuse(path: str, flags: int, *rest: int) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "refused")
+        return real_open(path, flags, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert setup.read(*FRAMES) == setup.expected(*FRAMES)
+
+    def notice(path: str, flags: int, *rest: int) -> int:
+        descriptor = real_open(path, flags, *rest)
+        if flags & os.O_DIRECT:
+            direct.add(descriptor)
+        return descriptor
+
+    def refuse_later(descriptor: int, buffers: Sequence[memoryview], at: int) -> int:
+        if descriptor in direct:
+            raise OSError(errno.EINVAL, "refused")
+        return real_read(descriptor, buffers, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", notice)
+        patch.setattr(os, "preadv", refuse_later)
+        assert setup.read(*FRAMES) == setup.expected(*FRAMES)
+    assert direct
+    setup.close()
+
+
+def test_direct_reads_see_what_was_written_just_now(tmp_path: Path) -> None:
+    path = tmp_path / "x.raw"
+    for k in range(5):
+        path.write_bytes(bytes([k]) * 10_000)
+        with FileSet([path], Roots([tmp_path]).open) as files:
+            backend = open_backend("direct", files, BufferPool())
+            assert read(backend, [(0, 1, 9999, 0)], 9998) == bytes([k]) * 9998
+
+
+def test_a_failing_disk(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **_more: object) -> int:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "preadv", fail)
+    monkeypatch.setattr(mmap, "mmap", fail)
+    with pytest.raises(ReadFailedError, match="broken"):
+        setup.read(*FRAMES)
+
+
+def test_no_buffers_left(tmp_path: Path) -> None:
+    pool = BufferPool(1, 4 * PAGE, wait=0.05)
+    setup = Setup(tmp_path, "buffered", SIZES, pool)
+    with pool.lend(), pytest.raises(BusyError):
+        setup.read(*ROWS)
+    assert setup.read(*ROWS) == setup.expected(*ROWS)
+    setup.close()
+
+
+def test_buffers_come_back_whatever_happens() -> None:
+    pool = BufferPool(2, PAGE, wait=0.05)
+
+    def fail() -> None:
+        with pool.lend() as buffer:
+            assert buffer.ctypes.data % PAGE == 0
+            assert len(buffer) == PAGE
+            raise KeyError
+
+    for _ in range(5):
+        with pytest.raises(KeyError):
+            fail()
+    with pool.lend() as one, pool.lend() as other:
+        assert one.ctypes.data != other.ctypes.data
+    assert len(pool._free) == 2
+    for size in (0, -PAGE, PAGE + 1):
+        with pytest.raises(ValueError, match="whole pages"):
+            BufferPool(1, size)
+
+
+def test_threads_read_at_once(setup: Setup) -> None:
+    everything = packed([(k, 0, size) for k, size in enumerate(SIZES)])
+    wanted = [FRAMES, ROWS, WHOLE, everything]
+    ready = threading.Barrier(4)
+
+    def run(k: int) -> None:
+        ready.wait()
+        for request in wanted[k:] + wanted[:k]:
+            assert setup.read(*request) == setup.expected(*request)
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(run, range(4)):
+            pass
+
+
+def test_more_files_than_may_be_open(tmp_path: Path) -> None:
+    for way in WAYS:
+        folder = tmp_path / way
+        folder.mkdir()
+        setup = Setup(folder, way, [5000] * 300, BufferPool())
+        request = packed([(k, 100, 200) for k in range(300)])
+        before = descriptors()
+        assert setup.read(*request) == setup.expected(*request)
+        # Maps have descriptors of their own, few.
+        assert descriptors() <= before + 64
+        setup.close()
+
+
+def test_ways_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"x")
+    with (
+        FileSet([tmp_path / "x"], Roots([tmp_path]).open) as files,
+        pytest.raises(InvalidOptionError),
+    ):
+        open_backend("psychic", files, BufferPool())
+
+
+def test_a_closed_set_cannot_be_read(tmp_path: Path) -> None:
+    for way in WAYS:
+        setup = Setup(tmp_path, way, SIZES, BufferPool())
+        setup.close()
+        with pytest.raises(ValueError, match="closed"):
+            setup.read(*BEGIN)

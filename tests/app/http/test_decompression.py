@@ -1,0 +1,123 @@
+"""Compressed bodies in any cuts: the same bytes, or what is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from backports import zstd
+
+from app.errors import BombError, CodingError, TooLargeError, UnsupportedCodingError
+from app.http.compression import CODINGS, compressor
+from app.http.decompression import decoder
+
+PACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd.compress}
+UNPACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "zstd": zstd.decompress}
+DATA = np.random.default_rng(1).integers(0, 40, 3_000_000, np.uint8).tobytes()
+
+
+def decode(coding: str | None, sent: bytes, step: int = 1 << 20, limit: int | None = None) -> bytes:
+    found = decoder(coding, limit)
+    pieces = [
+        bytes(piece)
+        for at in range(0, len(sent), step)
+        for piece in found.decode(memoryview(sent)[at : at + step])
+    ]
+    found.end()
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+@pytest.mark.parametrize("step", [1, 999, 1 << 20])
+def test_any_cut_decodes_the_same(coding: str, step: int) -> None:
+    data = DATA[:2000] if step == 1 else DATA
+    pack = PACK[coding]
+    sent = pack(data) + pack(b"") + pack(b"tail")
+    assert decode(coding, sent, step) == data + b"tail"
+
+
+@pytest.mark.parametrize("coding", [None, "identity", "Identity"])
+def test_plain_bodies_pass(coding: str | None) -> None:
+    assert decode(coding, DATA) == DATA
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_cut_body_is_noticed_wherever_it_is_cut(coding: str) -> None:
+    sent = PACK[coding](DATA[:300])
+    for size in range(1, len(sent)):
+        with pytest.raises(CodingError):
+            decode(coding, sent[:size])
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_garbage_is_refused(coding: str) -> None:
+    with pytest.raises(CodingError):
+        decode(coding, b"this is not compressed")
+    with pytest.raises(CodingError):
+        decode(coding, PACK[coding](b"abc") + b"behind it")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_bombs_stop_early(coding: str) -> None:
+    bomb = PACK[coding](bytes(300 << 20))
+    found = decoder(coding, None)
+    seen: list[int] = []
+    with pytest.raises(BombError):
+        seen.extend(len(piece) for piece in found.decode(memoryview(bomb)))
+    assert sum(seen) < 200 << 20
+    assert max(seen) <= 1 << 20
+
+
+@pytest.mark.parametrize(("coding", "size"), [("gzip", 20), ("zstd", 9)])
+def test_beginning_a_frame_counts_however_little_is_in_it(coding: str, size: int) -> None:
+    """As 8 KiB: 64 MiB may be decoded, and 200 bytes for each one sent."""
+    empty = PACK[coding](b"")
+    assert len(empty) == size
+    most = (64 << 20) // ((8 << 10) - 200 * size)
+    assert decode(coding, empty * most) == b""
+    with pytest.raises(BombError, match="too many frames"):
+        decode(coding, empty * (most + 1))
+
+
+def test_large_windows_are_refused() -> None:
+    option = zstd.CompressionParameter.window_log
+    wide = zstd.ZstdCompressor(options={option: 27})
+    sent = wide.compress(b"a" * 1000) + wide.flush()
+    with pytest.raises(CodingError):
+        decode("zstd", sent)
+
+
+@pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
+def test_a_limit_counts_decoded_bytes(coding: str | None) -> None:
+    sent = PACK[coding](DATA) if coding else DATA
+    assert decode(coding, sent, limit=len(DATA)) == DATA
+    with pytest.raises(TooLargeError):
+        decode(coding, sent, limit=len(DATA) - 1)
+
+
+def test_other_codings_are_named() -> None:
+    with pytest.raises(UnsupportedCodingError, match="'br'"):
+        decoder("br", None)
+    with pytest.raises(UnsupportedCodingError):
+        decoder("gzip, zstd", None)
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("flush", [True, False])
+def test_answers_compress_and_come_back(coding: str, flush: bool) -> None:
+    made = compressor(coding)
+    sent = b"".join(
+        made.compress(DATA[at : at + 99_999], flush=flush) for at in range(0, len(DATA), 99_999)
+    )
+    assert UNPACK[coding](sent + made.end()) == DATA
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_flushed_bytes_can_be_read_at_once(coding: str) -> None:
+    made = compressor(coding)
+    sent = made.compress(b"first row\n", flush=True)
+    assert (
+        b"".join(bytes(p) for p in decoder(coding, None).decode(memoryview(sent))) == b"first row\n"
+    )

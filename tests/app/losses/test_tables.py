@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from app.losses.tables import FORMATS, ROW_GROUP, table_encoder
+from core.errors import ReportError
+from core.losses.reports import EVENTS, MELT, REPORTS, SELT, Report
+
+Rows = npt.NDArray[np.void]
+
+
+def some(report: Report, count: int, width: int = 4) -> Rows:
+    rng = np.random.default_rng(count)
+    rows = np.zeros(count, report.dtype(width))
+    for column in report.columns:
+        rows[column.name] = rng.integers(1, 9, count) if column.decimals is None else rng.random()
+    return rows
+
+
+def encoded(name: str, report: Report, pieces: list[Rows], width: int = 4) -> bytes:
+    encoder = table_encoder(name, report, width)
+    parts = [encoder.begin()]
+    parts += [bytes(encoder.encode(piece)) for piece in pieces]
+    return b"".join([*parts, encoder.end()])
+
+
+def arrays_equal(table: pa.Table, rows: Rows) -> bool:
+    return all(
+        np.array_equal(table[name].to_numpy(), rows[name], equal_nan=rows[name].dtype.kind == "f")
+        for name in rows.dtype.names or ()
+    )
+
+
+@pytest.mark.parametrize("width", [4, 8])
+@pytest.mark.parametrize("report", REPORTS.values(), ids=list(REPORTS))
+def test_arrow_reads_back(report: Report, width: int) -> None:
+    rows = some(report, 500, width)
+    data = encoded("arrow", report, [rows[:200], rows[:0], rows[200:]], width)
+    table = pa.ipc.open_stream(data).read_all()
+    assert arrays_equal(table, rows)
+    assert table.schema.metadata[b"report"] == report.name.encode()
+
+
+@pytest.mark.parametrize("width", [4, 8])
+@pytest.mark.parametrize("report", REPORTS.values(), ids=list(REPORTS))
+def test_parquet_reads_back(report: Report, width: int) -> None:
+    rows = some(report, 500, width)
+    data = encoded("parquet", report, [rows[:200], rows[:0], rows[200:]], width)
+    table = pq.read_table(io.BytesIO(data))
+    assert arrays_equal(table, rows)
+    assert table.schema.metadata[b"float_width"] == str(width).encode()
+    assert (table.schema.field(0).metadata or {})[b"description"] == b"Event"
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10_000])
+def test_parquet_row_groups_do_not_depend_on_how_rows_come(pieces: int) -> None:
+    rows = some(SELT, 2 * ROW_GROUP + 1000)
+    data = encoded("parquet", SELT, np.array_split(rows, pieces))
+    file = pq.ParquetFile(io.BytesIO(data))
+    groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    assert groups == [ROW_GROUP, ROW_GROUP, 1000]
+    assert arrays_equal(file.read(), rows)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_memory_is_given_back_while_a_table_grows(name: str) -> None:
+    """What is held between calls does not grow with the table."""
+    encoder = table_encoder(name, MELT, 4)
+    encoder.begin()
+    rows = some(MELT, ROW_GROUP // 2)
+    piece = rows[:1000] if name in {"csv", "ndjson"} else rows
+    sizes = [len(encoder.encode(piece)) for _ in range(6)]
+    encoder.end()
+    if name == "parquet":
+        assert all(size > 0 for size in sizes[1::2])
+    else:
+        assert all(size > 0 for size in sizes)
+
+
+def test_ndjson_numbers_are_the_shortest_that_read_back() -> None:
+    rows = np.zeros(2, MELT.dtype(4))
+    rows["EventId"] = [1, 2]
+    rows["MeanLoss"] = [0.1, 1e20]
+    rows["EventRate"] = [np.nan, 0.25]
+    rows["MaxLoss"] = [np.inf, 3]
+    lines = encoded("ndjson", MELT, [rows, rows[:0]]).splitlines()
+    first, second = (json.loads(line) for line in lines)
+    assert first["EventId"] == 1
+    assert first["MeanLoss"] == 0.1
+    assert first["EventRate"] is None
+    assert first["MaxLoss"] is None
+    assert second["EventRate"] == 0.25
+    assert math.isclose(second["MeanLoss"], 1e20, rel_tol=1e-6)
+    assert list(first) == [column.name for column in MELT.columns]
+
+
+def test_ndjson_keeps_every_digit_of_a_float64() -> None:
+    rows = np.zeros(1, EVENTS.dtype(4))
+    rows["SampleMean"] = 0.1 + 0.2
+    assert json.loads(encoded("ndjson", EVENTS, [rows]))["SampleMean"] == 0.1 + 0.2
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_empty_table_is_a_table(name: str) -> None:
+    data = encoded(name, SELT, [])
+    if name == "csv":
+        assert data == b"EventId,SummaryId,SampleId,Loss,ImpactedExposure\n"
+    elif name == "arrow":
+        assert pa.ipc.open_stream(data).read_all().num_rows == 0
+    elif name == "parquet":
+        assert pq.read_table(io.BytesIO(data)).num_rows == 0
+    else:
+        assert data == b""
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(ReportError, match="xml") as caught:
+        table_encoder("xml", SELT, 4)
+    assert "parquet" in (caught.value.hint or "")
+
+
+def test_every_column_is_described() -> None:
+    for report in REPORTS.values():
+        for column in report.columns:
+            assert report.describe(column.name)["description"]

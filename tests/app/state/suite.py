@@ -1,0 +1,329 @@
+"""What every store of heads must do: a suite for each backend to subclass.
+
+A subclass gives the fixture ``make_store``, which opens the same store again with each
+call; ``durable`` says whether what was written is there when all of them are closed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from app.state.base import (
+    MAX_PAGE,
+    MAX_VALUE,
+    Head,
+    HeadConflictError,
+    HeadExistsError,
+    HeadInvalidError,
+    HeadMissingError,
+    StateStore,
+    StoreError,
+)
+from tests.scale import examples
+
+MakeStore = Callable[[], StateStore]
+_kinds = (f"machine{k}" for k in itertools.count())
+IDS = st.sampled_from(["a", "a1", "a10", "a2", "a-b", "a.b", "a_b", "A", "b", "ab", "0", "z" * 200])
+VALUES = st.binary(max_size=40)
+
+
+def every(store: StateStore, kind: str, prefix: str = "", limit: int = 100) -> list[Head]:
+    """All heads of a list, page by page."""
+    found: list[Head] = []
+    after: str | None = ""
+    while after is not None:
+        page = store.list(kind, prefix, after, limit)
+        assert len(page.heads) <= limit
+        found += page.heads
+        after = page.after
+    return found
+
+
+class Machine(RuleBasedStateMachine):
+    """Any calls in any order do what they do to a dictionary."""
+
+    def __init__(self, make_store: MakeStore, *, durable: bool) -> None:
+        super().__init__()
+        self.make_store = make_store
+        self.durable = durable
+        self.store = make_store()
+        self.kind = next(_kinds)
+        self.model: dict[str, Head] = {}
+        self.stale: list[Head] = []
+
+    @rule(head_id=IDS, value=VALUES)
+    def create(self, head_id: str, value: bytes) -> None:
+        if head_id in self.model:
+            with pytest.raises(HeadExistsError):
+                self.store.create(self.kind, head_id, value)
+            return
+        head = self.store.create(self.kind, head_id, value)
+        assert (head.value, head.generation) == (value, 1)
+        self.model[head_id] = head
+
+    @rule(head_id=IDS)
+    def get(self, head_id: str) -> None:
+        if head_id in self.model:
+            assert self.store.get(self.kind, head_id) == self.model[head_id]
+        else:
+            with pytest.raises(HeadMissingError):
+                self.store.get(self.kind, head_id)
+
+    @rule(head_id=IDS, value=VALUES)
+    def swap(self, head_id: str, value: bytes) -> None:
+        if (seen := self.model.get(head_id)) is None:
+            return
+        head = self.store.compare_and_swap(seen, value)
+        assert head == replace(seen, value=value, generation=seen.generation + 1)
+        self.model[head_id] = head
+        self.stale.append(seen)
+
+    @rule(data=st.data(), deleting=st.booleans())
+    def swap_what_is_stale(self, data: st.DataObject, deleting: bool) -> None:
+        if not self.stale:
+            return
+        seen = data.draw(st.sampled_from(self.stale))
+        error = HeadConflictError if seen.id in self.model else HeadMissingError
+        if deleting:
+            with pytest.raises(error):
+                self.store.delete(self.kind, seen.id, seen)
+        else:
+            with pytest.raises(error):
+                self.store.compare_and_swap(seen, b"never")
+
+    @rule(head_id=IDS, careful=st.booleans())
+    def delete(self, head_id: str, careful: bool) -> None:
+        if head_id not in self.model:
+            with pytest.raises(HeadMissingError):
+                self.store.delete(self.kind, head_id)
+            return
+        seen = self.model.pop(head_id)
+        self.store.delete(self.kind, head_id, seen if careful else None)
+        self.stale.append(seen)
+
+    @rule(prefix=st.sampled_from(["", "a", "a1", "a-", "b", "z" * 200]), limit=st.integers(1, 4))
+    def list(self, prefix: str, limit: int) -> None:
+        expected = [head for key, head in sorted(self.model.items()) if key.startswith(prefix)]
+        assert every(self.store, self.kind, prefix, limit) == expected
+
+    @rule()
+    def reopen(self) -> None:
+        if self.durable:
+            self.store.close()
+            self.store = self.make_store()
+
+    def teardown(self) -> None:
+        assert every(self.store, self.kind) == [head for _, head in sorted(self.model.items())]
+        if self.durable:
+            self.store.close()
+
+
+class StateStoreSuite:
+    """Subclass it as ``Test…`` with a fixture ``make_store``."""
+
+    durable: ClassVar[bool] = True
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store(self, make_store: MakeStore) -> StateStore:
+        return make_store()
+
+    def test_any_calls_do_what_they_do_to_a_dictionary(self, make_store: MakeStore) -> None:
+        durable = self.durable
+
+        class Bound(Machine):
+            def __init__(self) -> None:
+                super().__init__(make_store, durable=durable)
+
+        run_state_machine_as_test(
+            Bound,
+            settings=settings(
+                max_examples=examples(25),
+                stateful_step_count=25,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+    def test_kinds_are_apart(self, store: StateStore) -> None:
+        store.create("view", "x", b"1")
+        store.create("dataset", "x", b"2")
+        assert store.get("view", "x").value == b"1"
+        store.delete("view", "x")
+        assert [head.value for head in every(store, "dataset")] == [b"2"]
+        assert every(store, "view") == []
+
+    def test_a_head_made_again_is_another(self, store: StateStore) -> None:
+        seen = store.create("view", "x", b"same")
+        store.delete("view", "x")
+        again = store.create("view", "x", b"same")
+        assert again.generation == seen.generation
+        assert again.nonce != seen.nonce
+        with pytest.raises(HeadConflictError):
+            store.compare_and_swap(seen, b"lost")
+        with pytest.raises(HeadConflictError):
+            store.delete("view", "x", seen)
+        assert store.get("view", "x") == again
+
+    def test_equal_values_are_a_change_too(self, store: StateStore) -> None:
+        seen = store.create("view", "x", b"same")
+        store.compare_and_swap(seen, b"same")
+        with pytest.raises(HeadConflictError):
+            store.compare_and_swap(seen, b"same")
+
+    @pytest.mark.parametrize("value", [b"", b"\x00", bytes(range(256)), b"x" * MAX_VALUE])
+    def test_values_are_any_bytes(self, store: StateStore, value: bytes) -> None:
+        head = store.create("view", "x", value)
+        assert head.value == value
+        assert store.get("view", "x").value == value
+        assert store.compare_and_swap(head, value).value == value
+
+    def test_too_large_a_value_is_refused(self, store: StateStore) -> None:
+        with pytest.raises(HeadInvalidError):
+            store.create("view", "x", bytes(MAX_VALUE + 1))
+        head = store.create("view", "x", b"")
+        with pytest.raises(HeadInvalidError):
+            store.compare_and_swap(head, bytes(MAX_VALUE + 1))
+        assert store.get("view", "x") == head
+
+    @pytest.mark.parametrize(
+        "head_id",
+        ["", ".", "..", ".x", "-x", "a/b", "a\\b", "a b", "a\n", "a\x00", "é", "%", "٣", "a" * 201],
+    )
+    def test_ids_no_store_takes(self, store: StateStore, head_id: str) -> None:
+        seen = Head("view", head_id, b"", 1, "0")
+        for call in (
+            lambda: store.create("view", head_id, b""),
+            lambda: store.get("view", head_id),
+            lambda: store.compare_and_swap(seen, b""),
+            lambda: store.delete("view", head_id),
+            lambda: store.list("view", after=head_id or "%"),
+            lambda: store.list("view", prefix=head_id or "%"),
+        ):
+            with pytest.raises(HeadInvalidError):
+                call()
+
+    @pytest.mark.parametrize("kind", ["", "View", "1x", "a-b", "a" * 33, "a\n"])
+    def test_kinds_no_store_takes(self, store: StateStore, kind: str) -> None:
+        with pytest.raises(HeadInvalidError):
+            store.create(kind, "x", b"")
+        with pytest.raises(HeadInvalidError):
+            store.list(kind)
+
+    @pytest.mark.parametrize("limit", [0, -1, MAX_PAGE + 1])
+    def test_pages_no_store_gives(self, store: StateStore, limit: int) -> None:
+        with pytest.raises(HeadInvalidError):
+            store.list("view", limit=limit)
+
+    def test_pages_follow_each_other(self, store: StateStore) -> None:
+        ids = [f"p{k}" for k in range(23)]
+        for head_id in ids:
+            store.create("view", head_id, head_id.encode())
+        for limit in (1, 7, 22, 23, 24):
+            assert [head.id for head in every(store, "view", "p", limit)] == sorted(ids)
+        assert store.list("view", limit=23).after is None
+        page = store.list("view", limit=5)
+        # Going on does not need the head the page ended with.
+        assert page.after is not None
+        store.delete("view", page.after)
+        rest = store.list("view", after=page.after).heads
+        assert [head.id for head in rest] == sorted(ids)[5:]
+
+    def test_of_many_who_saw_the_same_one_wins(self, store: StateStore) -> None:
+        seen = store.create("view", "x", b"")
+        ready = threading.Barrier(8)
+
+        def swap(k: int) -> bool:
+            ready.wait()
+            try:
+                store.compare_and_swap(seen, b"%d" % k)
+            except HeadConflictError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(swap, range(8)))
+        assert won.count(True) == 1
+        assert store.get("view", "x").value == b"%d" % won.index(True)
+
+    def test_of_many_who_create_one_wins(self, store: StateStore) -> None:
+        ready = threading.Barrier(8)
+
+        def create(k: int) -> bool:
+            ready.wait()
+            try:
+                store.create("view", "x", b"%d" % k)
+            except HeadExistsError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(create, range(8)))
+        assert won.count(True) == 1
+        assert store.get("view", "x").value == b"%d" % won.index(True)
+
+    def test_increments_of_many_threads_are_all_counted(self, store: StateStore) -> None:
+        store.create("view", "n", b"0")
+        with ThreadPoolExecutor(4) as pool:
+            for _ in pool.map(lambda _: increment(store, "view", "n", 25), range(4)):
+                pass
+        head = store.get("view", "n")
+        assert (head.value, head.generation) == (b"100", 101)
+
+    def test_two_openings_see_each_other(self, make_store: MakeStore) -> None:
+        if not self.durable:
+            pytest.skip("opened once")
+        one, other = make_store(), make_store()
+        seen = one.create("view", "x", b"1")
+        assert other.get("view", "x") == seen
+        swapped = other.compare_and_swap(seen, b"2")
+        assert one.get("view", "x") == swapped
+        with pytest.raises(HeadConflictError):
+            one.compare_and_swap(seen, b"3")
+
+    def test_what_was_written_is_there_when_all_are_closed(self, make_store: MakeStore) -> None:
+        if not self.durable:
+            pytest.skip("ends with its process")
+        store = make_store()
+        head = store.compare_and_swap(store.create("view", "x", b"1"), b"2")
+        store.close()
+        assert make_store().get("view", "x") == head
+
+    def test_a_closed_store_says_so(self, store: StateStore) -> None:
+        head = store.create("view", "x", b"")
+        store.close()
+        store.close()
+        for call in (
+            lambda: store.create("view", "y", b""),
+            lambda: store.get("view", "x"),
+            lambda: store.compare_and_swap(head, b""),
+            lambda: store.list("view"),
+            lambda: store.delete("view", "x"),
+        ):
+            with pytest.raises(StoreError, match="closed"):
+                call()
+
+
+def increment(store: StateStore, kind: str, head_id: str, times: int) -> None:
+    """Add to a decimal number, trying again whenever another was first."""
+    for _ in range(times):
+        while True:
+            head = store.get(kind, head_id)
+            try:
+                store.compare_and_swap(head, b"%d" % (int(head.value) + 1))
+            except HeadConflictError:
+                continue
+            break

@@ -1,0 +1,329 @@
+"""The stores of heads: the suite for all, and what is special to the file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.state.base import (
+    HeadMissingError,
+    StateStore,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreForeignError,
+    StoreFullError,
+    StoreReadOnlyError,
+)
+from app.state.memory import MemoryStateStore
+from app.state.sqlite import SqliteStateStore
+from tests.app.state.suite import MakeStore, StateStoreSuite, every, increment
+from tests.scale import examples
+
+ROOT = Path(__file__).parents[3]
+INCREMENTS = 150
+COUNT = """
+import sys
+from pathlib import Path
+from app.state.sqlite import SqliteStateStore
+from tests.app.state.suite import increment
+store = SqliteStateStore(Path(sys.argv[1]), wait=60)
+print("ready", flush=True)
+sys.stdin.readline()
+increment(store, "view", "n", int(sys.argv[2]))
+"""
+ACKNOWLEDGE = """
+import sys
+from pathlib import Path
+from app.state.sqlite import SqliteStateStore
+store = SqliteStateStore(Path(sys.argv[1]))
+for k in range(10**6):
+    name = f"{sys.argv[2]}-{k}"
+    head = store.create("view", name, b"x" * (k * 37 % 5000))
+    print("create", name, flush=True)
+    store.compare_and_swap(head, b"swapped")
+    print("swap", name, flush=True)
+    if k % 3 == 0:
+        store.delete("view", name)
+        print("delete", name, flush=True)
+"""
+
+
+def run(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+class TestMemory(StateStoreSuite):
+    durable = False
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        return MemoryStateStore
+
+
+class TestSqlite(StateStoreSuite):
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "new" / "state.db"
+
+    @pytest.fixture
+    def make_store(self, path: Path) -> Iterator[MakeStore]:
+        made: list[StateStore] = []
+
+        def make() -> StateStore:
+            made.append(SqliteStateStore(path))
+            return made[-1]
+
+        yield make
+        for store in made:
+            store.close()
+
+    def test_increments_of_two_processes_are_all_counted(
+        self, store: StateStore, path: Path
+    ) -> None:
+        store.create("view", "n", b"0")
+        processes = [run(COUNT, str(path), str(INCREMENTS)) for _ in range(2)]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.communicate("go\n", timeout=60)
+            assert process.returncode == 0
+        head = store.get("view", "n")
+        assert (head.value, head.generation) == (b"%d" % (2 * INCREMENTS), 2 * INCREMENTS + 1)
+
+    def test_what_was_acknowledged_survives_kill(self, path: Path) -> None:
+        expected: dict[str, str] = {}
+        for turn in range(examples(5)):
+            process = run(ACKNOWLEDGE, str(path), f"t{turn}")
+            assert process.stdout is not None
+            said = [process.stdout.readline()]
+            threading.Timer(0.05 + 0.023 * (turn % 7), process.kill).start()
+            said += process.stdout.readlines()
+            assert process.wait() == -signal.SIGKILL
+            process.communicate()
+            whole = [line.split() for line in said if line.endswith("\n")]
+            assert len(whole) > 1
+            expected |= {name: verb for verb, name in whole}
+            last = whole[-1][1]
+            store = SqliteStateStore(path)
+            found = {head.id: head for head in every(store, "view")}
+            store.close()
+            # What was under way when it was killed may have been done, and one more begun.
+            open_ones = {last, f"t{turn}-{int(last.split('-')[1]) + 1}"}
+            for name in expected.keys() - open_ones:
+                assert (name in found) == (expected[name] != "delete")
+                assert expected[name] == "delete" or found[name].value == b"swapped"
+            assert found.keys() <= expected.keys() | open_ones
+            expected = dict.fromkeys(found, "swap") | {
+                name: verb for name, verb in expected.items() if name not in open_ones
+            }
+            for name in open_ones & found.keys():
+                if found[name].value != b"swapped":
+                    del expected[name]
+                    with contextlib.closing(SqliteStateStore(path)) as store:
+                        store.delete("view", name)
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+    def test_a_writer_that_stops_does_not_stop_readers(self, path: Path, store: StateStore) -> None:
+        head = store.create("view", "x", b"1")
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert store.get("view", "x") == head
+            assert every(store, "view") == [head]
+
+    @pytest.mark.parametrize("how", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+    def test_a_file_others_keep_locked(self, path: Path, how: str) -> None:
+        with contextlib.closing(SqliteStateStore(path, wait=0.1)) as store:
+            head = store.create("view", "x", b"1")
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute(how)
+                begun = time.monotonic()
+                with pytest.raises(StoreBusyError) as caught:
+                    store.compare_and_swap(head, b"2")
+                assert time.monotonic() - begun < 2
+                assert caught.value.retry_after == 1
+                with pytest.raises(StoreBusyError):
+                    SqliteStateStore(path, wait=0.1)
+            assert store.compare_and_swap(head, b"2").value == b"2"
+
+    def test_a_turn_another_process_keeps(self, path: Path) -> None:
+        with contextlib.closing(SqliteStateStore(path, wait=0.1)) as store:
+            holder = run(
+                "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.flock(f, fcntl.LOCK_EX);"
+                "print('has it', flush=True); sys.stdin.read()",
+                f"{path}.lock",
+            )
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            with pytest.raises(StoreBusyError):
+                store.create("view", "x", b"")
+            holder.kill()
+            holder.communicate()
+            store.create("view", "x", b"")
+
+    def test_a_thread_that_waits_too_long(self, path: Path) -> None:
+        with contextlib.closing(SqliteStateStore(path, wait=0.05)) as store:
+            with store._turns.turn(), pytest.raises(StoreBusyError):
+                store.create("view", "x", b"")
+            with pytest.raises(HeadMissingError):
+                store.get("view", "x")
+
+    @pytest.mark.parametrize("content", [b"no database at all\n" * 99, b"SQLite format 3\0" * 99])
+    def test_a_file_that_is_no_database(self, path: Path, content: bytes) -> None:
+        path.parent.mkdir()
+        path.write_bytes(content)
+        with pytest.raises(StoreDamagedError) as caught:
+            SqliteStateStore(path)
+        assert caught.value.path == path
+        assert path.read_bytes() == content
+
+    def test_a_damaged_page(self, path: Path) -> None:
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            for k in range(200):
+                store.create("view", f"x{k}", bytes(3000))
+        octets = bytearray(path.read_bytes())
+        octets[8192:] = os.urandom(len(octets) - 8192)
+        path.write_bytes(octets)
+        with (
+            contextlib.closing(SqliteStateStore(path)) as store,
+            pytest.raises(StoreDamagedError, match="damaged"),
+        ):
+            every(store, "view")
+
+    @pytest.mark.parametrize("how", ["removed", "replaced"])
+    def test_a_file_that_is_taken_away(self, path: Path, how: str) -> None:
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            head = store.create("view", "x", b"1")
+            if how == "replaced":
+                other = path.with_name("other.db")
+                SqliteStateStore(other).close()
+                other.replace(path)
+            else:
+                path.unlink()
+            with pytest.raises(StoreDamagedError, match="removed or replaced"):
+                store.compare_and_swap(head, b"2")
+            with pytest.raises(StoreDamagedError, match="removed or replaced"):
+                store.get("view", "x")
+
+    def test_a_newer_version_is_refused_and_left_alone(self, path: Path) -> None:
+        SqliteStateStore(path).close()
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            other.execute("PRAGMA user_version = 2")
+        with pytest.raises(StoreForeignError, match="version 2, and this server knows 1"):
+            SqliteStateStore(path)
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            assert other.execute("PRAGMA user_version").fetchone() == (2,)
+
+    def test_the_file_of_another_program_is_refused(self, path: Path) -> None:
+        path.parent.mkdir()
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            other.execute("CREATE TABLE head (x)")
+        with pytest.raises(StoreForeignError, match="another program"):
+            SqliteStateStore(path)
+
+    def test_a_full_disk(self, path: Path) -> None:
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
+            store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+            head = store.create("view", "x", b"1")
+            with pytest.raises(StoreFullError):
+                store.create("view", "y", bytes(100_000))
+            assert every(store, "view") == [head]
+            assert store.compare_and_swap(head, b"2").value == b"2"
+
+    def test_a_directory_in_its_place(self, path: Path) -> None:
+        path.mkdir(parents=True)
+        with pytest.raises(StoreError):
+            SqliteStateStore(path)
+
+    def test_it_is_for_its_owner_alone(self, store: StateStore, path: Path) -> None:
+        store.create("view", "x", b"1")
+        assert {p.stat().st_mode & 0o777 for p in path.parent.iterdir()} == {0o600}
+
+    def test_a_failed_opening_leaves_nothing_open(self, path: Path) -> None:
+        path.parent.mkdir()
+        path.write_bytes(b"no database at all\n" * 99)
+        before = descriptors()
+        for _ in range(3):
+            with pytest.raises(StoreDamagedError):
+                SqliteStateStore(path)
+        assert descriptors() == before
+
+    def test_durable_settings_are_in_force(self, path: Path) -> None:
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            assert store._writer.execute("PRAGMA synchronous").fetchone() == (2,)
+            assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+    def test_one_carried_over_a_fork_says_so(self, store: StateStore) -> None:
+        store.create("view", "x", b"1")
+        child = os.fork()
+        if not child:
+            code = 1
+            with contextlib.suppress(StoreError):
+                try:
+                    store.get("view", "x")
+                finally:
+                    code = 0 if isinstance(sys.exc_info()[1], StoreError) else 1
+            os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@contextlib.contextmanager
+def unprivileged() -> Iterator[None]:
+    """As a user whom modes bind; the superuser is none."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_files_that_cannot_be_written() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        path = directory / "state.db"
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            store.create("view", "x", b"1")
+        directory.chmod(0o555)
+        with unprivileged():
+            for _ in range(2):
+                with pytest.raises(StoreReadOnlyError) as caught:
+                    SqliteStateStore(path)
+                assert caught.value.path == path
+            with pytest.raises(StoreReadOnlyError):
+                SqliteStateStore(directory / "new" / "state.db")
+        directory.chmod(0o755)
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            assert store.get("view", "x").value == b"1"
+
+
+def test_the_increments_of_the_suite_count(tmp_path: Path) -> None:
+    with contextlib.closing(SqliteStateStore(tmp_path / "state.db")) as store:
+        store.create("view", "n", b"5")
+        increment(store, "view", "n", 3)
+        assert store.get("view", "n").value == b"8"

@@ -1,0 +1,109 @@
+"""Groups of items, prepared ahead."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from app.engine.workers import Workers
+from app.streams.ahead import GROUP_BYTES, GROUP_ITEMS, Ahead
+from core.errors import StateError
+from tests.app.harness import wait_until
+from tests.app.streams.fakes import Number, Numbers
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    workers = Workers(2)
+    yield workers
+    workers.close()
+
+
+def groups(workers: Workers, numbers: Numbers) -> list[list[int]]:
+    """The values of all groups."""
+
+    async def run() -> list[list[int]]:
+        ahead: Ahead[Number] = Ahead(iter(numbers), workers.start)
+        found: list[list[int]] = []
+        while True:
+            await ahead.coming()
+            group = [number.value for number in ahead.take()]
+            if not group:
+                await ahead.close()
+                return found
+            found.append(group)
+
+    return asyncio.run(run())
+
+
+def test_small_items_come_many_at_a_time(workers: Workers) -> None:
+    found = groups(workers, Numbers(3 * GROUP_ITEMS))
+    assert [value for group in found for value in group] == list(range(3 * GROUP_ITEMS))
+    assert max(map(len, found)) <= GROUP_ITEMS
+
+
+def test_large_items_come_one_at_a_time(workers: Workers) -> None:
+    assert groups(workers, Numbers(3, nbytes=GROUP_BYTES)) == [[0], [1], [2]]
+
+
+def test_the_next_group_is_prepared_while_one_is_used(workers: Workers) -> None:
+    async def run() -> None:
+        free = threading.Semaphore(1)
+        numbers = Numbers(3, nbytes=GROUP_BYTES, free=free)
+        ahead: Ahead[Number] = Ahead(iter(numbers), workers.start)
+        await ahead.coming()
+        assert [number.value for number in ahead.take()] == [0]
+        free.release(1)
+        await asyncio.to_thread(wait_until, lambda: numbers.made == 2)
+        free.release(1)
+        await ahead.close()
+        assert numbers.made == 2
+
+    asyncio.run(run())
+
+
+def test_the_same_group_is_coming_until_it_is_taken(workers: Workers) -> None:
+    async def run() -> None:
+        ahead: Ahead[Number] = Ahead(iter(Numbers(1)), workers.start)
+        assert ahead.coming() is ahead.coming()
+        await ahead.coming()
+        ahead.take()
+        await ahead.close()
+
+    asyncio.run(run())
+
+
+def test_a_failure_waits_for_the_items_before_it(workers: Workers) -> None:
+    async def run() -> None:
+        numbers = Numbers(3, fails=2, failure=StateError("no"))
+        ahead: Ahead[Number] = Ahead(iter(numbers), workers.start)
+        await ahead.coming()
+        assert [number.value for number in ahead.take()] == [0, 1]
+        await asyncio.wait({ahead.coming()})
+        with pytest.raises(StateError):
+            ahead.take()
+        await ahead.close()
+
+    asyncio.run(run())
+
+
+def test_closing_stops_the_iterator_and_waits_for_it(workers: Workers) -> None:
+    async def run() -> None:
+        stopped = threading.Event()
+        left = threading.Event()
+
+        def slow() -> Iterator[Number]:
+            assert stopped.wait(10)
+            left.set()
+            yield Number(0)
+            raise AssertionError("it was asked for another item")
+
+        ahead: Ahead[Number] = Ahead(slow(), workers.start, stopped)
+        ahead.coming()
+        await ahead.close()
+        assert left.is_set()
+
+    asyncio.run(run())

@@ -1,0 +1,37 @@
+"""Views of one dataset, without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.datasets.catalogue import Catalogue
+from app.datasets.files.buffers import BufferPool
+from app.datasets.files.roots import Roots
+from app.state.memory import MemoryStateStore
+from app.tiles.views import OpenView, Views
+from app.tokens import KeyRing, new_key
+
+Array = npt.NDArray[Any]
+
+
+class ViewDesk:
+    """One dataset ``scan``, of an npy file."""
+
+    def __init__(self, directory: Path, frames: Array) -> None:
+        data = directory / "data"
+        data.mkdir()
+        np.save(data / "scan.npy", frames)
+        self.keys = KeyRing([new_key()])
+        self.catalogue = Catalogue(MemoryStateStore(), Roots([data]), {}, BufferPool(4))
+        self.views = Views(self.catalogue, MemoryStateStore(), self.keys)
+        self.catalogue.register({"id": "scan", "files": ["scan.npy"]})[0].close()
+
+    def open(self, **view: Any) -> OpenView:  # noqa: ANN401
+        return self.views.open("scan", view)
+
+    def close(self) -> None:
+        self.catalogue.close()

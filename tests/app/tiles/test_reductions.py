@@ -1,0 +1,187 @@
+"""Reductions in segments whose results are kept, and used if they are what they should be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from app.datasets.catalogue import Catalogue
+from app.datasets.files.buffers import BufferPool
+from app.datasets.files.roots import Roots
+from app.engine.local import LocalEngine
+from app.errors import InvalidOptionError
+from app.state.memory import MemoryStateStore
+from app.tiles import reductions
+from app.tiles.partials import PartialStore
+from app.tiles.reductions import CancelledError, ReductionJob
+from app.tiles.views import Views
+from app.tokens import KeyRing, new_key
+
+Array = npt.NDArray[Any]
+FRAMES = np.random.default_rng(4).integers(0, 900, (5, 6, 8, 7)).astype("<u2")
+FRAME = 8 * 7 * 4
+"""Bytes of a frame as it is reduced."""
+
+
+class Desk:
+    """Reductions of one dataset, without a server."""
+
+    def __init__(self, directory: Path, frames: Array) -> None:
+        (directory / "data").mkdir()
+        np.save(directory / "data" / "scan.npy", frames)
+        self.catalogue = Catalogue(
+            MemoryStateStore(), Roots([directory / "data"]), {}, BufferPool(4)
+        )
+        self.tiles = Views(self.catalogue, MemoryStateStore(), KeyRing([new_key()]))
+        self.catalogue.register({"id": "scan", "files": ["scan.npy"]})[0].close()
+        self.kept = directory / "kept"
+        self.partials = PartialStore(self.kept, days=1)
+        self.engine = LocalEngine(2)
+        self.told: list[tuple[int, int]] = []
+
+    def run(self, spec: dict[str, Any], view: dict[str, Any] | None = None) -> dict[str, Array]:
+        opened = self.tiles.open("scan", view or {})
+        try:
+            job = ReductionJob(opened, spec, self.engine, self.partials)
+            self.told.clear()
+            return job.run(lambda done, total: self.told.append((done, total)), lambda: False)
+        finally:
+            opened.close()
+
+    def files(self) -> list[Path]:
+        return sorted(path for path in self.kept.rglob("*") if path.is_file())
+
+    def computed(self) -> bool:
+        """Whether a chunk was computed: progress reports cover chunks as well as segments."""
+        return len(self.told) > math.ceil(30 / 8)
+
+    def close(self) -> None:
+        self.engine.close()
+        self.catalogue.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """Chunks of two frames, segments of four chunks."""
+    monkeypatch.setattr(reductions, "CHUNK_BYTES", 2 * FRAME)
+    monkeypatch.setattr(reductions, "SEGMENT_BYTES", 8 * FRAME)
+    made = Desk(tmp_path, FRAMES)
+    yield made
+    made.close()
+
+
+SPECS: list[dict[str, Any]] = [
+    {"op": "sum"},
+    {"op": "std"},
+    {"op": "max", "over": "pixels"},
+    {"op": "com"},
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_what_is_kept_gives_what_was_computed(desk: Desk, spec: dict[str, Any]) -> None:
+    computed = desk.run(spec)
+    assert desk.computed()
+    assert desk.told[-1][0] == desk.told[-1][1]
+    assert len(desk.files()) == math.ceil(30 / 8)
+    kept = desk.run(spec)
+    assert not desk.computed()
+    assert kept.keys() == computed.keys()
+    assert all(np.array_equal(kept[name], computed[name], equal_nan=True) for name in kept)
+
+
+def test_sums_are_those_of_numpy(desk: Desk) -> None:
+    image = desk.run({"op": "sum"})["sum"]
+    assert np.array_equal(image, FRAMES.astype("f8").sum((0, 1)))
+    values = desk.run({"op": "max", "over": "pixels"})["max"]
+    assert np.array_equal(values, FRAMES.max((2, 3)))
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 64]))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("damage", [lose, cut, zero, flip])
+def test_a_damaged_partial_is_computed_again(desk: Desk, spec: dict[str, Any], damage: Any) -> None:  # noqa: ANN401
+    whole = desk.run(spec)
+    for path in desk.files():
+        damage(path)
+        again = desk.run(spec)
+        assert desk.computed()
+        assert all(np.array_equal(again[name], whole[name], equal_nan=True) for name in whole)
+    desk.run(spec)
+    assert not desk.computed()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.zeros((1, 3)),
+        np.zeros((3, 3, 3)),
+        np.zeros(56),
+        np.zeros((1, 56), "f4"),
+        np.zeros((1, 8), "f4"),
+        np.zeros((1, 8), "i8"),
+    ],
+)
+@pytest.mark.parametrize("spec", SPECS[:3])
+def test_a_partial_of_another_shape_is_not_used(
+    desk: Desk, spec: dict[str, Any], other: Array
+) -> None:
+    whole = desk.run(spec)
+    for path in desk.files():
+        path.unlink()
+        desk.partials.put(path.stem, other)
+    again = desk.run(spec)
+    assert all(np.array_equal(again[name], whole[name]) for name in whole)
+
+
+def test_other_views_and_reductions_have_partials_of_their_own(desk: Desk) -> None:
+    desk.run({"op": "sum"})
+    names = {path.stem for path in desk.files()}
+    for spec, view in (
+        ({"op": "mean"}, {}),
+        ({"op": "sum", "over": "pixels"}, {}),
+        ({"op": "sum"}, {"sig": [[0, 4], [0, 7]]}),
+    ):
+        desk.run(spec, view)
+        assert desk.computed()
+        more = {path.stem for path in desk.files()}
+        assert more > names
+        names = more
+
+
+def test_one_that_nobody_waits_for_ends(desk: Desk) -> None:
+    opened = desk.tiles.open("scan", {})
+    job = ReductionJob(opened, {"op": "sum"}, desk.engine, desk.partials)
+    with pytest.raises(CancelledError):
+        job.run(lambda *_: None, lambda: True)
+    opened.close()
+    assert desk.files() == []
+
+
+def test_complex_frames_are_refused(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, FRAMES.astype("<c8"))
+    with pytest.raises(InvalidOptionError, match="complex"):
+        desk.run({"op": "sum"})
+    desk.close()

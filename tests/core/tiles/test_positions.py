@@ -1,0 +1,43 @@
+"""Selections at the edge of a scan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.errors import SelectionError, ShapeError
+from core.tiles.positions import resolve
+from core.tiles.view import Frames, Grid, Mask
+
+SCAN = (2, 5)
+
+
+def test_the_last_position_is_there_and_none_follows_it() -> None:
+    assert resolve(Frames((9, 0)), SCAN).box((0,), (2,)).tolist() == [9, 0]
+    for index in (10, 11):
+        with pytest.raises(SelectionError, match=f"index {index} is selected"):
+            resolve(Frames((index, 0)), SCAN)
+
+
+def test_a_mask_has_a_bit_for_each_position_and_none_after() -> None:
+    mask = np.zeros(16, bool)
+    mask[9] = True
+    assert resolve(Mask(np.packbits(mask).tobytes()), SCAN).box((0,), (1,)).tolist() == [9]
+    for after in (10, 15):
+        mask[:] = False
+        mask[[0, after]] = True
+        with pytest.raises(ShapeError, match="behind its last position"):
+            resolve(Mask(np.packbits(mask).tobytes()), SCAN)
+    for size in (1, 3):
+        with pytest.raises(ShapeError, match="needs 2"):
+            resolve(Mask(b"\x80" + bytes(size - 1)), SCAN)
+    with pytest.raises(SelectionError, match="selects nothing"):
+        resolve(Mask(bytes(2)), SCAN)
+
+
+def test_a_slice_may_end_where_its_axis_does() -> None:
+    assert resolve(Grid(((1, 2, 1), (0, 5, 4))), SCAN).box((0, 0), (1, 2)).tolist() == [[5, 9]]
+    with pytest.raises(SelectionError, match="axis 1"):
+        resolve(Grid(((1, 2, 1), (0, 6, 4))), SCAN)
+    with pytest.raises(ShapeError, match="1 axes"):
+        resolve(Grid(((0, 2, 1),)), SCAN)
