@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app import __version__
-from app.client._cli import build_parser as build_client_parser
+from app.client.command.main import build_parser as build_client_parser
 from app.command.parser import build_parser
 from app.datasets.spec import ITEM_FORMATS
 from app.losses.encoding import rows_header

@@ -313,8 +313,8 @@ def test_cuts_anywhere_change_no_byte_for_the_client(
     record_property: Callable[[str, object], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.client._retry._FIRST_DELAY", 1e-3)
-    monkeypatch.setattr("app.client._retry._LONGEST_DELAY", 4e-3)
+    monkeypatch.setattr("app.client.transport.retry._FIRST_DELAY", 1e-3)
+    monkeypatch.setattr("app.client.transport.retry._LONGEST_DELAY", 4e-3)
     found = post_until_cut(pair, CASES[name], mode, by_client, CUTS if SOAK else CUTS // 2)
     record_property("sent", found)
     print(f"client, {name}, {mode}: {found}")

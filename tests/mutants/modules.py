@@ -1,7 +1,7 @@
 """The modules that guard data, and the tests that each is run against.
 
 The tests of ``app/tokens.py`` are in ``tests/app/test_tokens.py``, those of
-``app/client/_frames.py`` in ``tests/client/test_frames.py``: the folder with ``tests``
+``app/client/errors.py`` in ``tests/client/test_errors.py``: the folder with ``tests``
 before it, the name with ``test_``. Where they are elsewhere, the table says where.
 """
 
@@ -23,7 +23,7 @@ _VIEWS = ("tests/core/tiles/test_reading.py",)
 _SHUFFLES = ("tests/core/iterate/test_shuffle.py",)
 _STAGES = ("tests/core/iterate/test_positions.py", "tests/core/iterate/test_resume.py")
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
-_TILES = ("tests/client/test_tiles.py",)
+_TILES = ("tests/client/tiles/test_stream.py",)
 
 MODULES: dict[str, tuple[str, ...]] = {
     "app/tokens.py": (),
@@ -56,17 +56,26 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/sqlite.py": _STATE,
     "app/state/token_keys.py": (),
     "app/state/turns.py": (),
-    "app/client/_frames.py": (),
-    "app/client/_outputs.py": (),
-    "app/client/_plan.py": ("tests/client/test_plan.py", *_TILES),
-    "app/client/_posting.py": (),
-    "app/client/_raw.py": _TILES,
-    "app/client/_resume.py": (),
-    "app/client/_retry.py": (),
-    "app/client/_rows.py": ("tests/client/test_rows.py", "tests/client/test_posting.py"),
-    "app/client/_saving.py": (),
-    "app/client/_tile_files.py": _TILES,
-    "app/client/_window.py": (),
+    "app/client/files/outputs.py": (),
+    "app/client/files/state.py": (),
+    "app/client/losses/posting.py": (),
+    "app/client/losses/rows.py": (
+        "tests/client/losses/test_rows.py",
+        "tests/client/losses/test_posting.py",
+    ),
+    "app/client/losses/saving.py": (),
+    "app/client/losses/state.py": (),
+    "app/client/losses/window.py": (),
+    "app/client/pipelines/iteration.py": (),
+    "app/client/pipelines/stream.py": ("tests/client/pipelines/test_iteration.py",),
+    "app/client/tiles/plan.py": ("tests/client/tiles/test_plan.py", *_TILES),
+    "app/client/tiles/raw.py": (),
+    "app/client/tiles/saving.py": (),
+    "app/client/tiles/stream.py": _TILES,
+    "app/client/transport/effects.py": (),
+    "app/client/transport/frames.py": (),
+    "app/client/transport/resumable.py": (),
+    "app/client/transport/retry.py": (),
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
     "core/rng/keys.py": ("tests/core/rng/test_keys.py",),
     "core/iterate/_kernels/blocks.py": _SHUFFLES,

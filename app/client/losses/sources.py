@@ -1,0 +1,400 @@
+"""What can be posted: files, memory, pipes, iterables, commands; read in one way.
+
+A source is the whole stream, from its first byte. What may have to be posted again
+can be read again: files by position, memory anyway, everything else because the bytes
+are kept until they are released.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeAlias
+
+from xxhash import xxh3_64, xxh3_64_hexdigest
+
+from ..errors import ProducerFailed, SourceError
+from ..transport.effects import BLOCK
+from .readers import CommandReader, DescriptorReader, FileReader, PiecesReader, Reader
+from .window import Window
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+SourceLike: TypeAlias = str | os.PathLike[str] | int | BytesLike | BinaryIO | Iterable[BytesLike]
+"""A path, a file descriptor, memory, a file object, or an iterable of bytes."""
+
+_HEAD = 1 << 16
+"""Bytes at the beginning of a file that tell it from another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What can be posted now.
+
+    Attributes:
+        stop: offset behind the last byte that can be read without waiting.
+        ended: nothing comes behind it.
+        failure: why the end is not a good one.
+    """
+
+    stop: int
+    ended: bool
+    failure: ProducerFailed | None = None
+
+
+class Source(Protocol):
+    """A stream that can be read again from wherever it was not released."""
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the whole stream, if known beforehand."""
+
+    def identity(self) -> dict[str, Any] | None:
+        """What tells it from another one, if anything does beforehand."""
+
+    def passed(self) -> str | None:
+        """Digest of the bytes that were released, where they cannot be read again."""
+
+    def skip(self, offset: int, passed: str | None = None) -> None:
+        """Bytes before this offset are not wanted.
+
+        Args:
+            offset: of the stream.
+            passed: what ``passed`` gave at this offset in another process, if known.
+
+        Raises:
+            SourceError: the stream ends before the offset, or its bytes are others.
+        """
+
+    def fill(self, stop: int) -> Filled:
+        """Wait until the bytes up to an offset can be read, or the end is reached."""
+
+    def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
+        """The bytes of a range, None for up to the end, in pieces of at most 1 MiB.
+
+        A piece is valid until the next one is asked for. An open range waits for bytes
+        and gives what there is; its end raises ProducerFailed if it is not a good one.
+        """
+
+    def release(self, offset: int) -> None:
+        """Bytes before this offset will not be needed again."""
+
+    def interrupt(self) -> None:
+        """Make another thread that waits for bytes stop, where that is possible."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBody:
+    """A range of a source as the body of a request.
+
+    Attributes:
+        source: of the bytes.
+        start: offset of the first one.
+        stop: offset after the last one; None for the end of the source.
+    """
+
+    source: Source
+    start: int
+    stop: int | None
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the range, if known."""
+        stop = self.source.size if self.stop is None else self.stop
+        return None if stop is None else stop - self.start
+
+    def views(self) -> Iterator[memoryview]:
+        """The pieces of the range."""
+        return self.source.views(self.start, self.stop)
+
+    def interrupt(self) -> None:
+        """Stop a thread that waits for a piece."""
+        self.source.interrupt()
+
+
+class MemorySource:
+    """Bytes in memory, posted from where they lie."""
+
+    def __init__(self, data: BytesLike) -> None:
+        self._view = memoryview(data).cast("B")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the stream."""
+        return len(self._view)
+
+    def identity(self) -> None:
+        """Memory does not outlive the process."""
+        return
+
+    def passed(self) -> None:
+        """It can be read again."""
+        return
+
+    def skip(self, offset: int, passed: str | None = None) -> None:  # noqa: ARG002 - of Source
+        """Check that there is something at the offset.
+
+        Raises:
+            SourceError: the stream ends before it.
+        """
+        if offset > self.size:
+            raise SourceError(f"the stream has {self.size} bytes, but {offset} were read before")
+
+    def fill(self, stop: int) -> Filled:
+        """Everything is there."""
+        return Filled(min(stop, self.size), stop >= self.size)
+
+    def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
+        """Slices of the memory."""
+        end = self.size if stop is None else stop
+        for at in range(start, end, BLOCK):
+            yield self._view[at : min(at + BLOCK, end)]
+
+    def release(self, offset: int) -> None:
+        """Nothing to do."""
+
+    def interrupt(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._view.release()
+
+
+class FileSource:
+    """A regular file, read by position; its size is taken when it is opened.
+
+    Args:
+        fd: open for reading; closed with the source.
+        name: what to call it.
+    """
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self._name = name
+        self._stat = os.fstat(fd)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file when it was opened."""
+        return self._stat.st_size
+
+    def identity(self) -> dict[str, Any]:
+        """Size, time of the last change, and a digest of the beginning."""
+        head = os.pread(self._fd, _HEAD, 0)
+        return {
+            "size": self.size,
+            "mtime_ns": self._stat.st_mtime_ns,
+            "head": xxh3_64_hexdigest(head),
+        }
+
+    def passed(self) -> None:
+        """It can be read again."""
+        return
+
+    def skip(self, offset: int, passed: str | None = None) -> None:  # noqa: ARG002 - of Source
+        """Check that there is something at the offset.
+
+        Raises:
+            SourceError: the file ends before it.
+        """
+        if offset > self.size:
+            raise SourceError(f"{self._name} has {self.size} bytes, but {offset} were read before")
+
+    def fill(self, stop: int) -> Filled:
+        """Everything is there."""
+        return Filled(min(stop, self.size), stop >= self.size)
+
+    def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
+        """Pieces of the file, one after the other in the same memory.
+
+        Raises:
+            SourceError: the file has become shorter, or cannot be read.
+        """
+        end = self.size if stop is None else stop
+        buffer = memoryview(bytearray(min(BLOCK, max(end - start, 0))))
+        at = start
+        while at < end:
+            view = buffer[: end - at]
+            try:
+                count = os.preadv(self._fd, [view], at)
+            except OSError as e:
+                raise SourceError(f"{self._name} cannot be read: {e.strerror}") from e
+            if not count:
+                raise SourceError(f"{self._name} has become shorter while it was read")
+            yield view[:count]
+            at += count
+
+    def release(self, offset: int) -> None:
+        """Nothing to do."""
+
+    def interrupt(self) -> None:
+        """Nothing waits for long."""
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+class KeptSource:
+    """Bytes that come once, and are kept until they are released.
+
+    Args:
+        reader: where they come from.
+        window: what keeps them.
+    """
+
+    def __init__(self, reader: Reader, window: Window | None = None) -> None:
+        self._reader = reader
+        self._window = window or Window()
+        self._passed = xxh3_64()
+        self._ended = False
+        self._broken = False
+        self._failure: ProducerFailed | None = None
+
+    @property
+    def size(self) -> None:
+        """Not known beforehand."""
+        return
+
+    def identity(self) -> None:
+        """Bytes that come once cannot be told from others beforehand."""
+        return
+
+    def passed(self) -> str:
+        """Digest of the bytes that were released."""
+        return self._passed.hexdigest()
+
+    def skip(self, offset: int, passed: str | None = None) -> None:
+        """Read up to the offset, and forget it.
+
+        Raises:
+            SourceError: the stream ends before it, or is not what it was.
+        """
+        while self._window.stop < offset:
+            self.fill(min(self._window.stop + BLOCK, offset))
+            if self._ended and self._window.stop < offset:
+                came = self._window.stop
+                raise SourceError(f"the stream has {came} bytes, but {offset} were read before")
+            self.release(offset)
+        self.release(offset)
+        if passed not in {None, self.passed()}:
+            raise SourceError(f"the stream is not what it was: its first {offset} bytes differ")
+
+    def fill(self, stop: int) -> Filled:
+        """Read until there are so many bytes, or the end."""
+        self._reader.settle()
+        while self._window.stop < stop and self._read_some():
+            pass
+        return Filled(self._window.stop, self._ended, self._failure)
+
+    def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
+        """What is kept, then, if the range is open, what comes."""
+        if stop is not None:
+            yield from self._window.views(start, stop)
+            return
+        self._reader.settle()
+        at = start
+        while True:
+            reached = self._window.stop
+            yield from self._window.views(at, reached)
+            at = reached
+            if self._window.stop == at and not self._read_some():
+                break
+        if self._failure is not None:
+            raise self._failure
+
+    def release(self, offset: int) -> None:
+        """Bytes before this offset will not be needed again."""
+        for view in self._window.views(self._window.start, min(offset, self._window.stop)):
+            self._passed.update(view)
+        self._window.release(offset)
+
+    def interrupt(self) -> None:
+        """Make a thread that waits for bytes stop with InterruptedError."""
+        self._reader.interrupt()
+
+    def close(self) -> None:
+        """Stop reading, and forget what was kept."""
+        self._reader.close()
+        self._window.close()
+
+    def _read_some(self) -> bool:
+        """Read what there is, and at least a byte; False at the end."""
+        if self._ended:
+            return False
+        if self._broken:
+            # A generator that has raised looks like one that has ended.
+            raise SourceError("the source has failed before: where it ends is not known")
+        self._broken = True
+        try:
+            count = self._reader.readinto(self._window.room())
+        except InterruptedError:
+            self._broken = False
+            raise
+        self._broken = False
+        if count:
+            self._window.added(count)
+            return True
+        self._failure = self._reader.failure()
+        self._ended = True
+        return False
+
+
+def open_source(source: SourceLike | None, command: Sequence[str] | None = None) -> Source:
+    """The source for whatever a caller wants posted.
+
+    Args:
+        source: a path, a file descriptor, memory, a file object or an iterable.
+        command: a command to run, whose standard output is posted; instead of source.
+
+    Raises:
+        SourceError: it cannot be opened.
+        TypeError: it is nothing that can be posted, or both are given, or none.
+    """
+    if (source is None) is (command is None):
+        raise TypeError("either a source or a command must be given")
+    if command is not None:
+        return KeptSource(CommandReader(command))
+    if isinstance(source, str | os.PathLike):
+        return _open_path(Path(source))
+    if isinstance(source, int):
+        return _open_descriptor(os.dup(source), f"descriptor {source}", at_start=False)
+    return _open_other(source)
+
+
+def _open_other(source: Any) -> Source:  # noqa: ANN401 - told apart here
+    if hasattr(source, "read"):
+        return KeptSource(FileReader(source))
+    try:
+        return MemorySource(source)
+    except TypeError:
+        pass
+    if isinstance(source, AsyncIterable):
+        raise TypeError("asynchronous iterables are for AsyncClient")
+    if not isinstance(source, Iterable):
+        raise TypeError(f"{type(source).__name__} cannot be posted")
+    return KeptSource(PiecesReader(source))
+
+
+def _open_path(path: Path) -> Source:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError as e:
+        raise SourceError(f"{path} cannot be read: {e.strerror}") from e
+    return _open_descriptor(fd, str(path), at_start=True)
+
+
+def _open_descriptor(fd: int, name: str, *, at_start: bool) -> Source:
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISDIR(mode):
+        os.close(fd)
+        raise SourceError(f"{name} is a directory")
+    if stat.S_ISREG(mode) and (at_start or os.lseek(fd, 0, os.SEEK_CUR) == 0):
+        return FileSource(fd, name)
+    return KeptSource(DescriptorReader(fd, owned=True))
