@@ -95,7 +95,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/losses/seen.py": (),
     "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
     "core/pipelines/building.py": _PIPELINE,
-    "core/pipelines/spec.py": _PIPELINE,
+    "core/pipelines/spec.py": ("tests/core/pipelines/test_spec.py", *_PIPELINE),
     "core/pipelines/stepping.py": _PIPELINE,
     "core/tiles/plan.py": ("tests/core/tiles/test_plan.py", *_VIEWS),
     "core/tiles/positions.py": ("tests/core/tiles/test_positions.py", *_VIEWS),
