@@ -17,7 +17,7 @@ from app.errors import DataChangedError, InvalidOptionError, TokenForeignError, 
 from app.http.decompression import decoder
 from app.losses.encoding import row_encoder
 from app.losses.posting import Ending, Posting
-from app.losses.request import LossRequest, select_rows, parse_ids, parse_reports
+from app.losses.request import LossRequest, parse_ids, parse_reports, select_rows
 from app.losses.rows import next_chunk
 from app.losses.spool import Mark, Spool
 from app.losses.tokens import Checkpoints, identity_of, read_mark
