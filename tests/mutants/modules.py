@@ -21,7 +21,7 @@ _ANALYSIS = ("tests/core/losses/test_analysis.py",)
 _FAULTS = ("tests/core/losses/test_faults.py",)
 _VIEWS = ("tests/core/tiles/test_reading.py",)
 _SHUFFLES = ("tests/core/iterate/test_shuffle.py",)
-_STAGES = ("tests/core/iterate/test_resume.py",)
+_STAGES = ("tests/core/iterate/test_positions.py", "tests/core/iterate/test_resume.py")
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _TILES = ("tests/client/test_tiles.py",)
 
@@ -74,7 +74,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/iterate/blocks.py": _SHUFFLES,
     "core/iterate/inorder.py": ("tests/core/iterate/test_inorder.py", *_STAGES),
     "core/iterate/limits.py": ("tests/core/iterate/test_limits.py",),
-    "core/iterate/positions.py": ("tests/core/iterate/test_positions.py", *_SHUFFLES, *_STAGES),
+    "core/iterate/positions.py": (*_SHUFFLES, *_STAGES),
     "core/iterate/shuffle.py": (*_SHUFFLES, *_STAGES),
     "core/losses/_kernels/block.py": (*_POSITION, *_FAULTS),
     "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py", *_READER),
