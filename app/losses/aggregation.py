@@ -11,14 +11,15 @@ import numpy.typing as npt
 
 from core.arrays import Rows
 from core.errors import OptionError
-from core.losses.analysis import Analysis, Sink
+from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd
 from core.losses.inputs import EventRates
 from core.losses.merge import READ_AHEAD, Order, Partitions
+from core.losses.outputs import Sink
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
+from core.losses.reports.choosing import check_inputs, choose_reports
 from core.losses.seen import SeenEvents
-from core.losses.wanted import check_inputs, choose_reports
 
 from .outputs import Output, PipeOutput, open_output
 from .sources import Sources
@@ -116,7 +117,8 @@ class Aggregation:
         observer: Observer | None = None,
         taps: Mapping[str, Callable[[Rows], None]] | None = None,
     ) -> None:
-        check_inputs(choose_reports(job.reports), job.quantiles, job.event_rates)
+        inputs = {"quantiles": job.quantiles, "event_rates": job.event_rates}
+        check_inputs(choose_reports(job.reports), inputs)
         if job.out == STDOUT and len(job.reports) > 1:
             raise OptionError(
                 "standard output takes a single report", hint="Name a directory with --out"

@@ -13,7 +13,7 @@ from core.losses.format import ID_MAX
 from core.losses.inputs import EventRates
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS, Report
-from core.losses.wanted import check_inputs, choose_reports
+from core.losses.reports.choosing import check_inputs, choose_reports
 
 from .tokens import identity_of
 
@@ -43,10 +43,11 @@ class LossRequest:
 
     def __post_init__(self) -> None:
         reports = choose_reports(self.reports)
-        check_inputs(reports, self.quantiles, self.event_rates)
-        if self.summary_ids is not None and any(r.name == "events" for r in reports):
+        check_inputs(reports, {"quantiles": self.quantiles, "event_rates": self.event_rates})
+        overall = next((report.name for report in reports if not report.has_summaries), None)
+        if self.summary_ids is not None and overall is not None:
             raise InvalidOptionError(
-                "the report events has one row for all summaries of an event",
+                f"the report {overall} has one row for all summaries of an event",
                 hint="Omit summary_ids, or request another report",
                 option="summary_ids",
             )

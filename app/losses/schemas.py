@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.openapi import MAX_NUMBER
+from core.losses.reports import REPORTS
 
 Format = Literal["csv", "ndjson", "arrow", "parquet", "bin", "frames"]
-ReportName = Literal["events", "selt", "melt", "qelt"]
+if TYPE_CHECKING:
+    ReportName = str
+else:
+    ReportName = Literal[tuple(REPORTS)]
 InputName = Literal["quantiles", "event_rates", "occurrence"]
 
 
@@ -60,7 +64,7 @@ class LossQuery(BaseModel):
 class ReportsQuery(LossQuery):
     """Options of a loss stream that is posted for several reports."""
 
-    reports: str = Field(description="One or more of events,selt,melt,qelt")
+    reports: str = Field(description=f"One or more of {','.join(REPORTS)}")
 
 
 class InputQuery(BaseModel):
