@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, Unpack, overload
 from ..transport.asynchronous import AsyncItems, AsyncRunner
 from ..transport.frames import Rows
 from .async_sources import async_source
-from .jobs import PART_SIZE, Choices, Observe, Post, PostAnswer, Several, save
+from .jobs import PART_SIZE, Choices, Observe, Post, PostAnswer, PostOptions, Several, save
 from .requests import LossOptions, Mode
 from .rows import End, Position
 from .sources import BytesLike, Source, SourceLike, open_source
@@ -38,14 +38,7 @@ class AsyncLosses:
         self,
         report: str,
         source: AsyncSourceLike | None = ...,
-        *,
-        exec: Sequence[str] | None = ...,
-        mode: Mode = ...,
-        part_size: int = ...,
-        after: str | None = ...,
-        offset: int = ...,
-        progress: Observe | None = ...,
-        **options: Unpack[LossOptions],
+        **options: Unpack[PostOptions],
     ) -> AsyncAnswer[Rows]: ...
 
     @overload
@@ -53,14 +46,7 @@ class AsyncLosses:
         self,
         report: Several,
         source: AsyncSourceLike | None = ...,
-        *,
-        exec: Sequence[str] | None = ...,
-        mode: Mode = ...,
-        part_size: int = ...,
-        after: str | None = ...,
-        offset: int = ...,
-        progress: Observe | None = ...,
-        **options: Unpack[LossOptions],
+        **options: Unpack[PostOptions],
     ) -> AsyncAnswer[tuple[str, Rows]]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller

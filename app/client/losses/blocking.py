@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from ..transport.blocking import BlockingItems, BlockingRunner
 from ..transport.frames import Rows
-from .jobs import PART_SIZE, Choices, Observe, Post, PostAnswer, Several, save
+from .jobs import PART_SIZE, Choices, Observe, Post, PostAnswer, PostOptions, Several, save
 from .requests import LossOptions, Mode
 from .rows import End, Position
 from .sources import Source, SourceLike, open_source
@@ -47,14 +47,7 @@ class Losses:
         self,
         report: str,
         source: SourceLike | None = ...,
-        *,
-        exec: Sequence[str] | None = ...,
-        mode: Mode = ...,
-        part_size: int = ...,
-        after: str | None = ...,
-        offset: int = ...,
-        progress: Observe | None = ...,
-        **options: Unpack[LossOptions],
+        **options: Unpack[PostOptions],
     ) -> Answer[Rows]: ...
 
     @overload
@@ -62,14 +55,7 @@ class Losses:
         self,
         report: Several,
         source: SourceLike | None = ...,
-        *,
-        exec: Sequence[str] | None = ...,
-        mode: Mode = ...,
-        part_size: int = ...,
-        after: str | None = ...,
-        offset: int = ...,
-        progress: Observe | None = ...,
-        **options: Unpack[LossOptions],
+        **options: Unpack[PostOptions],
     ) -> Answer[tuple[str, Rows]]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,18 @@ from .sources import Source
 Observe: TypeAlias = Callable[[Progress], None]
 Several: TypeAlias = list[str] | tuple[str, ...]
 """Names of reports."""
+
+
+class PostOptions(LossOptions, total=False):
+    """Everything that a post can be given besides its reports and its source."""
+
+    exec: Sequence[str] | None
+    mode: Mode
+    part_size: int
+    after: str | None
+    offset: int
+    progress: Observe | None
+
 
 PART_SIZE = 16 << 20
 """Bytes of a part: some milliseconds of work, and little to send again after a cut."""

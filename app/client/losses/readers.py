@@ -1,4 +1,4 @@
-"""Where the bytes of a source that cannot be rewound come from."""
+"""Where the bytes of a stream that cannot be rewound come from."""
 
 from __future__ import annotations
 
@@ -6,40 +6,46 @@ import fcntl
 import os
 import select
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from ..errors import ProducerFailed, SourceError
 from ..transport.effects import BLOCK
 
 _PIPE_SIZE = 1 << 20
-"""Bytes; what an unprivileged process may ask for. Pipes have 64 KiB by themselves."""
+"""Bytes; what an unprivileged process may ask for. Pipes have 64 KiB by default."""
+_TERMINATION_SECONDS = 5.0
+"""Time that a command gets to end before it is killed."""
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """Gives bytes, once."""
 
+    @abstractmethod
     def readinto(self, view: memoryview) -> int:
-        """Put some bytes into a view that is not empty; 0 at the end.
+        """Read some bytes into a view that is not empty; 0 at the end.
 
         Raises:
             InterruptedError: ``interrupt`` was called meanwhile.
+            SourceError: the bytes cannot be read.
         """
 
     def failure(self) -> ProducerFailed | None:
-        """Why the end is not a good one, if so; asked after the end."""
+        """After the end: why it is not a good one, if so."""
+        return None
 
-    def interrupt(self) -> None:
-        """Make a ``readinto`` of another thread return, where that is possible."""
+    def interrupt(self) -> None:  # noqa: B027 - a default
+        """Make ``readinto`` of another thread raise InterruptedError, where that is possible."""
 
-    def settle(self) -> None:
-        """Forget an interrupt that came too late for the thread it was meant for."""
+    def settle(self) -> None:  # noqa: B027 - a default
+        """Forget an interrupt that came too late for its thread."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a default
         """Stop reading."""
 
 
-class DescriptorReader:
+class DescriptorReader(Reader):
     """A pipe, terminal or socket.
 
     Args:
@@ -58,7 +64,7 @@ class DescriptorReader:
             _widen(fd)
 
     def readinto(self, view: memoryview) -> int:
-        """Wait for bytes, and read what there is."""
+        """Wait for bytes and read those that are there."""
         while True:
             ready = {fd for fd, _ in self._poll.poll()}
             if self._wake_read in ready:
@@ -71,21 +77,17 @@ class DescriptorReader:
             except OSError as e:
                 raise SourceError(f"the stream cannot be read: {e.strerror}") from e
 
-    def failure(self) -> ProducerFailed | None:
-        """A pipe does not say how its writer ended."""
-        return None
-
     def interrupt(self) -> None:
         """Make ``readinto`` raise InterruptedError, now or when it is called next."""
         os.write(self._wake_write, b"\0")
 
     def settle(self) -> None:
-        """Forget interrupts that nobody has noticed."""
+        """Forget interrupts that nobody noticed."""
         while select.select([self._wake_read], [], [], 0)[0]:
             os.read(self._wake_read, 64)
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the descriptors opened here."""
         os.close(self._wake_read)
         os.close(self._wake_write)
         if self._owned:
@@ -99,7 +101,7 @@ def _widen(fd: int) -> None:
         return  # not a pipe, or the user has no more pages for pipes: slower, not wrong
 
 
-class CommandReader:
+class CommandReader(DescriptorReader):
     """The standard output of a command, which is started."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -111,41 +113,29 @@ class CommandReader:
         except OSError as e:
             raise SourceError(f"{self._name} cannot be started: {e.strerror}") from e
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
-        self._pipe = DescriptorReader(self._process.stdout.fileno(), owned=False)
-
-    def readinto(self, view: memoryview) -> int:
-        """Wait for output, and read what there is."""
-        return self._pipe.readinto(view)
+        self._pipe = self._process.stdout
+        super().__init__(self._pipe.fileno(), owned=False)
 
     def failure(self) -> ProducerFailed | None:
-        """Wait for the command, and say if it did not exit with 0."""
+        """Wait for the command; its exit code, unless 0."""
         code = self._process.wait()
         return ProducerFailed(self._name, code) if code else None
-
-    def interrupt(self) -> None:
-        """Make ``readinto`` raise InterruptedError."""
-        self._pipe.interrupt()
-
-    def settle(self) -> None:
-        """Forget interrupts that nobody has noticed."""
-        self._pipe.settle()
 
     def close(self) -> None:
         """End the command, if it still runs."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(timeout=5)
+                self._process.wait(_TERMINATION_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        super().close()
         self._pipe.close()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
 
 
-class FileReader:
-    """A file object open for reading bytes; not closed, for it is the caller's."""
+class FileReader(Reader):
+    """A file object open for reading bytes; it is the caller's, and not closed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file: Any = file
@@ -162,29 +152,16 @@ class FileReader:
         view[: len(data)] = data
         return len(data)
 
-    def failure(self) -> ProducerFailed | None:
-        """A file has none."""
-        return None
 
-    def interrupt(self) -> None:
-        """Not possible."""
-
-    def settle(self) -> None:
-        """Nothing to forget."""
-
-    def close(self) -> None:
-        """Nothing: it was open before."""
-
-
-class PiecesReader:
-    """Bytes made by an iterable."""
+class PiecesReader(Reader):
+    """Bytes of an iterable."""
 
     def __init__(self, pieces: Iterable[Any]) -> None:
         self._pieces = iter(pieces)
         self._rest = memoryview(b"")
 
     def readinto(self, view: memoryview) -> int:
-        """Read from the current piece, or else from the next one that is not empty."""
+        """Read from the current piece, or the next one that is not empty."""
         while not len(self._rest):
             try:
                 piece = next(self._pieces, None)
@@ -200,18 +177,8 @@ class PiecesReader:
         self._rest = self._rest[count:]
         return count
 
-    def failure(self) -> ProducerFailed | None:
-        """An iterable raises instead."""
-        return None
-
-    def interrupt(self) -> None:
-        """Not possible."""
-
-    def settle(self) -> None:
-        """Nothing to forget."""
-
     def close(self) -> None:
-        """Close it if it is a generator."""
+        """Close the iterable, if it is a generator."""
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()

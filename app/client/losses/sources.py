@@ -1,18 +1,25 @@
-"""What can be posted: files, memory, pipes, iterables, commands; read in one way.
+"""What can be posted: files, memory, pipes, iterables, commands; all read in the same way.
 
-A source is the whole stream, from its first byte. What may have to be posted again
-can be read again: files by position, memory anyway, everything else because the bytes
-are kept until they are released.
+A source is the whole stream, from its first byte. Whatever may have to be posted again can
+be read again::
+
+    a regular file       read by position                       FileSource
+    bytes, arrays        posted from where they lie             MemorySource
+    anything else        kept until the service has answered    KeptSource
+                         (a Reader fills a Window: memory, then a temporary file)
+
+So posting knows one interface and never asks whether a stream can be rewound.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
@@ -26,7 +33,7 @@ SourceLike: TypeAlias = str | os.PathLike[str] | int | BytesLike | BinaryIO | It
 """A path, a file descriptor, memory, a file object, or an iterable of bytes."""
 
 _HEAD = 1 << 16
-"""Bytes at the beginning of a file that tell it from another one."""
+"""Bytes at the beginning of a file that identify it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +41,8 @@ class Filled:
     """What can be posted now.
 
     Attributes:
-        stop: offset behind the last byte that can be read without waiting.
-        ended: nothing comes behind it.
+        stop: offset after the last byte that can be read without waiting.
+        ended: whether no byte follows.
         failure: why the end is not a good one.
     """
 
@@ -44,46 +51,64 @@ class Filled:
     failure: ProducerFailed | None = None
 
 
-class Source(Protocol):
-    """A stream that can be read again from wherever it was not released."""
+class Source(ABC):
+    """A stream that can be read again from wherever it was not released.
+
+    The defaults are those of a source that can be read at any place, at any time.
+
+    Attributes:
+        name: for messages.
+    """
+
+    name = "the stream"
 
     @property
+    @abstractmethod
     def size(self) -> int | None:
-        """Bytes of the whole stream, if known beforehand."""
+        """Bytes of the whole stream, if known in advance."""
 
     def identity(self) -> dict[str, Any] | None:
-        """What tells it from another one, if anything does beforehand."""
+        """What distinguishes it from another stream, if anything does in advance."""
+        return None
 
     def passed(self) -> str | None:
-        """Digest of the bytes that were released, where they cannot be read again."""
+        """Digest of the bytes that were released, if they cannot be read again."""
+        return None
 
-    def skip(self, offset: int, passed: str | None = None) -> None:
-        """Bytes before this offset are not wanted.
+    def skip(self, offset: int, passed: str | None = None) -> None:  # noqa: ARG002 - for others
+        """Pass over the bytes before an offset.
 
         Args:
             offset: of the stream.
-            passed: what ``passed`` gave at this offset in another process, if known.
+            passed: result of ``passed`` at this offset in another process, if known.
 
         Raises:
             SourceError: the stream ends before the offset, or its bytes are others.
         """
+        size = self.size or 0
+        if offset > size:
+            raise SourceError(f"{self.name} has {size} bytes, but {offset} were read before")
 
     def fill(self, stop: int) -> Filled:
         """Wait until the bytes up to an offset can be read, or the end is reached."""
+        size = self.size or 0
+        return Filled(min(stop, size), stop >= size)
 
+    @abstractmethod
     def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
         """The bytes of a range, None for up to the end, in pieces of at most 1 MiB.
 
-        A piece is valid until the next one is asked for. An open range waits for bytes
-        and gives what there is; its end raises ProducerFailed if it is not a good one.
+        A piece is valid until the next one is asked for. An open range waits for bytes and
+        gives what is there; its end raises ProducerFailed if it is not a good one.
         """
 
-    def release(self, offset: int) -> None:
+    def release(self, offset: int) -> None:  # noqa: B027 - a default
         """Bytes before this offset will not be needed again."""
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> None:  # noqa: B027 - a default
         """Make another thread that waits for bytes stop, where that is possible."""
 
+    @abstractmethod
     def close(self) -> None:
         """Give everything back."""
 
@@ -117,7 +142,7 @@ class SourceBody:
         self.source.interrupt()
 
 
-class MemorySource:
+class MemorySource(Source):
     """Bytes in memory, posted from where they lie."""
 
     def __init__(self, data: BytesLike) -> None:
@@ -128,55 +153,28 @@ class MemorySource:
         """Bytes of the stream."""
         return len(self._view)
 
-    def identity(self) -> None:
-        """Memory does not outlive the process."""
-        return
-
-    def passed(self) -> None:
-        """It can be read again."""
-        return
-
-    def skip(self, offset: int, passed: str | None = None) -> None:  # noqa: ARG002 - of Source
-        """Check that there is something at the offset.
-
-        Raises:
-            SourceError: the stream ends before it.
-        """
-        if offset > self.size:
-            raise SourceError(f"the stream has {self.size} bytes, but {offset} were read before")
-
-    def fill(self, stop: int) -> Filled:
-        """Everything is there."""
-        return Filled(min(stop, self.size), stop >= self.size)
-
     def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
         """Slices of the memory."""
         end = self.size if stop is None else stop
         for at in range(start, end, BLOCK):
             yield self._view[at : min(at + BLOCK, end)]
 
-    def release(self, offset: int) -> None:
-        """Nothing to do."""
-
-    def interrupt(self) -> None:
-        """Nothing waits."""
-
     def close(self) -> None:
         """Let go of the memory."""
         self._view.release()
 
 
-class FileSource:
+class FileSource(Source):
     """A regular file, read by position; its size is taken when it is opened.
 
     Args:
         fd: open for reading; closed with the source.
-        name: what to call it.
+        name: for messages.
     """
 
     def __init__(self, fd: int, name: str) -> None:
         self._fd = fd
-        self._name = name
+        self.name = name
         self._stat = os.fstat(fd)
 
     @property
@@ -193,23 +191,6 @@ class FileSource:
             "head": xxh3_64_hexdigest(head),
         }
 
-    def passed(self) -> None:
-        """It can be read again."""
-        return
-
-    def skip(self, offset: int, passed: str | None = None) -> None:  # noqa: ARG002 - of Source
-        """Check that there is something at the offset.
-
-        Raises:
-            SourceError: the file ends before it.
-        """
-        if offset > self.size:
-            raise SourceError(f"{self._name} has {self.size} bytes, but {offset} were read before")
-
-    def fill(self, stop: int) -> Filled:
-        """Everything is there."""
-        return Filled(min(stop, self.size), stop >= self.size)
-
     def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
         """Pieces of the file, one after the other in the same memory.
 
@@ -224,29 +205,23 @@ class FileSource:
             try:
                 count = os.preadv(self._fd, [view], at)
             except OSError as e:
-                raise SourceError(f"{self._name} cannot be read: {e.strerror}") from e
+                raise SourceError(f"{self.name} cannot be read: {e.strerror}") from e
             if not count:
-                raise SourceError(f"{self._name} has become shorter while it was read")
+                raise SourceError(f"{self.name} has become shorter while it was read")
             yield view[:count]
             at += count
-
-    def release(self, offset: int) -> None:
-        """Nothing to do."""
-
-    def interrupt(self) -> None:
-        """Nothing waits for long."""
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
 
 
-class KeptSource:
+class KeptSource(Source):
     """Bytes that come once, and are kept until they are released.
 
     Args:
         reader: where they come from.
-        window: what keeps them.
+        window: where they are kept.
     """
 
     def __init__(self, reader: Reader, window: Window | None = None) -> None:
@@ -259,11 +234,7 @@ class KeptSource:
 
     @property
     def size(self) -> None:
-        """Not known beforehand."""
-        return
-
-    def identity(self) -> None:
-        """Bytes that come once cannot be told from others beforehand."""
+        """Unknown."""
         return
 
     def passed(self) -> str:
@@ -271,30 +242,30 @@ class KeptSource:
         return self._passed.hexdigest()
 
     def skip(self, offset: int, passed: str | None = None) -> None:
-        """Read up to the offset, and forget it.
+        """Read and drop the bytes before an offset.
 
         Raises:
-            SourceError: the stream ends before it, or is not what it was.
+            SourceError: the stream ends before it, or its bytes are others.
         """
         while self._window.stop < offset:
             self.fill(min(self._window.stop + BLOCK, offset))
             if self._ended and self._window.stop < offset:
                 came = self._window.stop
-                raise SourceError(f"the stream has {came} bytes, but {offset} were read before")
+                raise SourceError(f"{self.name} has {came} bytes, but {offset} were read before")
             self.release(offset)
         self.release(offset)
         if passed not in {None, self.passed()}:
-            raise SourceError(f"the stream is not what it was: its first {offset} bytes differ")
+            raise SourceError(f"{self.name} has changed: its first {offset} bytes differ")
 
     def fill(self, stop: int) -> Filled:
-        """Read until there are so many bytes, or the end."""
+        """Read up to an offset, or to the end."""
         self._reader.settle()
         while self._window.stop < stop and self._read_some():
             pass
         return Filled(self._window.stop, self._ended, self._failure)
 
     def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
-        """What is kept, then, if the range is open, what comes."""
+        """The bytes kept; then, if the range is open, those that come."""
         if stop is not None:
             yield from self._window.views(start, stop)
             return
@@ -310,27 +281,27 @@ class KeptSource:
             raise self._failure
 
     def release(self, offset: int) -> None:
-        """Bytes before this offset will not be needed again."""
+        """Drop bytes, and add them to the digest."""
         for view in self._window.views(self._window.start, min(offset, self._window.stop)):
             self._passed.update(view)
         self._window.release(offset)
 
     def interrupt(self) -> None:
-        """Make a thread that waits for bytes stop with InterruptedError."""
+        """Make a thread that waits for bytes raise InterruptedError."""
         self._reader.interrupt()
 
     def close(self) -> None:
-        """Stop reading, and forget what was kept."""
+        """Stop reading and drop what was kept."""
         self._reader.close()
         self._window.close()
 
     def _read_some(self) -> bool:
-        """Read what there is, and at least a byte; False at the end."""
+        """Read at least a byte; False at the end."""
         if self._ended:
             return False
         if self._broken:
             # A generator that has raised looks like one that has ended.
-            raise SourceError("the source has failed before: where it ends is not known")
+            raise SourceError("the source has failed before: its end is unknown")
         self._broken = True
         try:
             count = self._reader.readinto(self._window.room())
@@ -347,18 +318,18 @@ class KeptSource:
 
 
 def open_source(source: SourceLike | None, command: Sequence[str] | None = None) -> Source:
-    """The source for whatever a caller wants posted.
+    """Open whatever can be posted.
 
     Args:
         source: a path, a file descriptor, memory, a file object or an iterable.
-        command: a command to run, whose standard output is posted; instead of source.
+        command: to run instead; its standard output is posted.
 
     Raises:
         SourceError: it cannot be opened.
-        TypeError: it is nothing that can be posted, or both are given, or none.
+        TypeError: it cannot be posted, or not exactly one of both is given.
     """
     if (source is None) is (command is None):
-        raise TypeError("either a source or a command must be given")
+        raise TypeError("give either a source or a command")
     if command is not None:
         return KeptSource(CommandReader(command))
     if isinstance(source, str | os.PathLike):

@@ -166,7 +166,7 @@ def test_a_source_without_identity_is_skipped(connect: Connect, tmp_path: Path) 
         with pytest.raises(ConnectionFailed):
             client.losses.save("rows", pieces(), out, state=state, part_size=PART)
         other = b"\2" + STREAM[1:]
-        with pytest.raises(SourceError, match="not what it was"):
+        with pytest.raises(SourceError, match="has changed"):
             client.losses.save("rows", iter([other]), out, state=state, part_size=PART)
         with pytest.raises(SourceError, match="were read before"):
             client.losses.save("rows", iter([STREAM[:10]]), out, state=state, part_size=PART)
