@@ -2,16 +2,18 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+RUNTIME := $(VENV)/.runtime
+TOOLS := $(VENV)/.tools
 CLIENT := $(VENV)/.client
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Files of tests side by side. Those that compute take a core each; the others mostly wait.
-ON_CORES := -n auto --maxprocesses=4 --dist=loadfile
-SIDE_BY_SIDE := -n 4 --dist=loadfile
+ON_CORES := -n auto --maxprocesses=4 --dist=loadgroup
+SIDE_BY_SIDE := -n 4 --dist=loadgroup
 # Tests of what kernels are part of.
 ENGINE := tests/core
-LOCKS := deploy/requirements.lock deploy/requirements-dev.lock
+RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test test-torch lint unit bounds nojit coverage soak mutants bench lock clean
+.PHONY: help install serve demo test test-torch fmt lint unit bounds nojit coverage soak mutants bench lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -19,21 +21,26 @@ help:  ## show this list
 install: $(CLIENT)  ## create .venv with locked versions and compile the kernels
 	@$(BIN)/thalweg-server warmup
 
-$(STAMP): $(LOCKS) pyproject.toml
+$(RUNTIME): $(RUNTIME_LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Python 3.11 or newer is needed; say which with PYTHON=..."; exit 1; }
+		|| { echo "Python 3.11 or newer is needed; name one with PYTHON=..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r deploy/requirements-dev.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PIP) install --require-hashes $(RUNTIME_LOCKS:%=-r %)
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# What developers need besides: linters, test libraries, the extras.
+$(TOOLS): $(RUNTIME) deploy/requirements-dev.lock
+	$(PIP) install --require-hashes -r deploy/requirements-dev.lock
 	@touch $@
 
 # The client is a package of its own: installed as its users install it, never editable.
-$(CLIENT): $(STAMP) $(wildcard app/client/*)
+$(CLIENT): $(RUNTIME) $(shell find app/client -name '*.py' -o -name '*.toml' -o -name '*.md')
 	rm -rf build/client
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/client ./app/client
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall build/client/*.whl
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/client ./app/client
+	$(PIP) install --no-deps --no-index --force-reinstall build/client/*.whl
 	@touch $@
 
 serve: install  ## start the service on its defaults
@@ -44,30 +51,34 @@ demo: install  ## the service, a connection that keeps breaking, and a table tha
 
 test: install lint unit bounds nojit  ## everything CI checks
 
-lint: $(STAMP)  ## format, lint, types, import directions
+fmt: $(TOOLS)  ## format the code and put imports in order
+	$(BIN)/ruff check --fix --exit-zero --quiet .
+	$(BIN)/ruff format .
+
+lint: $(TOOLS)  ## format, lint, types, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: $(STAMP)  ## the test suite as users run the code
+unit: $(TOOLS) $(CLIENT)  ## the test suite as users run the code
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
-bounds: $(STAMP)  ## the engine's tests with every array index checked
+bounds: $(TOOLS)  ## the engine's tests with every array index checked
 	NUMBA_BOUNDSCHECK=1 $(BIN)/thalweg-server warmup
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(ON_CORES) tests/core
 
-nojit: $(STAMP)  ## the engine's tests as plain Python
+nojit: $(TOOLS)  ## the engine's tests as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
 
-coverage: install  ## which lines and branches no test runs, over all runs and their processes
+coverage: install $(TOOLS)  ## which lines and branches no test runs, over all runs and their processes
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(SIDE_BY_SIDE)
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(ON_CORES) $(ENGINE)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
 
-soak: install  ## the full counts: more examples, ten minutes of fuzzing
+soak: install $(TOOLS)  ## the full counts: more examples, ten minutes of fuzzing
 	THALWEG_SOAK=1 $(BIN)/python -m pytest
 	$(BIN)/python -m tests.fuzz.fuzz_losses --seconds 600
 	$(BIN)/python -m tests.fuzz.fuzz_http --seconds 600
@@ -78,18 +89,20 @@ test-torch:  ## the client under PyTorch, in an environment of its own
 		-r deploy/requirements-torch.txt
 	$(VENV)-torch/bin/python -m pytest --confcutdir=tests/torch tests/torch
 
-mutants: $(STAMP)  ## change 200 places that guard data, and see that tests notice
+mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice
 	$(BIN)/python -m tests.mutants
 
-bench: install  ## speeds, as ratios within one run (THALWEG_*_PYTHON add the peers)
+bench: install $(TOOLS)  ## speeds, as ratios within one run (THALWEG_*_PYTHON add the peers)
 	$(BIN)/python -m tests.bench
 
 lock:  ## renew the locked versions (needs uv on the PATH)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url --output-file deploy/requirements.lock
+	uv pip compile --group build --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --no-emit-index-url --output-file deploy/requirements-build.lock
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements.lock \
+		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements.lock --constraint deploy/requirements-build.lock \
 		--output-file deploy/requirements-dev.lock
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) $(VENV)-torch build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-torch build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*

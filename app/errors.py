@@ -1,6 +1,8 @@
-"""What a client is told when something is wrong: one table from error to status.
+"""Problems: one table from every error to the status and document that a client gets.
 
-The errors of the engine come with their codes; those of the service are here.
+The engine's errors carry their codes with them (``core.errors``); the errors of the
+service are defined here. The first paragraph of an error's docstring is its explanation
+at ``/problems/<code>``, so it addresses the client.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from core import errors as core
 
 
 class ServiceError(Exception):
-    """Base of what the service itself refuses.
+    """Base of the errors that the service itself raises.
 
     Attributes:
-        hint: what to do about it.
-        more: further members of the problem document.
-        retry_after: seconds after which to try again, or None.
+        hint: how to fix it, or None.
+        members: further members of the problem document.
+        retry_after: seconds after which a retry makes sense, or None.
     """
 
     code: ClassVar[str] = "internal"
@@ -28,143 +30,143 @@ class ServiceError(Exception):
         *,
         hint: str | None = None,
         retry_after: int | None = None,
-        **more: Any,  # noqa: ANN401 - JSON values
+        **members: Any,  # noqa: ANN401 - JSON values
     ) -> None:
         super().__init__(detail)
         self.hint = hint
         self.retry_after = retry_after
-        self.more = more
+        self.members = members
 
 
 class BadRequestError(ServiceError):
-    """The request contradicts itself or HTTP."""
+    """The request contradicts itself or violates HTTP."""
 
     code = "bad-request"
 
 
 class FramingError(ServiceError):
-    """The chunks of the body are not what HTTP says."""
+    """The body's chunked transfer coding is malformed."""
 
     code = "framing"
 
 
 class CodingError(ServiceError):
-    """A body that is not what its Content-Encoding says, or was cut."""
+    """The body does not decode as its Content-Encoding declares, or was cut."""
 
     code = "content-encoding"
 
 
 class UnauthorizedError(ServiceError):
-    """No key, or none that is known."""
+    """The request carries no API key, or one that this server does not know."""
 
     code = "unauthorized"
 
 
 class NotFoundError(ServiceError):
-    """Nothing is there."""
+    """No resource exists at this address."""
 
     code = "not-found"
 
 
 class NotAcceptableError(ServiceError):
-    """None of the formats asked for can be made."""
+    """None of the requested formats is available for this resource."""
 
     code = "not-acceptable"
 
 
 class StalledError(ServiceError):
-    """The body stopped coming."""
+    """The client stopped sending before the end of its body."""
 
     code = "stalled"
 
 
 class TokenMalformedError(ServiceError):
-    """What should be a token is none."""
+    """The value is not a token, or was damaged on the way."""
 
     code = "token-malformed"
 
 
 class TokenForgedError(ServiceError):
-    """The signature of a token is not right, or its key is unknown."""
+    """The token's signature is invalid, or this server does not have its key."""
 
     code = "token-forged"
 
 
 class TokenRetiredError(ServiceError):
-    """The token's key may only be used to refresh it."""
+    """The token's key has been retired: it refreshes tokens but no longer resumes streams."""
 
     code = "token-retired"
 
 
 class TokenForeignError(ServiceError):
-    """The token is of a request for something else."""
+    """The token belongs to a different request."""
 
     code = "token-foreign"
 
 
 class DataChangedError(ServiceError):
-    """The data is not what the token stands for."""
+    """The data differs from the data for which the token or address was issued."""
 
     code = "data-changed"
 
 
 class InputGoneError(ServiceError):
-    """An auxiliary file is not there, or no longer."""
+    """The auxiliary file has expired or was never uploaded."""
 
     code = "input-gone"
 
 
 class TooLargeError(ServiceError):
-    """More than the service accepts."""
+    """The request exceeds a size limit of this server."""
 
     code = "too-large"
 
 
 class RangeError(ServiceError):
-    """A range of which nothing is there."""
+    """The requested range lies outside the resource."""
 
     code = "range"
 
 
 class BombError(ServiceError):
-    """A body that decodes to many times its size."""
+    """The body expands far beyond its compressed size."""
 
     code = "decompression-bomb"
 
 
 class UnsupportedCodingError(ServiceError):
-    """A Content-Encoding that is not understood."""
+    """The body's Content-Encoding is not supported."""
 
     code = "unsupported-encoding"
 
 
 class InvalidOptionError(ServiceError):
-    """An option that does not exist, or has a value it cannot have."""
+    """An option is unknown, has an invalid value or contradicts another option."""
 
     code = "option"
 
 
 class BusyError(ServiceError):
-    """No buffers are left for another request."""
+    """The server has no free buffers for another request."""
 
     code = "busy"
 
 
 class DrainingError(ServiceError):
-    """The server is about to stop."""
+    """The server is shutting down and accepts no new work."""
 
     code = "draining"
 
 
 class StorageFullError(ServiceError):
-    """Rows that wait could not be stored."""
+    """The server could not write to its data directory."""
 
     code = "storage-full"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a problem code stands for."""
+    """The meaning of a problem code."""
 
     status: int
     title: str
@@ -172,41 +174,40 @@ class Kind:
 
 
 _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
-    ServiceError: (500, "Internal error"),
     BadRequestError: (400, "Bad request"),
-    FramingError: (400, "Broken chunks"),
-    CodingError: (400, "Broken compression"),
-    UnauthorizedError: (401, "Key needed"),
+    FramingError: (400, "Malformed chunks"),
+    CodingError: (400, "Malformed compressed body"),
+    UnauthorizedError: (401, "API key required"),
     NotFoundError: (404, "Not found"),
-    NotAcceptableError: (406, "No such format"),
-    StalledError: (408, "The body stopped coming"),
-    TokenMalformedError: (400, "Not a token"),
-    TokenForgedError: (403, "Forged token"),
-    TokenRetiredError: (410, "Token of a retired key"),
+    NotAcceptableError: (406, "Format not available"),
+    StalledError: (408, "Body stalled"),
+    TokenMalformedError: (400, "Malformed token"),
+    TokenForgedError: (403, "Token not authentic"),
+    TokenRetiredError: (410, "Token key retired"),
     TokenForeignError: (409, "Token of another request"),
-    DataChangedError: (412, "The data is not what the token stands for"),
-    InputGoneError: (410, "Input gone"),
+    DataChangedError: (412, "Data changed"),
+    InputGoneError: (410, "Input not available"),
     TooLargeError: (413, "Too large"),
-    RangeError: (416, "Range not there"),
+    RangeError: (416, "Range not satisfiable"),
     BombError: (413, "Decompression bomb"),
     UnsupportedCodingError: (415, "Unsupported Content-Encoding"),
     InvalidOptionError: (422, "Invalid option"),
     BusyError: (503, "Busy"),
-    DrainingError: (503, "Draining"),
+    DrainingError: (503, "Shutting down"),
     StorageFullError: (503, "Storage full"),
 }
 
 _REFUSED = {
     core.OptionError: "Invalid option",
-    core.ReportError: "The report does not fit",
-    core.EventOrderError: "Events not in order",
-    core.SampleOrderError: "Samples not in order",
-    core.LossNotFiniteError: "A loss is not a number",
-    core.LossNegativeError: "A loss is negative",
-    core.PipelineError: "The pipeline cannot be",
-    core.TransformError: "A transform failed",
+    core.ReportError: "Report not possible",
+    core.EventOrderError: "Events out of order",
+    core.SampleOrderError: "Samples out of order",
+    core.LossNotFiniteError: "Loss not finite",
+    core.LossNegativeError: "Negative loss",
+    core.PipelineError: "Invalid pipeline",
+    core.TransformError: "Transform failed",
 }
-"""Well formed, but refused by the options in force: 422."""
+"""Well formed, but refused under the options in force: 422."""
 
 _MALFORMED = {
     core.InputError: "Unusable input",
@@ -214,14 +215,14 @@ _MALFORMED = {
     core.HeaderError: "Not a loss stream",
     core.TruncatedError: "Truncated stream",
     core.IncompleteError: "Incomplete stream",
-    core.ExcessError: "More than declared",
-    core.MismatchError: "Partitions that do not belong together",
+    core.ExcessError: "More data than declared",
+    core.MismatchError: "Mismatched partitions",
     core.EventIdError: "Invalid event id",
     core.EventReopenedError: "Event reopened",
     core.BlockIdError: "Invalid item or summary id",
     core.BlockRepeatedError: "Item or summary repeated",
     core.ExposureError: "Invalid exposure",
-    core.TerminatorError: "Invalid block end",
+    core.TerminatorError: "Invalid end of block",
     core.SampleRangeError: "Sample out of range",
     core.SampleRepeatedError: "Sample repeated",
     core.StreamError: "Invalid stream",
@@ -234,31 +235,41 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
     core.LimitError: (413, "Too large"),
     core.StateError: (409, "Unusable state"),
     core.FormatError: (422, "Unusable file"),
-    core.AmbiguousFormatError: (422, "Format not clear"),
-    core.ShapeError: (422, "Shapes do not fit"),
-    core.SelectionError: (422, "Nothing there to select"),
-    core.CastingError: (422, "The type cannot hold the values"),
-    core.RepairError: (422, "A pixel cannot be repaired"),
-    core.PositionError: (416, "Behind the end"),
+    core.AmbiguousFormatError: (422, "Ambiguous format"),
+    core.ShapeError: (422, "Shape mismatch"),
+    core.SelectionError: (422, "Empty or invalid selection"),
+    core.CastingError: (422, "Values do not fit the type"),
+    core.RepairError: (422, "Pixel cannot be repaired"),
+    core.PositionError: (416, "Position past the end"),
 }
 
-_PLACES = ("offset", "event", "block", "hint", "stage", "field", "position")
-"""What errors of the engine say of where they are; each of them some."""
+_LOCATION = ("offset", "event", "block", "hint", "stage", "field", "position")
+"""Attributes that locate a fault; each error of the engine has some of them."""
 
 _OTHERS = {
-    "path-refused": Kind(403, "Path refused", "A path outside of the directories that are served."),
-    "file-missing": Kind(404, "File missing", "A file of a dataset is not there."),
-    "head-exists": Kind(409, "Exists already", "Something else has this id already."),
-    "head-conflict": Kind(409, "Changed meanwhile", "It is no longer what was seen."),
-    "store": Kind(503, "Store failed", "What the service keeps could not be read or written."),
-    "read-failed": Kind(503, "Reading failed", "A disk failed while a dataset was read."),
-    "method-not-allowed": Kind(405, "Method not allowed", "The route has other methods."),
-    "unprocessable": Kind(422, "Invalid request", "A parameter or the JSON body is not valid."),
+    "internal": Kind(500, "Internal error", "The server failed unexpectedly; its log has details."),
+    "path-refused": Kind(403, "Path refused", "The path lies outside the served directories."),
+    "file-missing": Kind(404, "File missing", "A file of the dataset does not exist."),
+    "head-exists": Kind(409, "Already exists", "Another resource has this id."),
+    "head-conflict": Kind(
+        409, "Conflicting change", "The resource was changed by another request at the same time."
+    ),
+    "store": Kind(503, "Store failed", "The server could not read or write its stored state."),
+    "read-failed": Kind(503, "Read failed", "The disk failed while a dataset was being read."),
+    "method-not-allowed": Kind(
+        405, "Method not allowed", "The route exists, but does not support this method."
+    ),
+    "unprocessable": Kind(422, "Invalid request", "A parameter or the JSON body is invalid."),
     "headers-too-large": Kind(431, "Headers too large", "The request's headers are too large."),
-    "headers-too-slow": Kind(408, "Slow headers", "The request's headers did not come in time."),
-    "not-implemented": Kind(501, "Not implemented", "A Transfer-Encoding other than chunked."),
-    "cut-off": Kind(503, "Cut off", "The server stopped before the answer had begun."),
+    "headers-too-slow": Kind(
+        408, "Headers too slow", "The request's headers did not arrive in time."
+    ),
+    "not-implemented": Kind(
+        501, "Not implemented", "The only supported Transfer-Encoding is chunked."
+    ),
+    "cut-off": Kind(503, "Cut off", "The server stopped before it had begun its answer."),
 }
+"""Problems without an error class here, by code."""
 
 
 def _explain(error: type[Exception]) -> str:
@@ -270,7 +281,7 @@ KINDS: dict[str, Kind] = {
     **{e.code: Kind(*known, _explain(e)) for e, known in _CORE.items()},
     **{e.code: Kind(*known, _explain(e)) for e, known in _SERVICE.items()},
 }
-"""Every problem code there is."""
+"""Every problem code of the service."""
 
 
 @dataclass(slots=True)
@@ -282,49 +293,56 @@ class Problem:
     title: str
     detail: str
     members: dict[str, Any] = field(default_factory=dict)
+    """Extension members; those that are None are left out of the document."""
     retry_after: int | None = None
+    """Value of the Retry-After header, in seconds."""
 
     def to_json(self) -> dict[str, Any]:
-        """Its members, those that are known."""
-        known = {name: value for name, value in self.members.items() if value is not None}
+        """Return the document as a JSON object."""
+        present = {name: value for name, value in self.members.items() if value is not None}
         return {
             "type": f"/problems/{self.code}",
             "title": self.title,
             "status": self.status,
             "detail": self.detail,
             "code": self.code,
-            **known,
+            **present,
         }
 
 
 class ProblemError(Exception):
-    """A problem that is already described."""
+    """Carries a finished problem document to the error handlers."""
 
-    def __init__(self, found: Problem) -> None:
-        super().__init__(found.detail)
-        self.problem = found
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
 
 
 def problem(code: str, detail: str, **members: Any) -> Problem:  # noqa: ANN401 - JSON values
-    """A problem of a known code."""
+    """Return a problem document for one of KINDS.
+
+    Raises:
+        KeyError: the code is unknown.
+    """
     kind = KINDS[code]
     return Problem(code, kind.status, kind.title, detail, members)
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem document of an error; of an unexpected one, without its words."""
+    """Return the problem document of an error; an unexpected error's text stays private."""
     if isinstance(error, core.CoreError):
-        place = {name: getattr(error, name, None) for name in _PLACES}
-        found = problem(error.code, error.message, **place)
+        location = {name: getattr(error, name, None) for name in _LOCATION}
+        document = problem(error.code, error.message, **location)
+        # Several classes may share a code: the class decides.
         for kind in type(error).__mro__:
             if kind in _CORE:
-                found.status, found.title = _CORE[kind]
+                document.status, document.title = _CORE[kind]
                 break
-        return found
+        return document
     if isinstance(error, ProblemError):
         return error.problem
     if isinstance(error, ServiceError):
-        found = problem(error.code, str(error), hint=error.hint, **error.more)
-        found.retry_after = error.retry_after
-        return found
+        document = problem(error.code, str(error), hint=error.hint, **error.members)
+        document.retry_after = error.retry_after
+        return document
     return problem("internal", "the server failed; its log says why")

@@ -223,9 +223,16 @@ def _save(save: Callable[..., None], *args: object) -> None:
             save(*args)
 
 
-_jit = partial(cast("Any", numba.jit), nopython=True, nogil=True, error_model="numpy")
+_jit = partial(
+    cast("Any", numba.jit),
+    nopython=True,
+    nogil=True,
+    error_model="numpy",
+    no_cfunc_wrapper=True,
+)
 """Divisions by zero follow numpy. No fast-math flag: kernels test for NaN, and their
-results must not depend on a machine's vector width."""
+results must not depend on a machine's vector width. No entry point for C: nobody calls
+one, and it takes a sixth of the time to compile."""
 
 
 def kernel(function: F) -> F:
@@ -236,16 +243,43 @@ def kernel(function: F) -> F:
     operations cost more than the work of a short function (5 to 40 times, measured
     on the functions that read one block).
     """
+    return _cached(function)
+
+
+def subkernel(function: F) -> F:
+    """Compile a function that only kernels call.
+
+    It has no entry point for Python, which takes longer to compile than most of these
+    functions themselves; calling it from Python is a TypeError.
+    """
+    compiled = _cached(function, no_cpython_wrapper=True)
+    if is_jitted(compiled):
+        # numba would call the missing entry point and crash the process.
+        setattr(compiled, "add_overload", partial(_add_subkernel, compiled))  # noqa: B010
+        setattr(compiled, "_compile_for_args", partial(_refuse_call, function.__name__))  # noqa: B010
+    return compiled
+
+
+def _add_subkernel(compiled: Any, result: Any) -> None:  # noqa: ANN401 - numba's dispatcher
+    """Keep a specialisation where kernels look for it, and nowhere else."""
+    compiled.overloads[tuple(result.signature.args)] = result
+
+
+def _refuse_call(name: str, *_args: object, **_options: object) -> None:
+    raise TypeError(f"{name} is compiled for kernels and cannot be called from Python")
+
+
+def _cached(function: F, **options: bool) -> F:
     if _setting("DISABLE_JIT"):
         return function
     if _build().path is None:
-        compiled = _jit(_nrt=False)(function)
+        compiled = _jit(_nrt=False, **options)(function)
     else:
         with _decorating:
             before = _setting("CACHE_LOCATOR_CLASSES")
             setattr(numba.config, "CACHE_LOCATOR_CLASSES", f"{__name__}.{BuildLocator.__name__}")  # noqa: B010 - see _setting
             try:
-                compiled = _jit(_nrt=False, cache=True)(function)
+                compiled = _jit(_nrt=False, cache=True, **options)(function)
             finally:
                 setattr(numba.config, "CACHE_LOCATOR_CLASSES", before)  # noqa: B010 - see _setting
         # numba offers no public way to stop a save; without this attribute the

@@ -20,8 +20,8 @@ from .losses.reader import LossReader
 from .losses.reports import REPORTS
 from .losses.tables import CsvEncoder
 from .losses.writer import LossWriter
-from .tiles._warm_unpack import warm
-from .tiles.warm import use_kernels as use_tiles
+from .tiles.formats import FORMATS
+from .tiles.warm import use_format, use_reading, use_reductions
 
 _SAMPLES = 70
 """More than one group of lanes, so that no loop stays unused."""
@@ -79,6 +79,11 @@ def _refuse(data: bytes, float_width: int) -> None:
         raise AssertionError("the warm-up stream was not refused")
 
 
+def _use_formats() -> None:
+    for form in FORMATS.values():
+        use_format(form)
+
+
 _STEPS: dict[str, Callable[[bytes, int], None]] = {
     "reports": _analyse,
     "reader": _read,
@@ -99,7 +104,12 @@ def warm_up() -> dict[str, float]:
             start = time.perf_counter()
             step(data, width)
             seconds[f"{name}, f{width} losses"] = time.perf_counter() - start
-    engines = {"tiles": use_tiles, "packed formats": warm, "iteration": use_iteration}
+    engines: dict[str, Callable[[], None]] = {
+        "tiles": use_reading,
+        "reductions": use_reductions,
+        "packed formats": _use_formats,
+        "iteration": use_iteration,
+    }
     for name, use in engines.items():
         start = time.perf_counter()
         use()

@@ -1,1 +1,1 @@
-"""The `thalweg-server` command."""
+"""The ``thalweg-server`` command."""

@@ -1,4 +1,4 @@
-"""Runs the command: ``python -m app.command``."""
+"""Run the command as ``python -m app.command``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The ``aggregate`` command: loss streams in, report files out."""
+"""The ``aggregate`` command: from loss streams to report files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .progress import progress_bar
 
 def _event_rates(args: argparse.Namespace) -> EventRates | None:
     if args.no_of_periods is not None and not args.occurrence:
-        raise OptionError("--no-of-periods goes with --occurrence")
+        raise OptionError("--no-of-periods applies only to --occurrence")
     if args.event_rates:
         return parse_event_rates(read_file(args.event_rates), args.event_rates)
     if args.occurrence:
@@ -57,14 +57,14 @@ def _log_events(rows: Rows) -> None:
 
 
 def _streams(args: argparse.Namespace) -> Sequence[str]:
-    """The streams to read; standard input if none is named and it is a pipe or a file."""
+    """Return the streams to read: those named, else standard input if it is redirected."""
     if not args.streams and not _is_piped():
         args.usage_error("no stream is named: name files or fifos, or pipe a stream in")
     return args.streams or [STDIN]
 
 
 def _is_piped() -> bool:
-    """Whether standard input is a pipe, a file or a socket: not a terminal, nor /dev/null."""
+    """Whether standard input is a pipe, file or socket rather than a terminal or /dev/null."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:
@@ -73,7 +73,7 @@ def _is_piped() -> bool:
 
 
 def aggregate(args: argparse.Namespace) -> int:
-    """Read streams once and write their reports; returns the exit code."""
+    """Compute the reports of some streams; return the exit code."""
     streams = _streams(args)
     job = Job(
         streams=streams,
@@ -91,13 +91,13 @@ def aggregate(args: argparse.Namespace) -> int:
     )
     log = structlog.get_logger()
     if not is_build_published():
-        log.info("compiling kernels, once on this machine", hint="about a minute")
+        log.info("compiling kernels, once per machine", hint="This takes about a minute")
         warm_up()
     taps: dict[str, Callable[[Rows], None]] = {}
     if args.log_level == "debug":
         taps["events"] = _log_events
     start = time.perf_counter()
-    with progress_bar(wanted=not args.no_progress) as observer:
+    with progress_bar(enabled=not args.no_progress) as observer:
         ends = Aggregation(job, observer, taps).run()
     _log_ends(streams, ends, time.perf_counter() - start)
     return 0
@@ -116,6 +116,6 @@ def _log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float) -
             ascending=end.ascending,
         )
         if end.completeness is Completeness.UNDECLARED:
-            log.debug("blocks missing at the end would not show", hint="--expect-events N")
+            log.debug("a missing end would go unnoticed", hint="Pass --expect-events N")
     total = sum(end.bytes for end in ends)
     log.info("reports written", seconds=round(seconds, 3), mb_per_s=round(total / seconds / 1e6, 1))

@@ -1,4 +1,4 @@
-"""The ``inspect`` command: what a loss stream or a dataset holds, and its first fault."""
+"""The ``inspect`` command: the contents and the first fault of a stream or dataset."""
 
 from __future__ import annotations
 
@@ -19,36 +19,40 @@ from .policy import policy_of
 EXIT_FAULT = 1
 
 
-def _describe(found: Findings) -> list[str]:
-    lines = [f"{found.source}: {found.header.describe() if found.header else 'no header'}"]
-    if found.header is not None:
-        order = "ascending" if found.ascending else "not ascending"
+def _describe(findings: Findings) -> list[str]:
+    header = findings.header
+    lines = [f"{findings.source}: {header.describe() if header else 'no header'}"]
+    if header is not None:
+        order = "ascending" if findings.ascending else "not ascending"
+        most_blocks = f"at most {findings.most_blocks:,} per event"
         lines += [
-            f"  bytes in whole blocks  {found.bytes:,}",
-            f"  events                 {found.events:,} (ids {order})",
-            f"  blocks                 {found.blocks:,} (at most {found.most_blocks:,} an event)",
-            f"  pairs                  {found.pairs:,}",
+            f"  bytes in whole blocks  {findings.bytes:,}",
+            f"  events                 {findings.events:,} (ids {order})",
+            f"  blocks                 {findings.blocks:,} ({most_blocks})",
+            f"  pairs                  {findings.pairs:,}",
         ]
-    if found.lowest_event is not None:
-        lines.append(f"  event ids              {found.lowest_event} to {found.highest_event}")
+    if findings.lowest_event is not None:
+        lines.append(
+            f"  event ids              {findings.lowest_event} to {findings.highest_event}"
+        )
     fault = "none; a stream has no end marker, so blocks may be missing at its end"
-    if found.fault is not None:
-        fault = f"[{found.fault.code}] {found.fault}"
+    if findings.fault is not None:
+        fault = f"[{findings.fault.code}] {findings.fault}"
     return [*lines, f"  first fault            {fault}"]
 
 
 def inspect_command(args: argparse.Namespace) -> int:
-    """Describe a stream or a dataset; returns the exit code."""
+    """Describe a stream or a dataset; return the exit code."""
     hints = (args.format, args.dtype, args.sig_shape, args.array)
     directory = Path(args.files[0]).is_dir()
     if len(args.files) > 1 or any(hints) or directory or not looks_like_stream(args.files[0]):
         return _inspect_dataset(args)
-    found = inspect(args.files[0], policy_of(args))
-    text = "\n".join(_describe(found)).encode()
+    findings = inspect(args.files[0], policy_of(args))
+    text = "\n".join(_describe(findings)).encode()
     if args.json:
-        text = orjson.dumps(found.to_json(), option=orjson.OPT_INDENT_2)
+        text = orjson.dumps(findings.to_json(), option=orjson.OPT_INDENT_2)
     sys.stdout.buffer.write(text + b"\n")
-    return EXIT_FAULT if found.fault is not None else 0
+    return EXIT_FAULT if findings.fault is not None else 0
 
 
 def _inspect_dataset(args: argparse.Namespace) -> int:
@@ -57,9 +61,9 @@ def _inspect_dataset(args: argparse.Namespace) -> int:
         sig_shape=args.sig_shape,
         nav_shape=args.nav_shape,
     )
-    about = inspect_files([Path(name) for name in args.files], hints, args.format, args.array)
-    text = orjson.dumps(about, option=orjson.OPT_INDENT_2)
+    description = inspect_files(list(map(Path, args.files)), hints, args.format, args.array)
+    text = orjson.dumps(description, option=orjson.OPT_INDENT_2)
     if not args.json:
-        text = "\n".join(f"{name:<14}{value}" for name, value in about.items()).encode()
+        text = "\n".join(f"{name:<14}{value}" for name, value in description.items()).encode()
     sys.stdout.buffer.write(text + b"\n")
     return 0

@@ -1,7 +1,7 @@
 """The ``thalweg-server`` command.
 
-Exit codes: 0 done, 1 something is wrong with the data, 2 something is wrong with
-the command, 130 interrupted, 141 the reader of the output has gone.
+Exit codes: 0 success, 1 faulty data, 2 wrong usage, 130 interrupted, 141 the reader of
+standard output has gone.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def _sample(args: argparse.Namespace) -> int:
         float_width=args.float_width,
     )
     for path, size in write_sample(spec, Path(args.out)):
-        print(f"{size:>12,} bytes  {path}")  # noqa: T201 - the command's answer
+        print(f"{size:>12,} bytes  {path}")  # noqa: T201 - the command's output
     return 0
 
 
 def _warmup(_args: argparse.Namespace) -> int:
     seconds = warm_up()
     for name, value in seconds.items():
-        print(f"{value:8.2f} s  {name}")  # noqa: T201 - the command's answer
-    print(f"{sum(seconds.values()):8.2f} s  in all")  # noqa: T201 - as above
+        print(f"{value:8.2f} s  {name}")  # noqa: T201 - the command's output
+    print(f"{sum(seconds.values()):8.2f} s  total")  # noqa: T201 - as above
     return 0
 
 
@@ -70,7 +70,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
+    """Run a command line; return its exit code."""
     args = build_parser().parse_args(argv)
     configure_logging(args.log_level)
     try:
@@ -81,8 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CoreError as e:
         return _fail(e, EXIT_DATA)
     except BrokenPipeError:
-        # Whoever read our output has enough. Standard output must not be flushed
-        # again at exit, that would fail once more.
+        # The interpreter flushes standard output again at exit, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:

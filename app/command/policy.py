@@ -1,4 +1,4 @@
-"""What a stream may hold, as the options of a command say."""
+"""The stream policy that command line options describe."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from core.losses.policy import Policy
 
 
-def policy_of(args: argparse.Namespace, **more: Any) -> Policy:  # noqa: ANN401 - fields of Policy
-    """The policy that the options of a command ask for."""
+def policy_of(args: argparse.Namespace, **fields: Any) -> Policy:  # noqa: ANN401 - of Policy
+    """Return the policy of parsed options; ``fields`` are those without an option."""
     return Policy(
         float_width=args.float_width,
         nan=args.nan,
         negative=args.negative,
         sample_order=args.sample_order,
         max_samples=args.max_samples,
-        **more,
+        **fields,
     )

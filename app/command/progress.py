@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, nothing elsewhere."""
+"""A progress bar, on terminals only."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from app.losses.aggregation import Observer, Progress
 
 
 @contextlib.contextmanager
-def progress_bar(*, wanted: bool) -> Iterator[Observer | None]:
-    """An observer that draws bytes, events per second and time left, or None."""
-    if not wanted or not sys.stderr.isatty():
+def progress_bar(*, enabled: bool) -> Iterator[Observer | None]:
+    """Yield an observer that draws bytes, event rate and remaining time.
+
+    Yields None if the bar is disabled or standard error is not a terminal.
+    """
+    if not enabled or not sys.stderr.isatty():
         yield None
         return
-    # Imported here: a tenth of a second that only a person waits for.
+    # The import costs a tenth of a second, which batch jobs need not spend.
     from rich import console, progress  # noqa: PLC0415
 
     columns = (

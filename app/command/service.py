@@ -1,4 +1,4 @@
-"""The commands of the service: ``serve``, ``openapi`` and ``key``."""
+"""The commands ``serve``, ``openapi`` and ``key``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .parser import FLAGS
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Serve until told to stop; returns the exit code."""
-    from .serving import run_server  # noqa: PLC0415 - half a second other commands save
+    """Serve until a signal; return the exit code."""
+    from .serving import run_server  # noqa: PLC0415 - half a second that other commands save
 
     names = [*FLAGS, "scan"]
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
-        return run_server(Settings(log_level=args.log_level, **given))
+        return run_server(Settings(log_level=args.log_level, **options))
     except (ValidationError, ValueError) as e:
         raise OptionError(str(e)) from e
 
@@ -41,9 +41,9 @@ def openapi(_args: argparse.Namespace) -> int:
 
 
 def key(args: argparse.Namespace) -> int:
-    """Make a key for a client, and print what the server stores of it."""
+    """Generate an API key; print it with the digest that the server stores."""
     secret = secrets.token_urlsafe(32)
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    print(f"key for the client:   {secret}")  # noqa: T201 - the command's answer
+    print(f"key for the client:   {secret}")  # noqa: T201 - the command's output
     print(f"for THALWEG_API_KEYS: {args.name}:{digest}")  # noqa: T201 - as above
     return 0

@@ -1,4 +1,4 @@
-"""From settings to a running server: what the ``serve`` command does."""
+"""Start the server processes from settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FACTORY = "app.main:from_environment"
 
 
 def _allow_open_files() -> None:
-    """As many as the system lets us have: datasets may have hundreds of files each."""
+    """Raise the limit of open files: a dataset may have hundreds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -38,19 +38,19 @@ def _limits(settings: Settings) -> ServerLimits:
 
 
 def run_server(settings: Settings) -> int:
-    """Serve until told to stop; returns the exit code.
+    """Serve until a signal; return the exit code.
 
     Raises:
-        ValueError: the token keys are malformed.
+        ValueError: a token key is malformed.
     """
     _allow_open_files()
-    # Every worker must sign with the same key, also if it cannot be kept.
+    # Workers must share one signing key, even where the data directory is read-only.
     keys = tuple(key.to_text() for key in resolve_keys(settings.token_keys, settings.data_dir))
     settings = settings.model_copy(update={"token_keys": keys})
     os.environ.update(settings.environment())
     shared = _share_metrics() if settings.workers > 1 else None
     if not settings.api_keys:
-        structlog.get_logger().info("everybody is let in", hint="THALWEG_API_KEYS")
+        structlog.get_logger().info("access is open to everyone", hint="Set THALWEG_API_KEYS")
     try:
         return serve(
             _FACTORY,
@@ -70,7 +70,7 @@ def run_server(settings: Settings) -> int:
 
 
 def _share_metrics() -> Path:
-    """A directory in which workers keep their counts; set before any is made."""
+    """Create the directory of the workers' metrics, before any metric is defined."""
     shared = Path(tempfile.mkdtemp(prefix="thalweg-metrics-"))
     os.environ[MULTIPROCESS] = str(shared)
     return shared

@@ -13,6 +13,7 @@ import structlog
 
 from app.errors import ServiceError
 from core.errors import CoreError
+from core.tiles.formats import FORMATS
 from core.tiles.formats.detect import detect
 from core.tiles.recording import Hints
 
@@ -24,8 +25,6 @@ from .spec import DatasetSpec
 MAX_FILES = 10_000
 """Maximum number of files to examine; larger collections need a catalogue file."""
 
-_SERIES = frozenset({"mib", "tvips", "k2is", "frms6", "empad", "raw_csr"})
-"""Formats whose recordings consist of several files side by side."""
 _STORE = frozenset({"zarr.json", ".zarray", ".zgroup"})
 """A directory that contains one of these files is a zarr store."""
 _DIGITS = re.compile(r"\d+")
@@ -77,7 +76,7 @@ def _recordings(roots: Roots, group: list[Path]) -> Iterator[list[Path]]:
     form = _format(roots, group[:1])
     if form is None:
         return
-    if form in _SERIES:
+    if form in FORMATS and FORMATS[form].series:
         yield group
         return
     for path in group:

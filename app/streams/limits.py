@@ -1,8 +1,9 @@
-"""How much one answer may carry, and how much it has carried."""
+"""Limits and progress of one answer."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 MAX_COUNT = 1 << 24
@@ -12,7 +13,10 @@ MAX_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one answer, checked before each item."""
+    """Limits of one answer, in items, payload bytes, seconds and epochs.
+
+    They are checked before each item, so an answer may exceed them by one item.
+    """
 
     count: int = MAX_COUNT
     nbytes: int = MAX_BYTES
@@ -27,7 +31,7 @@ class Limits:
         seconds: float | None = None,
         epochs: int | None = None,
     ) -> Limits:
-        """The limits a client asks for, lowered to those of the server."""
+        """Return the requested limits, lowered to those of the server."""
         return cls(
             MAX_COUNT if count is None else min(count, MAX_COUNT),
             MAX_BYTES if nbytes is None else min(nbytes, MAX_BYTES),
@@ -38,22 +42,26 @@ class Limits:
 
 @dataclass(slots=True)
 class Progress:
-    """How far an answer has come."""
+    """Progress of one answer, in items, payload bytes and epochs."""
 
     count: int = 0
     nbytes: int = 0
     epochs: int = 0
     waited: float = 0.0
     """Seconds spent waiting for items."""
-    began: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
 
     @property
     def seconds(self) -> float:
-        """Time since the answer began."""
-        return time.monotonic() - self.began
+        """Seconds since the answer began."""
+        return self.clock() - self.began
 
     def reached(self, limits: Limits) -> str | None:
-        """The limit that ends the answer now: ``count``, ``bytes``, ``epoch``, ``time``."""
+        """Return the limit that is reached: ``count``, ``bytes``, ``epoch``, ``time`` or None."""
         if self.count >= limits.count:
             return "count"
         if self.nbytes >= limits.nbytes:

@@ -1,4 +1,4 @@
-"""Uses every kernel of random numbers and iteration once, so that it is compiled."""
+"""The warm-up of random numbers and iteration: uses every kernel once."""
 
 from __future__ import annotations
 

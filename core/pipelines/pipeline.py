@@ -9,22 +9,21 @@ state is one integer, the number of the global batch. The stages and their optio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionError, PositionError
 from ..iterate.base import Indexed, Schema, Sequential, State
-from ..iterate.batching import MAX_SIZE, BucketBatch
-from ..iterate.collate import Padding
 from ..iterate.inorder import check_state
 from ..iterate.sources import fingerprint_of
-from .bounds import STATE_VALUE_BYTES, Bounds, Cost, batch_cost
-from .building import KEPT_EPOCHS, Builder, OpenSource, Wrap, bucketed, located
+from .batching import Batching
+from .building import Builder, Wrap
+from .cost import STATE_VALUE_BYTES, Bounds, Cost, item_bytes
+from .operation import OpenSource, Taken
 from .operations import OPERATIONS
 from .placement import check_placement, is_sequential
-from .spec import PipelineSpec, StageSpec, parse_spec
+from .spec import PipelineSpec, parse_spec
+from .stage import StageSpec
 from .stepping import (
-    Batching,
     Course,
     IndexedCourse,
     SequentialCourse,
@@ -194,43 +193,30 @@ def build_pipeline(
     cut = next(k for k, stage in enumerate(spec.stages) if OPERATIONS[stage.op].batches)
     builder = Builder(spec.stages[:cut], open_source, bounds, wrap)
     batch = spec.stages[cut]
-    batching = _batching(batch, spec.stages[cut + 1 :], builder)
+    batching = _batching(spec.stages[cut:], builder)
     course = _course(batch, builder, batching)
-    costs = [*builder.costs, (batch, batch_cost(batch, course.schema, batching.size))]
+    taken = Taken(batch, item_bytes(course.schema), None, batching.size)
+    costs = [*builder.costs, (batch, OPERATIONS[batch.op].cost(taken))]
     pipeline = Pipeline(spec, course, _bounded(costs, bounds))
     _check_state_size(spec, course, bounds)
     return pipeline
 
 
-def _batching(batch: StageSpec, behind: Sequence[StageSpec], builder: Builder) -> Batching:
-    options = {stage.op: stage.options for stage in behind}
-    padding = None
-    for stage in behind:
-        if stage.op == "pad":
-            padding = _padding(stage, builder.chain(0).schema)
-    size = options.get("epoch", {}).get("size", "natural")
-    return Batching(
-        size=batch.options["size"] or min(MAX_SIZE, batch.options["read_ahead"]),
-        last=batch.options.get("last", "keep"),
-        padding=padding,
-        limit=options.get("limit", {}).get("count"),
-        epoch_size=None if size == "natural" else size,
-        epochs=builder.epochs,
-    )
-
-
-def _padding(stage: StageSpec, schema: Schema) -> Padding:
-    options = dict(stage.options)
-    fields = options.pop("fields")
-    padding = Padding(fields=None if fields is None else tuple(fields), **options)
-    located(stage, lambda: padding.padded(schema))
-    return padding
+def _batching(stages: Sequence[StageSpec], builder: Builder) -> Batching:
+    """What the stage that makes batches and those after it say."""
+    batching = Batching(size=1, epochs=builder.epochs)
+    schema = builder.chain(0).schema
+    for stage in stages:
+        shape = OPERATIONS[stage.op].shape
+        if shape is not None:
+            batching = shape(batching, stage, schema)
+    return batching
 
 
 def _course(batch: StageSpec, builder: Builder, batching: Batching) -> Course:
     first = builder.chain(0)
-    if batch.op == "bucket_batch":
-        return SequentialCourse(_bucketing(batch, builder), batching)
+    if OPERATIONS[batch.op].make_batches is not None:
+        return SequentialCourse(builder.bucketed(batch), batching)
     if isinstance(first, Sequential):
         return SequentialCourse(_sequential_chain(builder), batching)
     course = IndexedCourse(_indexed_chain(builder), batching)
@@ -269,12 +255,6 @@ def _sequential_chain(builder: Builder) -> Callable[[int], Sequential]:
     return chain
 
 
-def _bucketing(batch: StageSpec, builder: Builder) -> Callable[[int], BucketBatch]:
-    return lru_cache(maxsize=KEPT_EPOCHS)(
-        lambda epoch: bucketed(batch, builder.chain(epoch), epoch)
-    )
-
-
 def _bounded(costs: Sequence[tuple[StageSpec, Cost]], bounds: Bounds) -> Cost:
     """All costs together; too much points at the stage that takes most.
 
@@ -283,14 +263,14 @@ def _bounded(costs: Sequence[tuple[StageSpec, Cost]], bounds: Bounds) -> Cost:
     """
     total = Cost(sum(cost.memory for _, cost in costs), sum(cost.resume_work for _, cost in costs))
     if total.memory > bounds.memory:
-        stage, cost = max(costs, key=lambda each: each[1].memory)
+        stage, cost = max(costs, key=lambda entry: entry[1].memory)
         raise stage.error(
             f"takes {cost.memory} bytes of the {total.memory} of the pipeline",
             _size_field(stage),
             f"A pipeline may take {bounds.memory} bytes: make it smaller.",
         )
     if total.resume_work > bounds.resume_work:
-        stage, cost = max(costs, key=lambda each: each[1].resume_work)
+        stage, cost = max(costs, key=lambda entry: entry[1].resume_work)
         raise stage.error(
             f"goes through {cost.resume_work} items to resume, of {total.resume_work}",
             _size_field(stage),
@@ -307,7 +287,7 @@ def _size_field(stage: StageSpec) -> str | None:
 def _check_state_size(spec: PipelineSpec, course: Course, bounds: Bounds) -> None:
     size = len(course.initial) * STATE_VALUE_BYTES
     if size > bounds.state_bytes:
-        stage = next((each for each in spec.stages if is_sequential(each)), spec.stages[0])
+        stage = next(filter(is_sequential, spec.stages), spec.stages[0])
         raise stage.error(
             f"makes states of {len(course.initial)} integers, up to {size} bytes",
             "inputs" if stage.inputs else None,

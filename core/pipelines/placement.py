@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .operations import OPERATIONS
-from .spec import PipelineSpec, StageSpec
-
-_REORDERING = ("permute", "repeat", "shuffle", "shard", "select_many", "window", "mix")
-"""Behind these an item's position says nothing of the item, or changes as data grows."""
+from .spec import PipelineSpec
+from .stage import StageSpec
 
 
 def check_placement(spec: PipelineSpec) -> None:
@@ -22,20 +20,10 @@ def check_placement(spec: PipelineSpec) -> None:
 
 
 def is_sequential(stage: StageSpec) -> bool:
-    """Whether its items come one after the other only; a select_many only may."""
-    match stage.op:
-        case "shuffle":
-            return bool(stage.options["kind"] == "reservoir")
-        case "mix" if stage.options["order"] == "random":
-            return True
-    if OPERATIONS[stage.op].sequential:
+    """Whether its items come one after the other only; those of a select_many may, too."""
+    if OPERATIONS[stage.op].sequential(stage.options):
         return True
-    return any(is_sequential(each) for stages in stage.inputs for each in stages)
-
-
-def makes_epochs(stage: StageSpec) -> bool:
-    """Whether it says how often the data is gone through."""
-    return stage.op == "repeat" or (stage.op == "permute" and stage.options["epochs"] != 1)
+    return any(is_sequential(inner) for stages in stage.inputs for inner in stages)
 
 
 @dataclass(slots=True)
@@ -61,7 +49,7 @@ def _check(stages: Sequence[StageSpec], *, outermost: bool) -> None:
             seen.batched = stage
         if seen.sequential is None and is_sequential(stage):
             seen.sequential = stage
-        if makes_epochs(stage):
+        if OPERATIONS[stage.op].makes_epochs(stage.options):
             seen.epochs = stage
     if outermost and seen.batched is None:
         raise stages[-1].error(
@@ -101,24 +89,25 @@ def _batches(stage: StageSpec, seen: _Seen) -> None:
 
 
 def _once(stage: StageSpec, seen: _Seen) -> None:
-    behind = seen.batched is not None and stage.op == "limit"
-    same = seen.ops[seen.ops.index(seen.batched.op) :] if behind and seen.batched else seen.ops
-    if stage.op in {"permute", "epoch", "pad", "limit", "split"} and stage.op in same:
+    operation = OPERATIONS[stage.op]
+    ops = seen.ops
+    if operation.takes == "either" and seen.batched is not None:
+        ops = ops[ops.index(seen.batched.op) :]
+    if operation.once and stage.op in ops:
         raise stage.error("is there twice", hint="Leave one out.")
 
 
 def _random_access(stage: StageSpec, seen: _Seen) -> None:
-    indexed = OPERATIONS[stage.op].random_access or (
-        stage.op == "shuffle" and stage.options["kind"] != "reservoir"
-    )
-    before = seen.sequential
-    if indexed and before is not None:
+    operation, before = OPERATIONS[stage.op], seen.sequential
+    if before is None:
+        return
+    if operation.random_access(stage.options):
+        instead = f", or {operation.without_access}" if operation.without_access else ""
         raise stage.error(
             f"needs items by position, which {before.op} cannot give",
-            hint=f"Put it before {before.op}"
-            + (', or take kind "reservoir".' if stage.op == "shuffle" else "."),
+            hint=f"Put it before {before.op}{instead}.",
         )
-    if stage.op == "repeat" and not seen.outermost and before is not None:
+    if operation.epochs is not None and not seen.outermost:
         raise stage.error(
             f"cannot follow {before.op} in an input", hint="Repeat the whole pipeline."
         )
@@ -127,26 +116,26 @@ def _random_access(stage: StageSpec, seen: _Seen) -> None:
 def _epochs(stage: StageSpec, seen: _Seen) -> None:
     if seen.epochs is None:
         return
-    if makes_epochs(stage):
-        name = "times" if stage.op == "repeat" else "epochs"
+    operation = OPERATIONS[stage.op]
+    if operation.epochs is not None and operation.makes_epochs(stage.options):
         raise stage.error(
             f"contradicts {seen.epochs.op}, which has epochs already",
-            name,
+            operation.epochs.option,
             "One stage says how many epochs there are.",
         )
-    if stage.op == "limit" and seen.batched is None:
+    if operation.limit is not None and seen.batched is None:
         raise stage.error(
             f"of items cannot follow {seen.epochs.op}, which goes through them anew",
-            "count",
+            operation.limit,
             f"Put it before {seen.epochs.op}, or behind the batches to limit these.",
         )
 
 
-def _positions(stage: StageSpec, seen: _Seen) -> None:
-    if stage.op != "split":
+def _sides(stage: StageSpec, seen: _Seen) -> None:
+    if not OPERATIONS[stage.op].keeps_sides:
         return
     for op in seen.ops:
-        if op in _REORDERING:
+        if OPERATIONS[op].reorders:
             raise stage.error(
                 f"cannot follow {op}: items would change sides as the data grows",
                 hint=f"Put it before {op}.",
@@ -159,13 +148,5 @@ _RULES: Sequence[Callable[[StageSpec, _Seen], None]] = (
     _once,
     _random_access,
     _epochs,
-    _positions,
+    _sides,
 )
-
-
-def every_stage(stages: Sequence[StageSpec]) -> Iterator[StageSpec]:
-    """The stages and those of their inputs, inputs first."""
-    for stage in stages:
-        for inner in stage.inputs:
-            yield from every_stage(inner)
-        yield stage

@@ -10,11 +10,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from ..errors import PipelineError
 from .operations import ALIASES, OPERATIONS
 from .options import REQUIRED, Refused
+from .stage import INPUTS, StageSpec
 
 ORDER = 1
 """Version of the order of items; fixed values in the tests hold it."""
@@ -27,36 +28,6 @@ MAX_INPUTS = 64
 """Sources of one pipeline."""
 MAX_DEPTH = 4
 """Of inputs inside inputs."""
-
-_INPUTS: Final = "inputs"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StageSpec:
-    """One stage, checked in itself, every option filled in."""
-
-    op: str
-    options: Mapping[str, Any]
-    inputs: tuple[tuple[StageSpec, ...], ...]
-    place: int
-    """In the outermost list of stages, from 0: inputs have that of the stage they feed."""
-    path: str
-    """What comes before the name of a field of it: ``inputs[0][2].``, or nothing."""
-
-    def error(
-        self, message: str, field: str | None = None, hint: str | None = None
-    ) -> PipelineError:
-        """An error that points at this stage, and at one of its fields."""
-        where = f"{self.path}{field}" if field is not None else self.path.rstrip(".") or None
-        named = f"{self.op}: {field}" if field is not None else self.op
-        return PipelineError(f"{named} {message}", stage=self.place, field=where, hint=hint)
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values, with every option."""
-        made = {"op": self.op, **_copied(self.options)}
-        if self.inputs:
-            made[_INPUTS] = [[each.to_json() for each in stages] for stages in self.inputs]
-        return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,10 +125,10 @@ class _Parser:
         operation = OPERATIONS[op]
         bare = StageSpec(op, {}, (), place, path)
         given = {key: value for key, value in values.items() if key != "op"}
-        listed = given.pop(_INPUTS, None) if operation.combines else None
+        listed = given.pop(INPUTS, None) if operation.combines else None
         self._known(bare, given)
         inputs = self._inputs(bare, listed, depth) if operation.combines else ()
-        self._sources += op == "source"
+        self._sources += operation.dataset is not None
         if self._sources > MAX_INPUTS:
             raise bare.error(
                 "is one source too many", hint=f"A pipeline may have {MAX_INPUTS} sources."
@@ -179,19 +150,19 @@ class _Parser:
         self, stage: StageSpec, listed: object, depth: int
     ) -> tuple[tuple[StageSpec, ...], ...]:
         if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-            raise stage.error("is not a list of lists of stages", _INPUTS, "Give one.")
+            raise stage.error("is not a list of lists of stages", INPUTS, "Give one.")
         if len(listed) > MAX_INPUTS:
             raise stage.error(
-                f"has {len(listed)} entries", _INPUTS, f"A stage may have {MAX_INPUTS}."
+                f"has {len(listed)} entries", INPUTS, f"A stage may have {MAX_INPUTS}."
             )
         if depth >= MAX_DEPTH:
-            raise stage.error("lie too deep", _INPUTS, f"They may be {MAX_DEPTH} deep.")
+            raise stage.error("lie too deep", INPUTS, f"They may be {MAX_DEPTH} deep.")
         return tuple(
             self.stages(
                 each,
-                f"{stage.path}{_INPUTS}[{k}]",
+                f"{stage.path}{INPUTS}[{k}]",
                 stage.place,
-                f"{stage.path}{_INPUTS}[{k}]",
+                f"{stage.path}{INPUTS}[{k}]",
                 depth + 1,
             )
             for k, each in enumerate(listed)
@@ -230,28 +201,24 @@ def _completed(stage: StageSpec, options: dict[str, Any]) -> None:
 def _meaning(stages: Sequence[StageSpec]) -> list[dict[str, Any]]:
     made = []
     for stage in stages:
-        if stage.op == "prefetch":
+        if not OPERATIONS[stage.op].identity:
             continue
         values = {"op": stage.op, **stage.options}
         if stage.inputs:
-            values[_INPUTS] = [_meaning(each) for each in stage.inputs]
+            values[INPUTS] = [_meaning(each) for each in stage.inputs]
         made.append(values)
     return made
 
 
 def _datasets(stages: Sequence[StageSpec]) -> list[str]:
-    made = []
+    named = []
     for stage in stages:
-        if stage.op == "source":
-            made.append(str(stage.options["dataset"]))
+        option = OPERATIONS[stage.op].dataset
+        if option is not None:
+            named.append(str(stage.options[option]))
         for each in stage.inputs:
-            made.extend(_datasets(each))
-    return made
-
-
-def _copied(options: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(json.dumps(options))
-    return made
+            named.extend(_datasets(each))
+    return named
 
 
 def _dumped(values: object) -> bytes:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from ..errors import CoreError, LimitError, PipelineError, PositionError, StateError
 from ..iterate.base import Block, Column, Indexed, Ragged, Schema, Sequential, State
 from ..iterate.batching import BucketBatch
-from ..iterate.collate import Padding, collate
+from ..iterate.collate import collate
 from ..iterate.columns import block_length, concatenate, empty_block, slice_block
 from ..iterate.reuse import ReusePool
-
-Last = Literal["keep", "drop", "pad", "wrap"]
+from .batching import Batching
 
 MOST_SKIPPED = 1 << 24
 """Items that skipping may read where a stage is sequential."""
@@ -42,22 +40,6 @@ class Step:
     ends_epoch: bool
     data_finished: bool
     """Whether nothing comes behind it because the data ends, be it where a limit does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batching:
-    """What the stages from the batches on say."""
-
-    size: int
-    """Rows of a global batch; the most of one where they differ."""
-    last: Last = "keep"
-    padding: Padding | None = None
-    limit: int | None = None
-    """Batches in all."""
-    epoch_size: int | None = None
-    """Batches of an epoch; None for natural epochs."""
-    epochs: int | None = 1
-    """How often the data is gone through; None for no end."""
 
 
 Rows = Callable[[int], tuple[int, int]]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._jit import kernel
+from .._jit import kernel, subkernel
 from ..arrays import Floats, Indices, Words
 
 Table = npt.NDArray[np.uint16]
@@ -40,7 +40,7 @@ _LOW = U(0xFFFFFFFF)
 _UNIT = 2.0**-53
 
 
-@kernel
+@subkernel
 def mix(index: U, first: U, second: U) -> U:
     """The 64 random bits of an index under the two words of a key."""
     z = index * _GAMMA + first
@@ -51,7 +51,7 @@ def mix(index: U, first: U, second: U) -> U:
     return z ^ (z >> _29)
 
 
-@kernel
+@subkernel
 def scale(bits: U, n: U) -> U:
     """From 64 random bits to 0..n-1: the high word of their product with n.
 
@@ -111,7 +111,7 @@ def fill_rounds(first: U, second: U, rounds: Words) -> None:
         rounds[i] = mix(U(i), first, second)
 
 
-@kernel
+@subkernel
 def step(digit: U, first: U, second: U, base: U) -> U:
     """The keyed function of a round, from 0 to base - 1.
 
@@ -123,7 +123,7 @@ def step(digit: U, first: U, second: U, base: U) -> U:
     return (((z * _M3) >> _24) * base) >> _40
 
 
-@kernel
+@subkernel
 def encipher(index: U, a: U, b: U, rounds: Words) -> U:
     """Through the network once, by itself; the result is below a * b.
 
@@ -143,7 +143,7 @@ def encipher(index: U, a: U, b: U, rounds: Words) -> U:
     return left * b + right
 
 
-@kernel
+@subkernel
 def decipher(value: U, a: U, b: U, rounds: Words) -> U:
     """Back through the network."""
     left = value // b
@@ -156,7 +156,7 @@ def decipher(value: U, a: U, b: U, rounds: Words) -> U:
     return left * b + right
 
 
-@kernel
+@subkernel
 def left_base(n: U) -> U:
     """ceil(sqrt n) for 1 <= n <= 2**48."""
     a = U(np.int64(np.sqrt(np.float64(np.int64(n)))))

@@ -5,7 +5,7 @@ Nothing here opens a file. Whoever has them gives names, sizes and a way to read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -131,24 +131,3 @@ class Hints:
     frame_footer: int | None = None
     sync_offset: int | None = None
     growing: bool = False
-
-
-class Format(Protocol):
-    """One file format."""
-
-    name: str
-    """As in catalogues and requests."""
-
-    def looks_like(self, file: FileInfo, head: bytes) -> bool:
-        """Whether a file with these first bytes (up to 4096) can be of this format."""
-
-    def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Find out what is in the files, which are in their order already.
-
-        Raises:
-            FormatError: they are not of this format, damaged, cut, or contradict each
-                other or the hints; with file, byte offset and what to do.
-        """
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """The order in which files of these names follow each other, as indices."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ._kernels.correct import copy, correct, gather
+from .formats import Format
+from .packing import Decoder
 from .reader import FAST_OUT, FAST_STORED
 from .reduce import Reducer, parse_reduction
 
@@ -17,8 +19,8 @@ _REDUCTIONS = (
 )
 
 
-def use_kernels() -> None:
-    """Read, correct and reduce a few values of every type that has kernels."""
+def use_reading() -> None:
+    """Copy, convert and correct a few values of every type that has kernels."""
     frames, rows, columns = _SHAPE
     starts = np.arange(frames, dtype=np.int64) * rows * columns
     for stored in FAST_STORED:
@@ -32,7 +34,26 @@ def use_kernels() -> None:
     octets = np.zeros(frames * rows * columns, np.uint8)
     octets.flags.writeable = False
     copy(octets, starts, columns, np.zeros(_SHAPE, np.uint8))
+
+
+def use_reductions() -> None:
+    """Reduce a few frames in every way that has kernels."""
     for code in ("f4", "f8"):
         for spec in _REDUCTIONS:
             reducer = Reducer(parse_reduction(spec, _SHAPE[1:]), _SHAPE[1:], np.dtype(code))
             reducer.partial(np.ones(_SHAPE, code))
+
+
+def use_format(form: Format) -> None:
+    """Decode a frame of zeros with each of a format's decoders."""
+    for decoder in form.decoders:
+        use_decoder(decoder)
+
+
+def use_decoder(decoder: Decoder) -> None:
+    """Decode a frame of zeros, if the decoder says which shape one has."""
+    shape = decoder.sample_shape
+    if shape is not None:
+        size = decoder.frame_bytes(shape)
+        out = np.empty((1, shape[0] * shape[1]), decoder.dtype)
+        decoder.decode(np.zeros(size, np.uint8), size, out, shape)

@@ -121,3 +121,67 @@ def test_simple_dtypes() -> None:
     about = {"name": "x", "dtype": "<f4", "shape": [2, 2], "offset": 0, "nbytes": 16}
     (read,) = FrameReader().receive(frame(DATA, {"arrays": [about]}, bytes(16), 0))
     assert read.array("x").shape == (2, 2)
+
+
+def prefix(kind: int, header: int, payload: int) -> bytes:
+    return struct.pack("<4sBBHIQQI", b"TWG1", kind, 0, 0, header, payload, 0, 0)
+
+
+def test_what_a_frame_may_claim() -> None:
+    for header, payload in ((1 << 20, 0), (2, 1 << 31)):
+        reader = FrameReader(memory=lambda *_: np.empty(1, np.uint8))
+        assert reader.receive(prefix(DATA, header, payload)) == []
+        assert len(reader.buffer()) == header
+    for header, payload in (((1 << 20) + 1, 0), (2, (1 << 31) + 1)):
+        with pytest.raises(ProtocolError, match="claims to have"):
+            FrameReader().receive(prefix(DATA, header, payload))
+    for kind in (0, 6, 255):
+        with pytest.raises(ProtocolError, match="not made of frames"):
+            FrameReader().receive(prefix(kind, 0, 0))
+    for kind in range(1, 6):
+        assert FrameReader().receive(frame(kind, {}, b"", 0))[0].kind == kind
+
+
+def test_other_flags_are_not_more() -> None:
+    for flags, more in ((0, False), (1, True), (2, False), (3, True)):
+        (read,) = FrameReader().receive(frame(DATA, {}, b"", 0, flags))
+        assert read.more is more
+
+
+def test_a_payload_is_read_into_the_memory_it_is_given() -> None:
+    mine = np.zeros(100, np.uint8)
+    asked: list[Any] = []
+
+    def memory(kind: Kind, header: dict[str, Any], size: int) -> Any:  # noqa: ANN401
+        asked.append((kind, header, size))
+        return mine[:size]
+
+    reader = FrameReader(memory)
+    (read,) = reader.receive(frame(DATA, {"x": 1}, b"payload", 0))
+    assert asked == [(Kind.DATA, {"x": 1}, 7)]
+    assert read.header == {"x": 1}
+    assert np.shares_memory(read.payload, mine)
+    assert mine[:8].tobytes() == b"payload\0"
+    (read,) = reader.receive(frame(END, {"y": 2}, b"", 1))
+    assert (read.header, asked[1]) == ({"y": 2}, (Kind.END, {"y": 2}, 0))
+
+
+def test_memory_that_is_refused() -> None:
+    def refuse(*_: Any) -> Any:  # noqa: ANN401
+        raise ProtocolError("no")
+
+    with pytest.raises(ProtocolError, match="no"):
+        FrameReader(refuse).receive(frame(DATA, {}, b"payload", 0))
+
+
+def test_a_frame_that_has_begun_is_told_from_none() -> None:
+    ends, at = set(), 0
+    for octets in (frame(DATA, {}, b"abc", 0), frame(DATA, {"x": 1}, b"", 1)):
+        at += len(octets)
+        ends.add(at)
+    stream = frame(DATA, {}, b"abc", 0) + frame(DATA, {"x": 1}, b"", 1) + frame(END, {}, b"", 2)
+    reader = FrameReader()
+    assert reader.between_frames
+    for size in range(1, at + 5):
+        reader.receive(stream[size - 1 : size])
+        assert reader.between_frames == (size in ends)

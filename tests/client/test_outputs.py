@@ -77,8 +77,10 @@ def test_what_was_changed_is_not_gone_on_with(tmp_path: Path) -> None:
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     first = FileOutput(tmp_path / "out")
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
     with pytest.raises(StateError, match="another process"):
         FileOutput(tmp_path / "out")
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
     first.close(keep=False)
 
 

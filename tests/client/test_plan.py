@@ -85,6 +85,9 @@ def test_a_plan_of_an_answer() -> None:
         {"tile_shape": "325"},
         {"tile_shape": [0, 2, 5]},
         {"nav_shape": None},
+        {"nav_shape": [4.0]},
+        {"nav_shape": ["4"]},
+        {"nav_shape": [-4]},
         {"nav_shape": [1 << 70]},
         {"nav_shape": [1] * 99},
         {"dtype": "|O"},
@@ -105,3 +108,34 @@ def test_a_plan_of_an_answer() -> None:
 def test_plans_that_lie(lie: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError):
         Plan.parse(ABOUT | lie)
+
+
+def of_length(length: int, tile: int) -> Plan:
+    grid = -(-length // tile)
+    shape = {"shape": [length], "nav_shape": [length], "sig_shape": [], "tile_shape": [tile]}
+    return Plan.parse(ABOUT | shape | {"grid": [grid], "tiles": grid, "nbytes": 2 * length})
+
+
+def test_a_tile_has_at_most_a_gibibyte() -> None:
+    most = 1 << 29
+    assert of_length(most, most).largest == 1 << 30
+    with pytest.raises(ProtocolError, match="larger than any service"):
+        of_length(most + 1, most + 1)
+
+
+def test_a_view_has_at_most_so_many_values() -> None:
+    assert of_length(1 << 62, 5).shape == (1 << 62,)
+    with pytest.raises(ProtocolError, match="nav_shape cannot be"):
+        of_length((1 << 62) + 1, 5)
+
+
+def test_a_view_has_at_most_so_many_axes() -> None:
+    for axes, words in ((32, None), (33, "has no tile_shape")):
+        shape = [1] * axes
+        about: dict[str, Any] = {"shape": shape, "tile_shape": shape, "grid": shape}
+        about |= {"nav_shape": shape[1:], "sig_shape": [1], "tiles": 1, "nbytes": 2}
+        if words is None:
+            assert Plan.parse(ABOUT | about).tiles == 1
+        else:
+            with pytest.raises(ProtocolError, match=words):
+                Plan.parse(ABOUT | about)

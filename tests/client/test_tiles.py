@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from app.client import (
     Tiles,
     View,
 )
+from app.client._tile_files import TileFile
 from tests.client.fake import FakeService, Fault
 from tests.client.fake_tiles import DATA, ERROR, HEARTBEAT, FakeScan, Frames
 
@@ -346,6 +348,21 @@ def test_a_file_whose_tiles_are_all_there(service: FakeService, tmp_path: Path) 
         view.to_npy(out, state=state)
     assert np.array_equal(np.load(out), VALUES)
     assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
+
+
+def test_two_at_once_are_refused(scan: Dataset, tmp_path: Path) -> None:
+    view = scan.view()
+    plan = view.plan
+    with (tmp_path / "out.npy.partial").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(StateError, match="another process"):
+            TileFile(tmp_path / "out.npy", plan, "npy")
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        with pytest.raises(StateError, match="another process"):
+            view.to_npy(tmp_path / "out.npy")
+    view.to_npy(tmp_path / "out.npy")
+    assert np.array_equal(np.load(tmp_path / "out.npy"), VALUES)
 
 
 def test_plain_bytes(service: FakeService, scan: Dataset, tmp_path: Path) -> None:

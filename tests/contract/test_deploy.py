@@ -29,7 +29,7 @@ BIN = Path(sys.executable).parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE = DEPLOY / "compose.yaml"
 NGINX = (DEPLOY / "nginx.conf").read_text()
-LOCKS = [DEPLOY / "requirements.lock", DEPLOY / "requirements-dev.lock"]
+LOCKS = [DEPLOY / f"requirements{name}.lock" for name in ("", "-build", "-dev")]
 
 
 def check(*command: str | Path) -> None:
@@ -72,17 +72,17 @@ def test_the_server_gets_the_signal_and_is_not_root() -> None:
 
 
 def test_what_builds_the_wheel_is_complete() -> None:
-    """The names picked from the development lock are hatchling and all it needs."""
+    """The lock of what builds wheels is hatchling, editables and all they need."""
     needed = set[str]()
-    waiting = ["hatchling"]
+    waiting = ["hatchling", "editables"]
     while waiting:
         name = waiting.pop()
         needed.add(name)
         direct = map(Requirement, requires(name) or [])
         waiting += [r.name for r in direct if r.marker is None or r.marker.evaluate()]
-    picked = re.search(r"/\^\(([a-z|-]+)\)==/", DOCKERFILE)
-    assert picked is not None
-    assert set(picked[1].split("|")) == needed
+    lock = (DEPLOY / "requirements-build.lock").read_text()
+    assert set(re.findall(r"^([a-z-]+)==", lock, re.MULTILINE)) == needed
+    assert "-r deploy/requirements-build.lock" in DOCKERFILE
 
 
 @contextmanager

@@ -14,10 +14,10 @@ import pytest
 from app.client import Client, LossOptions
 from core.losses.analysis import aggregate
 from core.losses.policy import Policy
-from tests.e2e.fault_proxy import Cut, FaultProxy, Faults, How, Way
-from tests.e2e.frames import FrameReader, Received
 from tests.e2e.samples import large_stream, twenty_thousand_bytes
 from tests.e2e.service import Answer, Connection, Service
+from tests.fault_proxy import Cut, FaultProxy, Faults, How, Way
+from tests.frames import FrameReader, Received
 from tests.scale import SOAK
 from tests.streams import Stream, random_stream
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import queue
+import signal
 import sys
 import tempfile
 import threading
@@ -42,9 +43,10 @@ class Trials:
     """
 
     def __init__(self, directory: Path, processes: int, deadline: float) -> None:
+        self._all = [Tree(directory / str(number)) for number in range(processes)]
         self._trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
-        for number in range(processes):
-            self._trees.put(Tree(directory / str(number)))
+        for tree in self._all:
+            self._trees.put(tree)
         self._pool = ThreadPoolExecutor(processes)
         self._deadline = deadline
         self._lock = threading.Lock()
@@ -90,8 +92,11 @@ class Trials:
         return alive
 
     def close(self) -> None:
-        """End."""
-        self._pool.shutdown(cancel_futures=True)
+        """End, whatever runs."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for tree in self._all:
+            tree.stop()
+        self._pool.shutdown()
 
 
 def _arguments() -> argparse.Namespace:
@@ -126,6 +131,7 @@ def _chosen(args: argparse.Namespace) -> tuple[list[Change], list[Change]]:
 
 def main() -> int:
     """Status 0 if enough are noticed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     args = _arguments()
     changes, listed = _chosen(args)
     if args.list:

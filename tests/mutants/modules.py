@@ -17,35 +17,44 @@ _POSTING = ("tests/app/losses/test_posting.py",)
 _BATCHES = ("tests/app/pipelines/test_registry.py",)
 _READER = ("tests/core/losses/test_reader.py",)
 _POSITION = ("tests/core/losses/test_position.py", *_READER)
+_ANALYSIS = ("tests/core/losses/test_analysis.py",)
 _FAULTS = ("tests/core/losses/test_faults.py",)
 _VIEWS = ("tests/core/tiles/test_reading.py",)
-_SHUFFLES = ("tests/core/iterate/test_shuffles.py",)
-_STAGES = ("tests/core/iterate/test_stages.py", "tests/core/iterate/test_resume.py")
+_SHUFFLES = ("tests/core/iterate/test_shuffle.py",)
+_STAGES = ("tests/core/iterate/test_positions.py", "tests/core/iterate/test_resume.py")
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _TILES = ("tests/client/test_tiles.py",)
 
 MODULES: dict[str, tuple[str, ...]] = {
     "app/tokens.py": (),
+    "app/streams/driver.py": (),
     "app/streams/frames.py": (),
-    "app/losses/tokens.py": _POSTING,
+    "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
     "app/http/decompression.py": (),
-    "app/pipelines/tokens.py": _BATCHES,
+    "app/pipelines/tokens.py": ("tests/app/pipelines/test_tokens.py", *_BATCHES),
     "app/losses/posting.py": _POSTING,
     "app/tiles/reductions.py": (),
     "app/losses/request.py": _POSTING,
+    "app/tiles/tokens.py": (),
     "app/state/base.py": _STATE,
     "app/datasets/files/file_set.py": (),
-    "app/datasets/files/fingerprints.py": _FILES,
+    "app/datasets/files/fingerprints.py": (
+        "tests/app/datasets/files/test_fingerprints.py",
+        *_FILES,
+    ),
     "app/losses/input_store.py": (),
     "app/losses/outputs.py": (),
     "app/tiles/partials.py": (),
-    "app/datasets/files/ranges.py": ("tests/app/datasets/files/test_backends.py",),
+    "app/datasets/files/ranges.py": (
+        "tests/app/datasets/files/test_ranges.py",
+        "tests/app/datasets/files/test_backends.py",
+    ),
     "app/datasets/files/roots.py": (),
     "app/datasets/items/segments.py": ("tests/app/datasets/items/test_items.py",),
     "app/losses/spool.py": (),
     "app/state/memory.py": _STATE,
     "app/state/sqlite.py": _STATE,
-    "app/state/token_keys.py": ("tests/app/losses/test_input_store.py",),
+    "app/state/token_keys.py": (),
     "app/state/turns.py": (),
     "app/client/_frames.py": (),
     "app/client/_outputs.py": (),
@@ -63,19 +72,19 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/iterate/_kernels/blocks.py": _SHUFFLES,
     "core/iterate/_kernels/reservoir.py": _SHUFFLES,
     "core/iterate/blocks.py": _SHUFFLES,
-    "core/iterate/inorder.py": _STAGES,
+    "core/iterate/inorder.py": ("tests/core/iterate/test_inorder.py", *_STAGES),
     "core/iterate/limits.py": ("tests/core/iterate/test_limits.py",),
     "core/iterate/positions.py": (*_SHUFFLES, *_STAGES),
     "core/iterate/shuffle.py": (*_SHUFFLES, *_STAGES),
     "core/losses/_kernels/block.py": (*_POSITION, *_FAULTS),
-    "core/losses/_kernels/seen.py": (*_READER, *_FAULTS),
+    "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py", *_READER),
     "core/losses/buffer.py": _READER,
-    "core/losses/header.py": (*_READER, *_FAULTS),
+    "core/losses/header.py": (),
     "core/losses/merge.py": (),
     "core/losses/reader.py": _READER,
-    "core/losses/scanner.py": (*_POSITION, *_FAULTS),
-    "core/losses/seen.py": (*_READER, *_FAULTS),
-    "core/losses/snapshots.py": _POSITION,
+    "core/losses/scanner.py": (*_POSITION, *_ANALYSIS, *_FAULTS),
+    "core/losses/seen.py": (),
+    "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
     "core/pipelines/building.py": _PIPELINE,
     "core/pipelines/spec.py": _PIPELINE,
     "core/pipelines/stepping.py": _PIPELINE,

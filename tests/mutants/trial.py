@@ -15,8 +15,9 @@ from pathlib import Path
 from tests.mutants.modules import ROOT
 
 _COPIED = ("app", "core", "deploy", "tests", "pyproject.toml", "README.md", "Makefile")
-_MEMORY = 8_000_000
-"""KiB of address space: some changes make a buffer that never stops growing."""
+_LIMITS = "ulimit -v 8000000; ulimit -t 600"
+"""KiB of address space, for a change may make a buffer that never stops growing; seconds of
+CPU, for the tests may outlive whoever started them."""
 
 
 class Tree:
@@ -41,7 +42,10 @@ class Tree:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": str(directory),
+            # Loading them takes three times as long as the tests of most modules.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
+        self._process: subprocess.Popen[str] | None = None
 
     def source(self, module: str) -> bytes:
         """A module as it is written."""
@@ -50,18 +54,11 @@ class Tree:
     def run(self, tests: Sequence[str], seconds: float | None = None) -> tuple[int | None, str]:
         """What pytest returns and prints; None if it took too long."""
         shutil.rmtree(self._directory / ".hypothesis", ignore_errors=True)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "--tb=line",
-            "-p",
-            "no:cacheprovider",
-        ]
-        command += ["--hypothesis-seed=0", f"--basetemp={self._directory / 'tmp'}", *tests]
-        limited = ["sh", "-c", f'ulimit -v {_MEMORY}; exec "$@"', "sh", *command]
+        options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider"]
+        options += ["-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0"]
+        options += [f"--basetemp={self._directory / 'tmp'}"]
+        command = [sys.executable, "-m", "pytest", *options, *tests]
+        limited = ["sh", "-c", f'{_LIMITS}; exec "$@"', "sh", *command]
         with subprocess.Popen(
             limited,
             cwd=self._directory,
@@ -73,15 +70,21 @@ class Tree:
             errors="replace",
             start_new_session=True,
         ) as process:
+            self._process = process
             try:
                 printed, _ = process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
                 return None, ""
             finally:
-                # Its children too: they hold the pipe, and the copy.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                self.stop()
+                self._process = None
         return process.returncode, printed
+
+    def stop(self) -> None:
+        """End the tests that run, and what they started: it holds the pipe, and the copy."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def time(self, test: str) -> float:
         """Seconds that a file of tests takes.

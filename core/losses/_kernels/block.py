@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
 from ..format import SIDX_LOWEST, SIDX_MAX_LOSS, SIDX_MEAN, SIDX_TIV, SPECIALS
 from .layout import (
     FAULT,
@@ -26,6 +26,7 @@ from .layout import (
     NAN_DROP,
     NAN_ERROR,
     OK,
+    ZERO,
     Bits,
     Flags,
     Losses,
@@ -44,7 +45,7 @@ _U3 = np.uintp(3)
 _LOW_WORD = np.int64(0xFFFFFFFF)
 
 
-@kernel
+@subkernel
 def _unpack4(words: Words, sidx: Sidx, bits: Bits) -> None:
     """Deinterleave four-byte pairs."""
     for i in range(len(words) >> 1):
@@ -52,7 +53,7 @@ def _unpack4(words: Words, sidx: Sidx, bits: Bits) -> None:
         bits[i] = words[_U2 * _U(i) + _U1]
 
 
-@kernel
+@subkernel
 def _unpack8(words: Words, sidx: Sidx, bits: Bits) -> None:
     """Deinterleave eight-byte pairs."""
     for i in range(len(words) // 3):
@@ -61,7 +62,7 @@ def _unpack8(words: Words, sidx: Sidx, bits: Bits) -> None:
         bits[i] = (np.int64(words[_U3 * _U(i) + _U2]) << 32) | low
 
 
-@kernel
+@subkernel
 def _unpack(words: Words, begin: int, end: int, width: int, sidx: Sidx, bits: Bits) -> None:
     """Put the pairs of words [begin, end) into scratch."""
     if width == 4:
@@ -70,7 +71,7 @@ def _unpack(words: Words, begin: int, end: int, width: int, sidx: Sidx, bits: Bi
         _unpack8(words[begin:end], sidx, bits)
 
 
-@kernel
+@subkernel
 def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
     """Word of the first pair in [begin, stop) whose sidx is 0; if none, the first not whole.
 
@@ -95,10 +96,10 @@ def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
         at += leap
     while at + s <= last and words[at] != 0:
         at += s
-    return int(at)
+    return np.int64(at)  # type: ignore[return-value]  # signed, as every other word
 
 
-@kernel
+@subkernel
 def _summarise(first: int, last: int, scratch: Scratch) -> tuple[int, int]:
     """Count samples [first, last) by sign; return whether one does not ascend, is not finite.
 
@@ -129,7 +130,7 @@ def _summarise(first: int, last: int, scratch: Scratch) -> tuple[int, int]:
     return int(unordered), int(largest >= scratch.limits[0])
 
 
-@kernel
+@subkernel
 def report_fault(
     state: Record, code: int, offset: int, event: int, ident: int, sidx: int, value: float
 ) -> int:
@@ -144,7 +145,7 @@ def report_fault(
     return FAULT
 
 
-@kernel
+@subkernel
 def _pair_fault(
     i: int,
     sidx: Sidx,
@@ -176,7 +177,7 @@ def _pair_fault(
     return 0
 
 
-@kernel
+@subkernel
 def _first_fault(
     n: int, sidx: Sidx, losses: Losses, rules: Record, marks: Flags
 ) -> tuple[int, int]:
@@ -184,7 +185,7 @@ def _first_fault(
     specials = 0
     last = 0
     code = 0
-    i = 0
+    i = ZERO
     while i < n:
         code = _pair_fault(i, sidx, losses, rules, marks, specials, last)
         if code:
@@ -202,7 +203,7 @@ def _first_fault(
     return i, code
 
 
-@kernel
+@subkernel
 def _repair(n: int, sidx: Sidx, bits: Bits, losses: Losses, drop: bool) -> int:
     """Zero or drop the losses that are not finite; return the pairs that remain."""
     k = 0
@@ -216,7 +217,7 @@ def _repair(n: int, sidx: Sidx, bits: Bits, losses: Losses, drop: bool) -> int:
     return k
 
 
-@kernel
+@subkernel
 def _take_special(sidx: int, loss: float, block: Record) -> None:
     """Note a special pair in the block record."""
     b = block[0]
@@ -230,7 +231,7 @@ def _take_special(sidx: int, loss: float, block: Record) -> None:
         b["has_tiv"] = 1
 
 
-@kernel
+@subkernel
 def _clear_specials(block: Record) -> None:
     b = block[0]
     b["mean"] = 0.0
@@ -240,7 +241,7 @@ def _clear_specials(block: Record) -> None:
     b["has_tiv"] = 0
 
 
-@kernel
+@subkernel
 def _accept_clean(n: int, rules: Record, scratch: Scratch) -> bool:
     """Fill the block record if nothing about the n pairs is unusual."""
     b = scratch.block[0]
@@ -264,7 +265,7 @@ def _accept_clean(n: int, rules: Record, scratch: Scratch) -> bool:
     return not (unordered or odd or beyond or b["negatives"] > 0)
 
 
-@kernel
+@subkernel
 def _accept_repaired(n: int, rules: Record, scratch: Scratch) -> None:
     """Fill the block record from n pairs that the policies allow, in any order."""
     b = scratch.block[0]
@@ -288,7 +289,7 @@ def _accept_repaired(n: int, rules: Record, scratch: Scratch) -> None:
     _summarise(n, k, scratch)
 
 
-@kernel
+@subkernel
 def _read_header(words: Words, rules: Record, state: Record, scratch: Scratch) -> int:
     """Read and check a block's ids and exposure; OK or FAULT."""
     r = rules[0]
@@ -317,14 +318,14 @@ def _read_header(words: Words, rules: Record, state: Record, scratch: Scratch) -
     return OK
 
 
-@kernel
+@subkernel
 def header_words(rules: Record) -> int:
     """Words of a block before its first pair."""
     r = rules[0]
     return int(2 + (r["width"] >> 2) * r["summary"])
 
 
-@kernel
+@subkernel
 def _find_pair_fault(n: int, rules: Record, state: Record, scratch: Scratch) -> int:
     """Report the first of n pairs that is wrong: FAULT, or OK if none is."""
     i, code = _first_fault(n, scratch.sidx, scratch.losses, rules, scratch.marks)
@@ -339,7 +340,7 @@ def _find_pair_fault(n: int, rules: Record, state: Record, scratch: Scratch) -> 
     return report_fault(state, code, offset, b["event"], b["id"], int(scratch.sidx[i]), loss)
 
 
-@kernel
+@subkernel
 def _check_end(words: Words, at: int, rules: Record, state: Record, block: Record) -> int:
     """Check that the pair at word ``at``, whose sidx is 0, has no loss."""
     dirty = words[at + 1] != 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ Losses = Array
 """float32 or float64."""
 Ranks = Indices
 Flags = Octets
+
+ZERO = cast("int", np.int64(0))
+"""For arguments: a literal 0 would compile what takes it a second time."""
 
 # What a kernel says when it returns.
 OK = 0

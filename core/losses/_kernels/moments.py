@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import kernel
+from ..._jit import subkernel
 from ...arrays import Floats
 from .layout import Losses
 
 _U = np.uintp
 
 
-@kernel
+@subkernel
 def fold(lanes: Floats) -> float:
     """Sum of the lanes, as a tree."""
     half = len(lanes) >> 1
@@ -26,7 +26,7 @@ def fold(lanes: Floats) -> float:
     return float(lanes[0])
 
 
-@kernel
+@subkernel
 def total(values: Losses, lanes: Floats) -> float:
     """Sum of values in float64."""
     width = len(lanes)
@@ -45,7 +45,7 @@ def total(values: Losses, lanes: Floats) -> float:
     return fold(lanes)
 
 
-@kernel
+@subkernel
 def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
     """Sum of (value - centre) squared in float64."""
     width = len(lanes)
@@ -66,7 +66,7 @@ def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
     return fold(lanes)
 
 
-@kernel
+@subkernel
 def _shifted_sums(values: Losses, shift: float, lanes: Floats) -> tuple[float, float]:
     """Sums of (value - shift) and of its square, in one pass over half the lanes each."""
     half = len(lanes) >> 1
@@ -87,7 +87,7 @@ def _shifted_sums(values: Losses, shift: float, lanes: Floats) -> tuple[float, f
     return fold(lanes[:half]), fold(lanes[half:])
 
 
-@kernel
+@subkernel
 def mean_and_deviation(
     values: Losses, samples: int, shift: float, lanes: Floats
 ) -> tuple[float, float]:

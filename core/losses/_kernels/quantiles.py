@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import kernel
-from .layout import Losses, Ranks, Scratch
+from ..._jit import subkernel
+from .layout import ZERO, Losses, Ranks, Scratch
 
 _SMALL = 20
 """Below this many values insertion sort beats another partition."""
@@ -19,7 +19,7 @@ STACK = 256
 splits than ranks; partitions that hold one rank do not nest."""
 
 
-@kernel
+@subkernel
 def _insertion_sort(values: Losses, low: int, high: int) -> None:
     for i in range(low + 1, high):
         x = values[i]
@@ -30,7 +30,7 @@ def _insertion_sort(values: Losses, low: int, high: int) -> None:
         values[j] = x
 
 
-@kernel
+@subkernel
 def _sift_down(values: Losses, low: int, root: int, count: int) -> None:
     x = values[low + root]
     while True:
@@ -46,7 +46,7 @@ def _sift_down(values: Losses, low: int, root: int, count: int) -> None:
     values[low + root] = x
 
 
-@kernel
+@subkernel
 def _heap_sort(values: Losses, low: int, high: int) -> None:
     count = high - low
     for root in range(count // 2 - 1, -1, -1):
@@ -55,10 +55,10 @@ def _heap_sort(values: Losses, low: int, high: int) -> None:
         x = values[low]
         values[low] = values[low + last]
         values[low + last] = x
-        _sift_down(values, low, 0, last)
+        _sift_down(values, low, ZERO, last)
 
 
-@kernel
+@subkernel
 def _split_below(values: Losses, low: int, high: int, pivot: float, spare: Losses) -> int:
     """Move values below the pivot to the front; return where the others begin.
 
@@ -79,7 +79,7 @@ def _split_below(values: Losses, low: int, high: int, pivot: float, spare: Losse
     return front
 
 
-@kernel
+@subkernel
 def _median_of_three(values: Losses, low: int, high: int) -> float:
     a = values[low]
     b = values[(low + high) >> 1]
@@ -87,7 +87,7 @@ def _median_of_three(values: Losses, low: int, high: int) -> float:
     return max(min(a, b), min(max(a, b), c))  # type: ignore[no-any-return]
 
 
-@kernel
+@subkernel
 def _first_rank_from(ranks: Ranks, begin: int, end: int, place: int) -> int:
     """First index in [begin, end) whose rank is at or above ``place``."""
     while begin < end:
@@ -99,7 +99,7 @@ def _first_rank_from(ranks: Ranks, begin: int, end: int, place: int) -> int:
     return begin
 
 
-@kernel
+@subkernel
 def select(values: Losses, ranks: Ranks, begin: int, end: int, spare: Losses, stack: Ranks) -> None:
     """Reorder values so that each wanted rank holds the value a full sort would put there.
 
@@ -150,7 +150,7 @@ def select(values: Losses, ranks: Ranks, begin: int, end: int, spare: Losses, st
                 low = middle
 
 
-@kernel
+@subkernel
 def order_statistics(
     losses: Losses, negatives: int, samples: int, ranks: Ranks, scratch: Scratch
 ) -> None:
@@ -177,9 +177,9 @@ def order_statistics(
         elif rank >= negatives:
             rank = negatives - 1
         shifted[i] = rank
-    begin = 0
+    begin = ZERO
     if negatives == 0:
-        begin = _first_rank_from(ranks, 0, len(ranks), absent)
+        begin = _first_rank_from(ranks, begin, len(ranks), absent)
     select(values, shifted, begin, len(ranks), scratch.work[n:], scratch.stack)
     for i in range(len(ranks)):
         rank = ranks[i]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
 from ...arrays import Floats, Rows
 from ..format import SIDX_MAX_LOSS
 from .layout import FULL, OK, Losses, Record, Scratch, Sidx, Totals, Wanted
@@ -37,7 +37,7 @@ def event_rate(event: int, ids: npt.NDArray[np.int32], rates: Floats) -> float:
     return np.nan
 
 
-@kernel
+@subkernel
 def write_selt(state: Record, block: Record, sidx: Sidx, losses: Losses, rows: Rows) -> None:
     """One row for each pair but the maximum loss, in the order they came."""
     s = state[0]
@@ -60,7 +60,7 @@ def write_selt(state: Record, block: Record, sidx: Sidx, losses: Losses, rows: R
     s["selt_rows"] = k
 
 
-@kernel
+@subkernel
 def write_melt(
     rules: Record, state: Record, block: Record, losses: Losses, lanes: Floats, rows: Rows
 ) -> None:
@@ -101,7 +101,7 @@ def write_melt(
     s["melt_rows"] = k + 2
 
 
-@kernel
+@subkernel
 def write_qelt(
     rules: Record, state: Record, scratch: Scratch, losses: Losses, wanted: Wanted, rows: Rows
 ) -> None:
@@ -152,7 +152,7 @@ def write_event(rules: Record, state: Record, totals: Totals, lanes: Floats, row
     return OK
 
 
-@kernel
+@subkernel
 def add_to_event(rules: Record, state: Record, block: Record) -> None:
     """Add a block's special values to the open event's totals."""
     s = state[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
 from ...arrays import Floats
 from .block import read_block, report_fault
 from .layout import (
@@ -38,7 +38,7 @@ from .seen import NO_PAGE, SEEN, add_block, mark_event, test_event
 from .totals import add_samples
 
 
-@kernel
+@subkernel
 def _fault_at_block(state: Record, block: Record, code: int, skip: int) -> int:
     s = state[0]
     offset = s["base"] + 4 * s["at"] + skip
@@ -57,7 +57,7 @@ def close_event(state: Record) -> None:
     s["has_exposure"] = 0
 
 
-@kernel
+@subkernel
 def open_event(rules: Record, state: Record, block: Record, seen: Seen) -> int:
     """Begin the event of the block at the cursor: OK, GROW_SEEN or FAULT."""
     s = state[0]
@@ -83,7 +83,7 @@ def open_event(rules: Record, state: Record, block: Record, seen: Seen) -> int:
     return OK
 
 
-@kernel
+@subkernel
 def _log_block(state: Record, block: Record, seen: Seen) -> int:
     """Remember the block's id: OK, or FAULT if the event had it before."""
     s = state[0]
@@ -95,7 +95,7 @@ def _log_block(state: Record, block: Record, seen: Seen) -> int:
     return OK
 
 
-@kernel
+@subkernel
 def _pass_block(state: Record, block: Record) -> None:
     """Move the cursor after the block."""
     s = state[0]
@@ -106,7 +106,7 @@ def _pass_block(state: Record, block: Record) -> None:
     s["probe"] = 0
 
 
-@kernel
+@subkernel
 def _enter_event(
     rules: Record,
     state: Record,
@@ -133,7 +133,7 @@ def _enter_event(
     return status
 
 
-@kernel
+@subkernel
 def _write_rows(
     rules: Record, state: Record, scratch: Scratch, totals: Totals, wanted: Wanted, tables: Tables
 ) -> None:

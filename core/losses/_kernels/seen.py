@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
 from ...arrays import Indices, Octets
-from .layout import SEEN_PAGE_BITS
+from .layout import SEEN_PAGE_BITS, ZERO
 
 _IN_PAGE = (1 << SEEN_PAGE_BITS) - 1
 
@@ -20,7 +20,7 @@ NEW = 0
 SEEN = 1
 
 
-@kernel
+@subkernel
 def test_event(event: int, directory: npt.NDArray[np.int32], pages: Octets) -> int:
     """Whether an event id is marked: NEW, SEEN, or NO_PAGE if its page must be made.
 
@@ -43,7 +43,7 @@ def mark_event(event: int, directory: npt.NDArray[np.int32], pages: Octets) -> N
     pages[directory[event >> SEEN_PAGE_BITS], bit >> 3] |= np.uint8(1 << (bit & 7))
 
 
-@kernel
+@subkernel
 def add_block(ident: int, serial: int, table: Indices) -> bool:
     """Put a block id into the event's hash table; return False if it was there.
 
@@ -70,4 +70,4 @@ def add_block(ident: int, serial: int, table: Indices) -> bool:
 def fill_table(log: npt.NDArray[np.int32], count: int, serial: int, table: Indices) -> None:
     """Put the first ``count`` logged block ids into a table of zeros."""
     for i in range(count):
-        add_block(int(log[i]), serial, table)
+        add_block(ZERO + log[i], serial, table)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
 from ...arrays import Indices, Rows
 
 MAX_DECIMALS = 6
@@ -97,7 +97,7 @@ def least_digits(exponent_bits: int) -> Indices:
     return digits
 
 
-@kernel
+@subkernel
 def _eight_digits(number: np.int64) -> int:
     """Eight characters of ``0 <= number < 10**8``, the first one lowest."""
     # A multiplication and a shift divide by 1000: exact below 4.9e9.

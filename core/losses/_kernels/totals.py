@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import kernel
+from ..._jit import subkernel
 from ...arrays import Floats
 from .layout import Losses, Sidx, Totals
 from .moments import fold
@@ -12,7 +12,7 @@ from .moments import fold
 _PAGE_BITS = 6
 
 
-@kernel
+@subkernel
 def add_samples(sidx: Sidx, losses: Losses, totals: Totals) -> None:
     """Add one block's samples to the event's totals."""
     sums = totals.sums
@@ -23,7 +23,7 @@ def add_samples(sidx: Sidx, losses: Losses, totals: Totals) -> None:
         touched[s >> _PAGE_BITS] = 1
 
 
-@kernel
+@subkernel
 def statistics(
     samples: int, totals: Totals, lanes: Floats
 ) -> tuple[float, float, float, float, float]:

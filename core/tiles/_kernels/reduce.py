@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
 from ...arrays import Array, Floats
 
 """float32 or float64, shape (frames, pixels), contiguous."""
@@ -16,7 +16,7 @@ from ...arrays import Array, Floats
 LANES = 64
 
 
-@kernel
+@subkernel
 def _fold(lanes: Floats) -> float:
     half = len(lanes) >> 1
     while half > 0:

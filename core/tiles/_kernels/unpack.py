@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel
+from ..._jit import kernel, subkernel
 from ...arrays import Octets
 
 Narrow = Octets
@@ -32,7 +32,7 @@ K2_COLUMNS = 16
 K2_WIDTH = 256
 
 
-@kernel
+@subkernel
 def _bits(raw: Octets, start: int, row: Narrow) -> None:
     """A run of pixels of 1 bit."""
     for word in range(len(row) >> 6):
@@ -43,7 +43,7 @@ def _bits(raw: Octets, start: int, row: Narrow) -> None:
                 row[at + _U(bit)] = (value >> np.uint8(bit)) & _ONE
 
 
-@kernel
+@subkernel
 def _octets(raw: Octets, start: int, row: Narrow) -> None:
     """A run of pixels of 6 bits, in a byte each."""
     for word in range(len(row) >> 3):
@@ -52,7 +52,7 @@ def _octets(raw: Octets, start: int, row: Narrow) -> None:
             row[at + _U(k)] = raw[_U(start) + at + _U(7 - k)]
 
 
-@kernel
+@subkernel
 def _pairs(raw: Octets, start: int, row: Middle) -> None:
     """A run of pixels of 12 bits, in two bytes each."""
     for word in range(len(row) >> 2):
@@ -64,7 +64,7 @@ def _pairs(raw: Octets, start: int, row: Middle) -> None:
             row[at + _U(k)] = low | (high << np.uint16(8))
 
 
-@kernel
+@subkernel
 def _two_images(raw: Octets, start: int, distance: int, row: Wide) -> None:
     """A run of pixels of 24 bits: the upper 12, and at a distance the lower."""
     for word in range(len(row) >> 2):
@@ -79,7 +79,7 @@ def _two_images(raw: Octets, start: int, distance: int, row: Wide) -> None:
             row[at + _U(k)] = (upper << np.uint32(12)) | lower
 
 
-@kernel
+@subkernel
 def _turn(row: npt.NDArray[np.unsignedinteger]) -> None:
     """Reverse a run in place."""
     n = len(row)
@@ -173,7 +173,7 @@ def unpack_r24_quad(raw: Octets, stride: int, out: Wide, side: int) -> None:
                     _turn(run)
 
 
-@kernel
+@subkernel
 def _run(y: int, chip: int, side: int) -> int:
     """First pixel of a run of one of four chips, in the order they lie in the file."""
     row = 2 * side - 1 - y if chip < 2 else y

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, count_frames, settle
-from .source import Source, numeric_order, only
+from .source import Source, only
 
 ID = b"IMGBLO"
 FIELDS = (
@@ -49,18 +50,15 @@ def _byte_order(magic: bytes) -> str | None:
     return None
 
 
-class Blo:
+class Blo(Format):
     """One .blo file, of either byte order."""
 
     name = "blo"
+    extensions = ("blo",)
 
-    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
         """By the identifier and the magic number."""
         return head.startswith(ID) and _byte_order(head[6:8]) is not None
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """There is one file."""
-        return numeric_order(names)
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the header, and the bit depth from the text behind it.

@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from ...errors import AmbiguousFormatError, FormatError
-from ..recording import FileInfo, Format, Hints, RangeReader, Recording
-from . import empad, frms6, mib, seq_companions, ser
-from .blo import Blo
-from .dm import Dm
-from .k2is import K2is
-from .mrc import Mrc
-from .npy import Npy
-from .raw import Raw
-from .raw_csr import RawCsr
-from .seq import Seq
+from ..recording import FileInfo, Hints, RangeReader, Recording
+from . import FORMATS, Format
 from .source import extension
-from .tvips import Tvips
-
-FORMATS: Mapping[str, Format] = MappingProxyType(
-    {
-        fmt.name: fmt
-        for fmt in (
-            Raw(),
-            Npy(),
-            empad.Empad(),
-            mib.Mib(),
-            Tvips(),
-            Seq(),
-            Blo(),
-            frms6.Frms6(),
-            Mrc(),
-            K2is(),
-            RawCsr(),
-            ser.Ser(),
-            Dm(),
-        )
-    }
-)
-"""Every format, by its name in catalogues and requests."""
 
 HEAD = 4096
 """Bytes of a file that are looked at."""
@@ -48,30 +16,7 @@ HEAD = 4096
 EXAMINED = 16
 """Frame files that are looked at; the others of a recording are like them."""
 
-_EXTENSIONS = {"k2is": "bin", "raw_csr": "toml", "empad": "raw"}
-_COMPANIONS: Mapping[str, Callable[[str], bool]] = {
-    "mib": mib.is_companion,
-    "frms6": frms6.is_companion,
-    "empad": lambda _: True,
-    "k2is": lambda name: extension(name) == "gtg",
-    "raw_csr": lambda _: True,
-    "seq": lambda name: seq_companions.kind_of(name) is not None,
-    "ser": ser.is_companion,
-}
-_TEXTS = {"hdr", "xml", "toml"}
-
-
-def _of_its_name(fmt: str, name: str) -> bool:
-    return extension(name) == _EXTENSIONS.get(fmt, fmt)
-
-
-def _explains(fmt: str, seen: Mapping[str, bool]) -> bool:
-    """Whether each file is of a format by its content, its name, or as a companion."""
-    companion = _COMPANIONS.get(fmt)
-    return all(
-        ok or _of_its_name(fmt, name) or (companion is not None and companion(name))
-        for name, ok in seen.items()
-    )
+_DESCRIPTIONS = {form.description for form in FORMATS.values()}
 
 
 def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
@@ -80,19 +25,19 @@ def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
     Raises:
         AmbiguousFormatError: none or several fit.
     """
-    texts = [i for i, file in enumerate(files) if extension(file.name) in _TEXTS]
+    texts = [i for i, file in enumerate(files) if extension(file.name) in _DESCRIPTIONS]
     others = [i for i in range(len(files)) if i not in set(texts)]
     examined = [*texts[:EXAMINED], *others[:EXAMINED]]
     heads = {index: reader.read(index, 0, HEAD) for index in examined}
     seen = {
-        name: {files[i].name: fmt.looks_like(files[i], head) for i, head in heads.items()}
-        for name, fmt in FORMATS.items()
+        name: {files[i].name: form.looks_like(files[i], head) for i, head in heads.items()}
+        for name, form in FORMATS.items()
     }
     candidates = [name for name in FORMATS if any(seen[name].values())]
     if len(candidates) > 1:
-        candidates = [n for n in candidates if _explains(n, seen[n])] or candidates
+        candidates = [n for n in candidates if _explains(FORMATS[n], seen[n])] or candidates
     if len(candidates) > 1:
-        named = [n for n in candidates if any(_of_its_name(n, f) for f in seen[n])]
+        named = [n for n in candidates if any(FORMATS[n].has_name(f) for f in seen[n])]
         candidates = named or candidates
     if len(candidates) == 1:
         return FORMATS[candidates[0]]
@@ -111,6 +56,11 @@ def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
         hint=f"Name the format, one of {', '.join(FORMATS)}; headerless files need dtype and "
         "sig_shape",
     )
+
+
+def _explains(form: Format, seen: Mapping[str, bool]) -> bool:
+    """Whether each file is of a format by its content, or can belong to one by its name."""
+    return all(fits or form.explains(name) for name, fits in seen.items())
 
 
 class _Reordered:
@@ -151,14 +101,14 @@ def understand(
         raise FormatError("the file is empty", source=files[0].name, offset=0)
     if name is None:
         try:
-            fmt = detect(files, reader)
+            form = detect(files, reader)
         except AmbiguousFormatError as error:
             if hints.dtype is None or hints.sig_shape is None or " or " in error.message:
                 raise
-            fmt = FORMATS["raw"]
+            form = FORMATS["raw"]
     else:
-        fmt = FORMATS[name]
-    order = fmt.order([file.name for file in files])
-    recording = fmt.understand([files[i] for i in order], _Reordered(reader, order), hints)
+        form = FORMATS[name]
+    order = form.order([file.name for file in files])
+    recording = form.understand([files[i] for i in order], _Reordered(reader, order), hints)
     extents = tuple(replace(extent, file=order[extent.file]) for extent in recording.extents)
     return replace(recording, extents=extents)

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
 from .dm_tags import Place, Tags, Value
+from .format import Format
 from .layout import Found, count_frames, settle
-from .source import Source, numeric_order, only
+from .source import Source, only
 
 TYPES = {
     1: "i2",
@@ -58,10 +59,11 @@ class _Image:
     swapped: bool = False
 
 
-class Dm:
+class Dm(Format):
     """One .dm3 or .dm4 file."""
 
     name = "dm"
+    extensions = ("dm3", "dm4")
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
         """By version, length, byte order and the beginning of the first group."""
@@ -77,10 +79,6 @@ class Dm:
             and max(rest[3:]) <= 1
             and 0 < length <= 2 * file.size
         )
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """There is one file."""
-        return numeric_order(names)
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the tags; the two fastest dimensions of the image are a frame.

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, count_frames, settle
 from .markup import integer, read_xml
-from .source import Source, extension, numeric_order, only
+from .source import Source, only
 
 SIG_SHAPE = (128, 128)
 PIXELS = np.dtype("<f4")
@@ -19,11 +20,6 @@ FOOTER = 2 * 128 * 4
 STRIDE = FRAME_BYTES + FOOTER
 SCAN_MODES = ("acquire", "search")
 """Scans an XML file can describe; the data are of the first, rarely of the second."""
-
-
-def is_companion(name: str) -> bool:
-    """Whether a file holds the description, not frames."""
-    return extension(name) == "xml"
 
 
 def _scans(source: Source, file: int) -> dict[str, tuple[int, ...]]:
@@ -62,18 +58,18 @@ def _named(source: Source, file: int) -> str | None:
     return None if named is None else named.replace("\\", "/").rpartition("/")[2]
 
 
-class Empad:
+class Empad(Format):
     """One .raw file, with or without the .xml file that was written with it."""
 
     name = "empad"
+    extensions = ("raw",)
+    description = "xml"
+    names_its_files = True
+    series = True
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
         """By the XML file: the frames have no header."""
-        return is_companion(file.name) and b"<raw_file" in head
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """The frames, then the XML."""
-        return numeric_order(names, is_companion)
+        return self.is_companion(file.name) and b"<raw_file" in head
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Count the frames, and find the scan they are of.
@@ -83,8 +79,10 @@ class Empad:
         """
         source = Source(files, reader)
         indices = range(len(files))
-        data = only(source, [i for i in indices if not is_companion(files[i].name)], ".raw file")
-        companions = [i for i in indices if is_companion(files[i].name)]
+        data = only(
+            source, [i for i in indices if not self.is_companion(files[i].name)], ".raw file"
+        )
+        companions = [i for i in indices if self.is_companion(files[i].name)]
         frames = count_frames(source, data, 0, STRIDE, growing=hints.growing)
         nav_shape, notes, metadata = None, [], {}
         if companions:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import FormatError
-from ..decoders import DECODERS
+from ...arrays import Array, Octets
+from ...errors import FormatError, ShapeError
+from .._kernels.unpack import unfold
+from ..packing import Decoder, Shape
 from ..recording import BuiltIn, Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, count_frames, settle
-from .source import Source, extension, numeric_order, only
+from .source import Source, only
 
 FILE_HEADER = 1024
 FRAME_HEADER = 64
@@ -36,9 +39,20 @@ _SCAN = re.compile(r"([0-9]{1,9})\s*x\s*([0-9]{1,9})")
 _NUMBER = re.compile(r"_([0-9]+)\.frms6$", re.IGNORECASE)
 
 
-def is_companion(name: str) -> bool:
-    """Whether a file describes the measurement, not frames."""
-    return extension(name) == "hdr"
+def _folded(binning: int, sample_shape: Shape) -> Decoder:
+    def size(sig_shape: Shape) -> int:
+        if len(sig_shape) != 2 or sig_shape[0] < 1 or sig_shape[0] % (2 * binning):  # noqa: PLR2004
+            raise ShapeError(f"frames of {sig_shape} are not two halves of rows binned {binning}")
+        return sig_shape[0] // binning * sig_shape[1] * 2
+
+    def decode(raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
+        unfold(raw, stride, out, sig_shape[0] // (2 * binning), sig_shape[1], binning)
+
+    return Decoder(f"frms6_bin{binning}", np.dtype("u2"), size, decode, sample_shape)
+
+
+FOLDED = {1: _folded(1, (4, 2)), 2: _folded(2, (4, 2)), 4: _folded(4, (8, 2))}
+"""Decoders by binning: both halves of a frame lie in one row of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +114,22 @@ def _head(source: Source, file: int, *, growing: bool) -> _Head:
     return _Head(columns, rows, frames)
 
 
-class Frms6:
+class Frms6(Format):
     """Files with the suffixes _000 (dark), _001, ... and the .hdr file."""
 
     name = "frms6"
+    extensions = ("frms6",)
+    description = "hdr"
+    series = True
+    decoders = tuple(FOLDED.values())
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
         """By sizes and version in the file header, or the section of the .hdr file."""
-        if is_companion(file.name):
+        if self.is_companion(file.name):
             return f"[{SECTION}]".encode() in head
         if len(head) < FILE_HEADER:
             return False
         return SIZES.unpack_from(head) == (FILE_HEADER, FRAME_HEADER) and head[7] == VERSION
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """By the numbers in the names; the .hdr file last."""
-        return numeric_order(names, is_companion)
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read all headers, and average the dark frames.
@@ -125,7 +139,9 @@ class Frms6:
         """
         source = Source(files, reader)
         indices = range(len(files))
-        companion = only(source, [i for i in indices if is_companion(files[i].name)], ".hdr file")
+        companion = only(
+            source, [i for i in indices if self.is_companion(files[i].name)], ".hdr file"
+        )
         measured = _measurement(source, companion)
         data = [i for i in indices if i != companion]
         for number, file in enumerate(data):
@@ -161,7 +177,7 @@ class Frms6:
         if measured.frames is not None and frames > measured.frames:
             notes.append(f"the .hdr file tells of {measured.frames} of the {frames} signal frames")
         sig_shape = (2 * head.rows * measured.binning, head.columns // 2)
-        decoder = f"frms6_bin{measured.binning}"
+        decoder = FOLDED[measured.binning]
         found = Found(
             format=self.name,
             extents=[
@@ -169,7 +185,7 @@ class Frms6:
                 for file, h in zip(data[1:], heads[1:], strict=True)
             ],
             sig_shape=sig_shape,
-            decoder=decoder,
+            decoder=decoder.name,
             dtype=np.dtype("u2"),
             frame_bytes=head.stride - FRAME_HEADER,
             nav_shape=measured.scan,
@@ -183,7 +199,7 @@ class Frms6:
 
 
 def _dark(
-    source: Source, file: int, head: _Head, decoder: str, sig_shape: tuple[int, int]
+    source: Source, file: int, head: _Head, decoder: Decoder, sig_shape: tuple[int, int]
 ) -> npt.NDArray[np.float32] | None:
     """Mean of the dark frames."""
     if not head.frames:
@@ -202,6 +218,6 @@ def _dark(
         octets = source.exactly(file, start, n * head.stride - FRAME_HEADER, "the dark frames")
         pixels = np.empty((n, len(total)), np.uint16)
         raw = np.frombuffer(bytearray(octets), np.uint8)
-        DECODERS[decoder].decode(raw, head.stride, pixels, sig_shape)
+        decoder.decode(raw, head.stride, pixels, sig_shape)
         total += pixels.sum(axis=0, dtype=np.float64)
     return (total / head.frames).reshape(sig_shape).astype(np.float32)

@@ -13,10 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...arrays import Array, Octets
 from ...errors import ShapeError
+from .._kernels.unpack import K2_BLOCK, unpack_k2_sector
+from ..packing import Decoder, Shape
 from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, check_shape, settle
-from .source import Source, extension, numeric_order
+from .source import Source, extension
 
 SECTORS = 8
 BLOCK = 0x5758
@@ -32,6 +36,19 @@ BLOCK_SHAPE = (930, 16)
 HEADER = struct.Struct(">I4xBB6xIHHIHHHHI")
 SEARCHED = 1 << 14
 """Frames that are searched for the opening of the shutter."""
+
+
+def _sector_bytes(sig_shape: Shape) -> int:
+    if sig_shape != SIG_SHAPE:
+        raise ShapeError(f"a sector has 1860 x 256 pixels, not {sig_shape}")
+    return BLOCKS * K2_BLOCK
+
+
+def _decode_sector(raw: Octets, stride: int, out: Array, _: Shape) -> None:
+    unpack_k2_sector(raw, stride, out)
+
+
+SECTOR = Decoder("k2is_sector", np.dtype("u2"), _sector_bytes, _decode_sector, SIG_SHAPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +80,18 @@ def _corner(index: int) -> tuple[int, int]:
     return index // 16 * rows, SIG_SHAPE[1] - columns * (index % 16 + 1)
 
 
-class K2is:
+class K2is(Format):
     """Eight .bin files; a .gtg file beside them is not read."""
 
     name = "k2is"
+    magic = SYNC.to_bytes(4, "big")
+    extensions = ("bin",)
+    series = True
+    decoders = (SECTOR,)
 
-    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
-        """By the word every block begins with."""
-        return head.startswith(SYNC.to_bytes(4, "big"))
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """By the numbers in the names, which are the sectors'."""
-        return numeric_order(names, lambda name: extension(name) == "gtg")
+    def is_companion(self, name: str) -> bool:
+        """The metadata of the recording software, which are not read."""
+        return extension(name) == "gtg"
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Find the first frame that all sectors have whole, and that the shutter is open in.
@@ -84,7 +101,7 @@ class K2is:
             ShapeError: the hints ask for more frames than there are.
         """
         source = Source(files, reader)
-        data = [i for i in range(len(files)) if extension(files[i].name) != "gtg"]
+        data = [i for i in range(len(files)) if not self.is_companion(files[i].name)]
         if len(data) != SECTORS:
             raise source.fault(
                 data[0] if data else 0,

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, count_frames, settle
 from .mib_header import MAGIC, NUMBER, Header, read_header
-from .source import Source, extension, numeric_order, only
+from .mib_pixels import DECODERS
+from .source import Source, only
 
 FIXED = {"U08": ">u1", "U8": ">u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 """Pixels that Merlin has decoded already."""
@@ -31,11 +33,6 @@ WORD = 64
 _SCAN = ("ScanY", "ScanX")
 _FRAMES = "Frames in Acquisition (Number)"
 _PER_TRIGGER = "Frames per Trigger (Number)"
-
-
-def is_companion(name: str) -> bool:
-    """Whether a file describes the acquisition, not frames."""
-    return extension(name) == "hdr"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +108,18 @@ def _scan(source: Source, file: int) -> tuple[dict[str, str], tuple[int, ...] | 
     return values, None
 
 
-class Mib:
+class Mib(Format):
     """.mib files in the order of their sequence numbers, and the .hdr file."""
 
     name = "mib"
+    extensions = ("mib",)
+    description = "hdr"
+    series = True
+    decoders = DECODERS
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
         """By the first frame's header, or the first line of the .hdr file."""
-        return head.startswith(MAGIC) or (is_companion(file.name) and head.startswith(b"HDR"))
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """By the numbers in the names; the .hdr file last."""
-        return numeric_order(names, is_companion)
+        return head.startswith(MAGIC) or (self.is_companion(file.name) and head.startswith(b"HDR"))
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the first and last header of each file; all frames have the same layout.
@@ -132,8 +129,8 @@ class Mib:
                 between the others.
         """
         source = Source(files, reader)
-        data = [i for i in range(len(files)) if not is_companion(files[i].name)]
-        described = [i for i in range(len(files)) if is_companion(files[i].name)]
+        data = [i for i in range(len(files)) if not self.is_companion(files[i].name)]
+        described = [i for i in range(len(files)) if self.is_companion(files[i].name)]
         if not data:
             raise source.fault(0, "there is no .mib file", hint="Add the .mib files")
         header = read_header(source, data[0], 0)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, count_frames, settle
-from .source import Source, numeric_order, only
+from .source import Source, only
 
 HEADER = 1024
 MODES = {0: "i1", 1: "i2", 2: "f4", 4: "c8", 6: "u2", 12: "f2"}
@@ -81,10 +82,11 @@ def _byte_order(head: bytes, size: int) -> str | None:
     return None if best is None else best.order
 
 
-class Mrc:
+class Mrc(Format):
     """One .mrc file, of either byte order, with an extended header of any kind."""
 
     name = "mrc"
+    extensions = ("mrc",)
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
         """By the word MAP, or in old files by sizes that add up to the file's."""
@@ -99,10 +101,6 @@ class Mrc:
         if head[MAP_AT : MAP_AT + 4] == b"MAP ":
             return True
         return header.mode in MODES and file.size == _size(header)
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """There is one file."""
-        return numeric_order(names)
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the header; each section is a frame.

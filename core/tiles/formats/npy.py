@@ -12,8 +12,9 @@ import numpy as np
 
 from ...errors import ShapeError
 from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, check_shape, count_frames, settle
-from .source import Source, numeric_order
+from .source import Source
 
 MAGIC = b"\x93NUMPY"
 HEADER_LIMIT = 1 << 16
@@ -121,18 +122,12 @@ def _frames(source: Source, file: int, hints: Hints) -> _Array:
     return _Array(dtype, nav, sig, start)
 
 
-class Npy:
+class Npy(Format):
     """Arrays as numpy saves them; several files are one frame axis."""
 
     name = "npy"
-
-    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
-        """By numpy's magic string."""
-        return head.startswith(MAGIC)
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """By the numbers in the names."""
-        return numeric_order(names)
+    magic = MAGIC
+    extensions = ("npy",)
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read each header; the last two dimensions are the frame, if nothing is said.

@@ -7,22 +7,20 @@ from collections.abc import Sequence
 
 from ...errors import FormatError, ShapeError
 from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import NUMERIC, Found, check_shape, settle
-from .source import Source, numeric_order
+from .source import Source
 
 
-class Raw:
+class Raw(Format):
     """Headerless frames; several files are one frame axis."""
 
     name = "raw"
+    extensions = ("raw",)
 
-    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
         """Never: any bytes can be headerless frames, so the owner has to say it."""
         return False
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """By the numbers in the names."""
-        return numeric_order(names)
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Count the frames of each file; bytes behind the last whole one are noted.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..recording import FileInfo, Hints, RangeReader, Recording
-from .source import Source, extension, numeric_order
+from .format import Format
+from .source import Source, extension
 
 
-class RawCsr:
+class RawCsr(Format):
     """A sparse matrix of frames by pixels.
 
     A frame has as many bytes as it has hits, and they lie in two files. A recording
@@ -16,20 +17,20 @@ class RawCsr:
     """
 
     name = "raw_csr"
+    extensions = ("toml",)
+    description = "toml"
+    names_its_files = True
+    series = True
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
         """By the file type that the TOML names."""
         return extension(file.name) == "toml" and b"raw_csr" in head.lower()
 
-    def order(self, names: Sequence[str]) -> list[int]:
-        """The data, then the TOML."""
-        return numeric_order(names, lambda name: extension(name) == "toml")
-
     def understand(
         self,
         files: Sequence[FileInfo],
         reader: RangeReader,
-        hints: Hints,  # noqa: ARG002 - see the format protocol
+        hints: Hints,  # noqa: ARG002 - see Format
     ) -> Recording:
         """Refuse.
 

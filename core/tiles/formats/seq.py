@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, count_frames, settle
 from .seq_companions import KINDS, built_in, kind_of
-from .source import Source, numeric_order, only
+from .source import Source, only
 
 MAGIC = 0xFEED
 HEADER = struct.Struct("<I24sii512sIIIIIIIIIdiIIIiiiIiHH")
@@ -64,18 +65,19 @@ def _offset_of(field: str) -> int:
     return sum(sizes[: FIELDS.index(field)])
 
 
-class Seq:
+class Seq(Format):
     """One .seq file; .dark.mrc, .gain.mrc and the bad pixels beside it are corrections."""
 
     name = "seq"
+    extensions = ("seq",)
 
-    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
         """By the magic number and the name that follows it."""
         return head.startswith(MAGIC.to_bytes(4, "little")) and head[4:24:2] == b"Norpix seq"
 
-    def order(self, names: Sequence[str]) -> list[int]:
-        """The frames, then the corrections."""
-        return numeric_order(names, lambda name: kind_of(name) is not None)
+    def is_companion(self, name: str) -> bool:
+        """The corrections and the camera's settings."""
+        return kind_of(name) is not None
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the header, and the corrections if their files are there.

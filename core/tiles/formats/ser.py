@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from ...arrays import Indices
 from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, settle
-from .source import GROWING_HINT, Source, extension, numeric_order, only
+from .source import GROWING_HINT, Source, extension, only
 
 MAGIC = b"II\x97\x01"
 VERSIONS = {0x210: "<i4", 0x220: "<i8"}
@@ -56,21 +57,19 @@ class _Element:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Ser:
+class Ser(Format):
     """One .ser file; an .emi file beside it adds nothing to the frames.
 
     Rows are as they are stored: TIA shows the first of them at the bottom.
     """
 
     name = "ser"
+    magic = MAGIC
+    extensions = ("ser",)
 
-    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
-        """By the byte order mark and the number of the series."""
-        return head.startswith(MAGIC)
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """The series first."""
-        return numeric_order(names, is_companion)
+    def is_companion(self, name: str) -> bool:
+        """How TIA shows the series."""
+        return extension(name) == "emi"
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the header and the table of offsets; every element is a frame.
@@ -80,7 +79,7 @@ class Ser:
                 that was cut.
         """
         source = Source(files, reader)
-        series = [i for i, info in enumerate(files) if not is_companion(info.name)]
+        series = [i for i, info in enumerate(files) if not self.is_companion(info.name)]
         file = only(source, series, ".ser file")
         header = _header(source, file)
         notes: list[str] = []
@@ -107,11 +106,6 @@ class Ser:
             notes=notes,
         )
         return settle(source, found, hints)
-
-
-def is_companion(name: str) -> bool:
-    """Whether a file only says how TIA shows a series."""
-    return extension(name) == "emi"
 
 
 def _header(source: Source, file: int) -> _Header:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..recording import Extent, FileInfo, Hints, RangeReader, Recording
+from .format import Format
 from .layout import Found, count_frames, settle
-from .source import Source, numeric_order
+from .source import Source
 
 SERIES_HEADER = 256
 FIELDS = (
@@ -162,12 +163,14 @@ def find_scan(frames: _Frames) -> tuple[int, int | None] | None:
     return None if start is None else (start, None)
 
 
-class Tvips:
+class Tvips(Format):
     """Files with the suffixes _000, _001, ... of one series."""
 
     name = "tvips"
+    extensions = ("tvips",)
+    series = True
 
-    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see the format protocol
+    def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
         """By the series header, which only the first file has."""
         if len(head) < SERIES_HEADER:
             return False
@@ -177,10 +180,6 @@ class Tvips:
             and min(width, height) > 0
             and bits in {8, 16}
         )
-
-    def order(self, names: Sequence[str]) -> list[int]:
-        """By the numbers in the names."""
-        return numeric_order(names)
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the series header, and look for the scan in the frames' headers.

@@ -362,7 +362,7 @@ def test_tokens_that_do_not_fit_are_refused(place: Place) -> None:
             place.pipelines.open(about["id"], text_)
     with pytest.raises(DataChangedError) as changed:
         place.pipelines.open(about["id"], cases[2][0])
-    assert changed.value.more == {"was": "0" * 16, "now": about["fingerprint"]}
+    assert changed.value.members == {"was": "0" * 16, "now": about["fingerprint"]}
     assert place.batches(about["id"], resigned(place, token, state=(6,))) == []
 
 
@@ -405,8 +405,8 @@ def test_a_dataset_that_changed_is_told_and_can_be_registered_anew(place: Place)
     for after in (None, about["token"]):
         with pytest.raises(DataChangedError) as error:
             place.batches(about["id"], after)
-        assert error.value.more["was"] == about["fingerprint"]
-        assert error.value.more["now"] != about["fingerprint"]
+        assert error.value.members["was"] == about["fingerprint"]
+        assert error.value.members["now"] != about["fingerprint"]
     again = place.register(source("text"), BATCH)
     assert again["created"]
     assert again["id"] == about["id"]
@@ -423,7 +423,7 @@ def test_data_that_cannot_be_what_it_was_is_told_as_changed(place: Place) -> Non
     pq.write_table(pa.table({"y": range(10)}), place.root / "rows")
     with pytest.raises(DataChangedError) as error:
         place.batches(about["id"])
-    assert error.value.more["was"] == about["fingerprint"]
+    assert error.value.members["was"] == about["fingerprint"]
 
 
 GROWING: dict[str, dict[str, Any]] = {

@@ -14,9 +14,19 @@ from app.server.responses import Exchange
 from app.streams.driver import Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
 from app.streams.limits import Progress
-from tests.app.harness import Frame, read_frames
+from tests.frames import Frame, read_frames
 
 PATIENCE = 10.0
+
+
+@dataclass
+class FakeClock:
+    """A clock that is set by hand."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class FakeExchange:

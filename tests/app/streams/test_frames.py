@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from app.losses.encoding import rows_header
-from app.streams.frames import FrameKind, FrameWriter
+from app.streams.frames import FrameKind, FrameWriter, describe_array
 
 DTYPE = np.dtype([("EventId", "<i4"), ("Loss", "<f4")])
 
@@ -30,6 +30,27 @@ def test_a_frame_reads_back() -> None:
     assert head["shape"] == [2]
     dtype = np.dtype([tuple(field) for field in head["dtype"]])
     assert np.array_equal(np.frombuffer(payload, dtype), rows)
+
+
+def test_frames_are_frozen() -> None:
+    kinds = {"DATA": 1, "EPOCH": 2, "END": 3, "ERROR": 4, "HEARTBEAT": 5}
+    assert {kind.name: kind.value for kind in FrameKind} == kinds
+    writer = FrameWriter()
+    octets = b"".join(writer.frame(FrameKind.END, {"reason": "complete"}))
+    prefix = "5457473103000000150000000000000000000000963035f6eec7da5900000000"
+    assert octets == bytes.fromhex(prefix) + b'{"reason":"complete"}'
+    octets = b"".join(writer.frame(FrameKind.DATA, {}, b"rows", more=True))
+    assert (
+        octets
+        == bytes.fromhex("54574731010100000200000004000000000000005d2861c6ce72d7cd01000000")
+        + b"{}rows"
+    )
+
+
+def test_an_array_is_described_with_its_place() -> None:
+    about = {"name": "x", "dtype": "<f8", "shape": [2, 3], "offset": 5, "nbytes": 48}
+    assert describe_array("x", np.zeros((2, 3)), 5) == about
+    assert describe_array("x", np.zeros((2, 3))) == about | {"offset": 0}
 
 
 @pytest.mark.parametrize("at", [0, 4, 5, 8, 12, 28, 33, 60, -1])

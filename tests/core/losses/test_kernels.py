@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,27 +11,53 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core._jit import foreign_kernel
 from core.losses._kernels import block as block_kernels
-from core.losses._kernels import layout, quantiles
+from core.losses._kernels import layout, moments, quantiles
 from core.losses._kernels import seen as seen_kernels
-from core.losses._kernels.moments import (
-    fold,
-    mean_and_deviation,
-    squared_deviations,
-    total,
-)
-from core.losses._kernels.quantiles import order_statistics, select
+from core.losses._kernels import totals as totals_kernels
 from core.losses._kernels.rows import event_rate
-from core.losses._kernels.totals import add_samples, statistics
-from core.losses.scanner import make_scratch
+from core.losses.records import make_scratch
 from core.losses.seen import SeenEvents
 from core.losses.wanted import locate_quantiles
 from tests.scale import PURE_PYTHON, examples
 
+F = TypeVar("F", bound=Callable[..., Any])
 Floats = npt.NDArray[np.floating]
 SEEDS = st.integers(0, 2**32 - 1)
 INT_MAX = 2**31 - 1
 widths = pytest.mark.parametrize("width", [4, 8])
+
+
+def callable_from_python(kernel: F) -> F:
+    """A kernel that only kernels call, behind one that Python can call."""
+
+    def call(*args: Any) -> Any:  # noqa: ANN401
+        return kernel(*args)
+
+    return cast("F", foreign_kernel(call))
+
+
+add_block = callable_from_python(seen_kernels.add_block)
+find_end = callable_from_python(block_kernels._find_end)
+fold = callable_from_python(moments.fold)
+add_samples = callable_from_python(totals_kernels.add_samples)
+mean_and_deviation = callable_from_python(moments.mean_and_deviation)
+order_statistics = callable_from_python(quantiles.order_statistics)
+select = callable_from_python(quantiles.select)
+squared_deviations = callable_from_python(moments.squared_deviations)
+statistics = callable_from_python(totals_kernels.statistics)
+has_event = callable_from_python(seen_kernels.test_event)
+total = callable_from_python(moments.total)
+unpack = callable_from_python(block_kernels._unpack)
+
+
+@lru_cache
+def select_with(_patience: int) -> Callable[..., None]:
+    """``select``, compiled with the patience that its module has at the first call."""
+    plain: Callable[..., None] = getattr(quantiles.select, "py_func", quantiles.select)
+    return foreign_kernel(plain)
+
 
 SHAPES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     "random": lambda rng, n: rng.exponential(1e4, n),
@@ -88,7 +115,7 @@ def test_select_falls_back_on_a_heap(
     monkeypatch: pytest.MonkeyPatch, shape: str, patience: int
 ) -> None:
     monkeypatch.setattr(quantiles, "_PATIENCE", patience)
-    plain = getattr(select, "py_func", select)
+    plain = select_with(patience)
     rng = np.random.default_rng(13)
     for n in (21, 22, 60, 130):
         values = SHAPES[shape](rng, n)
@@ -99,7 +126,7 @@ def test_select_falls_back_on_a_heap_where_too_many_segments_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(quantiles, "STACK", 2)
-    plain = getattr(select, "py_func", select)
+    plain = foreign_kernel(getattr(quantiles.select, "py_func", quantiles.select))
     rng = np.random.default_rng(14)
     values = rng.random(300)
     wanted = np.arange(300)
@@ -266,7 +293,7 @@ def test_the_bitmap_of_events_is_a_set(ids: list[int]) -> None:
     seen = SeenEvents()
     known: set[int] = set()
     for event in ids:
-        state = seen_kernels.test_event(event, seen.directory, seen.pages)
+        state = has_event(event, seen.directory, seen.pages)
         if event in known:
             assert state == seen_kernels.SEEN
         else:
@@ -275,7 +302,7 @@ def test_the_bitmap_of_events_is_a_set(ids: list[int]) -> None:
         known.add(event)
     for event in {neighbour for e in ids for neighbour in (e - 1, e, e + 1)}:
         if 1 <= event <= INT_MAX:
-            state = seen_kernels.test_event(event, seen.directory, seen.pages)
+            state = has_event(event, seen.directory, seen.pages)
             assert (state == seen_kernels.SEEN) == (event in known)
 
 
@@ -284,13 +311,13 @@ def test_the_table_of_blocks_is_a_set(step: int) -> None:
     table = np.zeros(128, np.int64)
     for serial in (1, 2, 3, 2**31 - 1):
         ids = [1 + i * step % INT_MAX for i in range(64)]
-        assert all(seen_kernels.add_block(ident, serial, table) for ident in ids)
-        assert not any(seen_kernels.add_block(ident, serial, table) for ident in ids)
+        assert all(add_block(ident, serial, table) for ident in ids)
+        assert not any(add_block(ident, serial, table) for ident in ids)
     log = np.array(ids, np.int32)
     larger = np.zeros(256, np.int64)
     seen_kernels.fill_table(log, 64, 7, larger)
-    assert not any(seen_kernels.add_block(ident, 7, larger) for ident in ids)
-    assert seen_kernels.add_block(INT_MAX, 7, larger)
+    assert not any(add_block(ident, 7, larger) for ident in ids)
+    assert add_block(INT_MAX, 7, larger)
 
 
 def test_event_rates_are_found() -> None:
@@ -315,14 +342,14 @@ def test_the_end_of_a_block_is_found_wherever_it_is(stride: int) -> None:
         words.flags.writeable = False
         for rest in range(stride):
             stop = pairs * stride + rest
-            assert block_kernels._find_end(words, 0, stop, stride) == pairs * stride
+            assert find_end(words, 0, stop, stride) == pairs * stride
         for end in range(pairs + 1):
             with_end = words.copy()
             with_end[end * stride] = 0
             with_end.flags.writeable = False
             for begin in {0, end // 2, end}:
                 stop = (pairs + 1) * stride
-                at = block_kernels._find_end(with_end, begin * stride, stop, stride)
+                at = find_end(with_end, begin * stride, stop, stride)
                 assert at == end * stride
 
 
@@ -334,6 +361,6 @@ def test_bit_patterns_come_through_unpacking(width: int) -> None:
         pairs = np.frombuffer(rng.bytes(count * dtype.itemsize), dtype)
         words = np.frombuffer(pairs.tobytes(), np.int32)
         scratch = make_scratch(200, width)
-        block_kernels._unpack(words, 0, len(words), width, scratch.sidx, scratch.bits)
+        unpack(words, 0, len(words), width, scratch.sidx, scratch.bits)
         np.testing.assert_array_equal(scratch.sidx[:count], pairs["sidx"])
         np.testing.assert_array_equal(scratch.bits[:count], pairs["bits"])

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from core._jit import KERNELS
 from core.errors import OptionError, ShapeError
-from core.tiles import _warm_unpack, decoders
+from core.tiles import decoders
 from core.tiles._kernels import unpack
 from core.tiles.decoders import DECODERS, register
+from core.tiles.formats import FORMATS
+from core.tiles.warm import use_format
 from tests.core.tiles import writers
 from tests.scale import PURE_PYTHON
 
@@ -146,7 +148,8 @@ def test_a_decoder_of_ones_own() -> None:
 
 @pytest.mark.skipif(PURE_PYTHON, reason="nothing is compiled in this mode")
 def test_one_call_of_warm_compiles_every_kernel_once() -> None:
-    _warm_unpack.warm()
+    for form in FORMATS.values():
+        use_format(form)
     tree = ast.parse(inspect.getsource(unpack))
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     # What a kernel calls is part of it once it comes out of the cache.

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from core.errors import AmbiguousFormatError, FormatError
-from core.tiles.formats.detect import FORMATS, detect, understand
+from core.tiles.formats import FORMATS
+from core.tiles.formats.detect import detect, understand
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
 from tests.core.tiles.files import Files, frames_of, opened, read

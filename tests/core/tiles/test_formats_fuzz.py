@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from core.errors import CoreError
 from core.tiles.decoders import DECODERS
-from core.tiles.formats.detect import FORMATS, understand
+from core.tiles.formats import FORMATS
+from core.tiles.formats.detect import understand
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
 from tests.core.tiles.files import Files, opened

@@ -268,7 +268,7 @@ def test_a_file_that_was_changed(
     change(setup.paths[0])
     with pytest.raises(DataChangedError) as caught:
         setup.read(*request_)
-    assert caught.value.more["file"] == "0.raw"
+    assert caught.value.members["file"] == "0.raw"
     # The others are as they were.
     other = packed([(2, 0, 70_001), (4, 5, 9)])
     assert setup.read(*other) == setup.expected(*other)

@@ -112,7 +112,7 @@ def test_changes_are_noticed(
         for look in (files.verify, lambda: files.read(0, 0, 100), lambda: fingerprint(files)):
             with pytest.raises(DataChangedError, match=what) as caught:
                 look()
-            assert caught.value.more == {"file": "part_0.raw", "change": what}
+            assert caught.value.members == {"file": "part_0.raw", "change": what}
             assert str(paths[0].parent) not in str(caught.value)
         assert files.read(3, 0, 9) == paths[3].read_bytes()[:9]
 

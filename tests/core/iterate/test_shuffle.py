@@ -94,6 +94,12 @@ def test_a_short_block_is_a_table_up_to_65536_items() -> None:
         images = [image - begin for image in at(stage, *(begin + places).tolist())]
         assert images == Permutation(length, derive(7, "block").nth(1)).at(places).tolist()
         assert images == (frozen or [45938, 47346, 53627, 27891])
+        assert at(stage, begin, 0, begin + 1, 1) == [
+            begin + images[0],
+            9267,
+            begin + images[1],
+            4464,
+        ]
 
 
 def test_the_overlap_of_big_blocks_is_frozen() -> None:

@@ -13,7 +13,7 @@ from typing import Literal, Self
 
 import numpy as np
 
-from tests.e2e.service import HOST
+from tests.server_process import HOST
 
 Way = Literal["up", "down"]
 """From the client to the server, or back."""

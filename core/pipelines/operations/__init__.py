@@ -1,0 +1,46 @@
+"""The table of stages: all that knows which stages a pipeline can have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ..operation import Operation
+from .batches import BATCH, BUCKET_BATCH, EPOCH, PAD
+from .flow import DELAY, LIMIT, PREFETCH
+from .items import FILTER, MAP, SCAN, SELECT_MANY
+from .positions import PERMUTE, REPEAT, SHARD, SPLIT, WINDOW
+from .shuffles import SHUFFLE
+from .sources import MIX, SOURCE, ZIP
+
+__all__ = ["ALIASES", "OPERATIONS"]
+
+_ROWS: tuple[Operation, ...] = (
+    SOURCE,
+    ZIP,
+    MIX,
+    SHARD,
+    SPLIT,
+    PERMUTE,
+    REPEAT,
+    SHUFFLE,
+    MAP,
+    FILTER,
+    SELECT_MANY,
+    WINDOW,
+    SCAN,
+    BATCH,
+    BUCKET_BATCH,
+    PAD,
+    EPOCH,
+    LIMIT,
+    PREFETCH,
+    DELAY,
+)
+
+OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType({row.name: row for row in _ROWS})
+"""Every stage, by its name in a spec."""
+
+ALIASES: Final[Mapping[str, str]] = {"collate": "pad"}
+"""Other names of stages; canonical JSON has those above."""

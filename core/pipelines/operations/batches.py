@@ -1,0 +1,177 @@
+"""Stages that make batches, and those that shape them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...iterate.base import Schema, Stage
+from ...iterate.batching import MAX_SIZE, BucketBatch
+from ...iterate.collate import Padding
+from ..batching import Batching
+from ..cost import CACHED, INDEX_BYTES, Cost
+from ..operation import Operation, Options, Path, Sample, Taken, always
+from ..options import (
+    Option,
+    Refused,
+    boolean,
+    either,
+    finite,
+    integer,
+    name,
+    names,
+    one_of,
+    optional,
+    seed,
+)
+from ..stage import StageSpec, located
+
+MAX_BATCH = 1 << 20
+MAX_READ_AHEAD = 1_000_000
+MAX_PADDED = 1 << 24
+MAX_WORLD = 1 << 16
+
+
+def _complete_batch(options: Options, _inputs: int) -> None:
+    """size_per_rank and world are another way to say size."""
+    per_rank, world = options.pop("size_per_rank"), options.pop("world")
+    if (options["size"] is None) == (per_rank is None):
+        raise Refused(
+            "is missing" if per_rank is None else "contradicts size_per_rank",
+            "Give size, of the batch of all ranks together, or size_per_rank and world.",
+            "size",
+        )
+    if (per_rank is None) != (world is None):
+        raise Refused(
+            "goes with world: the order of items depends on it",
+            "Give both, or size alone.",
+            "size_per_rank" if world is None else "world",
+        )
+    if per_rank is not None:
+        options["size"] = per_rank * world
+        if options["size"] > MAX_BATCH:
+            raise Refused(
+                f"and world make a batch of {options['size']}",
+                f"A batch may have {MAX_BATCH} items.",
+                "size_per_rank",
+            )
+
+
+def _shape_batches(batching: Batching, spec: StageSpec, _schema: Schema) -> Batching:
+    return replace(batching, size=spec.options["size"], last=spec.options["last"])
+
+
+def _batch_cost(taken: Taken) -> Cost:
+    return Cost((CACHED + 2) * taken.batch * taken.item_bytes, 0)
+
+
+def _bucket_batch(spec: StageSpec, items: Stage, path: Path) -> BucketBatch:
+    return BucketBatch(items, **spec.options, path=path)
+
+
+def _complete_buckets(options: Options, _inputs: int) -> None:
+    if options["size"] is None and options["budget"] is None:
+        raise Refused(
+            "is missing, as is budget",
+            "Give size (items of a batch), budget (of their keys together), or both.",
+            "size",
+        )
+    if options["size"] is not None and options["size"] > options["read_ahead"]:
+        raise Refused(
+            f"is {options['size']}, more than the {options['read_ahead']} items read ahead",
+            "Raise read_ahead, or make batches smaller.",
+            "size",
+        )
+
+
+def _shape_buckets(batching: Batching, spec: StageSpec, _schema: Schema) -> Batching:
+    size = spec.options["size"] or min(MAX_SIZE, spec.options["read_ahead"])
+    return replace(batching, size=size)
+
+
+def _bucket_cost(taken: Taken) -> Cost:
+    ahead = taken.spec.options["read_ahead"]
+    memory = 2 * ahead * (taken.item_bytes + 2 * INDEX_BYTES) + taken.batch * taken.item_bytes
+    return Cost(memory, 2 * ahead)
+
+
+def _complete_pad(options: Options, _inputs: int) -> None:
+    if options["length"] is not None and options["multiple"] != 1:
+        raise Refused(
+            "contradicts length, which says how long items become", "Give one of them.", "multiple"
+        )
+    if options["truncate"] and options["length"] is None:
+        raise Refused("needs a length to cut at", "Give length.", "truncate")
+
+
+def _pad(batching: Batching, spec: StageSpec, schema: Schema) -> Batching:
+    options = dict(spec.options)
+    fields = options.pop("fields")
+    padding = Padding(fields=None if fields is None else tuple(fields), **options)
+    located(spec, lambda: padding.padded(schema))
+    return replace(batching, padding=padding)
+
+
+def _count_epochs(batching: Batching, spec: StageSpec, _schema: Schema) -> Batching:
+    size = spec.options["size"]
+    return replace(batching, epoch_size=None if size == "natural" else size)
+
+
+BATCH = Operation(
+    name="batch",
+    takes="items",
+    options={
+        "size": Option(integer(1, MAX_BATCH), None),
+        "size_per_rank": Option(integer(1, MAX_BATCH), None),
+        "world": Option(integer(1, MAX_WORLD), None),
+        "last": Option(one_of("keep", "drop", "pad", "wrap"), "keep"),
+    },
+    complete=_complete_batch,
+    shape=_shape_batches,
+    cost=_batch_cost,
+    batches=True,
+)
+
+BUCKET_BATCH = Operation(
+    name="bucket_batch",
+    takes="items",
+    options={
+        "read_ahead": Option(integer(1, MAX_READ_AHEAD)),
+        "key": Option(name),
+        "size": Option(optional(integer(1, MAX_BATCH)), None),
+        "budget": Option(optional(integer(1)), None),
+        "padded": Option(boolean, True),
+        "boundary": Option(optional(name), None),
+        "shuffle": Option(boolean, True),
+        "seed": Option(seed, 0),
+    },
+    complete=_complete_buckets,
+    make_batches=_bucket_batch,
+    shape=_shape_buckets,
+    cost=_bucket_cost,
+    batches=True,
+    sequential=always,
+    samples=(Sample({"read_ahead": 8, "key": "index", "size": 2}),),
+)
+
+PAD = Operation(
+    name="pad",
+    takes="batches",
+    options={
+        "fields": Option(optional(names), None),
+        "length": Option(optional(integer(1, MAX_PADDED)), None),
+        "multiple": Option(integer(1, MAX_PADDED), 1),
+        "value": Option(finite, 0.0),
+        "truncate": Option(boolean, False),
+    },
+    complete=_complete_pad,
+    shape=_pad,
+    once=True,
+)
+
+EPOCH = Operation(
+    name="epoch",
+    takes="batches",
+    options={"size": Option(either("natural", integer(1)), "natural")},
+    shape=_count_epochs,
+    once=True,
+)

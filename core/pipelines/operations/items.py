@@ -1,0 +1,99 @@
+"""Stages that change, drop or multiply items one by one."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from ...arrays import Indices
+from ...iterate.base import Stage
+from ...iterate.mapping import named_filter, named_map
+from ...iterate.recurrent import SCANS, Scan
+from ...iterate.selecting import select_many
+from ...iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
+from ..cost import Cost
+from ..operation import Making, Operation, Sample, Taken, always
+from ..options import Option, mapping, name, one_of, seed
+
+_READ_AHEAD = 1 << 16
+"""Items that are read at once where not all of them pass."""
+
+
+@runtime_checkable
+class KnowsElements(Protocol):
+    """A source that knows how many elements its ragged items have."""
+
+    def element_offsets(self, field: str) -> Indices | None:
+        """Elements before each item, and of all, shape (items + 1,); None if not known."""
+
+
+def _map(making: Making) -> Stage:
+    options = making.spec.options
+    return named_map(
+        making.items, options["fn"], options["args"], seed=options["seed"], path=making.path
+    )
+
+
+def _filter(making: Making) -> Stage:
+    options = making.spec.options
+    return named_filter(making.items, options["pred"], options["args"])
+
+
+def _select_many(making: Making) -> Stage:
+    field, items = making.spec.options["field"], making.items
+    offsets = items.element_offsets(field) if isinstance(items, KnowsElements) else None
+    return select_many(items, field=field, offsets=offsets)
+
+
+def _cost_of_reading_ahead(taken: Taken) -> Cost:
+    return Cost(_READ_AHEAD * taken.item_bytes, 1)
+
+
+def _scan(making: Making) -> Stage:
+    options = making.spec.options
+    return Scan(making.items, fn=options["fn"], field=options["field"], args=options["args"])
+
+
+MAP = Operation(
+    name="map",
+    takes="items",
+    options={
+        "fn": Option(one_of(*sorted({**TRANSFORMS, **RANDOM_TRANSFORMS}))),
+        "args": Option(mapping, {}),
+        "seed": Option(seed, 0),
+    },
+    make=_map,
+)
+
+FILTER = Operation(
+    name="filter",
+    takes="items",
+    options={"pred": Option(one_of(*sorted(PREDICATES))), "args": Option(mapping, {})},
+    make=_filter,
+    cost=_cost_of_reading_ahead,
+    sequential=always,
+)
+
+SELECT_MANY = Operation(
+    name="select_many",
+    takes="items",
+    options={"field": Option(name)},
+    make=_select_many,
+    cost=_cost_of_reading_ahead,
+    reorders=True,
+)
+
+SCAN = Operation(
+    name="scan",
+    takes="items",
+    options={
+        "fn": Option(one_of(*sorted(SCANS))),
+        "field": Option(name),
+        "args": Option(mapping, {}),
+    },
+    make=_scan,
+    sequential=always,
+    samples=(
+        Sample({"fn": "welford", "field": "index"}),
+        Sample({"fn": "ema", "field": "index", "args": {"alpha": 0.5}}),
+    ),
+)

@@ -1,0 +1,144 @@
+"""Stages that choose or rearrange items by their position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...iterate.base import Indexed, Stage
+from ...iterate.positions import Permute, Range, Repeat, Shard
+from ...iterate.split import CHUNK, KeySplit, Split
+from ...iterate.window import Window
+from ...rng import SMALL
+from ..cost import CACHED, INDEX_BYTES, Cost
+from ..operation import Epochs, Making, Operation, Options, Sample, Taken, always
+from ..options import Option, Refused, fraction, integer, name, one_of, optional, seed
+from ..stage import StageSpec
+
+MAX_WINDOW = 1 << 16
+
+
+def _shard(making: Making) -> Stage:
+    options = making.spec.options
+    return Shard(making.indexed, of=options["of"], index=options["index"], mode=options["mode"])
+
+
+def _complete_shard(options: Options, _inputs: int) -> None:
+    if options["index"] >= options["of"]:
+        raise Refused(
+            f"is {options['index']} of {options['of']} shards", "Shards count from 0.", "index"
+        )
+
+
+def _split(making: Making) -> Stage:
+    options, stage = making.spec.options, making.indexed
+    part, fraction_, seed_ = options["part"], options["fraction"], options["seed"]
+    if options["key"] is None:
+        return Split(stage, fraction=fraction_, part=part, seed=seed_)
+    return KeySplit(stage, options["key"], fraction=fraction_, part=part, seed=seed_)
+
+
+def _split_cost(taken: Taken) -> Cost:
+    length = taken.length or 0
+    keys = INDEX_BYTES * length if taken.spec.options["key"] is not None else 0
+    return Cost(keys + INDEX_BYTES * (length // CHUNK + 1), 0)
+
+
+def _permute(making: Making) -> Stage:
+    options = making.spec.options
+    return Permute(making.indexed, seed=options["seed"], epochs=options["epochs"], path=making.path)
+
+
+def _permuted_epoch(spec: StageSpec, items: Indexed, epoch: int) -> Stage:
+    n = items.length
+    assert n is not None  # noqa: S101 - epochs are of items that end
+    every = Permute(items, seed=spec.options["seed"], epochs=None)
+    return Range(every, start=epoch * n, stop=(epoch + 1) * n)
+
+
+def _permute_cost(taken: Taken) -> Cost:
+    return Cost(CACHED * INDEX_BYTES * min(taken.length or SMALL, SMALL), SMALL)
+
+
+def _several_epochs(options: Mapping[str, Any]) -> bool:
+    return bool(options["epochs"] != 1)
+
+
+def _repeat(making: Making) -> Stage:
+    return Repeat(making.indexed, epochs=making.spec.options["times"])
+
+
+def _window(making: Making) -> Stage:
+    options = making.spec.options
+    return Window(
+        making.indexed,
+        width=options["width"],
+        stride=options["stride"],
+        partial=options["partial"],
+    )
+
+
+SHARD = Operation(
+    name="shard",
+    takes="items",
+    options={
+        "of": Option(integer(1)),
+        "index": Option(integer(0)),
+        "mode": Option(one_of("contiguous", "stride"), "contiguous"),
+    },
+    complete=_complete_shard,
+    make=_shard,
+    random_access=always,
+    reorders=True,
+)
+
+SPLIT = Operation(
+    name="split",
+    takes="items",
+    options={
+        "part": Option(one_of("train", "validation")),
+        "fraction": Option(fraction, 0.1),
+        "key": Option(optional(name), None),
+        "seed": Option(seed, 0),
+    },
+    make=_split,
+    cost=_split_cost,
+    random_access=always,
+    keeps_sides=True,
+    once=True,
+)
+
+PERMUTE = Operation(
+    name="permute",
+    takes="items",
+    options={"seed": Option(seed, 0), "epochs": Option(optional(integer(1)), 1)},
+    make=_permute,
+    cost=_permute_cost,
+    random_access=always,
+    reorders=True,
+    once=True,
+    epochs=Epochs("epochs", _permuted_epoch, when=_several_epochs),
+    samples=(Sample({}), Sample({}, items=SMALL + 1)),
+)
+
+REPEAT = Operation(
+    name="repeat",
+    takes="items",
+    options={"times": Option(optional(integer(1)), None)},
+    make=_repeat,
+    reorders=True,
+    epochs=Epochs("times"),
+)
+
+WINDOW = Operation(
+    name="window",
+    takes="items",
+    options={
+        "width": Option(integer(1, MAX_WINDOW)),
+        "stride": Option(integer(1), 1),
+        "partial": Option(one_of("drop", "keep"), "drop"),
+    },
+    make=_window,
+    random_access=always,
+    reorders=True,
+)

@@ -1,0 +1,59 @@
+"""Shuffling within blocks or a reservoir."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ...iterate.base import Stage
+from ...iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
+from ..cost import CACHED, INDEX_BYTES, Cost
+from ..operation import Making, Operation, Sample, Taken
+from ..options import Option, integer, one_of, seed
+
+MAX_SHUFFLE = 1 << 20
+
+
+def _has_reservoir(options: Mapping[str, Any]) -> bool:
+    return bool(options["kind"] == "reservoir")
+
+
+def _has_blocks(options: Mapping[str, Any]) -> bool:
+    return not _has_reservoir(options)
+
+
+def _shuffle(making: Making) -> Stage:
+    options, path = making.spec.options, making.path
+    size, seed_ = options["size"], options["seed"]
+    match options["kind"]:
+        case "block":
+            return BlockShuffle(making.indexed, size=size, seed=seed_, path=path)
+        case "overlap":
+            return OverlapShuffle(making.indexed, size=size, seed=seed_, path=path)
+    return ReservoirShuffle(making.items, size=size, seed=seed_, path=path)
+
+
+def _cost(taken: Taken) -> Cost:
+    n = taken.size
+    if _has_reservoir(taken.spec.options):
+        return Cost(CACHED * INDEX_BYTES * n, n * (1 + math.ceil(math.log(n + 1))))
+    return Cost(2 * CACHED * INDEX_BYTES * n, 2 * n)
+
+
+SHUFFLE = Operation(
+    name="shuffle",
+    takes="items",
+    options={
+        "kind": Option(one_of("block", "overlap", "reservoir"), "overlap"),
+        "size": Option(integer(1, MAX_SHUFFLE)),
+        "seed": Option(seed, 0),
+    },
+    make=_shuffle,
+    cost=_cost,
+    random_access=_has_blocks,
+    without_access='take kind "reservoir"',
+    sequential=_has_reservoir,
+    reorders=True,
+    samples=tuple(Sample({"kind": kind, "size": 2}) for kind in ("block", "overlap", "reservoir")),
+)
