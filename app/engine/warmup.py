@@ -1,4 +1,4 @@
-"""Getting the kernels ready beside the event loop."""
+"""Compilation of the kernels in the background."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from core.warmup import warm_up
 
 
 class WarmUp:
-    """Compiles or loads every kernel in a thread."""
+    """Compiles every kernel, or loads it from the cache, in a thread."""
 
     def __init__(self) -> None:
         self._done = threading.Event()
 
     def start(self) -> None:
-        """Start."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="warm-up", daemon=True).start()
 
     def _run(self) -> None:
@@ -25,5 +25,5 @@ class WarmUp:
         structlog.get_logger().info("kernels ready", seconds=round(sum(seconds.values()), 2))
 
     def problem(self) -> str | None:
-        """Why requests should wait, if they should."""
+        """Return why the service is not ready; None if it is."""
         return None if self._done.is_set() else "kernels are being compiled"
