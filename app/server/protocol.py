@@ -5,20 +5,15 @@ head: httptools parses heads only, the body reads the socket itself (:mod:`.read
 bytes of a pipelined request wait until the answer before them is complete. So a connection
 is in one state at a time:
 
-               ┌──────────────── keep-alive: body read, answer complete ──────────────┐
-               ▼                                                                      │
-    idle ──▶ head ──────head complete──────▶ body and answer ─────────────────────────┤
-      │        │                                │         │                           │
-      │        │ too long, too slow,            │         │ answer complete,          │
-      │        │ not HTTP: 4xx, 501             │         │ ``connection: close``     │
-      │        ▼                                │         ▼                           │
-      │      refuse ──────────┐   body unread,  │       closed                        │
-      │                       ▼   or aborted    │                                     │
-      │ keep-alive          linger ◀────────────┘                                     │
-      │ timeout               │ seconds over, all sent                                │
-      └────────▶ closed ◀─────┘                                                       │
-                    ▲                                                                 │
-                    └── client gone, no progress for too long (reset) ────────────────┘
+    idle ──▶ head ──complete──▶ body and answer ──both complete──▶ next head, or idle
+      │        │                       │
+      │        │ too long, too slow,   │ answer complete or aborted,
+      │        │ not HTTP: refused     │ body not read to its end
+      │        ▼                       │
+      │      linger ◀──────────────────┘
+      │        │ a moment, and all sent
+      ▼        ▼
+    closed ◀── from every state: the client left, or took nothing for too long (reset)
 
 *Linger* exists because of TCP: closing a socket that has unread input sends a reset, which
 can destroy an answer the client has not read yet. A client in the middle of an upload would
@@ -28,7 +23,7 @@ the input, for a moment.
 Which object is the transport's protocol, and thus receives its callbacks, changes with the
 state. It is the connection itself, except while a body is read, when it is the
 :class:`.reader.SocketBody`. Only ``read_body``, ``body_complete`` and ``_leave`` change it,
-and each checks that the transport is not closing: setting a protocol then is an error.
+and none of them while the transport is closing.
 
 Reading is paused while an application is busy, so that the kernel's buffer fills and the
 sender slows down. The price is that a reset goes unnoticed meanwhile: a probe asks the
