@@ -11,9 +11,11 @@ import pytest
 
 from core.warmup import warm_up
 
+pytestmark = pytest.mark.once
+
 WORK = """
 import numpy as np
-from app.tables import FORMATS, table_encoder
+from app.losses.tables import FORMATS, table_encoder
 from core import _jit
 from core.errors import CoreError
 from core.losses.analysis import Analysis
