@@ -1,40 +1,40 @@
 """The one error tree of the engine.
 
-Every error a caller can meet is a class here with a stable ``code``; what a
-program must know to react is in attributes, what a person must know is in the
-message and the ``hint``.
+Every error a caller can meet is a class here with a stable ``code``. Attributes tell a
+program how to react; the message and the ``hint`` tell a person. The service shows the
+first paragraph of each docstring at ``/problems/<code>``.
 
 * CoreError
-    * OptionError ``option``: an option has a value it cannot have
-    * ReportError ``report``: the wanted reports do not fit the stream or each other
+    * OptionError ``option``: an option has an invalid value
+    * ReportError ``report``: the requested reports do not fit the stream or each other
     * InputError ``input``: an auxiliary file (quantiles, event rates, ...) is unusable
-    * StateError ``state``: an exported state is malformed or of another stream
-    * LimitError ``limit``: honest input, but larger than the caller allows
-    * StarvedError ``starved``: a partition stays behind further than may be buffered
-    * FormatError ``format``: a file is not what its format says, cut or contradictory
+    * StateError ``state``: an exported state is malformed or belongs to another stream
+    * LimitError ``limit``: valid input, but larger than the caller allows
+    * StarvedError ``starved``: a partition lags further than the buffer allows
+    * FormatError ``format``: a file violates its format, is cut or contradictory
     * AmbiguousFormatError ``format-ambiguous``: several formats fit, or none
     * ShapeError ``shape``: shapes that do not fit the data or each other
-    * SelectionError ``selection``: a view asks for what is not there
-    * CastingError ``casting``: values that the wanted type cannot hold
-    * RepairError ``repair``: an excluded pixel without a good neighbour
-    * PipelineError ``pipeline``: a pipeline that cannot be, with its stage and field
-    * PositionError ``position``: a position beyond the items there are
-    * TransformError ``transform``: a transform failed on an item, which it names
+    * SelectionError ``selection``: a view selects frames or pixels that do not exist
+    * CastingError ``casting``: values that the requested type cannot hold
+    * RepairError ``repair``: an excluded pixel without a valid neighbour
+    * PipelineError ``pipeline``: an invalid pipeline, with its stage and field
+    * PositionError ``position``: a position past the last item
+    * TransformError ``transform``: a transform failed on an item
     * StreamError: the bytes are not the loss stream they claim to be
         * EmptyStreamError ``stream-empty``
-        * HeaderError ``stream-header``: unknown type bytes, absurd sample count
+        * HeaderError ``stream-header``: unknown type bytes, implausible sample count
         * UnsupportedStreamError ``stream-unsupported``: a stream of another stage
-        * TruncatedError ``stream-truncated``: the end came inside a header or block
+        * TruncatedError ``stream-truncated``: the stream ends inside a header or block
         * IncompleteError ``stream-incomplete``: whole blocks, but fewer than declared
         * ExcessError ``stream-excess``: more than was declared
         * MismatchError ``stream-mismatch``: partitions that do not belong together
         * EventIdError ``event-id``: an event id below 1
-        * EventReopenedError ``event-reopened``: an event that had ended comes again
-        * EventOrderError ``event-order``: descending ids where order was asked for
+        * EventReopenedError ``event-reopened``: an event that had ended appears again
+        * EventOrderError ``event-order``: descending ids where order was requested
         * BlockIdError ``block-id``: an item or summary id below 1
         * BlockRepeatedError ``block-repeated``: an item or summary twice in an event
         * ExposureError ``exposure``: exposure not finite, or negative
-        * TerminatorError ``terminator``: a block end with a loss in it
+        * TerminatorError ``terminator``: the pair that ends a block has a loss
         * SampleRangeError ``sample-range``: sidx below -5 or beyond len_sample
         * SampleRepeatedError ``sample-repeated``: a sidx twice in one block
         * SampleOrderError ``sample-order``: descending sidx
@@ -54,14 +54,14 @@ class CoreError(Exception):
         code: stable identifier of the class, for programs.
         offset: byte offset in the stream of the first byte that is wrong, or None.
         event: id of the event the fault lies in, or None.
-        block: item, coverage or summary id the fault lies in, or None.
-        hint: what to do about it, or None.
+        block: id of the item, coverage or summary the fault lies in, or None.
+        hint: how to fix it, or None.
         source: name of the stream or file, when the caller gave it one.
     """
 
     code: ClassVar[str] = "core"
 
-    def __init__(  # noqa: PLR0913 - each is part of what every error can say
+    def __init__(  # noqa: PLR0913 - every error can have all of them
         self,
         message: str,
         *,
@@ -80,7 +80,7 @@ class CoreError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, without the place and the hint."""
+        """The message without location and hint."""
         return str(self.args[0])
 
     def __str__(self) -> str:
@@ -102,35 +102,38 @@ class CoreError(Exception):
 
 
 class OptionError(CoreError):
-    """An option has a value it cannot have, or contradicts another."""
+    """An option has an invalid value, or contradicts another option."""
 
     code = "option"
 
 
 class ReportError(CoreError):
-    """The wanted reports do not fit the stream, the inputs or each other."""
+    """The requested reports do not fit the stream, the inputs or each other."""
 
     code = "report"
 
 
 class InputError(CoreError):
-    """An auxiliary file cannot be used; ``offset`` is a byte or the message a line."""
+    """An auxiliary file is malformed or inconsistent.
+
+    ``offset`` is a byte of the file; for csv the message names the line.
+    """
 
     code = "input"
 
 
 class StateError(CoreError):
-    """An exported state is malformed, of another version or of another stream."""
+    """The exported state is malformed, or belongs to another version or stream."""
 
     code = "state"
 
 
 class PipelineError(CoreError):
-    """A pipeline that cannot be.
+    """The pipeline is invalid; the problem names the stage and the field.
 
     Attributes:
-        stage: place of the stage it fails at, from 0; None if it is not one stage.
-        field: name of what is wrong in it, such as ``size``, or None.
+        stage: index of the faulty stage, from 0; None if no single stage is at fault.
+        field: name of its faulty option, such as ``size``, or None.
     """
 
     code = "pipeline"
@@ -141,7 +144,7 @@ class PipelineError(CoreError):
         *,
         stage: int | None = None,
         field: str | None = None,
-        **place: Any,  # noqa: ANN401 - what every error can say
+        **place: Any,  # noqa: ANN401 - those of every error
     ) -> None:
         super().__init__(message, **place)
         self.stage = stage
@@ -149,7 +152,7 @@ class PipelineError(CoreError):
 
 
 class PositionError(CoreError):
-    """A position beyond the items there are."""
+    """The position lies past the last item."""
 
     code = "position"
 
@@ -158,7 +161,7 @@ class TransformError(CoreError):
     """A transform failed on an item.
 
     Attributes:
-        position: of the item in the input of the transform, or None.
+        position: index of the item in the input of the transform, or None.
     """
 
     code = "transform"
@@ -168,56 +171,56 @@ class TransformError(CoreError):
         message: str,
         *,
         position: int | None = None,
-        **place: Any,  # noqa: ANN401 - what every error can say
+        **place: Any,  # noqa: ANN401 - those of every error
     ) -> None:
         super().__init__(message, **place)
         self.position = position
 
 
 class LimitError(CoreError):
-    """Honest input that is larger than the caller allows."""
+    """The input is valid, but larger than the limits allow."""
 
     code = "limit"
 
 
 class StarvedError(CoreError):
-    """A merge waits for one partition and may not buffer more of the others."""
+    """A merge waits for one partition and cannot buffer more rows of the others."""
 
     code = "starved"
 
 
 class FormatError(CoreError):
-    """A file is not of the format it should be, is damaged, cut, or contradicts another."""
+    """A file violates its format, is damaged or cut, or contradicts another file."""
 
     code = "format"
 
 
 class AmbiguousFormatError(CoreError):
-    """More than one format fits a file, or none does."""
+    """Several formats fit the files, or none does."""
 
     code = "format-ambiguous"
 
 
 class ShapeError(CoreError):
-    """Shapes, sizes or tile shapes that do not fit the data or each other."""
+    """Shapes or sizes do not fit the data or each other."""
 
     code = "shape"
 
 
 class SelectionError(CoreError):
-    """A view asks for frames or pixels that do not exist, or for none."""
+    """The view selects frames or pixels that do not exist, or none at all."""
 
     code = "selection"
 
 
 class CastingError(CoreError):
-    """The wanted type cannot hold the values."""
+    """The requested type cannot hold the values."""
 
     code = "casting"
 
 
 class RepairError(CoreError):
-    """An excluded pixel has no good neighbour to be repaired from."""
+    """An excluded pixel has no valid neighbour to be repaired from."""
 
     code = "repair"
 
@@ -229,103 +232,103 @@ class StreamError(CoreError):
 
 
 class EmptyStreamError(StreamError):
-    """Not one byte came."""
+    """The stream is empty."""
 
     code = "stream-empty"
 
 
 class HeaderError(StreamError):
-    """The type bytes or the sample count make no sense."""
+    """The header's type bytes are unknown, or its sample count is implausible."""
 
     code = "stream-header"
 
 
 class UnsupportedStreamError(StreamError):
-    """A stream of another stage of the model chain, such as cdf."""
+    """The stream belongs to another stage of the model chain, such as cdf."""
 
     code = "stream-unsupported"
 
 
 class TruncatedError(StreamError):
-    """The stream ended inside its header or inside a block."""
+    """The stream ends inside its header or inside a block."""
 
     code = "stream-truncated"
 
 
 class IncompleteError(StreamError):
-    """The stream ended between blocks, but short of what was declared."""
+    """The stream ends between two blocks, but is shorter than declared."""
 
     code = "stream-incomplete"
 
 
 class ExcessError(StreamError):
-    """The stream went on beyond what was declared."""
+    """The stream is longer than declared."""
 
     code = "stream-excess"
 
 
 class MismatchError(StreamError):
-    """Partitions whose kind, sample count or summary set differ."""
+    """The partitions differ in kind, sample count or summary set."""
 
     code = "stream-mismatch"
 
 
 class EventIdError(StreamError):
-    """An event id below 1, which no writer may produce."""
+    """An event id is below 1."""
 
     code = "event-id"
 
 
 class EventReopenedError(StreamError):
-    """An event whose blocks had ended comes again, here or in another partition."""
+    """An event that had ended appears again, here or in another partition."""
 
     code = "event-reopened"
 
 
 class EventOrderError(StreamError):
-    """Event ids descend where the caller asked for event order."""
+    """Event ids descend although event order was requested."""
 
     code = "event-order"
 
 
 class BlockIdError(StreamError):
-    """An item, coverage or summary id below 1."""
+    """An item, coverage or summary id is below 1."""
 
     code = "block-id"
 
 
 class BlockRepeatedError(StreamError):
-    """An item, coverage or summary comes twice in one event."""
+    """An item, coverage or summary appears twice in one event."""
 
     code = "block-repeated"
 
 
 class ExposureError(StreamError):
-    """A summary's exposure is not finite, or negative."""
+    """The exposure of a summary is negative or not finite."""
 
     code = "exposure"
 
 
 class TerminatorError(StreamError):
-    """The pair that ends a block carries a loss."""
+    """The pair that ends a block has a loss."""
 
     code = "terminator"
 
 
 class SampleRangeError(StreamError):
-    """A sidx below -5 or beyond the header's len_sample."""
+    """A sidx is below -5 or above the header's len_sample."""
 
     code = "sample-range"
 
 
 class SampleRepeatedError(StreamError):
-    """A sidx comes twice in one block."""
+    """A sidx appears twice in one block."""
 
     code = "sample-repeated"
 
 
 class SampleOrderError(StreamError):
-    """A sidx descends, or a special sidx comes after a sample."""
+    """The sidx of a block descend, or a special sidx follows a sample."""
 
     code = "sample-order"
 

@@ -58,6 +58,13 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
         help="required order of sidx within a block (default ascending)",
     )
     group.add_argument(
+        "--missing-end",
+        choices=("error", "accept"),
+        default="error",
+        help="last block without its 0,0 pair: refuse it, or accept the stream as "
+        "unterminated (default error)",
+    )
+    group.add_argument(
         "--max-samples",
         type=_count,
         default=MAX_SAMPLES,

@@ -15,6 +15,7 @@ def policy_of(args: argparse.Namespace, **fields: Any) -> Policy:  # noqa: ANN40
         nan=args.nan,
         negative=args.negative,
         sample_order=args.sample_order,
+        missing_end=args.missing_end,
         max_samples=args.max_samples,
         **fields,
     )

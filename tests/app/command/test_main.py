@@ -392,3 +392,18 @@ def test_commands_that_do_not_serve_start_without_the_web_framework() -> None:
     )
     assert ended.returncode == 0
     assert ended.stderr.strip() == "[]"
+
+
+def test_a_stream_whose_last_block_has_no_end_is_accepted_if_asked(
+    run_directory: Path, tmp_path: Path
+) -> None:
+    data = (run_directory / "summary.bin").read_bytes()
+    cut = tmp_path / "cut.bin"
+    cut.write_bytes(data[:-8])
+    refused = server("aggregate", str(cut))
+    assert refused.returncode == 1
+    assert b"stream-truncated" in refused.stderr
+    accepted = server("aggregate", str(cut), "--missing-end", "accept")
+    assert accepted.returncode == 0, accepted.stderr
+    assert b"unterminated" in accepted.stderr
+    assert accepted.stdout == server("aggregate", str(run_directory / "summary.bin")).stdout
