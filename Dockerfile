@@ -1,9 +1,9 @@
-# The service in an image. Any Debian image (glibc) that has Python 3.11 or newer and its
-# venv module will do as BASE. How to build it behind a package index of your own, and what
-# may be set when it runs: deploy/README.md.
+# The service as an image. BASE may be any Debian image (glibc) with Python 3.11 or newer and
+# its venv module. deploy/README.md explains how to build it with a package index of your own,
+# and how to run it.
 ARG BASE=python:3.11-slim-bookworm
 
-# The libraries: a layer that changes only with the lock.
+# The libraries, in a layer that changes only with the lock.
 FROM ${BASE} AS libraries
 WORKDIR /src
 COPY deploy/requirements.lock deploy/
@@ -25,9 +25,9 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
 COPY pyproject.toml README.md LICENSE ./
 COPY core core
 COPY app app
-# The app goes to /app/opt/thalweg, apart from the libraries, and beside them to be run.
-# Kernels belong to root and are read by everyone: a build that others could have written
-# would not be loaded.
+# The app is installed under /app, as a layer apart from the libraries, and copied beside them
+# to compile its kernels. Root owns the kernels and everyone can read them: the engine loads no
+# build that others could have written.
 RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/pip/bin/pip --python /opt/thalweg/bin/python install --quiet --no-compile \
         --no-deps --no-index --no-warn-script-location --root /app /wheels/*.whl \
@@ -40,11 +40,11 @@ RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /w
 FROM ${BASE}
 COPY --from=libraries /opt/thalweg /opt/thalweg
 COPY --from=app /app/opt/thalweg /opt/thalweg
-# Group 0 is what a user without an entry in the image's passwd file usually gets.
+# Group 0 is the usual group of a user without an entry in the image's passwd file.
 RUN install -d -o 10001 -g 0 -m 0770 /data
 
-# A CPU unlike the one that built the image needs kernels of its own: they are compiled at
-# the first start and kept below XDG_CACHE_HOME or, where that cannot be written, /tmp.
+# On another CPU model than the one that built the image, the first start compiles the kernels
+# anew and stores them below XDG_CACHE_HOME or, if that is not writable, /tmp.
 ENV PATH=/opt/thalweg/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -57,7 +57,7 @@ ENV PATH=/opt/thalweg/bin:$PATH \
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Thalweg" \
-      org.opencontainers.image.description="Event reports from catastrophe model loss streams, over HTTP" \
+      org.opencontainers.image.description="Loss streams, dataset tiles and training batches in exact, resumable steps, over HTTP" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
@@ -66,7 +66,7 @@ USER 10001:10001
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-# Alive, not ready: a server that drains must not be taken for a broken one.
+# Health, not readiness: a server that drains must not be taken for a broken one.
 HEALTHCHECK --interval=15s --timeout=3s --start-period=120s --retries=3 \
     CMD ["python", "-ISc", "import os; from http.client import HTTPConnection; c = HTTPConnection('127.0.0.1', int(os.environ['THALWEG_PORT']), timeout=2); c.request('GET', '/healthz'); raise SystemExit(c.getresponse().status != 200)"]
 ENTRYPOINT ["thalweg-server"]

@@ -155,6 +155,10 @@ def _private_build() -> Path | None:
     return None
 
 
+_index_file: Any = IndexDataCacheFile
+"""Its methods are untyped."""
+
+
 class _Build:
     """The directory this process loads kernels from, or saves them to."""
 
@@ -187,8 +191,8 @@ class _Build:
         """Take in the kernels that another process compiled, and remove its directory."""
         if not self.complete and self.path is not None and _is_ours_alone(other):
             for index in sorted(other.glob("*.nbi")):
-                theirs = IndexDataCacheFile(str(other), index.stem, build_digest())
-                ours = IndexDataCacheFile(str(self.path), index.stem, build_digest())
+                theirs = _index_file(str(other), index.stem, build_digest())
+                ours = _index_file(str(self.path), index.stem, build_digest())
                 for key in theirs._load_index().keys() - ours._load_index().keys():  # noqa: SLF001 - no public way
                     ours.save(key, theirs.load(key))
         shutil.rmtree(other, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""A connection that breaks: passes bytes on to a server, and cuts now and then.
+"""A proxy that breaks connections, for demonstrations.
 
-For demonstrations: ``python cutting_proxy.py HOST:PORT BYTES`` prints where it listens
-and resets every connection after about BYTES bytes either way, until it has done so as
-often as CUTS says.
+``python cutting_proxy.py HOST:PORT BYTES --cuts N`` prints the address it listens at. It passes
+bytes on to HOST:PORT and resets every connection after about BYTES bytes in either direction,
+until it has cut N of them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import struct
 
 _PIECE = 1 << 16
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER of zero seconds: closing sends a reset, as a failing network does."""
+"""SO_LINGER of zero seconds: closing sends a reset, as a failing network would."""
 
 
 class CuttingProxy:
-    """Passes on what it gets, and cuts.
+    """Passes bytes on, and resets connections.
 
     Args:
-        host: of the server.
-        port: of the server.
+        host: address of the server.
+        port: port of the server.
         size: bytes in one direction after which a connection is reset.
-        cuts: how often.
+        cuts: connections to reset; later ones are left alone.
     """
 
     def __init__(self, host: str, port: int, size: int, cuts: int) -> None:
@@ -35,18 +35,18 @@ class CuttingProxy:
         self._done = 0
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection of a client."""
+        """Serve one connection of a client."""
         try:
             up_reader, up_writer = await asyncio.open_connection(*self._server)
         except OSError:
             writer.close()
             return
         limit = self._size if self._left > 0 else None
-        ways = [(reader, up_writer), (up_reader, writer)]
-        running = {asyncio.ensure_future(self._pass_on(*way, limit)) for way in ways}
+        directions = [(reader, up_writer), (up_reader, writer)]
+        running = {asyncio.ensure_future(self._pass_on(*ends, limit)) for ends in directions}
         while running:
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            if any(each.result() for each in done):
+            if any(task.result() for task in done):
                 break
         if running:
             self._cut(running, writer, up_writer)
@@ -56,8 +56,8 @@ class CuttingProxy:
         self._left -= 1
         self._done += 1
         print(f"cut {self._done}: the connection was reset", flush=True)  # noqa: T201
-        for each in running:
-            each.cancel()
+        for task in running:
+            task.cancel()
         for writer in writers:
             _reset(writer)
 
@@ -65,7 +65,7 @@ class CuttingProxy:
     async def _pass_on(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: int | None
     ) -> bool:
-        """Whether the limit was reached before the sender ended."""
+        """Pass bytes on; return whether the limit was reached before the sender finished."""
         passed = 0
         with contextlib.suppress(OSError, asyncio.CancelledError):
             while data := await reader.read(_PIECE):

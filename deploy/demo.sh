@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Start the service, post a loss stream and read a dataset through a connection that keeps
-# breaking, read batches across a kill, and see that all are what an unbroken run makes.
+# breaking, read batches across a kill, and check that every result equals that of an unbroken run.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ trap stop EXIT
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
 show() { printf '\033[2m$ %s\033[0m\n' "${*//$work/DIR}"; }
 run() { show "$@"; "$@"; }
-# The address in a log, once it is there.
+# Print the address in a log, once it is there.
 address() {
     for _ in $(seq 300); do
         sed -n 's/^listening on //p' "$1" | grep . && return
@@ -59,7 +59,7 @@ python "$here/cutting_proxy.py" "${url#http://}" 11000000 --cuts 3 >"$work/proxy
 proxy=$!
 broken=$(address "$work/proxy.log")
 
-say "The stream posted through it, in parts; what was cut is sent again, nothing else"
+say "The stream posted through it, in parts; only what was cut is sent again"
 run thalweg post "$work/run/summary.bin" --report melt --expect-events 2000 \
     --occurrence "$work/run/input/occurrence.bin" --part-size 8MiB \
     --url "$broken" -o "$work/melt.csv" --no-progress 2>&1 | sed "s|$work|DIR|"
@@ -75,7 +75,7 @@ if ! cmp "$work/melt.csv" "$work/unbroken/melt.csv"; then
 fi
 echo "identical, byte for byte: $(wc -l <"$work/melt.csv") lines"
 
-say "Half of the stream as a part: the answer has a token, from which any server goes on"
+say "Half of the stream as a part: the answer has a token, from which any server continues"
 head -c 20000001 "$work/run/summary.bin" >"$work/half.bin"
 token=$(python - "$url" "$work/half.bin" <<'PYTHON'
 import sys, urllib.request
@@ -90,18 +90,18 @@ PYTHON
 )
 run thalweg token inspect "$token" --url "$url"
 
-say "The same half passed off as whole: refused, with the byte and the event"
+say "The same half passed off as the whole: refused, with the byte and the event"
 if run thalweg post "$work/half.bin" --report melt --url "$url" -o "$work/cut.csv" --no-progress 2>"$work/refusal"; then
     echo "A cut stream was accepted: that is a defect." >&2
     exit 1
 fi
 sed "s|$work|DIR|" "$work/refusal"
 if [ -e "$work/cut.csv" ]; then
-    echo "A table that looks whole was left behind: that is a defect." >&2
+    echo "A table that looks complete was left: that is a defect." >&2
     exit 1
 fi
 
-say "The scan registered as it lies there; a region of it through the broken connection"
+say "The scan registered as it lies on disk; a region of it through the broken connection"
 spec='{"id": "scan", "files": ["scan.raw"], "dtype": "<u2", "nav_shape": [64, 64], "sig_shape": [128, 128]}'
 run thalweg datasets register "$spec" --url "$url" | sed -n 1,12p
 kill "$proxy" && wait "$proxy" 2>/dev/null || true
@@ -168,7 +168,7 @@ print(f"{len(seen)} frames, each exactly once, shuffled" if whole else "LOST OR 
 sys.exit(not whole)
 PYTHON
 
-say "SIGTERM: what runs is finished, then the service ends"
+say "SIGTERM: the service finishes what runs, then exits"
 kill "$server"
 wait "$server"
 echo "exit code 0"

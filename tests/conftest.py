@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,29 @@ from tests.scale import PURE_PYTHON, examples
 # that: the tests that interrupt a command would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_TESTS = Path(__file__).parent
+_LONGEST = {folder: place for place, folder in enumerate(("contract", "e2e", "client", "app"))}
+_SHARED = {"service", "guarded", "contract"}
+"""Fixtures of ``tests/app/conftest.py``: servers that many files send requests to."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each file to one worker, and all that share a server to the same one.
+
+    So a server starts once, and no test of another worker changes its metrics meanwhile.
+    The folders whose files take longest begin first, so that no worker ends long after
+    the others.
+    """
+    items.sort(key=lambda item: _LONGEST.get(item.path.relative_to(_TESTS).parts[0], len(_LONGEST)))
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        shares = not _SHARED.isdisjoint(getattr(item, "fixturenames", ()))
+        group = (
+            "the servers of tests/app" if shares and _TESTS / "app" in item.path.parents else file
+        )
+        item.add_marker(pytest.mark.xdist_group(group))
+
 
 settings.register_profile("thalweg", deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile("thalweg")

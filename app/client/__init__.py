@@ -14,13 +14,12 @@ that is not whole never looks as if it were.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._batch import Batch, Field, Ragged
-from ._client import Client
-from ._dataset_requests import ViewOptions
-from ._datasets import Dataset
-from ._errors import (
+from .client import Client
+from .datasets.blocking import Dataset
+from .errors import (
     ConnectionFailed,
     ProblemError,
     ProducerFailed,
@@ -29,19 +28,24 @@ from ._errors import (
     StateError,
     ThalwegError,
 )
-from ._losses import Answer
-from ._pipelines import Batches, Pipeline
-from ._plan import Box, Plan, Tile
-from ._requests import LossOptions
-from ._rows import End
-from ._saving import Progress
-from ._tile_files import TileProgress
-from ._views import Tiles, View
+from .losses.blocking import Answer
+from .losses.requests import LossOptions
+from .losses.rows import End
+from .losses.saving import Progress
+from .pipelines.batch import Batch, Ragged
+from .pipelines.blocking import Batches, Pipeline
+from .pipelines.layout import Field
+from .tiles.blocking import Tiles, View
+from .tiles.options import ViewOptions
+from .tiles.plan import Box, Plan, Tile
+from .tiles.saving import TileProgress
 
 if TYPE_CHECKING:
-    from ._async import AsyncAnswer, AsyncClient
-    from ._async_datasets import AsyncDataset, AsyncTiles, AsyncView
-    from ._async_pipelines import AsyncBatches, AsyncPipeline
+    from .async_client import AsyncClient
+    from .datasets.asynchronous import AsyncDataset
+    from .losses.asynchronous import AsyncAnswer
+    from .pipelines.asynchronous import AsyncBatches, AsyncPipeline
+    from .tiles.asynchronous import AsyncTiles, AsyncView
 
 __version__ = "0.1.0"
 
@@ -82,18 +86,19 @@ __all__ = [
 ]
 
 
+# httpx takes three times as long to import as all the rest.
+_ASYNCHRONOUS = {
+    "AsyncAnswer": "losses.asynchronous",
+    "AsyncBatches": "pipelines.asynchronous",
+    "AsyncClient": "async_client",
+    "AsyncDataset": "datasets.asynchronous",
+    "AsyncPipeline": "pipelines.asynchronous",
+    "AsyncTiles": "tiles.asynchronous",
+    "AsyncView": "tiles.asynchronous",
+}
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of a module
-    # httpx takes three times as long to import as all the rest.
-    if name in {"AsyncAnswer", "AsyncClient"}:
-        from . import _async  # noqa: PLC0415
-
-        return getattr(_async, name)
-    if name in {"AsyncDataset", "AsyncTiles", "AsyncView"}:
-        from . import _async_datasets  # noqa: PLC0415
-
-        return getattr(_async_datasets, name)
-    if name in {"AsyncBatches", "AsyncPipeline"}:
-        from . import _async_pipelines  # noqa: PLC0415
-
-        return getattr(_async_pipelines, name)
+    if name in _ASYNCHRONOUS:
+        return getattr(import_module(f".{_ASYNCHRONOUS[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

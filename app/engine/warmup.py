@@ -42,7 +42,7 @@ class WarmUp:
         self._done = threading.Event()
 
     def start(self) -> None:
-        """Start."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="warm-up", daemon=True).start()
 
     def _run(self) -> None:
@@ -51,5 +51,5 @@ class WarmUp:
         structlog.get_logger().info("kernels ready", seconds=round(sum(seconds.values()), 2))
 
     def problem(self) -> str | None:
-        """Why requests should wait, if they should."""
+        """Return why the service is not ready; None if it is."""
         return None if self._done.is_set() else "kernels are being compiled"

@@ -1,4 +1,4 @@
-"""Absolute addresses of resources, as clients reach them."""
+"""Absolute URLs of resources, as clients reach them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Makes absolute addresses.
+    """Builds absolute URLs.
 
     Args:
-        public_url: base of all addresses; None for that of each request.
+        public_url: base of all URLs; None for the base of the request.
     """
 
     public_url: str | None
 
     def of(self, base: str, path: str) -> str:
-        """The address of a path, ``base`` being that of the request."""
+        """Return the URL of a path; ``base`` is that of the request."""
         return (self.public_url or base).rstrip("/") + path

@@ -1,4 +1,4 @@
-"""Answers that are whole before they are sent."""
+"""Answers that are complete before they are sent."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class WholeAnswer:
     status: int
     headers: Mapping[str, str]
     data: bytes | memoryview | None = None
-    """None: the body is not sent."""
+    """The body; None to send headers alone."""
     length: int | None = None
-    """Content-Length where the body is not sent."""
+    """Content-Length of an answer without its body, as to HEAD."""
 
     async def send(self, exchange: Exchange) -> None:
-        """Send it."""
+        """Send the answer."""
         length = self.length if self.data is None else len(self.data)
         await exchange.start(self.status, self.headers, content_length=length)
         if self.data is not None:

@@ -1,4 +1,4 @@
-"""Reading request bodies: the server's errors become problems, buffers come from a pool."""
+"""Read request bodies into pooled buffers, and turn the server's errors into problems."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _DISCARD_SECONDS = 5.0
 
 
 class Buffers(Protocol):
-    """A bounded pool of buffers that bodies are read into."""
+    """A bounded pool of read buffers."""
 
     def take(self, count: int) -> list[mmap.mmap]:
-        """Take this many buffers, all or none.
+        """Take ``count`` buffers, or none.
 
         Raises:
-            BusyError: fewer are left.
+            BusyError: fewer are free.
         """
 
     def give_back(self, buffers: list[mmap.mmap]) -> None:
-        """Return buffers; nothing may write to them any more."""
+        """Return buffers to the pool; the caller must not use them any more."""
 
 
 @contextlib.contextmanager
 def borrowed(buffers: Buffers) -> Iterator[mmap.mmap]:
-    """Lend one buffer of the pool.
+    """Lend one buffer from the pool.
 
     Raises:
-        BusyError: none is left.
+        BusyError: none is free.
     """
     taken = buffers.take(1)
     try:
@@ -45,27 +45,27 @@ def borrowed(buffers: Buffers) -> Iterator[mmap.mmap]:
 
 
 async def read(body: RequestBody, view: memoryview) -> int:
-    """Read as ``read_into`` does, with errors that become problems.
+    """Read the next bytes of a body into ``view``; return their number, 0 at the end.
 
     Raises:
-        StalledError: no byte came for too long.
-        FramingError: the chunks are broken.
-        ClientDisconnected: nobody is left to be told.
+        StalledError: no byte arrived for too long.
+        FramingError: the chunked coding is malformed.
+        ClientDisconnected: the client left.
     """
     try:
         return await body.read_into(view)
     except server_body.BodyStalled as e:
         raise StalledError(
-            f"the body stopped: {e}", hint="Go on from the last token with after"
+            f"the body stalled: {e}", hint="Resume from the last token with the option after"
         ) from e
     except server_body.FramingError as e:
-        raise FramingError(f"the body is not framed as HTTP: {e}") from e
+        raise FramingError(f"the chunked coding of the body is malformed: {e}") from e
 
 
 async def discard(body: RequestBody, buffer: mmap.mmap) -> None:
-    """Read the rest of a body, within limits, so that its client gets to read the answer.
+    """Read and drop the rest of a body, within limits.
 
-    Many clients read nothing before they have sent everything.
+    Many clients read no answer before they have sent their whole body.
     """
     left = _DISCARD_BYTES
     view = memoryview(buffer)

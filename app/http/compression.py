@@ -1,4 +1,4 @@
-"""Compressing answers as they are made."""
+"""Compress answers while they are being sent."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Compressor(Protocol):
     """Compresses one answer."""
 
     def compress(self, data: bytes, *, flush: bool) -> bytes:
-        """The next bytes; ``flush`` if the client is to be able to read them at once."""
+        """Compress the next bytes; with ``flush``, the client can decode all of them."""
 
     def end(self) -> bytes:
-        """The last bytes."""
+        """Return the last compressed bytes."""
 
 
 class _Gzip:
@@ -27,14 +27,14 @@ class _Gzip:
         self._stream: Any = isal_zlib.compressobj(_LEVEL, wbits=_WRAP_GZIP)
 
     def compress(self, data: bytes, *, flush: bool) -> bytes:
-        made: bytes = self._stream.compress(data)
+        compressed: bytes = self._stream.compress(data)
         if flush:
-            made += self._stream.flush(isal_zlib.Z_SYNC_FLUSH)
-        return made
+            compressed += self._stream.flush(isal_zlib.Z_SYNC_FLUSH)
+        return compressed
 
     def end(self) -> bytes:
-        made: bytes = self._stream.flush()
-        return made
+        compressed: bytes = self._stream.flush()
+        return compressed
 
 
 class _Zstd:
@@ -55,12 +55,12 @@ class _Zstd:
         return self._stream.flush()
 
 
-_MAKERS: dict[str, type[_Gzip | _Zstd]] = {"zstd": _Zstd, "gzip": _Gzip}
+_COMPRESSORS: dict[str, type[_Gzip | _Zstd]] = {"zstd": _Zstd, "gzip": _Gzip}
 
-CODINGS = tuple(_MAKERS)
-"""What answers can be compressed with, the best first."""
+CODINGS = tuple(_COMPRESSORS)
+"""Content codings of answers, in the server's order of preference."""
 
 
 def compressor(coding: str) -> Compressor:
-    """A compressor for one of CODINGS."""
-    return _MAKERS[coding]()
+    """Return a compressor for one of CODINGS."""
+    return _COMPRESSORS[coding]()

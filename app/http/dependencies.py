@@ -1,4 +1,4 @@
-"""What routes are given besides the request."""
+"""Dependencies that routes declare."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from app.errors import InvalidOptionError
 from app.server.drain import Drain, drain_of
 
 
-def from_state(name: str) -> Any:  # noqa: ANN401 - what annotates a parameter
-    """A dependency on the part of the application that ``main`` keeps under this name."""
+def from_state(name: str) -> Any:  # noqa: ANN401 - FastAPI's marker
+    """Return a dependency on the attribute of ``app.state`` with this name."""
 
-    async def find(request: Request) -> Any:  # noqa: ANN401 - the annotation has its type
+    async def find(request: Request) -> Any:  # noqa: ANN401 - the parameter states its type
         return getattr(request.app.state, name)
 
     return Depends(find)
 
 
 def check_options_once(request: Request) -> None:
-    """Refuse a query that gives an option twice.
+    """Check that no query option is repeated.
 
     Raises:
-        InvalidOptionError: it does.
+        InvalidOptionError: one is.
     """
-    known = set()
+    names = set()
     for name, _ in request.query_params.multi_items():
-        if name in known:
+        if name in names:
             raise InvalidOptionError(f"the option {name!r} is given twice", option=name)
-        known.add(name)
+        names.add(name)
 
 
 async def _drain(request: Request) -> Drain:

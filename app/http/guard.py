@@ -1,6 +1,6 @@
-"""Around every request: its id, whether it may come in, and what is counted and logged.
+"""The outer layer of every request: request id, API key, metrics and access log.
 
-A plain ASGI middleware: it costs nothing on a data path.
+A plain ASGI middleware, so that it costs next to nothing per message of a long answer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
@@ -31,12 +31,16 @@ _QUIET = {"/healthz", "/readyz", "/metrics"}
 
 
 def digest_key(key: str) -> str:
-    """What is stored of a key."""
+    """Return the digest of an API key, as settings store it."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 class Keys:
-    """The keys that are let in, by their digests."""
+    """The API keys of the service, by digest.
+
+    Args:
+        entries: ``name:digest`` or ``digest`` of each, as in ``THALWEG_API_KEYS``.
+    """
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._names: dict[str, str] = {}
@@ -48,34 +52,34 @@ class Keys:
         return bool(self._names)
 
     def check(self, authorization: str | None) -> str:
-        """The name of a key that may come in.
+        """Return the name of the key in an Authorization header.
 
         Raises:
-            UnauthorizedError: it may not.
+            UnauthorizedError: the header has no known key.
         """
         scheme, _, key = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise UnauthorizedError(
-                "this server lets in known keys only", hint="Send Authorization: Bearer KEY"
+                "this server requires an API key", hint="Send Authorization: Bearer KEY"
             )
         digest = digest_key(key.strip())
-        found = None
+        match = None
         for known, name in self._names.items():
-            # Every one is compared, whichever fits.
+            # No early exit: the time taken must not depend on which key matches.
             if hmac.compare_digest(known.encode(), digest.encode()):
-                found = name
-        if found is None:
-            raise UnauthorizedError("the key is not known")
-        return found
+                match = name
+        if match is None:
+            raise UnauthorizedError("the API key is unknown")
+        return match
 
 
 class Guard:
-    """Middleware; see the module.
+    """The middleware.
 
     Args:
-        app: what it stands before.
-        keys: who may come in to /v1; everybody if there are none.
-        metrics: of the process.
+        app: the application inside.
+        keys: required below ``/v1/``; if there are none, access is open.
+        metrics: of this process.
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, metrics: Metrics) -> None:
@@ -84,7 +88,7 @@ class Guard:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request; an ASGI application."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -101,14 +105,14 @@ class Guard:
             if refusal is None:
                 await self._app(scope, receive, visit.send)
             else:
-                found = problem_of(refusal)
-                found.members["request_id"] = visit.ident
-                await ProblemResponse(found)(scope, receive, visit.send)
+                problem = problem_of(refusal)
+                problem.members["request_id"] = visit.ident
+                await ProblemResponse(problem)(scope, receive, visit.send)
         except ClientDisconnected:
-            # Who left before its answer, a problem perhaps, is no failure of ours.
+            # Not a failure of the service, so neither logged as one nor answered.
             structlog.get_logger().debug("client left")
         except Exception:
-            # It is answered outside of this.
+            # The framework answers it with a 500 outside all middleware.
             visit.status = visit.status or 500
             raise
         finally:
@@ -126,7 +130,9 @@ class Guard:
             return None
         if drain_of(scope).draining:
             return DrainingError(
-                "the server is about to stop", hint="Try again: another one answers", retry_after=1
+                "the server is shutting down",
+                hint="Try again: another server will answer",
+                retry_after=1,
             )
         if self._keys:
             try:
@@ -137,12 +143,12 @@ class Guard:
 
 
 class _Visit:
-    """One request as it is seen from outside."""
+    """One request and its answer, as the middleware observes them."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.headers = Headers(scope=scope)
-        given = self.headers.get("x-request-id", "")
-        self.ident = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        requested = self.headers.get("x-request-id", "")
+        self.ident = requested if _ID.fullmatch(requested) else secrets.token_hex(8)
         scope["thalweg.request_id"] = self.ident
         trace = _TRACE.fullmatch(self.headers.get("traceparent", ""))
         self.context = {"request_id": self.ident}
@@ -163,20 +169,20 @@ class _Visit:
 
     def log(self, scope: Scope, status: int, seconds: float) -> None:
         logger = structlog.get_logger()
-        note = logger.debug if scope["path"] in _QUIET else logger.info
-        more: MutableMapping[str, Any] = {} if self.key is None else {"key": self.key}
-        note(
+        log = logger.debug if scope["path"] in _QUIET else logger.info
+        key: dict[str, Any] = {} if self.key is None else {"key": self.key}
+        log(
             "request",
             method=scope["method"],
             path=scope["path"],
             status=status,
             seconds=round(seconds, 4),
             sent=self.sent,
-            **more,
+            **key,
         )
 
 
 def _route(scope: Scope) -> str:
-    """The route's pattern, so that names in paths do not become labels."""
+    """Return the route's pattern: paths as metric labels would be without number."""
     route = scope.get("route")
     return getattr(route, "path", "none")

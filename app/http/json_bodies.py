@@ -1,4 +1,4 @@
-"""JSON: bodies of requests, and answers."""
+"""JSON request bodies and JSON answers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ async def read_json(exchange: Exchange, buffers: Buffers, limit: int) -> Mapping
 
     Raises:
         TooLargeError: the body has more than ``limit`` bytes.
-        BadRequestError: it is not a JSON object.
-        StalledError, FramingError: it did not arrive whole.
-        BusyError: no buffer is left.
+        BadRequestError: the body is not a JSON object.
+        StalledError, FramingError: the body did not arrive whole.
+        BusyError: no buffer is free.
     """
     text = bytearray()
     with borrowed(buffers) as buffer:
@@ -37,16 +37,16 @@ async def read_json(exchange: Exchange, buffers: Buffers, limit: int) -> Mapping
     except orjson.JSONDecodeError as e:
         raise BadRequestError(f"the body is not JSON: {e}") from e
     if not isinstance(value, Mapping):
-        raise BadRequestError("the body is JSON, but no object")
+        raise BadRequestError("the body is JSON, but not an object")
     return value
 
 
 def json_response(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """JSON that caches do not keep unless the headers say so."""
-    more = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(orjson.dumps(value), status, more, "application/json")
+    """Return a JSON response, which caches do not store unless ``headers`` allow it."""
+    all_headers = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(orjson.dumps(value), status, all_headers, "application/json")
 
 
 async def send_json(
@@ -55,8 +55,12 @@ async def send_json(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Answer with the same through an exchange."""
+    """Send JSON through an exchange; see :func:`json_response`."""
     data = orjson.dumps(value)
-    more = {"Content-Type": "application/json", "Cache-Control": "no-store", **(headers or {})}
-    await exchange.start(status, more, content_length=len(data))
+    all_headers = {
+        "Content-Type": "application/json",
+        "Cache-Control": "no-store",
+        **(headers or {}),
+    }
+    await exchange.start(status, all_headers, content_length=len(data))
     await exchange.end(data)

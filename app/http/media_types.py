@@ -1,4 +1,4 @@
-"""Media types of answers, by the name each format has in ``?format=``."""
+"""Media types of answers, by format name as in ``?format=``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ MEDIA_TYPES = {
     "bin": "application/octet-stream",
     "frames": "application/vnd.thalweg.frames",
 }
-"""Media type of each format a table can be answered in; the first is the default."""
+"""Formats of tables and their media types; the first is the default."""
 
 PROBLEM = "application/problem+json"

@@ -1,4 +1,4 @@
-"""What a client accepts, out of its headers."""
+"""Content negotiation: choose the format and coding of an answer (RFC 9110, section 12)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FORMAT_OF = {
 
 
 class Headers(Protocol):
-    """Headers of a request, names in any case."""
+    """Request headers; names are case-insensitive."""
 
     def __contains__(self, name: object, /) -> bool:
-        """Whether a header is there."""
+        """Whether a header is present."""
 
     def getlist(self, key: str) -> list[str]:
         """Return the values of all lines of a header."""
@@ -35,13 +35,13 @@ class Headers(Protocol):
 
 
 def joined(headers: Headers, name: str) -> str | None:
-    """A header, which may come in several lines; None if it is absent."""
+    """Return a header with its lines joined by commas; None if it is absent."""
     return ", ".join(headers.getlist(name)) if name in headers else None
 
 
 def _preferences(header: str) -> Iterable[tuple[str, float]]:
-    """Names and their quality, the most wanted first."""
-    found = []
+    """Return (name, quality) pairs, best quality first."""
+    pairs = []
     for part in header.split(","):
         name, *parameters = (piece.strip().lower() for piece in part.split(";"))
         quality = 1.0
@@ -52,19 +52,19 @@ def _preferences(header: str) -> Iterable[tuple[str, float]]:
                 except ValueError:
                     quality = 0.0
         if name:
-            found.append((name, quality))
-    return sorted(found, key=lambda pair: -pair[1])
+            pairs.append((name, quality))
+    return sorted(pairs, key=lambda pair: -pair[1])
 
 
 def choose_format(accept: str | None, formats: Sequence[str]) -> str:
-    """The format a client likes best.
+    """Return the format that a client prefers.
 
     Args:
         accept: the Accept header, None if absent.
-        formats: what can be made, the default first.
+        formats: names of the available formats, the default first.
 
     Raises:
-        NotAcceptableError: none of them.
+        NotAcceptableError: the client accepts none of them.
     """
     if not accept:
         return formats[0]
@@ -77,35 +77,35 @@ def choose_format(accept: str | None, formats: Sequence[str]) -> str:
             return str(known)
         if name.endswith("/*"):
             family = name[:-1] if name != "*/*" else ""
-            for media, made in _FORMAT_OF.items():
-                fits = media.startswith(family) and made in formats and made not in refused
-                if fits and (family or made == formats[0]):
-                    return made
+            for media, form in _FORMAT_OF.items():
+                fits = media.startswith(family) and form in formats and form not in refused
+                if fits and (family or form == formats[0]):
+                    return form
     raise NotAcceptableError(
-        f"none of the formats in Accept, {accept[:200]!r}, can be made here",
-        hint=f"There are {', '.join(formats)}; format=… overrides Accept",
+        f"none of the media types in Accept, {accept[:200]!r}, is available",
+        hint=f"Choose from the formats {', '.join(formats)}; format=… overrides Accept",
     )
 
 
 def choose_coding(accept_encoding: str | None, codings: Sequence[str]) -> str | None:
-    """The compression a client likes best, None for none.
+    """Return the content coding that a client prefers, None for identity.
 
     Args:
-        accept_encoding: the header, None if absent.
-        codings: what can be made, the best first.
+        accept_encoding: the Accept-Encoding header, None if absent.
+        codings: the available codings, best first.
     """
     if not accept_encoding:
         return None
-    wanted = dict(_preferences(accept_encoding))
-    anything = wanted.get("*", 0.0)
-    qualities = {name: wanted.get(name, anything) for name in codings}
+    accepted = dict(_preferences(accept_encoding))
+    anything = accepted.get("*", 0.0)
+    qualities = {name: accepted.get(name, anything) for name in codings}
     best = max(codings, key=lambda name: qualities[name])
-    # On a tie with no compression at all, compression it is: the client asked for it.
-    if qualities[best] <= 0 or qualities[best] < wanted.get("identity", 0.0):
+    # On a tie with identity compression wins: the client offered it.
+    if qualities[best] <= 0 or qualities[best] < accepted.get("identity", 0.0):
         return None
     return best
 
 
 def answer_coding(headers: Headers) -> str | None:
-    """The compression of the answer to a request with these headers, None for none."""
+    """Return the content coding of the answer to a request, None for identity."""
     return choose_coding(joined(headers, "accept-encoding"), CODINGS)

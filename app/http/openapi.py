@@ -1,4 +1,4 @@
-"""The OpenAPI document: the parts that routes share, and corrections of the whole."""
+"""The OpenAPI document: parts that routes share, and corrections of the whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from app.errors import KINDS
 
 MAX_NUMBER = 2**62
-"""Largest number a query accepts."""
+"""Largest number that a query option accepts."""
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "Not modified", "content": {}}
 }
@@ -21,37 +21,37 @@ _CODES: list[JsonValue] = [*sorted(KINDS)]
 
 
 class ProblemDocument(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """A problem (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(description="/problems/ and the code, where it is explained")
+    type: str = Field(description="URL of the explanation, /problems/ and the code")
     title: str
     status: int
     detail: str
     code: str = Field(json_schema_extra={"enum": _CODES})
-    offset: int | None = Field(None, description="Byte of the stream")
+    offset: int | None = Field(None, description="Offset of the first faulty byte of the stream")
     event: int | None = None
-    block: int | None = Field(None, description="Item or summary")
-    hint: str | None = Field(None, description="What to do about it")
-    option: str | None = Field(None, description="Which one it is about")
-    stage: int | None = Field(None, description="Which stage of a pipeline, from 0")
-    field: str | None = Field(None, description="What is wrong in that stage")
-    position: int | None = Field(None, description="Item that a transform failed on")
-    token: str | None = Field(None, description="Goes on behind the rows that were answered")
+    block: int | None = Field(None, description="Item or summary id")
+    hint: str | None = Field(None, description="How to fix it")
+    option: str | None = Field(None, description="Name of the faulty option")
+    stage: int | None = Field(None, description="Index of the faulty stage of a pipeline, from 0")
+    field: str | None = Field(None, description="Faulty field of that stage")
+    position: int | None = Field(None, description="Item on which a transform failed")
+    token: str | None = Field(None, description="Token that resumes after the rows answered")
     resume_offset: int | None = Field(None, description="First byte to post with that token")
     request_id: str | None = None
 
 
-def content_response(status: int, *media: str) -> dict[int | str, dict[str, Any]]:
-    """A body of one of these media types, for the OpenAPI document."""
-    schema: dict[str, Any] = {"type": "string", "format": "binary"}
-    content = {each: {"schema": {} if "json" in each else schema} for each in media}
+def content_response(status: int, *media_types: str) -> dict[int | str, dict[str, Any]]:
+    """Describe a response with a body of one of these media types."""
+    binary: dict[str, Any] = {"type": "string", "format": "binary"}
+    content = {name: {"schema": {} if "json" in name else binary} for name in media_types}
     return {status: {"description": HTTPStatus(status).phrase, "content": content}}
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problem documents of these statuses, for the OpenAPI document."""
+    """Describe problem documents of these statuses."""
     return {status: _problem_response(status) for status in statuses}
 
 
@@ -68,7 +68,7 @@ _HEADERS_OF = {
     401: {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}},
     503: {
         "Retry-After": {
-            "description": "Seconds after which to try again",
+            "description": "Seconds to wait before a retry",
             "schema": {"type": "integer"},
         }
     },
@@ -76,11 +76,11 @@ _HEADERS_OF = {
 
 
 def complete_document(document: dict[str, Any], *, keys: bool) -> None:
-    """Add what FastAPI cannot know.
+    """Add to an OpenAPI document what FastAPI cannot derive.
 
     Args:
-        document: the OpenAPI document.
-        keys: whether requests need a key.
+        document: the document, changed in place.
+        keys: whether requests need an API key.
     """
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["ProblemDocument"] = ProblemDocument.model_json_schema()
@@ -92,8 +92,8 @@ def complete_document(document: dict[str, Any], *, keys: bool) -> None:
 
 
 def _correct_answers(document: dict[str, Any]) -> None:
-    """Every answer has an id, and every error is a problem."""
-    ident = {"description": "As the request had it, or a new one", "schema": {"type": "string"}}
+    """Give every answer its request id, and drop FastAPI's own validation errors."""
+    ident = {"description": "Id from the request, or a new one", "schema": {"type": "string"}}
     for operations in document["paths"].values():
         for operation in operations.values():
             answers = operation["responses"]

@@ -1,4 +1,4 @@
-"""What the people who run the service ask it."""
+"""Metrics and readiness, as operators query them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Operations:
     """Metrics and readiness of a process.
 
     Args:
-        metrics: of the process.
-        checks: each tells why requests should go elsewhere, or None.
+        metrics: of this process.
+        checks: each returns a reason why the process is not ready, or None.
     """
 
     metrics: Metrics
     checks: Sequence[Callable[[], str | None]]
 
     def problems(self) -> list[str]:
-        """Why requests should go elsewhere; empty if they need not."""
+        """Return the reasons why this process is not ready; empty if it is."""
         return [problem for check in self.checks if (problem := check()) is not None]

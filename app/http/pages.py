@@ -1,4 +1,4 @@
-"""The few pages a person reads, without scripts or anything from elsewhere."""
+"""HTML pages for people, self-contained and without scripts."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def _page(title: str, body: str) -> str:
 
 
 def problem_page(code: str, kind: Kind) -> str:
-    """What a problem code means."""
+    """Return the page that explains a problem code."""
     body = (
         f"<p>{escape(kind.explanation)}</p>"
-        f"<p>Status {kind.status}, code <code>{escape(code)}</code>.</p>"
+        f"<p>Status {kind.status}, code <code>{escape(code)}</code></p>"
         '<p><a href="/docs">All routes and problems</a></p>'
     )
     return _page(kind.title, body)
 
 
 def docs_page(document: Mapping[str, Any], kinds: Mapping[str, Kind]) -> str:
-    """Every route of an OpenAPI document, and every problem code."""
+    """Return a page with every route of an OpenAPI document and every problem code."""
     parts = [
         f"<p>{escape(document['info'].get('description', ''))}</p>",
-        '<p class="small">The same for programs: <a href="/openapi.json">/openapi.json</a></p>',
+        '<p class="small">Machine-readable: <a href="/openapi.json">/openapi.json</a></p>',
     ]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -72,12 +72,12 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     choices = schema.get("enum") or [
         value for option in schema.get("anyOf", ()) for value in option.get("enum", ())
     ]
-    about = str(parameter.get("description", ""))
+    description = str(parameter.get("description", ""))
     if choices:
-        about += f" ({' | '.join(map(str, choices))})"
+        description += f" ({' | '.join(map(str, choices))})"
     if schema.get("default") is not None:
-        about += f"; default {schema['default']}"
+        description += f"; default {schema['default']}"
     return (
         f"<tr><td><code>{escape(parameter['name'])}</code></td>"
-        f'<td class="small">{escape(parameter["in"])}</td><td>{escape(about)}</td></tr>'
+        f'<td class="small">{escape(parameter["in"])}</td><td>{escape(description)}</td></tr>'
     )

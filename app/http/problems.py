@@ -1,4 +1,4 @@
-"""Errors of every origin as problem documents."""
+"""Answer every error with a problem document, whatever raised it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from app.errors import Problem, ProblemError, ServiceError, problem, problem_of
+from app.errors import Problem, ProblemError, ServiceError, problem_of
+from app.errors import problem as new_problem
 from core.errors import CoreError
 
 from .media_types import PROBLEM
@@ -28,23 +29,23 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class ProblemResponse(Response):
-    """A problem document."""
+    """A problem document as an answer."""
 
     media_type = PROBLEM
 
-    def __init__(self, found: Problem, headers: Mapping[str, str] | None = None) -> None:
-        more = dict(headers or {})
-        if found.retry_after is not None:
-            more["Retry-After"] = str(found.retry_after)
-        if found.status == 401:  # noqa: PLR2004
-            more["WWW-Authenticate"] = "Bearer"
-        more.setdefault("Cache-Control", "no-store")
-        super().__init__(orjson.dumps(found.to_json()), found.status, more)
+    def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
+        all_headers = dict(headers or {})
+        if problem.retry_after is not None:
+            all_headers["Retry-After"] = str(problem.retry_after)
+        if problem.status == 401:  # noqa: PLR2004
+            all_headers["WWW-Authenticate"] = "Bearer"
+        all_headers.setdefault("Cache-Control", "no-store")
+        super().__init__(orjson.dumps(problem.to_json()), problem.status, all_headers)
 
 
-def _identified(request: Request, found: Problem) -> Problem:
-    found.members.setdefault("request_id", request.scope.get("thalweg.request_id"))
-    return found
+def _identified(request: Request, problem: Problem) -> Problem:
+    problem.members.setdefault("request_id", request.scope.get("thalweg.request_id"))
+    return problem
 
 
 async def _expected(request: Request, error: Exception) -> Response:
@@ -53,25 +54,25 @@ async def _expected(request: Request, error: Exception) -> Response:
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     structlog.get_logger().error("request failed", path=request.url.path, exc_info=error)
-    found = _identified(request, problem_of(error))
-    # This one is sent outside of all middleware.
-    return ProblemResponse(found, {"X-Request-Id": str(found.members["request_id"])})
+    problem = _identified(request, problem_of(error))
+    # This answer bypasses the middleware that adds the header.
+    return ProblemResponse(problem, {"X-Request-Id": str(problem.members["request_id"])})
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     code = _CODE_OF_STATUS.get(error.status_code, "bad-request")
-    found = problem(code, str(error.detail))
-    found.status = error.status_code
+    problem = new_problem(code, str(error.detail))
+    problem.status = error.status_code
     headers = dict(error.headers or {})
     if error.status_code == 405:  # noqa: PLR2004
         headers["Allow"] = ", ".join(_methods(request))
-        found.members["hint"] = f"Use {headers['Allow']}"
-    return ProblemResponse(_identified(request, found), headers)
+        problem.members["hint"] = f"Use {headers['Allow']}"
+    return ProblemResponse(_identified(request, problem), headers)
 
 
 def _methods(request: Request) -> list[str]:
-    """What the path can be asked for, by all of its routes; the framework names one's."""
+    """Return the methods of all routes of a path; the framework names those of one route."""
     return [
         method
         for method in _METHODS
@@ -85,25 +86,25 @@ def _methods(request: Request) -> list[str]:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
     first: dict[str, Any] = error.errors()[0]
-    where, *path = (str(part) for part in first["loc"])
+    source, *path = (str(part) for part in first["loc"])
     name = ".".join(path)
     if first["type"] == "json_invalid":
         detail, hint = f"the body is not JSON: {first['ctx']['error']} at character {name}", None
-    elif first["type"] == "extra_forbidden" and where == "query":
+    elif first["type"] == "extra_forbidden" and source == "query":
         detail, hint = f"there is no option {name!r}", "See /docs for the options of this route"
     elif first["type"] == "missing":
-        detail, hint = f"{name or 'JSON'!r} is missing from the {where}", None
+        detail, hint = f"{name or 'JSON'!r} is missing from the {source}", None
     else:
-        detail, hint = f"{name or where}: {first['msg']}", None
-    if where in {"query", "path"}:
-        found = problem("option", detail, hint=hint, option=name)
+        detail, hint = f"{name or source}: {first['msg']}", None
+    if source in {"query", "path"}:
+        problem = new_problem("option", detail, hint=hint, option=name)
     else:
-        found = problem("unprocessable", detail, hint=hint)
-    return ProblemResponse(_identified(request, found))
+        problem = new_problem("unprocessable", detail, hint=hint)
+    return ProblemResponse(_identified(request, problem))
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Answer every error with a problem document."""
+    """Register the handlers on an application."""
     app.add_exception_handler(CoreError, _expected)
     app.add_exception_handler(ServiceError, _expected)
     app.add_exception_handler(ProblemError, _expected)

@@ -1,4 +1,4 @@
-"""Range requests on something of a known length (RFC 9110, section 14)."""
+"""Range and conditional requests on content of a known length (RFC 9110, sections 13-14)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _ONE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
 class Fields(Protocol):
-    """Headers of a request, names in any case."""
+    """Request headers; names are case-insensitive."""
 
     def get(self, key: str) -> str | None:
         """Return the value of a header; None if it is absent."""
 
 
 def requested_range(headers: Fields, length: int, etag: str) -> tuple[int, int] | None:
-    """(start, stop) that a request asks for; None for everything.
+    """Return the requested (start, stop) in bytes; None for the whole content.
 
-    A form that is not understood, several ranges, or an If-Range that does not fit, ask
-    for everything: that is what the standard says.
+    As the standard demands, a malformed Range, several ranges, or an If-Range with another
+    tag select the whole content.
 
     Raises:
-        RangeError: nothing of it is there.
+        RangeError: the range does not overlap the content.
     """
     text = headers.get("range")
     if text is None or headers.get("if-range") not in {None, etag}:
@@ -40,12 +40,14 @@ def requested_range(headers: Fields, length: int, etag: str) -> tuple[int, int] 
         if match[2] != "" and int(match[2][:20]) < start:
             return None
     if start >= stop:
-        raise RangeError(f"bytes from {start} of {length}", length=length)
+        raise RangeError(
+            f"the range starts at byte {start}, but there are {length} bytes", length=length
+        )
     return start, stop
 
 
 def not_modified(headers: Fields, etag: str) -> bool:
-    """Whether the client has it already."""
+    """Whether the client's copy is current, by its If-None-Match."""
     known = headers.get("if-none-match")
     if known is None:
         return False

@@ -1,4 +1,4 @@
-"""Routes for those who run the service, and its documentation."""
+"""Routes for operators, and the documentation of the service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _json(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - JSON
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", operation_id="healthz", response_model=Health)
 async def healthz() -> Response:
-    """Whether the process lives."""
+    """Report that the process is alive."""
     return _json({"status": "ok"})
 
 
@@ -39,13 +39,13 @@ async def healthz() -> Response:
     "/readyz",
     operation_id="readyz",
     response_model=Readiness,
-    responses={503: {"description": "Requests should go elsewhere", "model": Readiness}},
+    responses={503: {"description": "Not ready for requests", "model": Readiness}},
 )
 async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
-    """Whether requests should come here."""
+    """Report whether the process is ready for requests."""
     reasons = operations.problems()
     if drain.draining:
-        reasons.append("the server is about to stop")
+        reasons.append("the server is shutting down")
     if reasons:
         return _json({"status": "not ready", "reasons": reasons}, 503)
     return _json({"status": "ready"})
@@ -54,7 +54,7 @@ async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
 @router.head("/metrics", include_in_schema=False)
 @router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
 async def metrics(operations: OperationsDep) -> Response:
-    """Metrics of all workers, for Prometheus."""
+    """Return the metrics of all workers, in Prometheus text format."""
     return Response(operations.metrics.text(), media_type=METRICS_TYPE)
 
 
@@ -66,14 +66,14 @@ async def metrics(operations: OperationsDep) -> Response:
     responses=problem_responses(404),
 )
 async def explain_problem(code: str) -> Response:
-    """What a problem code means."""
+    """Explain a problem code."""
     if code not in KINDS:
-        raise NotFoundError(f"there is no problem {code[:80]!r}", hint="See /docs for all of them")
+        raise NotFoundError(f"there is no problem {code[:80]!r}", hint="See /docs for a list")
     return HTMLResponse(problem_page(code, KINDS[code]))
 
 
 @router.head("/docs", include_in_schema=False)
 @router.get("/docs", operation_id="docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
-    """The routes, for people."""
+    """Return a page that lists all routes and problems."""
     return HTMLResponse(docs_page(request.app.openapi(), KINDS))

@@ -1,4 +1,4 @@
-"""Routes that look at tokens."""
+"""Routes that inspect and refresh tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .schemas import TokenAnswer, TokenBody, TokenDescription
 from .token_inspection import TokenInspection
 
 _LIMIT = 32 << 10
-"""Bytes of a body, which is read into memory: a token with every character escaped fits."""
+"""Largest body in bytes: enough for a token with every character escaped."""
 
 
 def _bounded(receive: Receive) -> Receive:
@@ -26,24 +26,24 @@ def _bounded(receive: Receive) -> Receive:
 
     async def bounded() -> Message:
         nonlocal left
-        # FastAPI lets no other exceptions out of the reading of a body.
+        # HTTPException is the only error that FastAPI passes on while it reads a body.
         try:
             message = await receive()
         except BodyStalled as e:
-            raise HTTPException(408, f"the body stopped: {e}") from e
+            raise HTTPException(408, f"the body stalled: {e}") from e
         left -= len(message.get("body", b""))
         if left < 0:
-            raise HTTPException(413, f"the body is longer than {_LIMIT} bytes")
+            raise HTTPException(413, f"the body is larger than {_LIMIT} bytes")
         return message
 
     return bounded
 
 
 class _SmallBodyRoute(APIRoute):
-    """A route whose body is read no further than an honest one can be long."""
+    """A route whose body is bounded: FastAPI reads it whole into memory."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """As FastAPI asks for it."""
+        """Wrap the handler of the base class."""
         handle = super().get_route_handler()
 
         async def handle_small(request: Request) -> Response:
@@ -71,11 +71,11 @@ TokensDep = Annotated[TokenInspection, from_state("tokens")]
     response_model_exclude_unset=True,
 )
 async def inspect_token(body: TokenBody, tokens: TokensDep) -> Any:  # noqa: ANN401 - validated
-    """Say what a token says, once its signature is found right."""
+    """Verify a token and describe the position in it."""
     return tokens.describe(body.token)
 
 
 @router.post("/refresh", operation_id="refresh_token")
 async def refresh_token(body: TokenBody, tokens: TokensDep) -> TokenAnswer:
-    """Sign a token anew with the key that signs today."""
+    """Sign a token again with the current signing key."""
     return TokenAnswer(token=tokens.refresh(body.token))

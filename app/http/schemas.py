@@ -1,4 +1,4 @@
-"""Bodies and answers of the routes that belong to no product."""
+"""Request bodies and answers of the routes outside the products."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class TokenBody(BaseModel):
-    """A token to look at."""
+    """A token to inspect or refresh."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -16,39 +16,45 @@ class TokenBody(BaseModel):
 
 
 class TokenAnswer(BaseModel):
-    """A token signed anew."""
+    """A refreshed token."""
 
     token: str
 
 
 class TokenDescription(BaseModel):
-    """What a token says."""
+    """The contents of a token."""
 
     kind: str
     key: int = Field(description="Id of the key that signed it")
-    use: str = Field(description="What that key may still be used for")
+    use: str = Field(description="Permitted use of that key: sign, accept or refresh-only")
     issued: str
-    identity: str = Field(description="Digest of the request it belongs to")
-    fingerprint: str = Field(description="Digest of the data, or of the unfinished event's bytes")
-    stream: str | None = Field(None, description="Loss streams: what it is of")
-    offset: int | None = Field(None, description="Where to go on in the stream, bytes")
+    identity: str = Field(description="Digest of the request that the token belongs to")
+    fingerprint: str = Field(
+        description="Digest of the data; loss streams: of the unfinished event's bytes"
+    )
+    stream: str | None = Field(None, description="Loss streams: kind and parameters of the stream")
+    offset: int | None = Field(None, description="Loss streams: byte offset to resume at")
     last_event: int | None = None
     ascending: bool | None = None
-    events: int | None = Field(None, description="Complete events before the offset")
-    unfinished_bytes: int | None = Field(None, description="Bytes behind the offset that were seen")
-    tile: int | None = Field(None, description="Tiles: the one it goes on with")
-    batch: int | None = Field(None, description="Batches: the one it goes on with")
-    state: list[int] | None = Field(None, description="Batches: where the pipeline stands")
+    events: int | None = Field(
+        None, description="Loss streams: number of complete events before the offset"
+    )
+    unfinished_bytes: int | None = Field(
+        None, description="Loss streams: number of bytes already seen after the offset"
+    )
+    tile: int | None = Field(None, description="Tiles: index of the next tile")
+    batch: int | None = Field(None, description="Batches: index of the next batch")
+    state: list[int] | None = Field(None, description="Batches: state of the pipeline")
 
 
 class Health(BaseModel):
-    """A process that lives."""
+    """A live process."""
 
     status: Literal["ok"]
 
 
 class Readiness(BaseModel):
-    """Whether requests should come here, and if not, why."""
+    """Whether the process is ready for requests, and if not, why."""
 
     status: Literal["ready", "not ready"]
     reasons: list[str] = []

@@ -1,4 +1,4 @@
-"""Tokens read for people, and signed anew."""
+"""Describe tokens for people, and sign them again."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from app.errors import TokenMalformedError
 from app.tokens import KeyRing, Token
 
 Describe = Callable[[Token], Mapping[str, object]]
-"""Describes the position in a verified token, and names its kind.
+"""Describes the position in a verified token as JSON members, ``kind`` among them.
 
 Raises:
-    TokenMalformedError: it holds no position of this kind.
+    TokenMalformedError: the token holds no position of this kind.
 """
 
 
 class TokenInspection:
-    """Reads tokens of every product.
+    """Inspects and refreshes the tokens of every product.
 
     Args:
-        keys: verify and sign.
-        kinds: for each kind of token, how its product describes it.
+        keys: the keys that verify and sign.
+        kinds: the describing function of each kind of token.
     """
 
     def __init__(self, keys: KeyRing, kinds: Mapping[int, Describe]) -> None:
@@ -28,16 +28,16 @@ class TokenInspection:
         self._kinds = kinds
 
     def describe(self, text: str) -> dict[str, object]:
-        """Describe a token whose signature is right.
+        """Verify a token and describe it.
 
         Raises:
-            TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
+            TokenMalformedError, TokenForgedError: see KeyRing.verify.
         """
         verified = self._keys.verify(text, refresh=True)
         token, key = verified.token, verified.key
         describe = self._kinds.get(token.kind)
         if describe is None:
-            raise TokenMalformedError(f"the token has kind {token.kind}, which is not known")
+            raise TokenMalformedError(f"the token has the unknown kind {token.kind}")
         return {
             "key": key.ident,
             "use": key.use,
@@ -48,9 +48,9 @@ class TokenInspection:
         }
 
     def refresh(self, text: str) -> str:
-        """Sign a token anew with the key that signs today.
+        """Sign a token again with the current signing key.
 
         Raises:
-            TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
+            TokenMalformedError, TokenForgedError: see KeyRing.verify.
         """
         return self._keys.sign(self._keys.verify(text, refresh=True).token)

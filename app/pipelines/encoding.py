@@ -1,4 +1,4 @@
-"""Batches as the bytes of an answer."""
+"""Encodings of batches: frames, Arrow, npy."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from core.pipelines.pipeline import Step
 from .opened import OpenPipeline
 
 ALIGNMENT = 64
-"""Arrays of a payload begin at multiples of this."""
+"""Each array of a payload begins at a multiple of this many bytes."""
 BATCH_FORMATS = ("frames", "arrow", "npy")
-"""What one batch comes as, the default first."""
+"""Formats of a single batch, the default first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch ready to be framed."""
+    """A batch with the header and payload of its frame."""
 
     step: Step
     header: dict[str, Any]
     payload: bytes | memoryview
     nbytes: int
-    """Of its arrays."""
+    """Size of its arrays in bytes."""
     last: bool
-    """Whether no batch follows it."""
+    """Whether it is known that no batch follows."""
 
 
 def arrays_of(fields: tuple[Field, ...], step: Step) -> Iterator[tuple[str, Array]]:
-    """Arrays of a batch by name: a ragged field is its values and its offsets."""
+    """Yield the arrays of a batch by name; a ragged field gives its values and its offsets."""
     for field in fields:
         column = step.block[field.name]
         if isinstance(column, Ragged):
-            # Behind the last offset there may be values of other ranks.
+            # Values of other ranks may follow the last offset.
             yield field.name, column.values[: column.offsets[-1]]
             yield f"{field.name}.offsets", column.offsets
         else:
@@ -51,19 +51,22 @@ def arrays_of(fields: tuple[Field, ...], step: Step) -> Iterator[tuple[str, Arra
 
 
 def make_batch(opened: OpenPipeline, step: Step) -> Batch:
-    """A batch with its token; of a single array the payload is its memory."""
+    """Build a batch with the token that continues after it.
+
+    The payload of a single array is a view of its memory; several arrays are copied.
+    """
     arrays = list(arrays_of(opened.pipeline.schema, step))
-    described, at = [], 0
+    descriptions, end = [], 0
     for name, array in arrays:
-        at = -(-at // ALIGNMENT) * ALIGNMENT
-        described.append(describe_array(name, array, at))
-        at += array.nbytes
+        start = -(-end // ALIGNMENT) * ALIGNMENT
+        descriptions.append(describe_array(name, array, start))
+        end = start + array.nbytes
     if len(arrays) == 1:
         payload = octets_of(arrays[0][1])
     else:
-        joined = np.zeros(at, np.uint8)
-        for about, (_, array) in zip(described, arrays, strict=True):
-            start = about["offset"]
+        joined = np.zeros(end, np.uint8)
+        for description, (_, array) in zip(descriptions, arrays, strict=True):
+            start = description["offset"]
             joined[start : start + array.nbytes] = np.frombuffer(octets_of(array), np.uint8)
         payload = joined.data
     header = {
@@ -72,24 +75,29 @@ def make_batch(opened: OpenPipeline, step: Step) -> Batch:
         "count": step.count,
         "rows": list(step.rows),
         "token": opened.tokens.token(step.state),
-        "arrays": described,
+        "arrays": descriptions,
     }
     if len(arrays) == 1:
-        header |= {name: described[0][name] for name in ("dtype", "shape")}
-    over = step.data_finished or opened.is_over(step.state)
-    return Batch(step, header, payload, sum(array.nbytes for _, array in arrays), over)
+        header |= {name: descriptions[0][name] for name in ("dtype", "shape")}
+    last = step.data_finished or opened.is_over(step.state)
+    return Batch(step, header, payload, sum(array.nbytes for _, array in arrays), last)
 
 
 def epoch_header(batch: Batch) -> dict[str, Any]:
-    """Header of the EPOCH frame after the last batch of an epoch."""
+    """Return the header of the EPOCH frame after the last batch of an epoch."""
     return {"epoch": batch.step.epoch, "token": batch.header["token"]}
 
 
 def encode_batch(opened: OpenPipeline, batch: Batch, form: str) -> bytes:
-    """One batch as a whole body.
+    """Encode one batch as a whole body.
+
+    Args:
+        opened: the pipeline.
+        batch: the batch.
+        form: a format from ``BATCH_FORMATS``.
 
     Raises:
-        NotAcceptableError: it has several arrays, and is wanted as one.
+        NotAcceptableError: the batch has several arrays or types that the format lacks.
     """
     if form == "frames":
         return _frames(batch)
@@ -98,14 +106,14 @@ def encode_batch(opened: OpenPipeline, batch: Batch, form: str) -> bytes:
     arrays = list(arrays_of(opened.pipeline.schema, batch.step))
     if len(arrays) > 1:
         raise NotAcceptableError(
-            "the batches of this pipeline are several arrays, and npy has one",
-            hint="Ask for frames or arrow, or have the source give one field",
+            "the batches of this pipeline have several arrays, but npy holds one",
+            hint="Request frames or arrow, or select one field in the source",
         )
     return npy_bytes(arrays[0][1])
 
 
 def _frames(batch: Batch) -> bytes:
-    """A stream of one batch."""
+    """Encode a stream of one batch, its END frame included."""
     writer = FrameWriter()
     buffers = writer.frame(FrameKind.DATA, batch.header, batch.payload)
     if batch.step.ends_epoch:
@@ -119,7 +127,7 @@ def _frames(batch: Batch) -> bytes:
 
 
 def batch_headers(batch: Batch) -> dict[str, str]:
-    """What the headers of an answer of one batch say."""
+    """Return the response headers that describe one batch."""
     step = batch.step
     return {
         "Thalweg-Token": batch.header["token"],
@@ -131,7 +139,7 @@ def batch_headers(batch: Batch) -> dict[str, str]:
 
 
 def _arrow(fields: tuple[Field, ...], batch: Batch) -> bytes:
-    """A batch as an Arrow IPC stream; what belongs to it is metadata of its schema."""
+    """Encode a batch as an Arrow IPC stream; its position and token are schema metadata."""
     columns = {f.name: _arrow_column(batch.step.block[f.name], f) for f in fields}
     metadata = {name: str(batch.header[name]) for name in ("seq", "epoch", "count", "token")}
     record = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -151,10 +159,10 @@ def _arrow_column(column: Column, field: Field) -> Any:  # noqa: ANN401 - pyarro
 
 
 def _arrow_values(values: Array, field: Field) -> Any:  # noqa: ANN401 - pyarrow's
-    """Values of any shape: axes behind the first are lists of fixed size."""
+    """Convert values of any shape; axes after the first become lists of fixed size."""
     if values.dtype.names is not None or values.dtype.kind == "c":
         raise NotAcceptableError(
-            f"Arrow has no type for {field.name!r}, which is {values.dtype}", hint="Ask for frames"
+            f"Arrow has no type for {field.name!r}, which is {values.dtype}", hint="Request frames"
         )
     native = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
     array: Any = pa.array(native.reshape(-1))

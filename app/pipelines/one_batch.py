@@ -1,4 +1,4 @@
-"""One batch as a whole answer, at an address that never changes."""
+"""One batch as an answer of its own, at an immutable address."""
 
 from __future__ import annotations
 
@@ -31,46 +31,46 @@ def one_batch(
     Args:
         pipelines: the registered pipelines.
         ident: id of the pipeline.
-        query: which batch, and whose rows of it.
-        form: one of MEDIA.
-        requested: headers of the request.
+        query: the batch, and the rank whose rows of it to send.
+        form: a key of ``MEDIA``.
+        requested: headers of the request; ``If-None-Match`` may avoid building the batch.
 
     Raises:
         NotFoundError: there is no such pipeline.
-        PositionError: there is no such batch.
-        NotAcceptableError: the batch cannot be encoded like this.
-        CoreError, ServiceError: the batch cannot be made.
+        PositionError: the pipeline ends before that batch.
+        NotAcceptableError: the format cannot hold the batch.
+        CoreError, ServiceError: the batch cannot be built.
     """
     opened = pipelines.open(ident, query.after)
     try:
         opened.check_rank(query.rank, query.world)
         coding = answer_coding(requested)
         etag = opened.etag(query.offset, query.rank, query.world, form, coding or "identity")
-        headers = _headers(etag, form, coding, addressed=query.after is not None)
+        headers = _headers(etag, form, coding, immutable=query.after is not None)
         if not_modified(requested, etag):
             return WholeAnswer(304, headers)
         data, more = _encoded(opened, query, form)
         if coding is not None:
-            press = compressor(coding)
-            data = press.compress(data, flush=False) + press.end()
+            encoder = compressor(coding)
+            data = encoder.compress(data, flush=False) + encoder.end()
         return WholeAnswer(200, {**headers, **more}, data)
     finally:
         opened.close()
 
 
-def _headers(etag: str, form: str, coding: str | None, *, addressed: bool) -> dict[str, str]:
-    """Headers that follow from the request alone.
+def _headers(etag: str, form: str, coding: str | None, *, immutable: bool) -> dict[str, str]:
+    """Return the headers known before the batch is built.
 
     Args:
-        etag: of the answer.
-        form: of the batch.
+        etag: entity tag of the answer.
+        form: a key of ``MEDIA``.
         coding: compression of the answer.
-        addressed: whether a token says which data the batch is of.
+        immutable: whether the request has a token, which pins the data.
     """
     headers = {
         "Content-Type": MEDIA[form],
         "ETag": etag,
-        "Cache-Control": _IMMUTABLE if addressed else "no-cache",
+        "Cache-Control": _IMMUTABLE if immutable else "no-cache",
         "Vary": "Accept, Accept-Encoding",
     }
     if coding is not None:
@@ -79,18 +79,14 @@ def _headers(etag: str, form: str, coding: str | None, *, addressed: bool) -> di
 
 
 def _encoded(opened: OpenPipeline, query: BatchQuery, form: str) -> tuple[bytes, dict[str, str]]:
-    """The batch, and what the headers say of it.
-
-    Raises:
-        PositionError: there is no such batch.
-    """
+    """Build and encode the batch; return it with the headers that describe it."""
     state = opened.pipeline.skip(opened.start, query.offset)
     step = opened.pipeline.step(state, query.rank, query.world)
     if step is None:
         batches = opened.pipeline.batches
         raise PositionError(
             "the pipeline ends before that batch",
-            hint=None if batches is None else f"It has {batches} batches",
+            hint=None if batches is None else f"Use an offset within its {batches} batches",
         )
     batch = make_batch(opened, step)
     return encode_batch(opened, batch, form), batch_headers(batch)

@@ -1,4 +1,4 @@
-"""A registered pipeline as it is stored, and as it is when its data is open."""
+"""A registered pipeline: its stored record, and the pipeline open over its data."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ _IDENTITY = 8
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A pipeline as it is kept."""
+    """The stored record of a pipeline."""
 
     ident: str
     spec: PipelineSpec
     sources: tuple[Mapping[str, Any], ...]
-    """As PinnedSource.describe has them, in the order of their keys."""
+    """Values of ``PinnedSource.describe``, ordered by source key."""
     fingerprint: bytes
-    """Of the data when it was registered."""
+    """Fingerprint of the data at registration."""
     issued: datetime
 
     @property
     def identity(self) -> bytes:
-        """What tokens have of it."""
+        """Identity that tokens carry."""
         return identity_of(self.ident)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of its sources."""
-        return tuple(source_key(each["dataset"], each["options"]) for each in self.sources)
+        """Keys of the sources."""
+        return tuple(source_key(source["dataset"], source["options"]) for source in self.sources)
 
     def pins(self, counts: Sequence[int] | None = None) -> dict[str, int]:
-        """What its sources are pinned to.
+        """Return the number of items each source is pinned to, by source key.
 
         Args:
-            counts: items of those that grow, out of a token; None for those of the
+            counts: items of the growing sources, from a token; None for the counts of the
                 registration.
         """
         growing = iter(counts or ())
         return {
-            key: next(growing) if counts is not None and each["growing"] else each["count"]
-            for key, each in zip(self.keys, self.sources, strict=True)
+            key: next(growing) if counts is not None and source["growing"] else source["count"]
+            for key, source in zip(self.keys, self.sources, strict=True)
         }
 
     @property
     def growing(self) -> int:
-        """How many of its sources grow."""
-        return sum(each["growing"] for each in self.sources)
+        """Number of growing sources."""
+        return sum(source["growing"] for source in self.sources)
 
     def to_json(self) -> bytes:
-        """As it is stored."""
+        """Serialise the record."""
         values = {
             "spec": self.spec.to_json(),
             "sources": list(self.sources),
@@ -72,7 +72,7 @@ class Registered:
 
     @classmethod
     def of(cls, ident: str, stored: bytes) -> Registered:
-        """What was stored."""
+        """Parse a stored record."""
         values = json.loads(stored)
         return cls(
             ident,
@@ -85,48 +85,53 @@ class Registered:
 
 @dataclass(slots=True, eq=False)
 class OpenPipeline:
-    """A pipeline whose data is open; whoever asked for it closes it.
+    """A pipeline whose data is open; the caller closes it.
 
-    Built pipelines are shared: they never change when they are read.
+    Requests share built pipelines, since reading never changes one.
     """
 
     ident: str
     pipeline: Pipeline
     sources: tuple[PinnedSource, ...]
-    """In the order of their keys."""
+    """Ordered by source key."""
     tokens: BatchTokens
     start: State
-    """Where the request goes on."""
+    """State at which the request begins."""
     profiles: RequestProfiles
-    """Times its stages, for whoever wants to know."""
+    """Route the times of stages to the request that runs them."""
 
     def etag(self, *parts: object) -> str:
-        """A strong entity tag of what follows from the place and these, without reading."""
+        """Return the strong entity tag of an answer; reads no data.
+
+        Args:
+            parts: what the answer depends on besides the starting state.
+        """
         tokens = self.tokens
-        about = [*self.start, *tokens.pins, int(tokens.issued.timestamp()), tokens.keys.signer]
-        text = "-".join(str(part) for part in (*about, *parts))
+        position = [*self.start, *tokens.pins, int(tokens.issued.timestamp()), tokens.keys.signer]
+        text = "-".join(str(part) for part in (*position, *parts))
         return f'"{tokens.identity.hex()}-{tokens.fingerprint.hex()}-{text}"'
 
     def check_rank(self, rank: int, world: int) -> None:
-        """Accept a rank.
+        """Check that a rank exists and receives rows.
 
         Raises:
-            InvalidOptionError, OptionError: there is no such rank, or no row for it.
+            InvalidOptionError: ``rank`` is not below ``world``.
+            OptionError: a batch has fewer rows than ranks.
         """
         if rank >= world:
             raise InvalidOptionError(
-                f"rank is {rank}, but the ranks of a world of {world} are 0 to {world - 1}",
+                f"rank {rank} does not exist: a world of {world} has ranks 0 to {world - 1}",
                 option="rank",
             )
         self.pipeline.check_ranks(rank, world)
 
     def is_over(self, state: State) -> bool:
-        """Whether it is known that no batch comes behind a state."""
+        """Whether it is known that no batch follows a state."""
         batches = self.pipeline.batches
         return batches is not None and self.pipeline.sequence(state) >= batches
 
     def describe(self) -> dict[str, Any]:
-        """What is known of it, as JSON values."""
+        """Describe the pipeline, as JSON values."""
         pipeline = self.pipeline
         return {
             "id": self.ident,
@@ -144,7 +149,11 @@ class OpenPipeline:
         }
 
     def share(self) -> None:
-        """Keep the data open for one more who will close it."""
+        """Keep the data open for another user, who must call ``close``.
+
+        Raises:
+            ValueError: the data is closed already.
+        """
         shared = []
         try:
             for source in self.sources:
@@ -155,7 +164,7 @@ class OpenPipeline:
             raise
 
     def close(self) -> None:
-        """Let go of the data."""
+        """Close the data."""
         close_all(self.sources)
 
 
@@ -166,5 +175,5 @@ def close_all(sources: Iterable[PinnedSource]) -> None:
 
 
 def identity_of(ident: str) -> bytes:
-    """What tokens hold of a pipeline's id, 8 bytes."""
+    """Return the identity that tokens carry: the first 8 bytes of the pipeline's digest."""
     return bytes.fromhex(ident)[:_IDENTITY]

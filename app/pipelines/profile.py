@@ -1,4 +1,4 @@
-"""How long the stages of a shared pipeline take, for each request by itself."""
+"""Times of the stages of a shared pipeline, separately for each request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from core.iterate.profile import Profile, timed
 
 
 class RequestProfiles(Profile):
-    """Gives the times of stages to the profile that the thread works for, if any."""
+    """A profile that forwards times to the profile of the request the thread works for.
+
+    A built pipeline is shared by requests that run at once, so its stages cannot hold
+    the profile of any of them; they look it up in a thread-local variable instead.
+    """
 
     def __init__(self) -> None:
         super().__init__(time.perf_counter)
@@ -20,7 +24,7 @@ class RequestProfiles(Profile):
 
     @contextmanager
     def into(self, profile: Profile) -> Iterator[None]:
-        """Times of what this thread does inside go to this profile."""
+        """Record the times of this thread in ``profile`` until the block ends."""
         self._current.profile = profile
         try:
             yield
@@ -29,21 +33,21 @@ class RequestProfiles(Profile):
 
     @contextmanager
     def measure(self, name: str) -> Iterator[list[Block]]:
-        """Time what is done inside, if anybody wants to know."""
+        """Time the block, if a profile is set."""
         profile: Profile | None = getattr(self._current, "profile", None)
         if profile is None:
             yield []
             return
-        with profile.measure(name) as given:
-            yield given
+        with profile.measure(name) as blocks:
+            yield blocks
 
     def wrap(self, stage: Stage, name: str) -> Stage:
-        """The stage, timed."""
+        """Wrap a stage so that it is timed."""
         if isinstance(stage, Indexed):
             return timed(stage, self, name)
         return timed(stage, self, name)
 
 
 def new_profile() -> Profile:
-    """A profile of one request."""
+    """Create the profile of one request."""
     return Profile(time.perf_counter)

@@ -1,11 +1,42 @@
-"""Pipelines over datasets: registered under their digest, opened when they are asked for."""
+"""The pipelines of the service: registered under their digest, opened on request.
+
+A batch must be the same on every server, at any time, or not be served at all. Four values
+decide which batch a request means:
+
+    id            digest of the canonical spec and the version of the algorithms; its first
+                  8 bytes, the *identity*, are in every token
+    pins          items of each source that the order is computed over; a growing dataset
+                  may have more by now, which the pipeline ignores
+    fingerprint   digest of the bytes that the pinned items depend on, and of what the
+                  catalogue declares them to mean
+    state         position in the pipeline
+
+The stored record of a pipeline has the first three as of its registration. A token has all
+four (the pins of growing sources only: others cannot change without changing the
+fingerprint), so the state store is needed for the spec alone. Opening compares:
+
+    record (id, spec) ◀── id of the request
+       │
+       ├── token?  no: pins and fingerprint of the record, initial state
+       │           yes: pins, fingerprint and state of the token
+       ▼
+    sources opened at these pins, their bytes fingerprinted
+       │
+       ├── another fingerprint, or too few items: 412, data changed
+       ▼
+    pipeline built, or taken from the cache by (id, pins) if its files are unchanged
+
+Pinning, rather than following a dataset as it grows, keeps the order of a shuffle fixed
+while items arrive. Registering a spec again after its data changed pins the record to the
+new data; older tokens are then refused, as they would give other batches.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -28,21 +59,22 @@ from core.pipelines.pipeline import PipelineSpec, build_pipeline, parse_pipeline
 from .opened import OpenPipeline, Registered, close_all, identity_of
 from .profile import RequestProfiles
 from .sources import PinnedSource, open_source, source_key
-from .tokens import BatchTokens, combined, split, verify
+from .tokens import BatchTokens, combine, split, verify
 
 KIND = "pipeline"
 _CACHED = 32
-"""Pipelines that stay built for the next request."""
-_TRIES = 5
+"""Pipelines that stay built for later requests."""
+_ATTEMPTS = 5
+"""Attempts to register a pipeline that other workers register at the same time."""
 
 Pins = Mapping[str, int]
-"""Items that sources are pinned to, by their keys."""
+"""Number of items each source is pinned to, by source key."""
 
 
-def _is_fresh(known: OpenPipeline) -> bool:
-    """Whether the data is what it was when the pipeline was built."""
+def _is_fresh(opened: OpenPipeline) -> bool:
+    """Whether the data is unchanged since the pipeline was built."""
     try:
-        return all(source.is_fresh() for source in known.sources)
+        return all(source.is_fresh() for source in opened.sources)
     except DataChangedError:
         return False
 
@@ -53,21 +85,26 @@ def _open_all(
     fingerprint: bytes,
     tokens: Callable[[], BatchTokens],
 ) -> None:
-    """Open the sources, which must have this fingerprint.
+    """Open all sources and check their combine fingerprint.
 
     Raises:
-        DataChangedError: they have another, or not what is wanted of them any more.
+        DataChangedError: the fingerprint differs, or a source lacks items or fields.
     """
     try:
         for key in pins:
             source(key)
     except CoreError as e:
         raise DataChangedError(
-            f"the data is not what the pipeline was registered for: {e}",
-            hint="Register the pipeline anew, and begin without after",
+            f"the data has changed since the pipeline was registered: {e}",
+            hint="Register the pipeline again, and start without after",
             was=fingerprint.hex(),
         ) from e
     tokens().check(fingerprint)
+
+
+def _close_each(pipelines: Iterable[OpenPipeline]) -> None:
+    for pipeline in pipelines:
+        pipeline.close()
 
 
 class Pipelines:
@@ -75,8 +112,8 @@ class Pipelines:
 
     Args:
         catalogue: the datasets.
-        views: of the datasets.
-        store: keeps what was registered.
+        views: the views of the datasets.
+        store: holds the records of registered pipelines.
         keys: sign tokens.
     """
 
@@ -92,71 +129,76 @@ class Pipelines:
         self._lock = threading.Lock()
 
     def register(self, values: Mapping[str, Any]) -> tuple[OpenPipeline, bool]:
-        """Keep a pipeline under its digest; (it, to be closed, and whether it is new).
+        """Register a pipeline under its digest.
 
-        One that is kept already stays pinned as it is while its data allows; if that
-        changed, it is pinned anew, and tokens from before are refused.
+        A registered pipeline keeps its pins while its data is unchanged. If the data
+        changed, it is pinned to the new data, and older tokens are refused.
+
+        Returns:
+            The open pipeline, which the caller closes, and whether the record is new.
 
         Raises:
-            PipelineError: what is wrong with it, with its stage and field.
-            CoreError, ServiceError: what is wrong with its datasets.
+            PipelineError: the spec is invalid; names the stage and field.
+            CoreError, ServiceError: a dataset cannot be opened.
+            BusyError: other workers keep registering it at the same time.
         """
         spec = parse_pipeline(values)
         ident = spec.digest.hex()
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             try:
                 return self._open(self._registered(ident), None), False
             except NotFoundError:
                 pass
             except DataChangedError:
                 self._forget(ident)
-            opened, made = self._pinned(spec, ident)
+            opened, registered = self._pin(spec, ident)
             try:
-                self._store_head(made)
+                self._store_record(registered)
             except (HeadExistsError, HeadConflictError, HeadMissingError):
                 opened.close()
                 continue
             except BaseException:
                 opened.close()
                 raise
-            self._keep(opened)
+            self._cache(opened)
             return opened, True
-        raise BusyError("the pipeline is being registered by others", retry_after=1)
+        raise BusyError("other requests are registering the pipeline", retry_after=1)
 
-    def _store_head(self, made: Registered) -> None:
-        """Keep a registration in the place of the one before."""
+    def _store_record(self, registered: Registered) -> None:
+        """Create the record, or replace the previous one."""
         try:
-            seen = self._store.get(KIND, made.ident)
+            seen = self._store.get(KIND, registered.ident)
         except HeadMissingError:
-            self._store.create(KIND, made.ident, made.to_json())
+            self._store.create(KIND, registered.ident, registered.to_json())
             return
-        self._store.compare_and_swap(seen, made.to_json())
+        self._store.compare_and_swap(seen, registered.to_json())
 
-    def _pinned(self, spec: PipelineSpec, ident: str) -> tuple[OpenPipeline, Registered]:
-        """A pipeline over the data as it is."""
+    def _pin(self, spec: PipelineSpec, ident: str) -> tuple[OpenPipeline, Registered]:
+        """Build a pipeline over the current data, and the record that pins it."""
         issued = datetime.fromtimestamp(int(time.time()) // 60 * 60, UTC)
         opened = self._build(spec, ident, {}, issued)
         sources = tuple(source.describe() for source in opened.sources)
         return opened, Registered(ident, spec, sources, opened.tokens.fingerprint, issued)
 
     def ids(self, after: str = "", limit: int = 1000) -> list[str]:
-        """Ids of all pipelines, in order."""
+        """List up to ``limit`` ids after ``after``, in order."""
         page = self._store.list(KIND, after=after, limit=limit)
         return [head.id for head in page.heads]
 
     def open(self, ident: str, after: str | None = None) -> OpenPipeline:
-        """A pipeline at a place; whoever asked closes it.
+        """Open a pipeline at a position; the caller closes it.
 
         Args:
-            ident: of the pipeline.
-            after: token of the place; None for the beginning.
+            ident: id of the pipeline.
+            after: token to continue after; None to start at the beginning.
 
         Raises:
             NotFoundError: there is no such pipeline.
             TokenMalformedError, TokenForgedError, TokenRetiredError, TokenForeignError: the
-                token is not one of this pipeline.
-            DataChangedError: the data is not what the token, or the pipeline, is of.
-            StateError: the token's place cannot be.
+                token does not belong to this pipeline.
+            DataChangedError: the data changed since the token was issued or the pipeline
+                registered.
+            StateError: the pipeline has no such position.
             CoreError, ServiceError: the data cannot be read.
         """
         return self._open(self._registered(ident), after)
@@ -175,10 +217,10 @@ class Pipelines:
                 return known[1]
         registered = Registered.of(ident, value)
         if registered.spec.digest.hex() != ident:
-            # Of an earlier version, which made other batches of the same spec.
+            # An earlier version of the algorithms built other batches from this spec.
             raise NotFoundError(
-                f"pipeline {ident} is of another version of the service",
-                hint="POST it to /v1/pipelines, and begin anew",
+                f"pipeline {ident} was registered with another version of the service",
+                hint="POST it to /v1/pipelines, and start without after",
             )
         with self._lock:
             self._parsed[ident] = value, registered
@@ -207,26 +249,26 @@ class Pipelines:
         return opened
 
     def _shared(self, registered: Registered, pins: Pins, fingerprint: bytes) -> OpenPipeline:
-        """The built pipeline, if its data is still what it was; else built anew."""
+        """Return the cached pipeline if its data is unchanged; else build it."""
         key = (registered.ident, tuple(pins.values()))
         with self._lock:
-            known = self._built.get(key)
-            if known is not None:
+            cached = self._built.get(key)
+            if cached is not None:
                 self._built.move_to_end(key)
-                known.share()
-        if known is not None:
-            if _is_fresh(known):
+                cached.share()
+        if cached is not None:
+            if _is_fresh(cached):
                 try:
-                    known.tokens.check(fingerprint)
+                    cached.tokens.check(fingerprint)
                 except BaseException:
-                    known.close()
+                    cached.close()
                     raise
-                return known
-            known.close()
+                return cached
+            cached.close()
         opened = self._build(
             registered.spec, registered.ident, pins, registered.issued, fingerprint
         )
-        self._keep(opened)
+        self._cache(opened)
         return opened
 
     def _build(
@@ -237,14 +279,14 @@ class Pipelines:
         issued: datetime,
         fingerprint: bytes | None = None,
     ) -> OpenPipeline:
-        """A pipeline over its data.
+        """Open the sources of a pipeline and build it.
 
         Args:
-            spec: of the pipeline.
-            ident: of the pipeline.
-            pins: what its sources are pinned to; empty for what there is.
-            issued: time of its tokens.
-            fingerprint: what the data must have; None for any.
+            spec: the spec.
+            ident: its id.
+            pins: the pins; empty to pin each source to all of its items.
+            issued: issue time of the tokens.
+            fingerprint: fingerprint the data must have; None for any.
         """
         sources: dict[str, PinnedSource] = {}
 
@@ -257,58 +299,55 @@ class Pipelines:
             return source(source_key(dataset, options)).indexed
 
         def tokens() -> BatchTokens:
-            inorder = [sources[key] for key in sorted(sources)]
-            counts = tuple(each.count for each in inorder if each.growing)
-            data = combined(each.fingerprint for each in inorder)
+            ordered = [sources[key] for key in sorted(sources)]
+            counts = tuple(source.count for source in ordered if source.growing)
+            data = combine(source.fingerprint for source in ordered)
             return BatchTokens(self._keys, identity_of(ident), data, counts, issued)
 
         try:
             if fingerprint is not None:
-                # Before anything is built of it, which may fail for its being other data.
+                # Before building, which may fail in confusing ways on changed data.
                 _open_all(source, pins, fingerprint, tokens)
             profiles = RequestProfiles()
             pipeline = build_pipeline(spec, open_one, wrap=profiles.wrap)
-            inorder = tuple(sources[key] for key in sorted(sources))
-            return OpenPipeline(ident, pipeline, inorder, tokens(), pipeline.initial, profiles)
+            ordered = tuple(sources[key] for key in sorted(sources))
+            return OpenPipeline(ident, pipeline, ordered, tokens(), pipeline.initial, profiles)
         except BaseException:
             close_all(list(sources.values()))
             raise
 
     def _view(self, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
-        """A view as a source names it: its id, ``{"id": its id}``, or what it says."""
+        """Open the view a source names: by id, by ``{"id": id}``, or by its spec."""
         if isinstance(value, Mapping) and set(value) == {"id"}:
             value = value["id"]
         if isinstance(value, str):
             return self._views.registered(value, dataset)
         if not isinstance(value, Mapping):
-            raise OptionError("view is neither the id of a view nor a view")
+            raise OptionError("view is neither an id nor a view spec")
         return self._views.open(dataset, value)
 
-    # -- pipelines that stay built ------------------------------------------------------
+    # -- the cache of built pipelines ----------------------------------------------------
 
-    def _keep(self, opened: OpenPipeline) -> None:
-        """Keep it for the next request; the caller still has to close it."""
+    def _cache(self, opened: OpenPipeline) -> None:
+        """Share a pipeline with later requests; the caller still has to close it."""
         key = (opened.ident, tuple(source.count for source in opened.sources))
         opened.share()
         with self._lock:
-            before = self._built.pop(key, None)
+            previous = self._built.pop(key, None)
             self._built[key] = opened
-            gone = [] if before is None else [before]
+            evicted = [] if previous is None else [previous]
             while len(self._built) > _CACHED:
-                gone.append(self._built.popitem(last=False)[1])
-        for each in gone:
-            each.close()
+                evicted.append(self._built.popitem(last=False)[1])
+        _close_each(evicted)
 
     def _forget(self, ident: str) -> None:
         with self._lock:
             keys = [key for key in self._built if key[0] == ident]
-            gone = [self._built.pop(key) for key in keys]
-        for each in gone:
-            each.close()
+            evicted = [self._built.pop(key) for key in keys]
+        _close_each(evicted)
 
     def close(self) -> None:
-        """Let go of everything that is kept."""
+        """Close all cached pipelines."""
         with self._lock:
-            gone, self._built = list(self._built.values()), OrderedDict()
-        for each in gone:
-            each.close()
+            evicted, self._built = list(self._built.values()), OrderedDict()
+        _close_each(evicted)

@@ -1,4 +1,4 @@
-"""Routes of pipelines: registering them, streams of their batches, single batches."""
+"""Routes of pipelines: registration, streams of batches, single batches."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ PipelinesDep = Annotated[PipelineService, from_state("pipelines")]
 @router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
 async def list_pipelines(
     service: PipelinesDep,
-    after: Annotated[str, Query(max_length=128, description="Ids behind this one")] = "",
-    limit: Annotated[int, Query(ge=1, le=1000, description="Ids at the most")] = 100,
+    after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
 ) -> Response:
-    """Ids of the pipelines, in order."""
+    """List the ids of the pipelines, in order."""
     ids = await service.threads.start(service.pipelines.ids, after, limit)
     return json_response({"pipelines": ids, "after": ids[-1] if len(ids) == limit else None})
 
@@ -51,7 +51,7 @@ async def list_pipelines(
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 async def register_pipeline(request: Request, service: PipelinesDep) -> ExchangeResponse:
-    """Keep a pipeline under the digest of what it says; the same again finds it again."""
+    """Register a pipeline under the digest of its spec; registering it again returns it."""
 
     async def handle(exchange: Exchange) -> None:
         values = await read_json(exchange, service.buffers, _MAX_BODY)
@@ -63,9 +63,11 @@ async def register_pipeline(request: Request, service: PipelinesDep) -> Exchange
             finally:
                 opened.close()
 
-        about, created = await service.threads.start(register)
-        where = service.addresses.of(str(request.base_url), f"/v1/pipelines/{about['id']}")
-        await send_json(exchange, about, 201 if created else 200, {"Location": where})
+        description, created = await service.threads.start(register)
+        path = f"/v1/pipelines/{description['id']}"
+        location = service.addresses.of(str(request.base_url), path)
+        status = 201 if created else 200
+        await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 
@@ -73,16 +75,16 @@ async def register_pipeline(request: Request, service: PipelinesDep) -> Exchange
 @router.head("/{ident}", include_in_schema=False)
 @router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
 async def pipeline(ident: str, service: PipelinesDep) -> Response:
-    """What a pipeline says, what it comes to, and the token it begins with."""
+    """Describe a pipeline: its spec, data, schema, number of batches and first token."""
 
-    def about() -> dict[str, Any]:
+    def describe() -> dict[str, Any]:
         opened = service.pipelines.open(ident)
         try:
             return opened.describe()
         finally:
             opened.close()
 
-    return json_response(await service.threads.start(about))
+    return json_response(await service.threads.start(describe))
 
 
 @router.get(
@@ -99,7 +101,10 @@ async def pipeline_batches(
     drain: DrainDep,
     query: Annotated[BatchesQuery, Query()],
 ) -> ExchangeResponse:
-    """Batches as frames, each with the token behind it; the END frame says why it ends."""
+    """Stream batches as frames, each with the token that continues after it.
+
+    The END frame gives the reason for ending and whether the data is finished.
+    """
 
     async def handle(exchange: Exchange) -> None:
         opened = await service.threads.start(service.pipelines.open, ident, query.after)
@@ -138,7 +143,7 @@ async def pipeline_batch(
     service: PipelinesDep,
     query: Annotated[BatchQuery, Query()],
 ) -> ExchangeResponse:
-    """One batch, ``offset`` batches behind the token: the same for ever, so caches may keep it."""
+    """Send one batch, ``offset`` batches after the token; with a token it is immutable."""
     accept = joined(request.headers, "accept")
     form = query.format or choose_format(accept, BATCH_FORMATS)
 

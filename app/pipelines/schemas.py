@@ -1,4 +1,4 @@
-"""Queries of pipelines, as they are documented and checked."""
+"""Query options of batches."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from app.http.openapi import MAX_NUMBER
 
 
 class RankQuery(BaseModel):
-    """Where to go on in a pipeline, and which rows of each batch are wanted."""
+    """The position in a pipeline, and the rank whose rows to send."""
 
     model_config = ConfigDict(extra="forbid")
 
-    after: str | None = Field(None, description="Token: go on behind it; else from the start")
-    rank: int = Field(0, ge=0, le=MAX_NUMBER, description="Rows of this rank, from 0")
-    world: int = Field(1, ge=1, le=MAX_NUMBER, description="Ranks that share each batch")
+    after: str | None = Field(
+        None, description="Token to continue after; without it, start from the beginning"
+    )
+    rank: int = Field(
+        0, ge=0, le=MAX_NUMBER, description="Rank whose rows of each batch to send, from 0"
+    )
+    world: int = Field(1, ge=1, le=MAX_NUMBER, description="Number of ranks that share each batch")
 
 
 class BatchesQuery(RankQuery):
-    """The same for a stream of batches; limits above the server's are lowered to them."""
+    """Options of a stream of batches; limits above the server's are lowered to the server's."""
 
-    max_batches: int | None = Field(None, ge=0, description="Batches to send at the most")
+    max_batches: int | None = Field(None, ge=0, description="Maximum number of batches to send")
     max_bytes: int | None = Field(
-        None, ge=0, description="No batch is begun behind so many bytes of arrays"
+        None, ge=0, description="Start no batch after this many bytes of arrays"
     )
     max_seconds: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="No batch is begun after so many seconds"
+        None, ge=0, allow_inf_nan=False, description="Start no batch after this many seconds"
     )
-    max_epochs: int | None = Field(None, ge=0, description="Ends behind the end of so many epochs")
+    max_epochs: int | None = Field(None, ge=0, description="End after this many epochs")
 
 
 class BatchQuery(RankQuery):
-    """The same for one batch."""
+    """Options of one batch."""
 
     offset: int = Field(
-        0, ge=0, le=MAX_NUMBER, description="Batches between the token and this one"
+        0, ge=0, le=MAX_NUMBER, description="Number of batches to skip after the token"
     )
     format: Literal["frames", "npy", "arrow"] | None = Field(None, description="Overrides Accept")

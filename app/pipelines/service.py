@@ -1,4 +1,4 @@
-"""The parts of a running service that pipelines need."""
+"""The pipeline product of a running service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .registry import Pipelines
 
 @dataclass(frozen=True, slots=True)
 class PipelineService:
-    """What registering pipelines and serving their batches takes."""
+    """Everything the routes of pipelines and batches need."""
 
     pipelines: Pipelines
     threads: Workers

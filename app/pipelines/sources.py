@@ -1,7 +1,8 @@
-"""Datasets as sources of items: frames and tiles of arrays, and whatever else is registered.
+"""Datasets as sources of items: frames and tiles of arrays, and items of other formats.
 
-A source is pinned: to so many items, and to the bytes they depend on. Of a growing dataset
-these are the first ones, so that its pin holds while it grows.
+A source is pinned to a number of items, and its fingerprint covers the bytes they depend
+on. For a growing dataset these are the first bytes of its files, so that the fingerprint
+holds while the dataset grows.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from app.datasets.catalogue import Catalogue
-from app.datasets.files.files import FileSet
+from app.datasets.files.file_set import FileSet
 from app.datasets.files.fingerprints import prefix_fingerprint
-from app.datasets.items.segments import Stretch, chosen
+from app.datasets.items.segments import ItemRange, select_fields
 from app.datasets.opened import OpenDataset, Opened, OpenItems
 from app.tiles.views import OpenView, padded
 from core.arrays import Indices
@@ -35,47 +36,48 @@ from core.tiles.view import View
 
 FRAME, TILE = "frame", "tile"
 OPTIONS = ("fields", "unit", "view")
-"""Options of a source that say what its items are."""
+"""Options of a source that define its items."""
 FINGERPRINT_SIZE = 8
-_PLACES = ("id", "files", "glob", "immutable", "growing")
-"""What an entry says of where its files are, and not of what they mean."""
+_LOCATION = ("id", "files", "glob", "immutable", "growing")
+"""Members of a catalogue entry that locate files rather than define what they mean."""
 
-ViewOf = Callable[[str, Any], OpenView]
-"""Gives a view of a dataset, by its id or by what it says."""
+OpenViewOf = Callable[[str, Any], OpenView]
+"""Opens a view of a dataset, by its id or its spec."""
 
 
 @dataclass(slots=True, eq=False)
 class PinnedSource:
-    """A source of a pipeline with the files it reads; whoever asked for it closes it."""
+    """A source of a pipeline with the files it reads; the caller closes its dataset."""
 
     key: str
     """The dataset and the options, as canonical JSON."""
     dataset: Opened
     indexed: Indexed
     count: int
-    """Items it is pinned to."""
+    """Number of items it is pinned to."""
     stops: tuple[int, ...] | None
-    """Bytes of each of the first files that it depends on; None for all of all files."""
+    """Leading bytes of each of the first files that it depends on; None for all files whole."""
     fingerprint: bytes
-    """Of these bytes and of what the entry says they mean, 8 bytes."""
+    """Fingerprint of these bytes and of what the catalogue declares them to mean; 8 bytes."""
 
     @property
     def growing(self) -> bool:
-        """Whether its dataset may have more items than it is pinned to."""
+        """Whether the dataset may have more items than the pin."""
         return self.stops is not None
 
     def is_fresh(self) -> bool:
-        """Whether the bytes are what they were.
+        """Whether the bytes are unchanged since the source was opened.
 
         Raises:
-            DataChangedError, ReadFailedError: they are not, or it cannot be told.
+            DataChangedError: a file changed other than by growing.
+            ReadFailedError: the disk failed.
         """
         files = self.dataset.files
         files.verify()
         return self.stops is None or self.fingerprint == _fingerprint(self.dataset, self.stops)
 
     def describe(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Describe the source, as JSON values."""
         return {
             **json.loads(self.key),
             "count": self.count,
@@ -85,74 +87,78 @@ class PinnedSource:
 
 
 def source_key(dataset: str, options: Mapping[str, Any]) -> str:
-    """What tells one source of a pipeline from another."""
-    given = {name: options[name] for name in OPTIONS if options.get(name) is not None}
-    return json.dumps({"dataset": dataset, "options": given}, sort_keys=True)
+    """Return the key of a source: its dataset and options as canonical JSON."""
+    present = {name: options[name] for name in OPTIONS if options.get(name) is not None}
+    return json.dumps({"dataset": dataset, "options": present}, sort_keys=True)
 
 
 def open_source(
-    catalogue: Catalogue, view_of: ViewOf, key: str, count: int | None = None
+    catalogue: Catalogue, open_view: OpenViewOf, key: str, count: int | None = None
 ) -> PinnedSource:
-    """A source of a pipeline.
+    """Open a source of a pipeline.
 
     Args:
         catalogue: the datasets.
-        view_of: gives views of them.
-        key: from source_key.
-        count: items to pin it to, of a dataset that grows; None for as many as there are.
+        open_view: opens their views.
+        key: from ``source_key``.
+        count: items to pin a growing dataset to; None for all there are. Other datasets
+            are always pinned to all items.
 
     Raises:
-        CoreError, ServiceError: there is no such dataset, its files are not what they should
-            be, or it has not what is chosen of it.
+        CoreError, ServiceError: there is no such dataset, it cannot be read, or it lacks
+            the requested items or fields.
     """
-    wanted = json.loads(key)
-    options: Mapping[str, Any] = wanted["options"]
-    dataset: Opened = catalogue.open_any(wanted["dataset"], grown=count is None)
+    values = json.loads(key)
+    options: Mapping[str, Any] = values["options"]
+    dataset: Opened = catalogue.open_any(values["dataset"], grown=count is None)
     try:
         view = None
         if isinstance(dataset, OpenDataset) and options.get("view") is not None:
-            before: Opened = dataset
-            view = _view(dataset, options["view"], view_of)
-            # What the view is of may have been opened anew.
+            previous: Opened = dataset
+            view = _view(dataset, options["view"], open_view)
+            # The view opens the dataset itself, maybe in a newer state: use that one.
             dataset = view.dataset
-            before.close()
+            previous.close()
         growing = dataset.spec.growing
         if count is not None and growing and _count(dataset, options) < count:
-            before = dataset
-            dataset = catalogue.open_any(wanted["dataset"])
-            before.close()
-        items, there = _all_items(dataset, options, view)
-        pinned = min(count, there) if growing and count is not None else there
+            previous = dataset
+            dataset = catalogue.open_any(values["dataset"])
+            previous.close()
+        items, total = _all_items(dataset, options, view)
+        pinned = min(count, total) if growing and count is not None else total
         stops = _stops(dataset, options, pinned) if growing else None
-        indexed = items if pinned == there else Stretch(items, 0, pinned)
+        indexed = items if pinned == total else ItemRange(items, 0, pinned)
         return PinnedSource(key, dataset, indexed, pinned, stops, _fingerprint(dataset, stops))
     except BaseException:
         dataset.close()
         raise
 
 
-def _view(dataset: OpenDataset, value: Any, view_of: ViewOf) -> OpenView:  # noqa: ANN401 - JSON
+def _view(dataset: OpenDataset, value: Any, open_view: OpenViewOf) -> OpenView:  # noqa: ANN401 - JSON
     if dataset.spec.growing:
-        raise OptionError("the tiles of a dataset that grows change with it", hint="Use its frames")
-    return view_of(dataset.spec.id, value)
+        raise OptionError("a growing dataset has no stable tiles", hint="Use its frames")
+    return open_view(dataset.spec.id, value)
 
 
 def _unit(dataset: Opened, options: Mapping[str, Any]) -> str:
-    """What an item is to be.
+    """Return the unit of the items, the dataset's default if the options name none.
 
     Raises:
-        OptionError: the dataset has no such items.
+        OptionError: the dataset has no such unit.
     """
     if isinstance(dataset, OpenItems):
         units = dataset.items.units
         if options.get("view") is not None:
-            raise OptionError("a view is of an array", hint=f"This is {dataset.spec.format}")
+            raise OptionError(
+                f"only arrays have views, and the dataset holds {dataset.spec.format} items",
+                hint="Omit view",
+            )
     else:
         units = (FRAME,) if options.get("view") is None else (TILE,)
     unit = options.get("unit") or units[0]
     if unit not in units:
-        hint = f"There are {', '.join(units)}"
-        raise OptionError(f"the dataset has no items {unit!r}", hint=hint)
+        hint = f"Use {' or '.join(units)}"
+        raise OptionError(f"the dataset has no unit {unit!r}", hint=hint)
     return str(unit)
 
 
@@ -165,14 +171,14 @@ def _count(dataset: Opened, options: Mapping[str, Any]) -> int:
 def _all_items(
     dataset: Opened, options: Mapping[str, Any], view: OpenView | None
 ) -> tuple[Indexed, int]:
-    """Every item there is, with the fields that are wanted, and how many."""
+    """Return a source of all items with the requested fields, and their number."""
     unit, fields = _unit(dataset, options), options.get("fields")
     if isinstance(dataset, OpenItems):
         return dataset.items.source(unit, fields), dataset.items.count(unit)
     if unit == FRAME:
         frames = FramesSource(dataset, fields)
         return frames, frames.length
-    assert view is not None  # noqa: S101 - there are tiles of one only
+    assert view is not None  # noqa: S101 - the unit tile implies a view
     tiles = TilesSource(view, fields)
     return tiles, tiles.length
 
@@ -185,31 +191,32 @@ def _stops(dataset: Opened, options: Mapping[str, Any], count: int) -> tuple[int
 
 
 def frame_stops(recording: Recording, files: FileSet, frames: int) -> tuple[int, ...]:
-    """Bytes of each of the first files that the first frames of a recording depend on."""
+    """Return the leading bytes of each file that the first ``frames`` frames depend on."""
     stops: dict[int, int] = {}
     for extent in recording.extents:
-        some = min(frames, extent.frames)
-        if some > 0:
-            stop = extent.offset + (some - 1) * extent.stride + recording.frame_bytes
+        count = min(frames, extent.frames)
+        if count > 0:
+            stop = extent.offset + (count - 1) * extent.stride + recording.frame_bytes
             stops[extent.file] = max(stops.get(extent.file, 0), stop)
         frames -= extent.frames
         if frames <= 0:
             break
     last = max(stops, default=-1)
-    # Files without frames before the last one may say what is in the others.
+    # A file without frames before the last one may be a header that describes the others.
     return tuple(stops.get(file, files.size(file)) for file in range(last + 1))
 
 
 def _fingerprint(dataset: Opened, stops: Sequence[int] | None) -> bytes:
-    """Of the bytes that count, and of what the entry says they mean."""
-    meaning = {k: v for k, v in dataset.spec.to_json().items() if k not in _PLACES}
+    """Fingerprint the bytes the items depend on, and what the catalogue declares of them."""
+    meaning = {k: v for k, v in dataset.spec.to_json().items() if k not in _LOCATION}
     digest = hashlib.blake2b(
         json.dumps(meaning, sort_keys=True).encode(),
         digest_size=FINGERPRINT_SIZE,
         person=b"thalweg-source-1",
     )
-    found = dataset.fingerprint if stops is None else prefix_fingerprint(dataset.files, stops)
-    digest.update(found)
+    digest.update(
+        dataset.fingerprint if stops is None else prefix_fingerprint(dataset.files, stops)
+    )
     return digest.digest()
 
 
@@ -217,7 +224,7 @@ def _fingerprint(dataset: Opened, stops: Sequence[int] | None) -> bytes:
 
 
 class _ArrayItems(Indexed):
-    """Items out of an array dataset; any thread may ask, also at once."""
+    """Items of an array dataset; several threads may read at once."""
 
     def __init__(self, schema: Schema, length: int, dataset: OpenDataset) -> None:
         self._schema = schema
@@ -227,7 +234,7 @@ class _ArrayItems(Indexed):
 
     @property
     def schema(self) -> Schema:
-        """Fields of its items."""
+        """Fields of the items."""
         return self._schema
 
     @property
@@ -236,7 +243,7 @@ class _ArrayItems(Indexed):
         return self._length
 
     def _frames(self) -> FrameSource:
-        """Reads frames; each thread has one of its own, which keeps its buffers."""
+        """Return this thread's source of frames, which reuses its buffers."""
         frames: FrameSource | None = getattr(self._local, "frames", None)
         if frames is None:
             frames = self._local.frames = self._dataset.frames()
@@ -248,14 +255,14 @@ class _ArrayItems(Indexed):
 
 
 class FramesSource(_ArrayItems):
-    """Every position of the scan that has a frame, corrected as the dataset says.
+    """Frames of an array: one item per scan position that has a frame, with corrections.
 
     Args:
-        dataset: an array.
-        fields: those that are wanted; there is ``data`` only.
+        dataset: the array.
+        fields: names of the requested fields, of which there is only ``data``; None for all.
 
     Raises:
-        OptionError: a field is not there.
+        OptionError: there is no such field.
         SelectionError: no position has a frame.
     """
 
@@ -264,18 +271,21 @@ class FramesSource(_ArrayItems):
             dataset.recording, View(), nav_shape=dataset.nav_shape, sync_offset=dataset.sync_offset
         )
         plan = self._plan
-        schema = chosen((Field("data", plan.dtype, plan.sig_shape),), fields)
-        # They are a stretch of the scan, from the position that the first frame is of.
+        schema = select_fields((Field("data", plan.dtype, plan.sig_shape),), fields)
+        # Positions with frames are contiguous, from the position of the first frame on.
         low, high = plan.positions.extremes()
         self._first = low + plan.sync_offset
         super().__init__(schema, high - low + 1, dataset)
 
     def at(self, positions: Indices) -> Block:
-        """Frames, in this order; field ``data``, shape (k, *sig_shape).
+        """Read the frames at ``positions``, in this order.
+
+        Returns:
+            Field ``data``, shape (k, *sig_shape).
 
         Raises:
-            PositionError: one lies outside.
-            CoreError, ServiceError: why they cannot be read.
+            PositionError: a position lies outside of the source.
+            CoreError, ServiceError: the frames cannot be read.
         """
         positions = check_positions(positions, self.length)
         if not len(positions):
@@ -292,49 +302,54 @@ class FramesSource(_ArrayItems):
 
 
 class TilesSource(_ArrayItems):
-    """The tiles of a view, all of one shape.
+    """Tiles of a view, all of one shape.
 
-    Those at the borders are filled up with zeros: ``shape`` says how much of them there is.
+    Tiles at a border are filled up with zeros; field ``shape`` gives their true shape.
 
     Args:
-        view: of an array.
-        fields: those that are wanted, of ``data``, ``origin`` and ``shape``.
+        view: the view.
+        fields: names of the requested fields, of ``data``, ``origin`` and ``shape``; None
+            for all.
 
     Raises:
-        OptionError: a field is not there.
+        OptionError: there is no such field.
     """
 
     def __init__(self, view: OpenView, fields: Sequence[str] | None = None) -> None:
         plan = view.plan
         axes = (len(plan.shape),)
-        every = (
+        schema = (
             Field("data", plan.dtype, plan.tile_shape),
             Field("origin", np.dtype("<i8"), axes),
             Field("shape", np.dtype("<i8"), axes),
         )
         self._plan = plan
-        super().__init__(chosen(every, fields), plan.tiles, view.dataset)
+        super().__init__(select_fields(schema, fields), plan.tiles, view.dataset)
 
     def at(self, positions: Indices) -> Block:
-        """Tiles, in this order.
+        """Read the tiles at ``positions``, in this order.
+
+        Returns:
+            Fields ``data``, shape (k, *tile_shape), and ``origin`` and ``shape``, int64 of
+            shape (k, axes), as far as they are requested.
 
         Raises:
-            PositionError: one lies outside.
-            CoreError, ServiceError: why they cannot be read.
+            PositionError: a position lies outside of the source.
+            CoreError, ServiceError: the tiles cannot be read.
         """
         positions = check_positions(positions, self.length)
-        plan, wanted = self._plan, {field.name for field in self._schema}
+        plan, names = self._plan, {field.name for field in self._schema}
         tiles = [plan.tile(index) for index in positions.tolist()]
         axes = len(plan.shape)
         block: dict[str, Column] = {}
-        if "data" in wanted:
+        if "data" in names:
             reader = self._reader(plan)
             data = np.empty((len(tiles), *plan.tile_shape), plan.dtype)
             for out, tile in zip(data, tiles, strict=True):
                 out[...] = padded(reader.read(tile), plan.tile_shape)
             block["data"] = data
-        if "origin" in wanted:
+        if "origin" in names:
             block["origin"] = np.array([t.origin for t in tiles], np.int64).reshape(-1, axes)
-        if "shape" in wanted:
+        if "shape" in names:
             block["shape"] = np.array([t.shape for t in tiles], np.int64).reshape(-1, axes)
         return block

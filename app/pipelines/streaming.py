@@ -25,13 +25,15 @@ from .profile import new_profile
 def make_batches(
     opened: OpenPipeline, rank: int, world: int, limit: int, profile: Profile
 ) -> Iterator[Batch]:
-    """Make batches in order from where the request starts; for one thread at a time.
+    """Build batches in order, beginning with the first the request asks for.
+
+    The iterator may move between threads, but only one at a time may advance it.
 
     Args:
         opened: the pipeline.
-        rank: whose rows of each batch.
-        world: ranks that share each batch.
-        limit: number of batches at most.
+        rank: rank whose rows of each batch to take.
+        world: number of ranks that share each batch.
+        limit: maximum number of batches.
         profile: receives the times of the stages.
     """
     state = opened.start
@@ -48,11 +50,11 @@ def make_batches(
 
 
 class BatchFrames:
-    """Batches as frames, each with the token that continues after it.
+    """Encoder of batches as frames, each with the token that continues after it.
 
     Args:
         opened: the pipeline.
-        times: tells the seconds spent on making batches, and on what.
+        times: reported in the END frame.
     """
 
     heavy = False
@@ -65,11 +67,11 @@ class BatchFrames:
         self.finished = opened.is_over(opened.start)
 
     def begin(self) -> Buffers:
-        """Nothing comes before the first batch."""
+        """Return no frames."""
         return []
 
     def item(self, item: Batch) -> Buffers:
-        """The frame of a batch, and one for the end of its epoch if it is the last of one."""
+        """Encode a batch; an EPOCH frame follows the last of an epoch."""
         buffers = self._writer.frame(FrameKind.DATA, item.header, item.payload)
         if item.step.ends_epoch:
             buffers += self._writer.frame(FrameKind.EPOCH, epoch_header(item))
@@ -78,11 +80,11 @@ class BatchFrames:
         return buffers
 
     def heartbeat(self) -> Buffers:
-        """The token is that of the batch the client waits for."""
+        """Repeat the token of the batch the client is waiting for."""
         return self._writer.frame(FrameKind.HEARTBEAT, {"token": self._token()})
 
     def end(self, reason: str, progress: Progress) -> Buffers:
-        """The reason, whether any batch is left, and where the time went."""
+        """Give the reason, whether the data is finished, and the times of the answer."""
         header = {
             "reason": reason,
             "data_finished": self.finished or reason == EXHAUSTED,
@@ -92,7 +94,7 @@ class BatchFrames:
         return self._writer.frame(FrameKind.END, header)
 
     def fail(self, problem: Problem) -> Buffers:
-        """The token retries the batch that failed."""
+        """Encode the problem with the token that retries the batch."""
         header = {"problem": problem.to_json(), "token": self._token()}
         return self._writer.frame(FrameKind.ERROR, header)
 
@@ -101,14 +103,14 @@ class BatchFrames:
 
 
 class Times:
-    """Where the time of an answer went."""
+    """Where the time of an answer was spent."""
 
     def __init__(self) -> None:
         self.profile = new_profile()
         self.ahead: Ahead[Batch] | None = None
 
     def describe(self, progress: Progress) -> dict[str, object]:
-        """The times as JSON values, in seconds."""
+        """Return the times in seconds, as JSON values."""
         return {
             "seconds": progress.seconds,
             "made": 0.0 if self.ahead is None else self.ahead.seconds,
@@ -131,15 +133,15 @@ def batch_stream(
     metrics: Metrics,
     heartbeat: float = HEARTBEAT_SECONDS,
 ) -> Stream[Batch]:
-    """The answer that streams the batches of a pipeline.
+    """Build the answer that streams the batches of a pipeline.
 
     Args:
-        opened: the pipeline; stays open until the answer is over.
-        rank: whose rows of each batch.
-        world: ranks that share each batch.
+        opened: the pipeline; stays open until the answer has ended.
+        rank: rank whose rows of each batch to send.
+        world: number of ranks that share each batch.
         limits: how much the answer may carry.
         coding: compression of the whole answer.
-        threads: make the batches.
+        threads: build the batches.
         drain: ends the stream early.
         metrics: count the batches.
         heartbeat: seconds between signs of life.

@@ -1,8 +1,12 @@
-"""Places in pipelines as tokens, and back.
+"""Tokens of pipelines.
 
-The state of a token is that of the pipeline, and behind it how many items each of its
-growing sources is pinned to: so it can be served by a server that never saw the pipeline's
-registration, however much the data has grown since.
+The state of a token is the state of the pipeline, followed by the number of items that
+each growing source is pinned to:
+
+    state of the pipeline (k numbers) | pin of growing source 1 | pin 2 | …
+
+A token therefore names its batches completely, however much the data has grown since it
+was issued.
 """
 
 from __future__ import annotations
@@ -19,49 +23,58 @@ from core.iterate.base import State
 _DIGEST = 8
 
 
-def combined(fingerprints: Iterable[bytes]) -> bytes:
-    """One fingerprint of several, 8 bytes; in their order."""
+def combine(fingerprints: Iterable[bytes]) -> bytes:
+    """Combine fingerprints, in their order, into one of 8 bytes."""
     digest = hashlib.blake2b(digest_size=_DIGEST, person=b"thalweg-data-1")
-    for each in fingerprints:
-        digest.update(each)
+    for fingerprint in fingerprints:
+        digest.update(fingerprint)
     return digest.digest()
 
 
 def verify(keys: KeyRing, text: str, identity: bytes) -> Verified:
-    """A token of a pipeline, its signature and identity checked.
+    """Verify the signature of a token and that it belongs to a pipeline.
+
+    Args:
+        keys: the signing keys.
+        text: the token.
+        identity: identity of the pipeline.
 
     Raises:
         TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
-        TokenForeignError: it is of something else.
+        TokenForeignError: the token belongs to something else.
     """
     verified = keys.verify(text)
     token = verified.token
     if token.kind != KIND_BATCHES or token.identity != identity:
         raise TokenForeignError(
-            "the token is of another pipeline",
-            hint="Register the pipeline it is of, and use its id",
+            "the token belongs to another pipeline",
+            hint="Register the pipeline it belongs to and use its id",
         )
     return verified
 
 
 def split(state: Sequence[int], growing: int) -> tuple[State, tuple[int, ...]]:
-    """(state of the pipeline, items that its growing sources are pinned to).
+    """Split the state of a token into the pipeline's state and its pins.
+
+    Args:
+        state: the state of the token.
+        growing: number of growing sources.
 
     Raises:
-        TokenMalformedError: there are not so many numbers.
+        TokenMalformedError: the state is too short.
     """
     if len(state) <= growing:
-        raise TokenMalformedError("the token does not hold a place in this pipeline")
-    at = len(state) - growing
-    return tuple(state[:at]), tuple(state[at:])
+        raise TokenMalformedError("the token does not hold a position in this pipeline")
+    length = len(state) - growing
+    return tuple(state[:length]), tuple(state[length:])
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTokens:
-    """Makes the tokens of one pipeline over one state of its data.
+    """The tokens of one pipeline over one state of its data.
 
-    They all have the time of the token, or registration, that they come from: equal
-    places have equal tokens, so that what is addressed by them can be kept by caches.
+    All carry the issue time of the token or registration they derive from. Equal positions
+    thus have equal tokens, and caches can store the batches addressed by them.
     """
 
     keys: KeyRing
@@ -71,20 +84,20 @@ class BatchTokens:
     issued: datetime
 
     def token(self, state: State) -> str:
-        """The token that goes on from a state."""
+        """Sign the token that continues from a state."""
         token = Token(KIND_BATCHES, self.identity, self.fingerprint, (*state, *self.pins))
         return self.keys.sign(token, self.issued)
 
     def check(self, fingerprint: bytes) -> None:
-        """Make sure that a token was made from the data as it is.
+        """Check that the data still has the fingerprint of a token or registration.
 
         Raises:
-            DataChangedError: it was not.
+            DataChangedError: it has another.
         """
         if fingerprint != self.fingerprint:
             raise DataChangedError(
-                "the data is not what the token, or the pipeline, was made from",
-                hint="Register the pipeline anew, and begin without after",
+                "the data has changed since the token was issued or the pipeline registered",
+                hint="Register the pipeline again, and start without after",
                 was=fingerprint.hex(),
                 now=self.fingerprint.hex(),
             )
@@ -94,8 +107,8 @@ def describe(token: Token) -> dict[str, object]:
     """Describe the position in a verified token of a pipeline.
 
     Raises:
-        TokenMalformedError: it holds something else.
+        TokenMalformedError: the state is not a position.
     """
     if not token.state:
-        raise TokenMalformedError("the token does not hold a place in a pipeline")
+        raise TokenMalformedError("the token does not hold a position in a pipeline")
     return {"kind": "batches", "batch": token.state[0], "state": list(token.state)}

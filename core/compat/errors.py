@@ -1,7 +1,7 @@
-"""Errors of the compatible packages: classes of the error tree and of the peers' at once.
+"""Errors of the compatible packages.
 
-Callers who moved here catch the builtin exceptions that the peers raise; every class here
-is one of them too, and carries the codes and hints of the tree.
+Every class is part of the engine's error tree, with its codes and hints, and also of the
+builtin class that the library in question raises, so that existing ``except`` clauses work.
 """
 
 from __future__ import annotations
@@ -10,48 +10,48 @@ from ..errors import CoreError, OptionError, StateError
 
 
 class ArgumentError(OptionError, ValueError):
-    """An argument has a value it cannot have."""
+    """An argument is invalid."""
 
 
 class EmptySourceError(OptionError, ValueError):
-    """A source gives nothing where something is needed to go on."""
+    """A source has no items, where at least one is needed to continue."""
 
 
 class CheckpointError(StateError, ValueError):
-    """A checkpoint is malformed, of another version or of another iterator."""
+    """A checkpoint is malformed, of another version, or of another iterator."""
 
 
 class DataChangedError(StateError, RuntimeError):
-    """A checkpoint points past the end of the data, or the data is other data."""
+    """A checkpoint lies past the end of the data, or belongs to other data."""
 
 
 class ClosedError(CoreError, RuntimeError):
-    """An iterator was used after it was closed."""
+    """An iterator was used after ``close``."""
 
     code = "closed"
 
 
 class SourceEndedError(CoreError, RuntimeError):
-    """A source ended although more of it was asked for."""
+    """A source ended before the iterator that reads it."""
 
     code = "source-ended"
 
 
 class WorkerError(CoreError, RuntimeError):
-    """A worker process failed with an exception that cannot be brought over."""
+    """A worker process failed with an exception that cannot be pickled."""
 
     code = "worker"
 
 
 class WorkerDiedError(CoreError, ChildProcessError):
-    """A worker process or thread ended without a word."""
+    """A worker process or thread ended unexpectedly."""
 
     code = "worker-died"
 
 
 class RemoteTracebackError(Exception):
-    """The cause of an exception that was raised in a worker: its traceback, as text."""
+    """The traceback in the worker, as the cause of an exception that was raised there."""
 
 
 class ContractError(OptionError, AssertionError):
-    """A schema is missing or does not fit, or names and readers are not as many."""
+    """A schema is missing or does not fit, or names and readers differ in number."""

@@ -1,4 +1,4 @@
-"""Schemas of records: named fields, which may be structures of named fields."""
+"""Caffe2's schemas and records: named fields, nested where fields are structures."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from .errors import ContractError
 
 
 class Field(ABC):
-    """What a record, or a part of one, is made of."""
+    """Schema of a record or of a part of one."""
 
     @abstractmethod
     def field_names(self) -> list[str]:
-        """Names of the scalars in it, ``outer:inner`` where they lie deeper."""
+        """Names of its scalars, ``outer:inner`` for nested ones."""
 
     @abstractmethod
     def field_types(self) -> list[np.dtype[Any]]:
-        """Their dtypes."""
+        """Dtypes of its scalars."""
 
     def has_blobs(self) -> bool:
-        """Whether it holds values, as only a :class:`Record` does."""
+        """Whether it holds values; only a :class:`Record` does."""
         return False
 
     def field_blobs(self) -> list[Any]:
         """The values of its scalars, in order.
 
         Raises:
-            ContractError: it is a schema alone.
+            ContractError: it is a schema without values.
         """
         raise ContractError("Value is not set for this field.")
 
     @abstractmethod
     def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
-        """A value of this schema out of the values of its scalars, in order."""
+        """Build a value of this schema from the values of its scalars, in order."""
 
 
 class Scalar(Field):
@@ -46,11 +46,11 @@ class Scalar(Field):
         self.dtype = np.dtype(dtype)
 
     def field_names(self) -> list[str]:
-        """One, without a name."""
+        """One empty name."""
         return [""]
 
     def field_types(self) -> list[np.dtype[Any]]:
-        """The one dtype."""
+        """Its dtype."""
         return [self.dtype]
 
     def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
@@ -88,7 +88,7 @@ class Struct(Field):
         return self.fields[name]
 
     def field_names(self) -> list[str]:
-        """Names of the scalars in it."""
+        """Names of its scalars."""
         return [
             f"{name}:{inner}" if inner else name
             for name, field in self.fields.items()
@@ -96,7 +96,7 @@ class Struct(Field):
         ]
 
     def field_types(self) -> list[np.dtype[Any]]:
-        """Their dtypes."""
+        """Dtypes of its scalars."""
         return [dtype for field in self.fields.values() for dtype in field.field_types()]
 
     def assemble(self, values: Iterator[Any]) -> dict[str, Any]:
@@ -115,16 +115,16 @@ class Struct(Field):
 
 
 class Record(Field):
-    """Values and the schema they have; itself a field, as in the peer.
+    """Values with their schema; a field itself, as in Caffe2.
 
     ``record["name"]`` is a value, or a dict where the schema has a structure.
     """
 
     def __init__(self, schema: Field, values: Sequence[Any]) -> None:
-        """Put values in a schema.
+        """Combine a schema and the values of its scalars.
 
         Raises:
-            ContractError: not as many values as the schema has scalars.
+            ContractError: the schema has another number of scalars.
         """
         expected = len(schema.field_names())
         if len(values) != expected:
@@ -140,11 +140,11 @@ class Record(Field):
         return self.schema.field_names()
 
     def field_types(self) -> list[np.dtype[Any]]:
-        """Their dtypes."""
+        """Dtypes of the scalars of its schema."""
         return self.schema.field_types()
 
     def has_blobs(self) -> bool:
-        """True: every scalar has a value."""
+        """Always True."""
         return True
 
     def field_blobs(self) -> list[Any]:
@@ -152,7 +152,7 @@ class Record(Field):
         return list(self.values)
 
     def assemble(self, values: Iterator[Any]) -> Any:  # noqa: ANN401 - values are anything
-        """A value of its schema out of other values."""
+        """Build a value of its schema from other values."""
         return self.schema.assemble(values)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - values are anything
@@ -165,15 +165,15 @@ class Record(Field):
 def from_blob_list(
     schema: Field, values: Sequence[Any], throw_on_type_mismatch: bool = False
 ) -> Record:
-    """A record of a schema and a value for each of its scalars.
+    """Combine a schema and the values of its scalars into a record.
 
     Args:
-        schema: of the record; the values of a :class:`Record` given here are replaced.
+        schema: of the record; of a :class:`Record`, only the schema is used.
         values: in the order of ``schema.field_names()``.
-        throw_on_type_mismatch: refuse a value that is no array of its scalar's dtype.
+        throw_on_type_mismatch: require arrays of the dtypes of the scalars.
 
     Raises:
-        ContractError: ``schema`` is no Field, there are more or fewer values than
+        ContractError: ``schema`` is not a Field, the number of values is not that of its
             scalars, or a value is of another type.
     """
     if not isinstance(schema, Field):

@@ -1,1 +1,1 @@
-"""Iteration in exact, resumable steps."""
+"""Iteration in exact, resumable steps: stages, and what runs over them."""

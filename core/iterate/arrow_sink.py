@@ -1,4 +1,4 @@
-"""Blocks as an Arrow stream."""
+"""Sink: blocks as an Arrow IPC stream."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .sinks import BinaryFile, Sink, column_of
 class ArrowWriter(Sink):
     """Blocks as an Arrow IPC stream, a record batch each.
 
-    Arrays become nested lists of fixed size, ragged items large lists. The stream gets its
-    end mark when it is committed.
+    Arrays become nested lists of fixed size, ragged items large lists. The commit writes
+    the end marker of the stream.
 
     Args:
         file: open for writing.
         schema: of the blocks.
 
     Raises:
-        OptionError: a dtype that Arrow does not have.
-        ShapeError: items of a field that is padded differently in every batch.
+        OptionError: Arrow lacks the dtype of a field.
+        ShapeError: a field has an axis that is empty or differs from batch to batch.
     """
 
     def __init__(self, file: BinaryFile, schema: Schema) -> None:
@@ -44,18 +44,18 @@ class ArrowWriter(Sink):
 
 
 class _Handed(io.RawIOBase):
-    """A file that Arrow may write to; who opened it flushes and closes it."""
+    """A file for Arrow to write to; its owner flushes and closes it."""
 
     def __init__(self, file: BinaryFile) -> None:
         super().__init__()
         self._file = file
 
     def writable(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
     def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer of Arrow's
-        """Hand the bytes on."""
+        """Pass the bytes on."""
         taken = bytes(data)
         self._file.write(taken)
         return len(taken)

@@ -1,15 +1,16 @@
-"""What flows through stages, and the two kinds of stages there are.
+"""Blocks, and the two kinds of stages that produce them.
 
-A *block* is some items at once: a dict of columns of equal length. A *stage* gives blocks.
+A *block* holds some items at once, as a dict of columns of equal length. A *stage* produces
+blocks:
 
-* An :class:`Indexed` stage has no state: item k is a function of k, so that any position
-  can be asked for in any order.
-* A :class:`Sequential` stage goes from state to state. Its state is a few non-negative
-  integers and belongs to the caller: the same state always gives the same items, however
-  it was reached.
+* An :class:`Indexed` stage has no state. Item k is a function of k, so any position can be
+  asked for, in any order.
+* A :class:`Sequential` stage maps a state to items and the next state. A state is a few
+  non-negative integers that the caller holds; the same state always produces the same
+  items, however it was reached.
 
-Neither changes when it is read, so one stage serves any number of readers and threads;
-what it may keep from one call to the next is only there to be fast.
+Reading changes neither, so one stage serves any number of readers and threads. What a
+stage keeps from one call to the next only saves time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ State = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """Items of differing length, one after another.
+    """A column of items of different lengths, concatenated.
 
     Item k is ``values[offsets[k]:offsets[k + 1]]``.
     """
@@ -37,7 +38,7 @@ class Ragged:
     values: Array
     """Shape (total, ...)."""
     offsets: Indices
-    """Shape (items + 1,), from 0, never descending."""
+    """Shape (items + 1,), int64, from 0, never descending."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -49,7 +50,7 @@ class Ragged:
 
 Column = Array | Ragged
 Block = Mapping[str, Column]
-"""Items by field; every column has one entry per item."""
+"""Columns by field name; every column has one entry per item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,12 @@ class Field:
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...] = ()
-    """Of one item; of one element of it if ragged."""
+    """Of one item; of one of its elements if the field is ragged."""
     ragged: bool = False
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of one item; None if it differs."""
+        """Bytes of one item; None if items differ."""
         if self.ragged:
             return None
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
@@ -74,12 +75,12 @@ Schema = tuple[Field, ...]
 
 
 class Indexed(ABC):
-    """A stage whose items can be asked for by position."""
+    """A stage with random access."""
 
     @property
     @abstractmethod
     def schema(self) -> Schema:
-        """Fields of its items."""
+        """Fields of the items."""
 
     @property
     @abstractmethod
@@ -88,36 +89,36 @@ class Indexed(ABC):
 
     @abstractmethod
     def at(self, positions: Indices) -> Block:
-        """The items at these positions, in this order; positions may repeat.
+        """The items at some positions, in the order given; positions may repeat.
 
         Args:
             positions: shape (k,), each from 0 to length - 1.
 
         Raises:
-            PositionError: one lies outside.
+            PositionError: a position is out of range.
         """
 
 
 class Sequential(ABC):
-    """A stage whose items come one after the other."""
+    """A stage whose items come one after another."""
 
     @property
     @abstractmethod
     def schema(self) -> Schema:
-        """Fields of its items."""
+        """Fields of the items."""
 
     @property
     @abstractmethod
     def initial(self) -> State:
-        """The state before the first item; its length is that of every state."""
+        """The state before the first item; all states have its length."""
 
     @abstractmethod
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items after a state, and the state after them.
+        """The items that follow a state, and the state after them.
 
         Args:
-            state: ``initial``, or what an earlier call gave.
-            count: how many, at least 1; fewer come only at the end.
+            state: ``initial``, or a state that an earlier call returned.
+            count: number of items, at least 1; only at the end are there fewer.
 
         Raises:
             StateError: it cannot be a state of this stage.

@@ -1,12 +1,12 @@
-"""Batches of items of similar length, out of windows that are read ahead.
+"""Batches of items of similar length, cut from windows that are read ahead.
 
-:class:`BucketBatch` is a sequential stage whose items are batches, so it has no ``take``
-but ``next_batch(state) -> (Block, State) | None``: the rows of one batch and the state
-after it, None at the end. ``next_window(state)`` gives all that is left of a window at
-once. Like every stage it does not change when it is read.
+:class:`BucketBatch` is like a sequential stage whose items are batches. Instead of ``take``
+it has ``next_batch(state) -> (Block, State) | None``: the rows of one batch and the state
+after it, or None at the end. ``next_window(state)`` returns all remaining batches of a
+window at once. Reading does not change it, as with every stage.
 
-The state is ``(served, position, ...)``: batches given of the window at hand, and the
-state of the inner stage at its beginning, whose first number is the position.
+The state is ``(served, position, ...)``: the batches served of the current window, and the
+state of the inner stage at the beginning of the window, which begins with the position.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .reuse import ReusePool
 MAX_READ_AHEAD = 1_000_000
 MAX_SIZE = 2**20
 _MAX_KEY = 2**40
-"""So that no sum or product of a window overflows."""
+"""Keeps every sum and product over a window within int64."""
 _MAX_BUDGET = 2**62
 _COUNTED = 4
 """Values per item up to which keys are sorted by counting."""
-_KEPT = 2
+_SPARES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +40,41 @@ class _Window:
     """A window that was read and sorted."""
 
     state: State
-    """Of the inner stage at its beginning."""
+    """State of the inner stage at its beginning."""
     block: Block
     rows: Indices
-    """Item in the block of every row, batch by batch in the order they are given."""
+    """Index in the block of every row, batch by batch in the order they are served."""
     offsets: Indices
     """First row of every batch, and the number of rows."""
     after: State
-    """Of the inner stage at its end."""
+    """State of the inner stage at its end."""
 
 
 class BucketBatch:
     """Batches of items with similar keys.
 
-    ``read_ahead`` items are read and sorted by key, the greatest first, equal ones in the
-    order they came; batches are cut greedily, and shuffled within the window: batch m of
-    window w is batch ``Permutation(batches, derive(seed, "bucket", *path).nth(w)).at(m)``.
-    The last window may be shorter. An item too large for the budget is a batch alone.
+    A window of ``read_ahead`` items is read and sorted by key, highest first; items of
+    equal keys keep their order. Batches are cut greedily and shuffled within the window:
+    batch m of window w is batch ``Permutation(batches, derive(seed, "bucket",
+    *path).nth(w)).at(m)``. The last window may be shorter. An item above the budget is a
+    batch alone.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         read_ahead: items of a window.
-        key: a ragged field, whose length is the key, or one of integers, not negative.
-        size: most items of a batch; this or a budget must be given, both may be.
-        budget: most that the items of a batch make together.
-        padded: whether the budget is of items times their greatest key, which is what a
-            batch padded to its longest item takes, or of the sum of keys.
-        boundary: a field of integers; items with different values of it never share a
-            batch that follows the sorted order.
+        key: a ragged field, whose length is the key, or a field of integers from 0.
+        size: most items of a batch. At least one of size and budget is required.
+        budget: highest weight of a batch.
+        padded: whether the weight of a batch is its items times their highest key, which is
+            the size of the batch once padded, or the sum of its keys.
+        boundary: a field of integers; a batch never continues, in sorted order, past an
+            item with another value of it.
         shuffle: whether batches are shuffled within their window.
         seed: from 0 to 2**63 - 1.
         path: further steps of the key of the shuffle, for stages that share a seed.
 
     Raises:
-        PipelineError: options that are none, contradict each other or do not fit the items.
+        PipelineError: an option is invalid, contradicts another or does not fit the items.
     """
 
     def __init__(  # noqa: PLR0913 - the options of the stage
@@ -93,7 +94,9 @@ class BucketBatch:
         self._read_ahead = whole("read_ahead", read_ahead, 1, MAX_READ_AHEAD)
         if size is None and budget is None:
             raise PipelineError(
-                "neither size nor budget", field="size", hint="Say when a batch is full."
+                "neither size nor budget",
+                field="size",
+                hint="One of them says when a batch is full.",
             )
         self._size = MAX_SIZE if size is None else whole("size", size, 1, MAX_SIZE)
         self._budget = 0 if budget is None else whole("budget", budget, 1, _MAX_BUDGET)
@@ -104,25 +107,25 @@ class BucketBatch:
             raise PipelineError("a boundary is one integer per item", field="boundary")
         self._order: Key | None = seed_key(seed, "bucket", *path) if shuffle else None
         self.inner = in_order(inner)
-        self._windows: ReusePool[_Window] = ReusePool(_KEPT)
+        self._windows: ReusePool[_Window] = ReusePool(_SPARES)
 
     @property
     def schema(self) -> Schema:
-        """Fields of the items of its batches."""
+        """Fields of the rows of the batches."""
         return self.inner.schema
 
     @property
     def initial(self) -> State:
-        """No batch given, and the inner stage at its beginning."""
+        """No batch served, and the initial state of the inner stage."""
         return (0, *self.inner.initial)
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage is known to have no end."""
+        """Whether the inner stage is known to be endless."""
         return self.inner.endless
 
     def next_batch(self, state: State) -> tuple[Block, State] | None:
-        """The items of the next batch and the state after it; None at the end.
+        """The rows of the next batch and the state after it; None at the end.
 
         Raises:
             StateError: it cannot be a state of this stage.
@@ -139,11 +142,11 @@ class BucketBatch:
         return take_block(window.block, rows), (0, *window.after)
 
     def next_window(self, state: State) -> tuple[Block, Indices, State] | None:
-        """All batches that are left of a window; None at the end.
+        """All remaining batches of a window; None at the end.
 
         Returns:
-            Their items, batch by batch; the first row of each batch and the number of
-            rows, shape (batches + 1,); and the state after them.
+            The rows, batch by batch; the first row of each batch and the number of rows,
+            shape (batches + 1,); and the state after them.
 
         Raises:
             StateError: it cannot be a state of this stage.
@@ -157,7 +160,7 @@ class BucketBatch:
         return block, window.offsets[served:] - first, (0, *window.after)
 
     def _window(self, state: State) -> tuple[_Window | None, int]:
-        """The window at hand, None at the end, and how many of its batches were given."""
+        """The current window, None at the end, and the number of batches served of it."""
         check_state(state, self.initial)
         served, at = state[0], state[1:]
         window = self._windows.take(lambda candidate: candidate.state == at)
@@ -165,7 +168,7 @@ class BucketBatch:
             window = self._read(at)
         batches = 0 if window is None else len(window.offsets) - 1
         if served and served >= batches:
-            raise StateError(f"{served} batches given of a window of {batches}")
+            raise StateError(f"{served} batches served of a window of {batches}")
         return window, served
 
     def _read(self, at: State) -> _Window | None:
@@ -185,7 +188,7 @@ class BucketBatch:
         return _Window(at, block, rows, offsets, after)
 
     def _keys(self, block: Block, position: int) -> tuple[Indices, int, int]:
-        """The keys of items, the least and the greatest."""
+        """The keys of items, the lowest and the highest."""
         keys = _integers(block, self._key_field.name)
         lowest, highest = int(keys.min()), int(keys.max())
         if lowest < 0 or highest >= _MAX_KEY:
@@ -199,7 +202,7 @@ class BucketBatch:
         return keys, lowest, highest
 
     def _shuffled(self, order: Indices, cuts: Indices, window: int) -> tuple[Indices, Indices]:
-        """Rows and first rows with the batches in the order they are given."""
+        """Rows and first rows of the batches in the order they are served."""
         if self._order is None:
             return order, cuts
         count = len(cuts) - 1
@@ -210,23 +213,23 @@ class BucketBatch:
 
 
 def _field(inner: Stage, name: str, option: str) -> Field:
-    """The field of an option: ragged, or of one integer per item."""
+    """The field that an option names: ragged, or of one integer per item."""
     for field in inner.schema:
         if field.name == name and (field.ragged or (field.dtype.kind in "biu" and not field.shape)):
             return field
     raise PipelineError(
         f"{option} is {name!r}",
         field=option,
-        hint="A field whose items differ in length, or of one integer per item.",
+        hint="A ragged field, or one of one integer per item.",
     )
 
 
 def _integers(block: Block, name: str) -> Indices:
-    """Lengths of ragged items, or the values of a field of integers, as kernels take them."""
+    """Lengths of ragged items or values of integers, int64, contiguous and writable."""
     column = block[name]
     if isinstance(column, Ragged):
         return np.diff(column.offsets)
-    if column.dtype == np.dtype(np.uint64):  # what does not fit becomes too large a key
+    if column.dtype == np.dtype(np.uint64):  # a value beyond int64 is too high a key anyway
         return np.minimum(column, np.uint64(2**63 - 1)).astype(np.int64)
     return np.require(column, np.int64, ["C", "W"])
 

@@ -1,4 +1,32 @@
-"""A range cut into blocks, each permuted under a key of its own."""
+"""Permutations of a range cut into blocks, each block under a key of its own.
+
+All reordering with random access is made of this. An epoch permutation is one block per
+epoch, a block shuffle is blocks of a given size, an overlapping shuffle is two of those
+shifted by half a block::
+
+    position      0 1 2 3 4 | 5 6 7 8 9 | 10 11 12
+    block             0     |     1     |    2        (the last may be shorter)
+    image         3 0 4 1 2 | 9 5 6 8 7 | 11 12 10
+
+The problem: "which item stands at position p of epoch e?" must be answered at once, for any
+p, without drawing the epochs before it or storing a permutation of 10**9 items. So the
+order of a block is a function of its number, ``Permutation(size, key.nth(block))``, and
+there are two ways to evaluate it:
+
+* A *small* block, up to ``SMALL`` positions, is a table: the keyed shuffle is done once and
+  then looked up. A table costs as much as ``size`` positions, so it pays only if
+  positions visit each block a few times in a row. :func:`count_misses` predicts how often
+  a table would be rebuilt; where positions jump about, they are sorted first and the images
+  put back. Two tables are kept, for even and for odd blocks, so that neighbours (the usual
+  case at a block border) do not evict each other.
+* A *big* block is evaluated position by position with the cipher of :mod:`core.rng`, which
+  needs no table and no memory.
+
+Why not always the cipher? Over few positions a cipher of a few rounds is visibly not
+uniform; a shuffled table is exact. A big range that is cut can end in a short block, or
+start with one when ``lead`` shifts the borders. Such a block is small although its
+siblings are big, so its order is built separately (``_short_ends``).
+"""
 
 from __future__ import annotations
 
@@ -14,26 +42,26 @@ from .reuse import ReusePool
 
 _NO_END = 2**62
 _TABLES = 2
-_KEPT = 4
-"""Sets of tables: as many threads read one stage without making each other's anew."""
+_SETS = 4
+"""Sets of tables: this many threads read one stage without rebuilding each other's."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Tables of two blocks, and which blocks those are (-1: none)."""
+    """Tables of two blocks, and the numbers of those blocks (-1: none)."""
 
     owners: Indices
     tables: Tables
 
 
 class BlockPermutation:
-    """Block j, of ``size`` positions, is permuted by ``Permutation(size, key.nth(j))``.
+    """Permutes block j, of ``size`` positions, by ``Permutation(size, key.nth(j))``.
 
     Args:
         key: of all blocks.
-        size: of a block, at least 1.
-        total: number of positions, so that the last block may be shorter; None for no end.
-        lead: by how much the first block is shorter than the others, below ``size``.
+        size: positions of a block, at least 1.
+        total: number of positions, where the last block may be shorter; None for no end.
+        lead: how much shorter the first block is than the others, below ``size``.
     """
 
     def __init__(self, key: Key, size: int, total: int | None, lead: int = 0) -> None:
@@ -42,11 +70,11 @@ class BlockPermutation:
         self._size = size
         self._lead = lead
         self._total = _NO_END if total is None else total
-        self._spare: ReusePool[_Work] = ReusePool(_KEPT)
+        self._spare: ReusePool[_Work] = ReusePool(_SETS)
         self._ends = self._short_ends() if size > SMALL else {}
 
     def _short_ends(self) -> dict[int, tuple[int, int, Permutation]]:
-        """First position, length and order of big blocks cut so short that they are small."""
+        """First position, length and order of the end blocks that are cut to a small size."""
         last = max(self._total + self._lead - 1, 0) // self._size
         ends = {}
         for block in (0, last):
@@ -57,11 +85,11 @@ class BlockPermutation:
         return ends
 
     def at(self, positions: Indices, *, absolute: bool = True) -> Indices:
-        """What is at these positions, shape (k,): int64, contiguous, within the range.
+        """The images of some positions, shape (k,), int64, contiguous.
 
         Args:
             positions: shape (k,), each from 0 to total - 1.
-            absolute: count from 0; if not, from the first position of the block.
+            absolute: whether images count from 0, or from the first position of the block.
         """
         if self._size > SMALL:
             return self._big(positions, int(absolute))

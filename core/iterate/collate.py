@@ -1,4 +1,4 @@
-"""Ragged columns as arrays: padded to the longest item, to a multiple, or to a length."""
+"""Padding: ragged columns as arrays of the longest item, of a multiple, or of a length."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from ..errors import CastingError, OptionError, PipelineError, TransformError
 from .base import Block, Column, Field, Ragged, Schema
 
 LENGTHS = "_length"
-"""What the name of a field ends with that says how long its items were."""
+"""Suffix of the field that holds the lengths of padded items."""
 OPEN = -1
-"""In the shape of a field: an axis that differs from batch to batch."""
+"""Stands in the shape of a field for an axis that differs from batch to batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How ragged columns become arrays.
+    """How ragged columns are padded.
 
     Raises:
-        OptionError: a length or multiple below 1, or both; truncation without a length.
+        OptionError: a length or multiple is below 1, both are given, or items are to be
+            truncated without a length.
     """
 
     fields: tuple[str, ...] | None = None
-    """Which; None for every ragged one."""
+    """Names of the fields; None for every ragged field."""
     length: int | None = None
-    """What every item becomes; None for as long as the longest of its batch."""
+    """Length of every item; None for that of the longest item of the batch."""
     multiple: int = 1
-    """The longest is rounded up to a multiple of this."""
+    """The length of the longest item is rounded up to a multiple of this."""
     value: float = 0
-    """What lies after the end of an item."""
+    """Fills the end of shorter items."""
     truncate: bool = False
-    """Whether what is longer than ``length`` is cut; otherwise it is an error."""
+    """Whether items longer than ``length`` are cut; they are an error otherwise."""
 
     def __post_init__(self) -> None:
         if self.multiple < 1 or (self.length is not None and self.length < 1):
@@ -42,13 +43,14 @@ class Padding:
         if self.length is not None and self.multiple != 1:
             raise OptionError("items are padded to a length or to a multiple, not both")
         if self.truncate and self.length is None:
-            raise OptionError("items are cut at a length, and none was given")
+            raise OptionError("items can be truncated only to a length")
 
     def chosen(self, schema: Schema) -> tuple[str, ...]:
-        """Names of the fields it pads.
+        """Names of the fields to pad.
 
         Raises:
-            PipelineError: one is not there, not ragged, or cannot hold the value.
+            PipelineError: a field does not exist, is not ragged, or has a lengths field.
+            CastingError: a field cannot hold the padding value.
         """
         by_name = {field.name: field for field in schema}
         chosen = self.fields
@@ -58,7 +60,7 @@ class Padding:
             field = by_name.get(name)
             if field is None or not field.ragged:
                 raise PipelineError(
-                    f"there is no ragged field {name!r} to be padded",
+                    f"there is no ragged field {name!r} to pad",
                     field="fields",
                     hint=f"Fields: {', '.join(by_name)}.",
                 )
@@ -68,10 +70,10 @@ class Padding:
         return chosen
 
     def padded(self, schema: Schema) -> Schema:
-        """The schema of padded blocks: after each padded field the lengths, int64.
+        """The schema of padded blocks; the lengths follow each padded field as int64.
 
         Raises:
-            PipelineError: as :meth:`chosen`.
+            CoreError: as in :meth:`chosen`.
         """
         chosen = self.chosen(schema)
         result: list[Field] = []
@@ -86,11 +88,10 @@ class Padding:
 
 
 def collate(block: Block, padding: Padding) -> Block:
-    """A block whose ragged columns are arrays, shape (items, length, ...), with lengths.
+    """Pad ragged columns of a block to arrays of shape (items, length, ...), with lengths.
 
     Raises:
-        TransformError: an item is longer than the length; names its place in the block.
-        PipelineError: a field is not there or not ragged.
+        TransformError: an item is longer than the length; ``position`` is its index.
     """
     result: dict[str, Column] = {}
     chosen = padding.fields
@@ -103,10 +104,10 @@ def collate(block: Block, padding: Padding) -> Block:
 
 
 def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
-    """One column as an array, and how long its items are in it.
+    """Pad one column; return the array and the lengths of its items.
 
     Raises:
-        TransformError: an item is longer than the length; names its place in the column.
+        TransformError: an item is longer than the length; ``position`` is its index.
     """
     lengths = np.diff(column.offsets)
     width = padding.length
@@ -118,7 +119,7 @@ def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
         raise TransformError(
             f"an item of {int(lengths[place])} values does not fit into {width}",
             position=place,
-            hint="Raise the length, or have items truncated.",
+            hint="Raise the length, or truncate items.",
         )
     cut_lengths = np.minimum(lengths, width)
     shape = (len(lengths), width, *column.values.shape[1:])
@@ -130,26 +131,26 @@ def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
 
 
 def ragged(values: Sequence[Array]) -> Ragged:
-    """Items of differing length as one column; one item at least, all of one dtype.
+    """Join items of different lengths into one column.
 
     Raises:
-        OptionError: no items, or items that are no rows of one another.
+        OptionError: there are no items, or their dtypes or inner shapes differ.
     """
     if not values:
-        raise OptionError("a ragged column needs an item to know its dtype")
+        raise OptionError("a ragged column needs at least one item, for its dtype")
     offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum([len(value) for value in values], out=offsets[1:])
     try:
         return Ragged(np.concatenate(values), offsets)
     except ValueError as error:
-        raise OptionError(f"items that do not fit each other: {error}") from None
+        raise OptionError(f"the items do not fit together: {error}") from None
 
 
 def _filler(dtype: np.dtype[np.generic], value: float) -> np.generic:
-    """The value in that dtype.
+    """The value in a dtype.
 
     Raises:
-        CastingError: it cannot hold it.
+        CastingError: the dtype cannot hold it.
     """
     with np.errstate(all="ignore"):
         result: np.generic = np.asarray(value).astype(dtype).reshape(1)[0]

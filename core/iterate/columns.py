@@ -1,4 +1,4 @@
-"""What stages do with the columns of blocks, whether their items are alike or ragged."""
+"""Operations on columns and blocks, plain or ragged."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .base import Block, Column, Field, Ragged, Schema
 
 
 def field_of(name: str, column: Column) -> Field:
-    """The field a column holds the items of.
+    """Describe the items of a column as a field.
 
     Raises:
-        PipelineError: its items are no numbers, or it has no axis of items.
+        PipelineError: the items are not numbers, or the column has no axis of items.
     """
     ragged = isinstance(column, Ragged)
     values = column.values if isinstance(column, Ragged) else column
@@ -29,19 +29,19 @@ def field_of(name: str, column: Column) -> Field:
 
 
 def schema_of(block: Mapping[str, Column]) -> Schema:
-    """The fields of a block, in its order."""
+    """The fields of a block, in the order of its columns."""
     return tuple(field_of(name, column) for name, column in block.items())
 
 
 def block_length(block: Block) -> int:
-    """Number of items in a block; 0 if it has no columns."""
+    """Number of items; 0 if there are no columns."""
     for column in block.values():
         return len(column)
     return 0
 
 
 def take_column(column: Column, indices: Indices) -> Column:
-    """Items of a column by index, shape (k,), each from 0 to its length - 1."""
+    """Select items of a column by index, shape (k,), each from 0 to its length - 1."""
     if not isinstance(column, Ragged):
         return column[indices]
     starts = column.offsets[indices]
@@ -52,12 +52,12 @@ def take_column(column: Column, indices: Indices) -> Column:
 
 
 def take_block(block: Block, indices: Indices) -> Block:
-    """Items of a block by index."""
+    """Select items of a block by index, shape (k,)."""
     return {name: take_column(column, indices) for name, column in block.items()}
 
 
 def slice_block(block: Block, start: int, stop: int) -> Block:
-    """Items start to stop - 1 of a block, without a copy of their values."""
+    """Items start to stop - 1 of a block; their values are not copied."""
     return {name: _slice(column, start, stop) for name, column in block.items()}
 
 
@@ -69,14 +69,14 @@ def _slice(column: Column, start: int, stop: int) -> Column:
 
 
 def offsets_of(lengths: Indices) -> Indices:
-    """Where items of these lengths begin and the last ends, shape (k + 1,)."""
+    """Offsets of items of these lengths, shape (k + 1,)."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def concatenate(blocks: Sequence[Block], schema: Schema) -> Block:
-    """The items of blocks of one schema, one after another."""
+    """Join blocks of one schema into one."""
     if len(blocks) == 1:
         return blocks[0]
     return {field.name: _joined([b[field.name] for b in blocks], field) for field in schema}
@@ -100,15 +100,15 @@ def _joined(columns: Sequence[Column], field: Field) -> Column:
 
 
 def empty_block(schema: Schema) -> Block:
-    """No items."""
+    """A block of no items."""
     return concatenate([], schema)
 
 
 def check_positions(positions: Indices, length: int | None) -> Indices:
-    """Positions as kernels take them: contiguous, writable, int64.
+    """Return positions in the form kernels take: contiguous, writable, int64.
 
     Raises:
-        PositionError: one lies outside the items there are.
+        PositionError: a position is out of range.
     """
     positions = np.require(positions, np.int64, ["C", "W"])
     if not len(positions):
@@ -122,7 +122,7 @@ def check_positions(positions: Indices, length: int | None) -> Indices:
 
 
 def unique_names(names: Iterable[str], field: str) -> None:
-    """Refuse names that come twice.
+    """Check that no name comes twice.
 
     Raises:
         PipelineError: one does.

@@ -1,4 +1,4 @@
-"""Random numbers of items, as random transforms are given them."""
+"""Random numbers of items, for random transforms."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..rng import Key, below, bits, uniform
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random numbers of items: functions of a key and their positions."""
+    """Random numbers for some items, as functions of a key and their positions."""
 
     key: Key
     positions: Indices
 
     def bits(self, *path: str | int) -> Words:
-        """64 random bits for every item; another path gives others."""
+        """64 random bits for every item, different for every path."""
         return bits(self.key.child(*path), self.positions.view(np.uint64))
 
     def uniform(self, *path: str | int) -> Floats:

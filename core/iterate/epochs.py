@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..errors import OptionError, PipelineError, StateError
 from .prefetch import Resumable
@@ -25,9 +24,8 @@ VERSION = 1
 _NOTHING: Any = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place between two items."""
+class Place(NamedTuple):
+    """A place between two items; a tuple, because there is one for every item."""
 
     epoch: int = 0
     """Epochs that have ended."""
@@ -86,8 +84,9 @@ class Epochs(Iterator[T], Generic[T]):
             self._end_epoch()
             raise StopIteration
         while True:
+            stream = self._stream
             try:
-                item = next(self._opened())
+                item = next(self._opened() if stream is None else stream)
             except StopIteration:
                 self._end_stream()
                 if self._size is None:
@@ -97,17 +96,17 @@ class Epochs(Iterator[T], Generic[T]):
             except BaseException:
                 self.go_to(self._place)
                 raise
-            place = self._place
+            epoch, served, offset, _ = self._place
             state = None if self._source is None else copy.deepcopy(self._source.getstate())
-            self._place = Place(place.epoch, place.served + 1, place.offset + 1, state)
+            self._place = Place(epoch, served + 1, offset + 1, state)
             return item
 
     def _end_epoch(self) -> None:
-        self._place = replace(self._place, epoch=self._place.epoch + 1, served=0)
+        self._place = self._place._replace(epoch=self._place.epoch + 1, served=0)
 
     def _end_stream(self) -> None:
         empty = self._place.offset == 0
-        self.go_to(replace(self._place, offset=0, source=None))
+        self.go_to(self._place._replace(offset=0, source=None))
         if empty:
             self._refuse_empty()
 

@@ -1,7 +1,7 @@
-"""Indexed and sequential stages read the same way: one item after the other.
+"""A common form for both kinds of stages: items in order, counted.
 
-:func:`in_order` gives a stage whose state begins with its position, so that what follows
-can number items and skip them.
+:func:`in_order` wraps a stage so that its state begins with the position of the next item.
+Stages on top of it can then number items and skip them, whatever they are made from.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _MAX_VALUE = 2**63
 
 
 def check_state(state: object, like: State) -> None:
-    """Check that a state has the shape of another.
+    """Check that a state has the form of another.
 
     Raises:
-        StateError: it is no tuple of as many non-negative integers below 2**63.
+        StateError: it is not a tuple of as many non-negative integers below 2**63.
     """
     if not isinstance(state, tuple) or len(state) != len(like) or not all(map(_counts, state)):
         raise StateError(f"a state of {len(like)} non-negative integers was expected: {state!r}")
@@ -30,34 +30,37 @@ def _counts(value: object) -> bool:
 
 
 def is_endless(stage: Stage) -> bool:
-    """Whether a stage is known to have no end."""
+    """Whether a stage is known to be endless."""
     if isinstance(stage, Indexed):
         return stage.length is None
     return isinstance(stage, Counting) and stage.endless
 
 
 class Counting(Sequential):
-    """A sequential stage that knows how to skip items and whether it ends."""
+    """A sequential stage that can skip items and may know that it is endless.
+
+    Its state begins with the position of the next item.
+    """
 
     @property
     def endless(self) -> bool:
-        """Whether it is known to have no end."""
+        """Whether the stage is known to be endless."""
         return False
 
     def skip(self, state: State, count: int) -> State:
-        """The state ``count`` items on, which must be there."""
+        """The state ``count`` items further, all of which must exist."""
         return self.take(state, count)[1] if count else state
 
 
 class InOrder(Counting):
-    """An indexed stage from its first item to its last; the state is the position."""
+    """An indexed stage, read from its first item to its last; the state is the position."""
 
     def __init__(self, inner: Indexed) -> None:
         self.inner = inner
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage."""
+        """Fields of the inner stage."""
         return self.inner.schema
 
     @property
@@ -67,14 +70,14 @@ class InOrder(Counting):
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage has no length."""
+        """Whether the inner stage is endless."""
         return self.inner.length is None
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next items.
 
         Raises:
-            StateError: a position past the end.
+            StateError: the position is past the end.
         """
         check_state(state, self.initial)
         start = state[0]
@@ -85,19 +88,19 @@ class InOrder(Counting):
         return self.inner.at(np.arange(start, stop, dtype=np.int64)), (stop,)
 
     def skip(self, state: State, count: int) -> State:
-        """Further on, without a look at the items."""
+        """Add to the position."""
         return (state[0] + count,)
 
 
 class Counted(Counting):
-    """A sequential stage with the number of items taken in front of its state."""
+    """A sequential stage whose state is preceded by the number of items taken."""
 
     def __init__(self, inner: Sequential) -> None:
         self.inner = inner
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage."""
+        """Fields of the inner stage."""
         return self.inner.schema
 
     @property
@@ -107,7 +110,7 @@ class Counted(Counting):
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage is known to have no end."""
+        """Whether the inner stage is known to be endless."""
         return is_endless(self.inner)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
@@ -119,14 +122,14 @@ class Counted(Counting):
         return block, (state[0], *after)
 
     def skip(self, state: State, count: int) -> State:
-        """Further on, as the inner stage can."""
+        """Skip in the inner stage, as far as it can."""
         if not isinstance(self.inner, Counting):
             return super().skip(state, count)
         return (state[0] + count, *self.inner.skip(state[1:], count))
 
 
 def in_order(stage: Stage) -> Counting:
-    """A stage read one item after the other; its state begins with the position."""
+    """Wrap a stage so that items come in order and its state begins with the position."""
     if isinstance(stage, Indexed):
         return InOrder(stage)
     if isinstance(stage, Counted):

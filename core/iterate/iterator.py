@@ -1,7 +1,14 @@
-"""Iterators over what is stepped by states: item by item, or block by block.
+"""Checkpointed iteration: Python iterators over pipelines and stages.
 
-An iterator holds a state, gives it out as JSON values and takes it back. It knows the
-pipeline and data the state is of, so that no other state is taken for it.
+Stages and pipelines are stateless: the caller holds the state. An iterator is such a
+caller. ``getstate`` returns its state as JSON values at any time, and ``setstate`` continues
+from one, in this process or another, at the exact item. A state carries the identity of the
+pipeline and the data, so a state of others is refused::
+
+    iterator = StepIterator(pipeline)
+    for step in iterator:
+        train(step.block)
+        save(iterator.getstate())  # {"version": 1, "order": 1, "identity": ..., "state": [17]}
 """
 
 from __future__ import annotations
@@ -19,11 +26,11 @@ from .inorder import check_state, in_order
 from .sources import fingerprint_of
 
 VERSION = 1
-"""Of the states given out."""
+"""Version of the form of states."""
 ORDER = 1
-"""Version of the order of items that they count in."""
+"""Version of the order of items, in which states count."""
 MAX_READ = 1 << 20
-"""Items an iterator over items reads at a time."""
+"""Most items that an iterator over items reads at a time."""
 
 Item = Mapping[str, Array]
 """The values of one item by field."""
@@ -35,11 +42,11 @@ class Stepped(Protocol):
 
     @property
     def block(self) -> Block:
-        """Its rows."""
+        """Rows of the batch."""
 
     @property
     def state(self) -> State:
-        """After it."""
+        """State after the batch."""
 
 
 S_co = TypeVar("S_co", bound=Stepped, covariant=True)
@@ -47,27 +54,32 @@ S = TypeVar("S", bound=Stepped)
 
 
 class Stepping(Protocol[S_co]):
-    """What gives batches by state, such as a pipeline."""
+    """Returns batches by state, as a pipeline does."""
 
     @property
     def initial(self) -> State:
         """The state before the first batch."""
 
     def check(self, state: State) -> None:
-        """Refuse what cannot be a state."""
+        """Check a state.
+
+        Raises:
+            StateError: it cannot be one.
+        """
 
     def step(self, state: State, rank: int = 0, world: int = 1) -> S_co | None:
         """The batch after a state; None at the end."""
 
 
 class Checkpointed(ABC, Iterator[T], Generic[T]):
-    """An iterator whose state can be taken, checked and restored at every item.
+    """An iterator whose state can be saved and restored at every item.
 
     Args:
-        identity: of the pipeline and the data, such as digests; states of others are
-            refused. None stands for what the pipeline or its sources know of themselves,
-            which may read all of the data when the first state is taken or set.
-        inner: what :meth:`close` closes as well, if it can be.
+        identity: of the pipeline and the data, such as digests; states of another identity
+            are refused. None uses the identity of the pipeline or the fingerprints of the
+            sources, as far as they have any; a source in memory then reads all of its data
+            when the first state is saved or restored.
+        inner: stage or pipeline, which :meth:`close` closes if it has a ``close``.
     """
 
     def __init__(self, identity: bytes | None, inner: object) -> None:
@@ -90,14 +102,14 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
     @property
     @abstractmethod
     def _state(self) -> State:
-        """The state after the last item that was given."""
+        """The state after the last item."""
 
     @abstractmethod
     def _go(self, state: State) -> None:
-        """Go on from a state, which has been checked in itself."""
+        """Continue from a state of the right form."""
 
     def getstate(self) -> dict[str, Any]:
-        """Where it is, as JSON values; it can be asked at any time, also past the end."""
+        """The current state as JSON values; also available past the end."""
         return {
             "version": VERSION,
             "order": ORDER,
@@ -106,7 +118,7 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
         }
 
     def setstate(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from a state that was taken, None for the beginning.
+        """Continue from a saved state; None is the beginning.
 
         Raises:
             StateError: it is malformed, of a later version, or of other data or another
@@ -127,22 +139,22 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
             if value > known:
                 raise StateError(
                     f"a state of {name} {value}, and {known} is the latest known here",
-                    hint="It was taken by a later release: use that.",
+                    hint="It was saved by a later release: use that.",
                 )
         if state["identity"] != self._identity:
             raise StateError(
                 "a state of another pipeline or of other data",
-                hint="States go with the pipeline and the data they were taken of.",
+                hint="A state belongs to the pipeline and the data it was saved with.",
             )
         values = state["state"]
         if not isinstance(values, list | tuple):
-            raise StateError("the state of a state is no list of integers")
+            raise StateError("the member state of a state is a list of integers")
         parsed = tuple(values)
         check_state(parsed, self._initial)
         return parsed
 
     def close(self) -> None:
-        """Give nothing more, and close what it is made of."""
+        """End the iteration, and close the stages below."""
         self._closed = True
         _close(self._inner)
 
@@ -158,7 +170,7 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
 
 
 def _close(inner: object) -> None:
-    """Close a stage and those it takes items from."""
+    """Close a stage, or the stages below it."""
     close = getattr(inner, "close", None)
     if callable(close):
         close()
@@ -172,10 +184,10 @@ class StepIterator(Checkpointed[S]):
     """The batches of a pipeline, or one rank's rows of them.
 
     Args:
-        stepping: what gives them.
-        identity: of the pipeline and the data; None is the pipeline's own, which tells
-            batch sizes apart.
-        rank: which rows of each batch.
+        stepping: the pipeline.
+        identity: of the pipeline and the data; None for the pipeline's own, which differs
+            for another batch size.
+        rank: of this process, which gets its share of the rows of every batch.
         world: number of ranks.
     """
 
@@ -211,13 +223,15 @@ class StepIterator(Checkpointed[S]):
 class BlockIterator(Checkpointed[Block]):
     """The items of a stage in blocks.
 
+    A state is that of the stage, so blocks may have another size after a restart.
+
     Args:
         stage: indexed or sequential.
         size: items of a block; the last may have fewer.
-        identity: of the stage and its data; None is the fingerprint of the data.
+        identity: of the stage and its data; None for the fingerprints of the data.
 
     Raises:
-        OptionError: a size below 1.
+        OptionError: the size is below 1.
     """
 
     def __init__(self, stage: Stage, *, size: int, identity: bytes | None = None) -> None:
@@ -242,7 +256,7 @@ class BlockIterator(Checkpointed[Block]):
         return self._at
 
     def _go(self, state: State) -> None:
-        self._stage.take(state, 1)  # refuses what its shape does not tell
+        self._stage.take(state, 1)  # checks more than the form
         self._at = state
 
     def __next__(self) -> Block:
@@ -257,16 +271,16 @@ class BlockIterator(Checkpointed[Block]):
 class ItemIterator(Checkpointed[Item]):
     """The items of a stage one by one, read in blocks.
 
-    A state is that of the stage before the block at hand, and how many of its items were
-    given; a restored one reads that block again.
+    A state is that of the stage before the current block, and the number of items served
+    of the block. Restoring it reads that block again.
 
     Args:
         stage: indexed or sequential.
         read: items read at a time.
-        identity: of the stage and its data; None is the fingerprint of the data.
+        identity: of the stage and its data; None for the fingerprints of the data.
 
     Raises:
-        OptionError: fewer than 1 are to be read, or more than MAX_READ.
+        OptionError: ``read`` is not from 1 to MAX_READ.
     """
 
     def __init__(self, stage: Stage, *, read: int = 256, identity: bytes | None = None) -> None:
@@ -290,16 +304,16 @@ class ItemIterator(Checkpointed[Item]):
     def _go(self, state: State) -> None:
         served, before = state[0], state[1:]
         if served > MAX_READ:
-            raise StateError(f"{served} items given of one block")
+            raise StateError(f"{served} items served of one block")
         block: Block = {}
         after, held = before, 0
         if served:
             block, after = self._stage.take(before, max(served, self._read))
             held = block_length(block)
             if held < served:
-                raise StateError(f"{served} items given of {held}")
+                raise StateError(f"{served} items served of a block of {held}")
         elif before != self._stage.initial:
-            self._stage.take(before, 1)  # refuses what its shape does not tell
+            self._stage.take(before, 1)  # checks more than the form
         self._before, self._after = before, after
         self._block, self._served, self._held = block, served, held
 

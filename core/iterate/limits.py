@@ -1,8 +1,8 @@
-"""Limits by count, bytes and time over any iterator of batches.
+"""Limits by count, bytes and time for any iterator.
 
-A limit is looked at before each batch, so that bytes and time are overrun by one batch at
-most. None is no limit, 0 lets nothing through. When a limit ends the iteration it is still
-known whether the data had come to its end as well.
+Limits are checked before each item, so bytes and time are exceeded by one item at most.
+None is no limit, and 0 lets nothing through. An iteration that a limit ended still knows
+whether the data had ended there too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _NANOSECONDS = 1_000_000_000
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A monotonic clock, such as ``time.monotonic``."""
 
     def __call__(self) -> float:
-        """Seconds since some moment; never less than before."""
+        """Seconds since an arbitrary moment."""
 
 
 class Peekable(Iterator[T], Generic[T]):
-    """An iterator of which can be told whether there is more; nothing is lost by asking."""
+    """An iterator that can tell whether it has a further item."""
 
     def __init__(self, items: Iterable[T]) -> None:
         self._items = iter(items)
@@ -45,10 +45,10 @@ class Peekable(Iterator[T], Generic[T]):
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left; reads one item ahead to know.
+        """Whether no item is left; reads one item ahead, which is kept.
 
         Raises:
-            Exception: what reading that item raises.
+            Exception: as reading that item does.
         """
         if not self._ahead:
             for item in self._items:
@@ -58,20 +58,20 @@ class Peekable(Iterator[T], Generic[T]):
 
 
 class Limited(Iterator[T], Generic[T]):
-    """As much of an iterator as limits allow; threads may share one.
+    """The items of an iterator up to a limit; threads may share one.
 
     Args:
-        items: what is read; a :class:`Peekable` keeps what was read ahead to tell a tie,
-            for whoever goes on after the limit.
-        count: at most so many items.
-        nbytes: no further item once so many bytes were given; needs ``size_of``.
-        seconds: no further item once so much time passed since the first was asked for,
-            and before states that were restored; needs ``clock``.
-        size_of: bytes of an item.
-        clock: where time comes from.
+        items: the iterator. Use a :class:`Peekable` to continue with it past the limit: it
+            keeps the item that was read ahead to see whether the data ended there.
+        count: most items.
+        nbytes: bytes after which no further item follows; requires ``size_of``.
+        seconds: time after which no further item follows, counted from the first request,
+            and across restored states; requires ``clock``.
+        size_of: returns the bytes of an item.
+        clock: measures time.
 
     Raises:
-        OptionError: a negative limit, or one without what it needs.
+        OptionError: a limit is negative, or lacks ``size_of`` or ``clock``.
     """
 
     def __init__(  # noqa: PLR0913 - each limit is independent of the others
@@ -105,19 +105,29 @@ class Limited(Iterator[T], Generic[T]):
 
     @property
     def reason(self) -> Reason | None:
-        """Why it ended; None while it has not."""
+        """Why the iteration ended; None while it has not."""
         return self._reason
 
     @property
     def data_finished(self) -> bool:
-        """Whether the data ended, be it at the very item a limit ended at."""
-        return self._finished
+        """Whether the data ended, even if a limit ended the iteration at the same item.
+
+        Asked after a limit, it reads one item ahead to know; so take a state of the items
+        before. The item is kept if the items are a :class:`Peekable`.
+
+        Raises:
+            Exception: as reading that item does.
+        """
+        with self._lock:
+            limited = self._reason is not None and self._limits[0] != 0
+            if limited and not self._finished:
+                self._finished = self._items.exhausted
+            return self._finished
 
     def __next__(self) -> T:
         with self._lock:
             self._reason = self._hit()
             if self._reason is not None:
-                self._finished = self._limits[0] != 0 and self._items.exhausted
                 raise StopIteration
             try:
                 item = next(self._items)
@@ -140,7 +150,7 @@ class Limited(Iterator[T], Generic[T]):
         return None
 
     def _elapsed(self) -> int:
-        """Nanoseconds, with those before the state it was restored from."""
+        """Nanoseconds used, those before a restored state included."""
         if self._clock is None:
             return self._before
         now = self._clock()
@@ -149,7 +159,7 @@ class Limited(Iterator[T], Generic[T]):
         return self._before + max(0, round((now - self._started) * _NANOSECONDS))
 
     def getstate(self) -> dict[str, Any]:
-        """What was used up, as JSON values; where the items are is their own state."""
+        """What is used up, as JSON values. The place in the items is not part of it."""
         with self._lock:
             elapsed = self._elapsed() if self._started is not None else self._before
             return {
@@ -160,10 +170,10 @@ class Limited(Iterator[T], Generic[T]):
             }
 
     def setstate(self, state: dict[str, Any] | None) -> None:
-        """Go on with what an earlier one had used up; None for nothing.
+        """Continue with what an earlier iteration used up; None is nothing.
 
         Raises:
-            StateError: it is no such state.
+            StateError: it is no state of limits.
         """
         numbers = (0, 0, 0) if state is None else _numbers(state)
         with self._lock:
@@ -174,20 +184,20 @@ class Limited(Iterator[T], Generic[T]):
 
 def _numbers(state: object) -> tuple[int, int, int]:
     if not isinstance(state, dict) or state.get("version") != VERSION:
-        raise StateError("not a state of limits of this version")
+        raise StateError("this is no state of limits, or one of another version")
     numbers = tuple(state.get(name) for name in ("count", "bytes", "nanoseconds"))
     match numbers:
         case (int(count), int(nbytes), int(elapsed)) if min(count, nbytes, elapsed) >= 0:
             return count, nbytes, elapsed
-    raise StateError("a state of limits whose numbers are none")
+    raise StateError("the numbers in a state of limits are integers from 0")
 
 
 class Head(Sequential):
-    """The first items of a sequential stage; its state begins with how many were given.
+    """The first items of a sequential stage; its state begins with the number taken.
 
     Args:
-        inner: what it takes items from.
-        count: how many items at most.
+        inner: stage the items come from.
+        count: most items.
     """
 
     def __init__(self, inner: Sequential, count: int) -> None:
@@ -198,12 +208,12 @@ class Head(Sequential):
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage."""
+        """Fields of the inner stage."""
         return self.inner.schema
 
     @property
     def initial(self) -> State:
-        """No item given, and the state of the inner stage."""
+        """No item taken, and the initial state of the inner stage."""
         return (0, *self.inner.initial)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
@@ -214,7 +224,7 @@ class Head(Sequential):
         """
         check_state(state, self.initial)
         if state[0] > self._count:
-            raise StateError(f"{state[0]} items given of {self._count}")
+            raise StateError(f"{state[0]} items taken of {self._count}")
         size = min(count, self._count - state[0])
         if not size:
             return empty_block(self.schema), state

@@ -1,11 +1,11 @@
-"""Stages that make other items out of items: map and filter.
+"""Map and filter.
 
-A map of an indexed stage is indexed, that of a sequential one is sequential:
-:func:`mapped`, :func:`randomly_mapped` and :func:`named_map` give whichever it is. A
-filter is always sequential.
+A map of an indexed stage is indexed, and of a sequential stage sequential; :func:`mapped`,
+:func:`randomly_mapped` and :func:`named_map` return the right one. A filter is always
+sequential.
 
-Functions are given whole blocks. Where one fails, its block is gone through item by item
-to find the first item it fails on, and :class:`TransformError` names its position.
+Functions take whole blocks. When a function fails, its block is repeated item by item to
+find the first item it fails on, and :class:`TransformError` names the position of that.
 """
 
 from __future__ import annotations
@@ -31,49 +31,52 @@ from .columns import (
 from .draws import Draws
 from .inorder import Counting, check_state, in_order
 from .options import seed_key
-from .transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
-
-Function = Callable[[Block], Block]
-Predicate = Callable[[Block], Mask]
+from .transforms import (
+    PREDICATES,
+    RANDOM_TRANSFORMS,
+    TRANSFORMS,
+    Function,
+    Predicate,
+    RandomFunction,
+)
 
 _LEAST_READ, _MOST_READ = 64, 65_536
 """Items a filter reads at a time."""
 _MOST_REFUSED = 2**26
-"""Items in a row a filter refuses of a stage without end, before that is an error."""
+"""Items in a row that a filter may refuse of an endless stage before that is an error."""
 
 
-RandomFunction = Callable[[Block, Draws], Block]
 _Applied = Callable[[Block, Indices], Block]
 
 
 class _Pointwise:
-    """A function of every item and its position, checked against a schema."""
+    """Applies a function to items and their positions, and checks its results."""
 
     def __init__(self, function: _Applied, schema: Schema | None, inner: Stage) -> None:
         self._function = function
         self.schema = self._tried(inner) if schema is None else schema
 
     def _tried(self, inner: Stage) -> Schema:
-        """The schema of what the function makes of the first item."""
+        """The schema of the result for the first item."""
         stage = in_order(inner)
         block, _ = stage.take(stage.initial, 1)
         result = self._run(block, np.arange(block_length(block), dtype=np.int64))
         return schema_of(result)
 
     def apply(self, block: Block, positions: Indices) -> Block:
-        """What the function makes of items at these positions.
+        """Apply the function to the items at some positions.
 
         Raises:
-            TransformError: it fails, or gives something else than the schema says.
+            TransformError: it fails, or its results do not have the schema.
         """
         if not len(positions):
             return empty_block(self.schema)
         result = self._run(block, positions)
         if schema_of(result) != self.schema:
             raise TransformError(
-                "a transform gave other fields than it declares",
+                "a transform returned other fields than it declares",
                 position=int(positions[0]),
-                hint=f"Declared: {self.schema}; given: {schema_of(result)}.",
+                hint=f"Declared: {self.schema}; returned: {schema_of(result)}.",
             )
         return {field.name: result[field.name] for field in self.schema}
 
@@ -97,13 +100,13 @@ class _Pointwise:
 def _check_lengths(result: Block, count: int) -> None:
     lengths = {name: len(column) for name, column in result.items()}
     if not lengths or set(lengths.values()) != {count}:
-        raise ValueError(f"of {count} items it made columns of lengths {lengths}")
+        raise ValueError(f"it returned columns of lengths {lengths} for {count} items")
 
 
 def _first_failure(
     function: Callable[[Block, Indices], object], block: Block, positions: Indices
 ) -> int | None:
-    """Position of the first item a function fails on by itself; None if on none."""
+    """Position of the first item a function fails on by itself, or None."""
     for i in range(len(positions)):
         try:
             function(slice_block(block, i, i + 1), positions[i : i + 1])
@@ -116,9 +119,9 @@ class Map(Indexed):
     """A function of every item of an indexed stage.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         function: from a block to a block of as many items.
-        schema: of what it makes; None to try it on the first item.
+        schema: of the result; None to find it by trying the first item.
     """
 
     def __init__(self, inner: Indexed, function: Function, schema: Schema | None = None) -> None:
@@ -127,16 +130,16 @@ class Map(Indexed):
 
     @property
     def schema(self) -> Schema:
-        """Of what the function makes."""
+        """Fields of the results."""
         return self._points.schema
 
     @property
     def length(self) -> int | None:
-        """That of the inner stage."""
+        """Length of the inner stage."""
         return self.inner.length
 
     def at(self, positions: Indices) -> Block:
-        """What the function makes of the items at these positions."""
+        """The results for the items at some positions."""
         positions = check_positions(positions, self.length)
         return self._points.apply(self.inner.at(positions), positions)
 
@@ -150,12 +153,12 @@ def _drawing(function: RandomFunction, key: Key) -> _Applied:
 
 
 class RandomMap(Map):
-    """A function of every item and of random numbers, which depend on its position only.
+    """A function of every item and of random numbers that depend on its position only.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         function: from a block and :class:`Draws` to a block of as many items.
-        schema: of what it makes; None to try it on the first item.
+        schema: of the result; None to find it by trying the first item.
         seed: from 0 to 2**63 - 1.
         path: further steps of the key, for stages that share a seed.
     """
@@ -175,7 +178,7 @@ class RandomMap(Map):
 
 
 class MapInOrder(Counting):
-    """A function of every item of a sequential stage; arguments as those of :class:`Map`."""
+    """A function of every item of a sequential stage; takes the arguments of :class:`Map`."""
 
     def __init__(self, inner: Stage, function: Function, schema: Schema | None = None) -> None:
         self.inner = in_order(inner)
@@ -183,32 +186,32 @@ class MapInOrder(Counting):
 
     @property
     def schema(self) -> Schema:
-        """Of what the function makes."""
+        """Fields of the results."""
         return self._points.schema
 
     @property
     def initial(self) -> State:
-        """The position, and the state of the inner stage."""
+        """The initial state of the inner stage."""
         return self.inner.initial
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage is."""
+        """Whether the inner stage is endless."""
         return self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """What the function makes of the next items."""
+        """The results for the next items."""
         check_state(state, self.initial)
         block, after = self.inner.take(state, count)
         return self._points.apply(block, np.arange(state[0], after[0])), after
 
     def skip(self, state: State, count: int) -> State:
-        """Further on, without a call of the function."""
+        """Skip in the inner stage; the function is not called."""
         return self.inner.skip(state, count)
 
 
 class RandomMapInOrder(MapInOrder):
-    """As :class:`RandomMap`, of a sequential stage; positions count its items."""
+    """:class:`RandomMap` for a sequential stage; positions count its items."""
 
     def __init__(
         self,
@@ -225,7 +228,7 @@ class RandomMapInOrder(MapInOrder):
 
 
 def mapped(inner: Stage, function: Function, schema: Schema | None = None) -> Stage:
-    """A function of every item, of the kind of the inner stage."""
+    """Map a function over a stage; the result is of the kind of the stage."""
     if isinstance(inner, Indexed):
         return Map(inner, function, schema)
     return MapInOrder(inner, function, schema)
@@ -239,7 +242,7 @@ def randomly_mapped(
     seed: int = 0,
     path: tuple[str | int, ...] = (),
 ) -> Stage:
-    """A random function of every item, of the kind of the inner stage."""
+    """Map a random function over a stage; the result is of the kind of the stage."""
     if isinstance(inner, Indexed):
         return RandomMap(inner, function, schema, seed=seed, path=path)
     return RandomMapInOrder(inner, function, schema, seed=seed, path=path)
@@ -253,11 +256,11 @@ def named_map(
     seed: int = 0,
     path: tuple[str | int, ...] = (),
 ) -> Stage:
-    """A transform out of ``TRANSFORMS`` or ``RANDOM_TRANSFORMS``.
+    """Map a transform of ``TRANSFORMS`` or ``RANDOM_TRANSFORMS`` over a stage.
 
     Raises:
-        PipelineError: an unknown name (field ``fn``), or arguments that do not fit it or
-            the items (field ``args``).
+        PipelineError: there is no transform of that name (field ``fn``), or its arguments
+            are invalid for these items (field ``args``).
     """
     if fn in TRANSFORMS:
         function, schema = TRANSFORMS[fn](args or {}, inner.schema)
@@ -270,11 +273,11 @@ def named_map(
 
 
 def named_filter(inner: Stage, pred: str, args: Mapping[str, Any] | None = None) -> Filter:
-    """A filter by a predicate out of ``PREDICATES``.
+    """Filter a stage by a predicate of ``PREDICATES``.
 
     Raises:
-        PipelineError: an unknown name (field ``pred``), or arguments that do not fit it or
-            the items (field ``args``).
+        PipelineError: there is no predicate of that name (field ``pred``), or its arguments
+            are invalid for these items (field ``args``).
     """
     if pred not in PREDICATES:
         known = ", ".join(sorted(PREDICATES))
@@ -283,11 +286,11 @@ def named_filter(inner: Stage, pred: str, args: Mapping[str, Any] | None = None)
 
 
 class Filter(Counting):
-    """The items a predicate is true of.
+    """The items for which a predicate is true.
 
     Args:
-        inner: what it takes items from.
-        predicate: from a block to a bool per item.
+        inner: stage the items come from.
+        predicate: from a block to one bool per item.
     """
 
     def __init__(self, inner: Stage, predicate: Predicate) -> None:
@@ -296,25 +299,25 @@ class Filter(Counting):
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage."""
+        """Fields of the inner stage."""
         return self.inner.schema
 
     @property
     def initial(self) -> State:
-        """The position in the inner stage, and its state."""
+        """The initial state of the inner stage."""
         return self.inner.initial
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage is."""
+        """Whether the inner stage is endless."""
         return self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next items that pass.
 
         Raises:
-            TransformError: the predicate fails, or refuses 2**26 items in a row of a
-                stage without end.
+            TransformError: the predicate fails, or refuses 2**26 items in a row of an
+                endless stage.
         """
         check_state(state, self.initial)
         parts: list[Block] = []
@@ -339,7 +342,7 @@ class Filter(Counting):
     def _check_refused(self, refused: int, position: int) -> None:
         if refused >= _MOST_REFUSED and self.endless:
             raise TransformError(
-                f"a filter refused {refused} items in a row and items have no end",
+                f"a filter refused {refused} items in a row of an endless stage",
                 position=position,
             )
 
@@ -363,6 +366,4 @@ class Filter(Counting):
 
 def _check_verdicts(passes: Array, count: int) -> None:
     if passes.dtype != np.bool_ or passes.shape != (count,):
-        raise ValueError(
-            f"of {count} items it made {passes.dtype} of shape {passes.shape}, not a bool each"
-        )
+        raise ValueError(f"it returned {passes.dtype} of shape {passes.shape}, not {count} bools")

@@ -1,4 +1,4 @@
-"""Checks of the options of stages: each error names the field it is about."""
+"""Checks of the options of stages; every error names the option."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .sources import MAX_ITEMS
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:
-    """A whole number between two bounds, both included.
+    """Check a whole number between two bounds, both included.
 
     Raises:
-        PipelineError: anything else, such as True or 1.0.
+        PipelineError: the value is anything else, such as True or 1.0.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise PipelineError(
@@ -26,16 +26,16 @@ def seed_key(seed: object, *path: str | int) -> Key:
     """The key of a seed and a path.
 
     Raises:
-        PipelineError: a seed that is none.
+        PipelineError: the seed is invalid.
     """
     return derive(whole("seed", seed, 0, MAX_SEED), *path)
 
 
 def one_of(name: str, value: object, choices: Collection[str]) -> str:
-    """One of some names.
+    """Check one of several names.
 
     Raises:
-        PipelineError: another.
+        PipelineError: the value is not among them.
     """
     if not isinstance(value, str) or value not in choices:
         raise PipelineError(
@@ -45,10 +45,10 @@ def one_of(name: str, value: object, choices: Collection[str]) -> str:
 
 
 def bounded(name: str, length: int) -> int:
-    """A number of items that positions can count.
+    """Check a number of items that positions can count.
 
     Raises:
-        PipelineError: it has 2**62 or more.
+        PipelineError: it is above 2**62.
     """
     if length > MAX_ITEMS:
         raise PipelineError(f"{length} items", field=name, hint="At most 2**62.")

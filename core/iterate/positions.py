@@ -1,4 +1,18 @@
-"""Stages that only choose which positions of the inner stage come, and in which order."""
+"""Stages that choose which positions of an inner stage come, and in which order.
+
+A range, a shard, a repetition, a permutation and a block shuffle differ in one function
+only: from a position to a position of the inner stage. So a chain of them is a composition
+of functions of integers, evaluated for a whole array at a time, and the data is read once,
+at the end::
+
+    Shard(of=2, index=1, "stride")   k -> 2 k + 1
+      Permute(seed=7)                k -> order of epoch k // n, at k % n
+        Range(start=100)             k -> k + 100
+          source.at(...)             reads the items
+
+Because no stage here has a state, position k of epoch e can be had without those before
+it: resuming is asking for the next position.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +35,7 @@ class Reordering(Indexed):
     """A stage whose item k is item ``where(k)`` of the inner stage.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         length: number of items; None for no end.
     """
 
@@ -31,7 +45,7 @@ class Reordering(Indexed):
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage."""
+        """Fields of the inner stage."""
         return self.inner.schema
 
     @property
@@ -41,10 +55,10 @@ class Reordering(Indexed):
 
     @abstractmethod
     def where(self, positions: Indices) -> Indices:
-        """Positions in the inner stage of these positions, which are known to be inside."""
+        """Positions in the inner stage of these positions, which are in range."""
 
     def at(self, positions: Indices) -> Block:
-        """The items at these positions."""
+        """The items at some positions."""
         return self.inner.at(self.where(check_positions(positions, self._length)))
 
 
@@ -52,12 +66,12 @@ class Range(Reordering):
     """Items start to stop - 1 of the inner stage.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         start: first position.
-        stop: position after the last; None for all the rest.
+        stop: position after the last; None for the end of the inner stage.
 
     Raises:
-        PipelineError: a range that is not within the inner stage.
+        PipelineError: the range is not within the inner stage.
     """
 
     def __init__(self, inner: Indexed, *, start: int = 0, stop: int | None = None) -> None:
@@ -70,24 +84,26 @@ class Range(Reordering):
         super().__init__(inner, length)
 
     def where(self, positions: Indices) -> Indices:
-        """Shifted by the start."""
+        """Add the start."""
         return positions + self._start
 
 
 class Shard(Reordering):
     """One of ``of`` parts of the inner stage.
 
-    ``contiguous`` parts lie one after another, and sizes differ by at most 1 with the
-    larger ones first; ``stride`` gives items index, index + of, index + 2 of, ...
+    Parts that are ``contiguous`` follow one another; their sizes differ by at most 1, and
+    the larger ones come first. With ``stride`` a part has the items index, index + of,
+    index + 2 of, ...
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         of: number of parts.
-        index: which part.
-        mode: one of the two.
+        index: of this part, from 0.
+        mode: ``contiguous`` or ``stride``.
 
     Raises:
-        PipelineError: an index that is no part, or contiguous parts of what has no end.
+        PipelineError: there is no such part, or the parts of an endless stage are to be
+            contiguous.
     """
 
     def __init__(self, inner: Indexed, *, of: int, index: int, mode: str = "contiguous") -> None:
@@ -101,9 +117,9 @@ class Shard(Reordering):
             length = None if n is None else max(0, -(-(n - index) // of))
         elif n is None:
             raise PipelineError(
-                "a contiguous part of items without end",
+                "a contiguous part of an endless stage",
                 field="mode",
-                hint="Use mode stride, or put the shard before what repeats.",
+                hint="Use mode stride, or put the shard before the stage that repeats.",
             )
         else:
             share, more = divmod(n, of)
@@ -112,7 +128,7 @@ class Shard(Reordering):
         super().__init__(inner, length)
 
     def where(self, positions: Indices) -> Indices:
-        """Start and step."""
+        """Multiply by the step, add the start."""
         return positions * self._step + self._start
 
 
@@ -121,27 +137,27 @@ def _pass_length(inner: Indexed, epochs: object) -> tuple[int, int | None]:
     n = inner.length
     if n is None:
         raise PipelineError(
-            "passes over items without end",
+            "epochs of an endless stage",
             field="epochs",
-            hint="Items without end have no epochs: leave this stage out.",
+            hint="An endless stage has no epochs: leave this stage out.",
         )
     if epochs is None:
         if n == 0:
-            raise PipelineError("epochs without end of no items", field="epochs")
+            raise PipelineError("endless epochs of no items", field="epochs")
         return n, None
     count = whole("epochs", epochs, 0, MAX_ITEMS)
     return n, bounded("epochs", n * count)
 
 
 class Repeat(Reordering):
-    """The inner stage several times, one pass after the other.
+    """The inner stage several times over.
 
     Args:
-        inner: what it takes items from; it must end.
+        inner: stage the items come from; it must end.
         epochs: number of passes; None for no end.
 
     Raises:
-        PipelineError: an inner stage without end, or passes without end over no items.
+        PipelineError: the inner stage is endless, or empty with endless passes.
     """
 
     def __init__(self, inner: Indexed, *, epochs: int | None = None) -> None:
@@ -154,24 +170,24 @@ class Repeat(Reordering):
         return self._n
 
     def where(self, positions: Indices) -> Indices:
-        """The position within the pass."""
+        """The position within its pass."""
         return positions % self._n
 
 
 class Permute(Reordering):
-    """Every item of the inner stage once per epoch, in an order of its own for each epoch.
+    """Every item of the inner stage once per epoch, each epoch in another order.
 
     Epoch e has the order ``Permutation(n, derive(seed, "permute", *path).nth(e))``.
 
     Args:
-        inner: what it takes items from; it must end, with at most 2**48 items.
+        inner: stage the items come from; it must end, with at most 2**48 items.
         seed: from 0 to 2**63 - 1.
         epochs: number of passes; None for no end.
         path: further steps of the key, for stages that share a seed.
 
     Raises:
-        PipelineError: an inner stage without end or too long, epochs without end over no
-            items, or a seed that is none.
+        PipelineError: the inner stage is endless, too long, or empty with endless epochs,
+            or the seed is invalid.
     """
 
     def __init__(
@@ -197,5 +213,5 @@ class Permute(Reordering):
         return self._n
 
     def where(self, positions: Indices) -> Indices:
-        """The position within the epoch, permuted."""
+        """The position within its epoch, permuted."""
         return self._order.at(positions, absolute=False)

@@ -1,7 +1,12 @@
-"""Reading ahead in a thread, in order, with the position of who consumes.
+"""Prefetching in a thread, with the state of the consumer.
 
-What was read and not consumed costs nothing: the state is that after the last item that
-was handed out. An exception of the source is raised where its item would have come.
+The thread reads ahead; the state is that after the last item the consumer took, so items
+that were read and not taken are read again after a restart, never lost. An exception of the
+source is raised where its item would have come.
+
+The compatible packages do not use this class. emloop's buffer fills only while a consumer
+allows it and outlives its ``with`` block; infinibatch prefetches in another process, for
+transforms that hold the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -17,38 +22,39 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from ..errors import OptionError, StateError
 
 T = TypeVar("T")
-State = dict[str, Any]
+SavedState = dict[str, Any]
+"""A state as JSON values."""
 
 CLOSE_SECONDS = 5.0
-"""How long closing waits for a read that is under way, unless told otherwise."""
+"""Default time that closing waits for a read in progress."""
 _LOOK = 0.5
-"""Seconds between looks at whether the thread is alive, as it is not after a fork."""
+"""Seconds between checks that the thread is alive, which it is not after a fork."""
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """An iterator with a state."""
+    """An iterator with states."""
 
-    def getstate(self) -> State:
-        """Where it is, as JSON values."""
+    def getstate(self) -> SavedState:
+        """The current state, as JSON values."""
 
-    def setstate(self, state: State | None) -> None:
-        """Go on from a state, None for the beginning."""
+    def setstate(self, state: SavedState | None) -> None:
+        """Continue from a state; None is the beginning."""
 
 
 @dataclass(slots=True)
 class _End:
-    """Nothing comes after this: the end, or an exception."""
+    """Marks the end of the items, or an exception."""
 
     error: BaseException | None
 
 
 @dataclass(slots=True)
 class _Shelf(Generic[T]):
-    """What the reading thread and the consumer share."""
+    """The buffer between the reading thread and the consumer."""
 
     depth: int
-    items: deque[tuple[T, State | None] | _End] = field(default_factory=deque)
+    items: deque[tuple[T, SavedState | None] | _End] = field(default_factory=deque)
     changed: threading.Condition = field(default_factory=threading.Condition)
     stopped: bool = False
 
@@ -57,8 +63,8 @@ class _Shelf(Generic[T]):
             self.stopped = True
             self.changed.notify_all()
 
-    def put(self, item: tuple[T, State | None] | _End) -> bool:
-        """Wait for room and put an item there; False if nobody wants it any more."""
+    def put(self, item: tuple[T, SavedState | None] | _End) -> bool:
+        """Wait for room and add an item; False once the consumer has stopped."""
         with self.changed:
             while not self.stopped and len(self.items) >= self.depth:
                 self.changed.wait()
@@ -78,7 +84,7 @@ def _read(source: Iterator[T], shelf: _Shelf[T]) -> None:
         except StopIteration:
             shelf.put(_End(None))
             return
-        except BaseException as error:  # noqa: BLE001 - it belongs to the consumer
+        except BaseException as error:  # noqa: BLE001 - raised again for the consumer
             shelf.put(_End(error))
             return
         if not shelf.put((item, state)):
@@ -88,22 +94,22 @@ def _read(source: Iterator[T], shelf: _Shelf[T]) -> None:
 class Prefetch(Iterator[T], Generic[T]):
     """The items of an iterator, read up to ``depth`` ahead by a thread.
 
-    The source belongs to it from the first item on. One thread may consume.
+    From the first item on, the source belongs to the thread. Only one thread may consume.
 
     Args:
-        source: what is read; its ``getstate`` and ``setstate`` are used if it has them.
-        depth: items ahead, at least 1.
+        source: an iterator; with ``getstate`` and ``setstate``, it can be resumed.
+        depth: most items read ahead, at least 1.
 
     Raises:
-        OptionError: a depth below 1.
+        OptionError: the depth is below 1.
     """
 
     def __init__(self, source: Iterator[T], *, depth: int = 2) -> None:
         if depth < 1:
-            raise OptionError(f"reading {depth} items ahead", hint="Read 1 or more ahead.")
+            raise OptionError(f"reading {depth} items ahead", hint="The depth is at least 1.")
         self._source = source
         self._depth = depth
-        self._state: State | None = None
+        self._state: SavedState | None = None
         self._thread: threading.Thread | None = None
         self._shelf: _Shelf[T] = _Shelf(depth)
         self._ended: _End | None = None
@@ -112,7 +118,7 @@ class Prefetch(Iterator[T], Generic[T]):
 
     def __next__(self) -> T:
         if self._closed:
-            raise OptionError("reading ahead was closed")
+            raise OptionError("the prefetching iterator was closed")
         if self._ended is None:
             item = self._wait()
             if not isinstance(item, _End):
@@ -123,12 +129,12 @@ class Prefetch(Iterator[T], Generic[T]):
             raise self._ended.error
         raise StopIteration
 
-    def _wait(self) -> tuple[T, State | None] | _End:
+    def _wait(self) -> tuple[T, SavedState | None] | _End:
         thread, shelf = self._started(), self._shelf
         with shelf.changed:
             while not shelf.items:
                 if shelf.stopped:
-                    raise OptionError("reading ahead was closed")
+                    raise OptionError("the prefetching iterator was closed")
                 if not thread.is_alive():
                     return _End(RuntimeError("the thread that read ahead is gone"))
                 shelf.changed.wait(_LOOK)
@@ -141,7 +147,7 @@ class Prefetch(Iterator[T], Generic[T]):
             if isinstance(self._source, Resumable) and self._state is None:
                 self._state = self._source.getstate()
             self._thread = threading.Thread(
-                # What holds for who consumes, such as how numpy treats overflow, holds there.
+                # The consumer's settings, such as numpy's treatment of overflow, apply there.
                 target=contextvars.copy_context().run,
                 args=(_read, self._source, self._shelf),
                 name="prefetch",
@@ -151,34 +157,34 @@ class Prefetch(Iterator[T], Generic[T]):
             self._thread.start()
         return self._thread
 
-    def getstate(self) -> State:
-        """That of the source after the last item handed out.
+    def getstate(self) -> SavedState:
+        """The state of the source after the last item the consumer took.
 
         Raises:
             StateError: the source has no states.
         """
         if not isinstance(self._source, Resumable):
-            raise StateError("what is read ahead has no state")
+            raise StateError("the source has no states")
         if self._thread is None and self._state is None:
             return self._source.getstate()
         if self._state is None:
-            raise StateError("what is read ahead gave no state")
+            raise StateError("the source returned no state")
         return self._state
 
-    def setstate(self, state: State | None) -> None:
-        """Go on from a state of the source, None for its beginning.
+    def setstate(self, state: SavedState | None) -> None:
+        """Continue from a state of the source; None is the beginning.
 
         Raises:
-            StateError: the source has no states or refuses this one, or a read under way
+            StateError: the source has no states or refuses this one, or a read in progress
                 did not end in time.
-            OptionError: it was closed.
+            OptionError: the iterator was closed.
         """
         if self._closed:
-            raise OptionError("reading ahead was closed")
+            raise OptionError("the prefetching iterator was closed")
         if not isinstance(self._source, Resumable):
-            raise StateError("what is read ahead has no state")
+            raise StateError("the source has no states")
         if not self._stop(CLOSE_SECONDS):
-            raise StateError("a read under way did not end: the state cannot be set")
+            raise StateError("a read in progress did not end: the state cannot be set")
         self._source.setstate(state)
         self._state = None
         self._ended = None
@@ -186,11 +192,14 @@ class Prefetch(Iterator[T], Generic[T]):
         self._shelf = _Shelf(self._depth)
 
     def close(self, seconds: float = CLOSE_SECONDS) -> bool:
-        """Stop reading, and close the source if it can be; waits no longer than ``seconds``.
+        """Stop reading, and close the source if it has a ``close``.
+
+        Args:
+            seconds: time to wait for a read in progress.
 
         Returns:
-            Whether the thread ended. If not, its read goes on in the background, what it
-            brings is dropped, and the source stays open.
+            Whether the thread ended. If not, its read goes on in the background, the item
+            is dropped, and the source stays open.
         """
         self._closed = True
         if not self._stop(seconds):

@@ -1,4 +1,4 @@
-"""How long stages take, and how much they give."""
+"""Time and volume by stage."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .limits import Clock
 
 @dataclass(slots=True)
 class StageTimes:
-    """What one stage did."""
+    """Totals of one stage."""
 
     calls: int = 0
     seconds: float = 0.0
-    """With the stages it takes items from."""
+    """The stages below included."""
     own_seconds: float = 0.0
-    """Without those that are profiled as well."""
+    """The profiled stages below excluded."""
     items: int = 0
     bytes: int = 0
 
 
 class Profile:
-    """Times of stages by name; threads may share it.
+    """Totals of stages by name; threads may share a profile.
 
     Args:
-        clock: where time comes from.
+        clock: measures time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -42,7 +42,7 @@ class Profile:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[list[Block]]:
-        """Time what is done inside; blocks appended to the list are counted as given."""
+        """Time a ``with`` block, and count the blocks appended to the list as its output."""
         blocks: list[Block] = []
         outer: float = getattr(self._inner, "seconds", 0.0)
         self._inner.seconds = 0.0
@@ -65,13 +65,13 @@ class Profile:
             times.bytes += sum(block_bytes(block) for block in blocks)
 
     def report(self) -> dict[str, dict[str, float]]:
-        """Times by name of the stage, as JSON values."""
+        """Totals by name of the stage, as JSON values."""
         with self._lock:
             return {name: asdict(times) for name, times in self._times.items()}
 
 
 def block_bytes(block: Block) -> int:
-    """Bytes of the values of a block, with the offsets of ragged columns."""
+    """Bytes of the columns of a block, offsets of ragged columns included."""
     total = 0
     for column in block.values():
         if isinstance(column, Ragged):
@@ -91,22 +91,22 @@ class TimedIndexed(Indexed):
 
     @property
     def schema(self) -> Schema:
-        """That of the stage."""
+        """Fields of the stage."""
         return self.inner.schema
 
     @property
     def length(self) -> int | None:
-        """That of the stage."""
+        """Length of the stage."""
         return self.inner.length
 
     def element_offsets(self, field: str) -> Indices | None:
-        """Those of the stage, if it knows them."""
+        """Offsets of the elements of a ragged field, if the stage knows them."""
         known = getattr(self.inner, "element_offsets", None)
         offsets: Indices | None = None if known is None else known(field)
         return offsets
 
     def at(self, positions: Indices) -> Block:
-        """The items at these positions."""
+        """The items at some positions."""
         with self._profile.measure(self._name) as blocks:
             block = self.inner.at(positions)
             blocks.append(block)
@@ -123,16 +123,16 @@ class TimedSequential(Sequential):
 
     @property
     def schema(self) -> Schema:
-        """That of the stage."""
+        """Fields of the stage."""
         return self.inner.schema
 
     @property
     def initial(self) -> State:
-        """That of the stage."""
+        """Initial state of the stage."""
         return self.inner.initial
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items after a state, and the state after them."""
+        """The items that follow a state, and the state after them."""
         with self._profile.measure(self._name) as blocks:
             block, after = self.inner.take(state, count)
             blocks.append(block)
@@ -144,7 +144,7 @@ def timed(stage: Indexed, profile: Profile, name: str) -> Indexed: ...
 @overload
 def timed(stage: Sequential, profile: Profile, name: str) -> Sequential: ...
 def timed(stage: Stage, profile: Profile, name: str) -> Stage:
-    """The stage, its calls timed under a name."""
+    """Wrap a stage so that its calls are timed under a name."""
     if isinstance(stage, Indexed):
         return TimedIndexed(stage, profile, name)
     return TimedSequential(stage, profile, name)

@@ -1,4 +1,10 @@
-"""Which item of which input stands where, when inputs are mixed by quota."""
+"""Which item of which input stands at a position, when inputs are mixed by quota.
+
+Weights make a *round*: with 2 and 1, ``a b a``. Rounds repeat, so a position is a round
+number and a place in the round, and the item is found by division. When an input runs out
+in the middle of a round, the remaining inputs go on in a new *phase* with a round of their
+own. There are at most as many phases as inputs, so random access stays cheap.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +24,20 @@ MAX_ROUND = 2**16
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """A stretch in which the same inputs give items, in rounds."""
+    """A stretch of positions over which the same inputs take part."""
 
     start: int
     which: Indices
     """Input of every place of a round."""
     rank: Indices
-    """How many items the same input gave before in the round."""
+    """Earlier places of the same input in the round, for every place."""
     quota: Indices
-    """Items of a round by input."""
+    """Places of each input in a round."""
     consumed: Indices
-    """Items that each input gave before the phase."""
+    """Items of each input before the phase."""
 
     def at(self, positions: Indices) -> tuple[Indices, Indices]:
-        """Input of every position, and which of its items."""
+        """Input of every position, and the number of its item."""
         rounds = (positions - self.start) // len(self.which)
         place = positions - self.start - rounds * len(self.which)
         which = self.which[place]
@@ -41,13 +47,13 @@ class _Phase:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All phases."""
+    """The phases of a mix, and its length."""
 
     phases: tuple[_Phase, ...]
     length: int | None
 
     def at(self, positions: Indices) -> tuple[Indices, Indices]:
-        """Input of every position, and which of its items; shapes (k,)."""
+        """Input of every position, and the number of its item; shapes (k,)."""
         if len(self.phases) == 1:
             return self.phases[0].at(positions)
         starts = np.array([phase.start for phase in self.phases], np.int64)
@@ -60,7 +66,7 @@ class Plan:
 
 
 def _round(weights: Sequence[int]) -> Indices:
-    """The input of every place of a round; exact, in integers.
+    """The input of every place of a round.
 
     Item m of w stands at (2 m + 1) / (2 w) of the round.
     """
@@ -71,7 +77,7 @@ def _round(weights: Sequence[int]) -> Indices:
         raise PipelineError(
             f"the weights in lowest terms sum to {total}",
             field="weights",
-            hint=f"Choose coarser ones, with a sum of at most {MAX_ROUND}.",
+            hint=f"Choose coarser weights, with a sum of at most {MAX_ROUND}.",
         )
     which = np.repeat(np.arange(len(shares)), shares)
     item = np.concatenate([np.arange(share) for share in shares])
@@ -91,7 +97,7 @@ def _phase(start: int, which: Indices, consumed: Indices) -> _Phase:
 
 
 def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
-    """First position for which an input of the phase has no item; None if there is none."""
+    """First position for which an input of the phase has no item, or None."""
     first = None
     for j, length in enumerate(lengths):
         if length is None or not phase.quota[j]:
@@ -104,7 +110,7 @@ def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
 
 
 def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) -> Plan:
-    """Where every item stands.
+    """Plan a mix by quota.
 
     Args:
         weights: of the inputs, not all zero.

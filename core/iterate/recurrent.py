@@ -1,6 +1,7 @@
-"""Running results over the items so far, with accumulators of a fixed size.
+"""Running results over items in order, in accumulators of a fixed size.
 
-A value of 64 bits is two integers of a state, so that any double or int64 fits.
+An accumulator of 64 bits is stored as two integers of the state, so that every double and
+int64 fits.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ Cells = Array
 
 
 class Accumulator(ABC):
-    """A running result: a pure function of accumulators and values."""
+    """A running result, as a pure function of accumulators and values."""
 
     cells: int
-    """How many accumulators."""
+    """Number of accumulators."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
@@ -38,21 +39,21 @@ class Accumulator(ABC):
     @property
     @abstractmethod
     def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        """What it gives for every item, by name."""
+        """Dtypes of its results by name."""
 
     @abstractmethod
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
         """Results after each value, and the accumulators after the last.
 
         Args:
-            cells: of the values before, zeros at first.
+            cells: accumulators after the earlier values, zeros at first.
             values: shape (k,), k at least 1, of ``dtype``.
-            first: number of values before.
+            first: number of earlier values.
         """
 
 
 class _Sum(Accumulator):
-    """Sum so far; integers wrap at 64 bits."""
+    """Running sum; integers wrap at 64 bits."""
 
     cells = 1
 
@@ -67,7 +68,7 @@ class _Sum(Accumulator):
 
 
 class _Difference(Accumulator):
-    """Value less the one before; 0 for the first."""
+    """Difference to the previous value; 0 for the first."""
 
     cells = 1
 
@@ -81,7 +82,7 @@ class _Difference(Accumulator):
 
 
 class _Extremes(Accumulator):
-    """Least and greatest so far; NaN from the first NaN on."""
+    """Running minimum and maximum; NaN from the first NaN on."""
 
     cells = 2
 
@@ -97,7 +98,7 @@ class _Extremes(Accumulator):
 
 
 class _Count(Accumulator):
-    """Number of items so far, this one included."""
+    """Number of items up to and including this one."""
 
     cells = 0
 
@@ -110,7 +111,7 @@ class _Count(Accumulator):
 
 
 class _Smooth(Accumulator):
-    """Exponential moving average with weight ``alpha`` of a new value."""
+    """Exponential moving average; ``alpha`` is the weight of a new value."""
 
     cells = 1
 
@@ -129,7 +130,7 @@ class _Smooth(Accumulator):
 
 
 class _Moments(Accumulator):
-    """Mean and standard deviation so far."""
+    """Running mean and standard deviation."""
 
     cells = 2
 
@@ -160,7 +161,7 @@ _OWN: Mapping[str, Callable[[np.dtype[Any]], Accumulator]] = {
     "diff": _Difference,
     "minmax": _Extremes,
 }
-"""Those that work in the type of the values."""
+"""Accumulators that work in the type of the values."""
 SCANS = frozenset({*_OWN, "ema", "welford"})
 """Names of all accumulators."""
 
@@ -177,20 +178,20 @@ def _accumulator(fn: str, dtype: np.dtype[Any], args: Mapping[str, Any]) -> Accu
 
 
 class Scan(Counting):
-    """Items with a running result as further fields, called ``field.result``.
+    """Items with running results of one field as further fields, ``field.result``.
 
-    ``cumsum`` and ``diff`` give a field of that name, ``count`` and ``ema`` (with
-    ``args={"alpha": a}``) too, ``minmax`` gives ``min`` and ``max``, ``welford`` gives
+    The functions ``cumsum``, ``diff``, ``count`` and ``ema`` (with ``args={"alpha": a}``)
+    add a field of their name, ``minmax`` adds ``min`` and ``max``, ``welford`` adds
     ``mean`` and ``std``. Floats are computed in float64, integers in int64.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         fn: one of ``SCANS``.
         field: a field of one number per item.
-        args: of the function.
+        args: arguments of the function.
 
     Raises:
-        PipelineError: an unknown function, field or argument.
+        PipelineError: there is no such function or field, or an argument is invalid.
     """
 
     def __init__(
@@ -218,17 +219,17 @@ class Scan(Counting):
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage and the results."""
+        """Fields of the inner stage, and the results."""
         return self._schema
 
     @property
     def initial(self) -> State:
-        """Accumulators of zero, two integers each, and the state of the inner stage."""
+        """Two zeros for every accumulator, and the initial state of the inner stage."""
         return (*(0 for _ in range(2 * self._run.cells)), *self.inner.initial)
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage is."""
+        """Whether the inner stage is endless."""
         return self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
@@ -251,7 +252,7 @@ class Scan(Counting):
 
 
 def _packed(cells: Cells) -> State:
-    """Two integers for every accumulator, the lower half of its bits first."""
+    """Two integers for every accumulator, the lower half of the bits first."""
     words = np.ascontiguousarray(cells).view(np.uint64)
     return tuple(
         half for word in words.tolist() for half in (word & (_HALF_VALUES - 1), word >> _HALF)

@@ -1,7 +1,7 @@
-"""What a stage keeps from one call to the next, only to be fast.
+"""Scratch memory that a stage keeps from one call to the next, to save time.
 
-A call takes what it can use out of here and gives it back when it is done, so that two
-threads never work in the same arrays and nothing depends on what was kept.
+A call removes an entry it can use and returns it when done. So two threads never work in
+the same arrays, and no result depends on what the pool happens to hold.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ T = TypeVar("T")
 
 
 class ReusePool(Generic[T]):
-    """At most ``limit`` things that the next call may use; the oldest go first."""
+    """At most ``limit`` entries for later calls; the oldest are dropped first."""
 
     def __init__(self, limit: int) -> None:
-        self._things: deque[T] = deque(maxlen=limit)
+        self._entries: deque[T] = deque(maxlen=limit)
 
     def take(self, usable: Callable[[T], bool]) -> T | None:
-        """Take out one that is usable, or None."""
-        for _ in range(len(self._things)):
+        """Remove and return a usable entry, or None."""
+        for _ in range(len(self._entries)):
             try:
-                thing = self._things.pop()
+                entry = self._entries.pop()
             except IndexError:  # another thread took the last
                 return None
-            if usable(thing):
-                return thing
-            self._things.appendleft(thing)
+            if usable(entry):
+                return entry
+            self._entries.appendleft(entry)
         return None
 
-    def give(self, thing: T) -> None:
-        """Keep one for the next call."""
-        self._things.append(thing)
+    def give(self, entry: T) -> None:
+        """Return an entry to the pool."""
+        self._entries.append(entry)

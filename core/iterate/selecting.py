@@ -1,4 +1,4 @@
-"""The elements of items that are sequences, one by one."""
+"""The elements of ragged items, one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .columns import check_positions, concatenate, take_column
 from .inorder import Counting, check_state, in_order
 
 _MOST_READ = 65_536
-"""Items that are read at a time."""
+"""Most items read at a time."""
 
 
 def _ragged_field(inner: Stage, field: str) -> Schema:
@@ -20,7 +20,7 @@ def _ragged_field(inner: Stage, field: str) -> Schema:
         raise PipelineError(
             f"there is no ragged field {field!r}",
             field="field",
-            hint="Only items that are sequences can be flattened.",
+            hint="Only ragged fields can be flattened.",
         )
     return tuple(
         Field(candidate.name, candidate.dtype, candidate.shape)
@@ -31,7 +31,7 @@ def _ragged_field(inner: Stage, field: str) -> Schema:
 
 
 def _flattened(block: Block, field: str, outer: Indices, elements: Indices) -> Block:
-    """Element ``elements[k]`` of all values of a field, beside the rest of item ``outer[k]``."""
+    """Element ``elements[k]`` of the values of a field, beside the rest of item ``outer[k]``."""
     columns: dict[str, Column] = {}
     for name, column in block.items():
         if name == field and isinstance(column, Ragged):
@@ -44,15 +44,15 @@ def _flattened(block: Block, field: str, outer: Indices, elements: Indices) -> B
 class SelectMany(Counting):
     """The elements of a ragged field one by one, each beside the other fields of its item.
 
-    The state is the position among the elements of the item at hand, and the state of the
-    inner stage before that item: never more than one item is read again.
+    The state is the position among the elements of the current item, and the state of the
+    inner stage before that item. So resuming reads at most one item again.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         field: the ragged field.
 
     Raises:
-        PipelineError: there is no such field, or it is not ragged.
+        PipelineError: there is no such ragged field.
     """
 
     def __init__(self, inner: Stage, *, field: str) -> None:
@@ -62,7 +62,7 @@ class SelectMany(Counting):
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage with the field no longer ragged."""
+        """The fields of the inner stage, this one no longer ragged."""
         return self._schema
 
     @property
@@ -72,7 +72,7 @@ class SelectMany(Counting):
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage is."""
+        """Whether the inner stage is endless."""
         return self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
@@ -109,15 +109,15 @@ class SelectMany(Counting):
 
 
 class SelectManyIndexed(Indexed):
-    """The same with random access, where it is known how many elements each item has.
+    """The same with random access, where the number of elements of each item is known.
 
     Args:
-        inner: what it takes items from.
+        inner: stage the items come from.
         field: the ragged field.
         offsets: shape (items + 1,), number of elements before each item.
 
     Raises:
-        PipelineError: there is no such field, or offsets of something else.
+        PipelineError: there is no such ragged field, or the offsets do not fit the items.
     """
 
     def __init__(self, inner: Indexed, *, field: str, offsets: Indices) -> None:
@@ -130,7 +130,7 @@ class SelectManyIndexed(Indexed):
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage with the field no longer ragged."""
+        """The fields of the inner stage, this one no longer ragged."""
         return self._schema
 
     @property
@@ -139,7 +139,7 @@ class SelectManyIndexed(Indexed):
         return int(self._offsets[-1])
 
     def at(self, positions: Indices) -> Block:
-        """The elements at these positions; an item is read once however many are wanted."""
+        """The elements at some positions; each item is read once."""
         positions = check_positions(positions, self.length)
         outer = np.searchsorted(self._offsets, positions, side="right") - 1
         items, back = np.unique(outer, return_inverse=True)
@@ -154,7 +154,7 @@ class SelectManyIndexed(Indexed):
 
 
 def select_many(inner: Stage, *, field: str, offsets: Indices | None = None) -> Stage:
-    """Elements of a ragged field, with random access where offsets are given."""
+    """Flatten a ragged field, with random access if offsets are given."""
     if isinstance(inner, Indexed) and offsets is not None:
         return SelectManyIndexed(inner, field=field, offsets=offsets)
     return SelectMany(inner, field=field)

@@ -1,7 +1,28 @@
-"""Stages that shuffle nearby items.
+"""Shuffles of nearby items, for data that is best read roughly in order.
 
-``block`` and ``overlap`` have random access; ``reservoir`` has not, but its state is one
-number all the same.
+A permutation of everything reads files at random. These shuffles move an item only some
+``size`` places, so that reading stays nearly sequential:
+
+* ``block``: blocks of ``size`` items, each permuted. Random access; no item crosses a border.
+* ``overlap``: two block shuffles of 2 ``size``, shifted by half a block. Random access and
+  no borders: the second shuffle mixes across those of the first.
+* ``reservoir``: the streaming shuffle everyone knows. Each item pushes a random one out of
+  a reservoir of B and takes its slot::
+
+      item k        ->  slot(k) = below(key, k, B)
+      pushed out    <-  whoever entered that slot last
+
+The usual implementation has B items and the state of a generator for its state, hundreds of
+kilobytes in every checkpoint. Here slots are drawn by *counter*: slot(k) is a function of
+the key and k alone. Then the content of the reservoir after any number of items is known
+without having run there: a slot holds the last item that was sent to it, and a scan
+*backwards* over k finds it. Filling all B slots that way takes about B ln B draws (as for
+whoever collects all B coupons of a series), a few milliseconds for B = 100,000, and nothing
+for the next call, which finds the slots in a pool. So the state is one integer, the number
+of items emitted. Since the reservoir holds positions rather than items, the inner stage
+must have random access; it is not asked for an item before that is emitted.
+
+When the items end, the B that are left come out in the order of a permutation.
 """
 
 from __future__ import annotations
@@ -21,23 +42,23 @@ from .reuse import ReusePool
 from .sources import MAX_ITEMS
 
 MAX_SIZE = 2**20
-"""Of the items that are shuffled together."""
-_KEPT = 4
+"""Most items that are shuffled together."""
+_SPARES = 4
 
 
 class BlockShuffle(Reordering):
-    """Blocks of ``size`` items, each in an order of its own; the last may be shorter.
+    """Blocks of ``size`` items, each permuted; the last may be shorter.
 
     Block j has the order ``Permutation(size, derive(seed, "block", *path).nth(j))``.
 
     Args:
-        inner: what it takes items from.
-        size: of a block.
+        inner: stage the items come from.
+        size: items of a block.
         seed: from 0 to 2**63 - 1.
         path: further steps of the key, for stages that share a seed.
 
     Raises:
-        PipelineError: a size or seed that is none.
+        PipelineError: the size or seed is invalid.
     """
 
     def __init__(
@@ -48,25 +69,25 @@ class BlockShuffle(Reordering):
         super().__init__(inner, inner.length)
 
     def where(self, positions: Indices) -> Indices:
-        """Permuted within the block."""
+        """Permute within the block."""
         return self._order.at(positions)
 
 
 class OverlapShuffle(Reordering):
-    """Two block shuffles, one after another, with blocks that overlap by half.
+    """Two block shuffles in a row, whose blocks overlap by half.
 
-    Blocks have 2 ``size`` items; those of the second begin in the middle of those of the
-    first, so that there are no borders that no item crosses. An item moves by less than
-    3 ``size`` places, on average by 1.08 ``size`` (a reservoir of that size: by 0.73).
+    Blocks have 2 ``size`` items. Those of the second shuffle begin in the middle of those
+    of the first, so there is no border that items do not cross. An item moves by less than
+    3 ``size`` places, on average by 1.08 ``size`` (in a reservoir of that size: by 0.73).
 
     Args:
-        inner: what it takes items from.
-        size: half of that of a block.
+        inner: stage the items come from.
+        size: half the items of a block.
         seed: from 0 to 2**63 - 1.
         path: further steps of the key, for stages that share a seed.
 
     Raises:
-        PipelineError: a size or seed that is none.
+        PipelineError: the size or seed is invalid.
     """
 
     def __init__(
@@ -79,26 +100,26 @@ class OverlapShuffle(Reordering):
         super().__init__(inner, n)
 
     def where(self, positions: Indices) -> Indices:
-        """Permuted within the outer block, then within the inner."""
+        """Permute within the outer block, then within the inner."""
         return self._inner_order.at(self._outer_order.at(positions))
 
 
 class ReservoirShuffle(Counting):
-    """Items pass through a reservoir: each pushes a random one out and takes its place.
+    """Items pass through a reservoir: each pushes a random one out and takes its slot.
 
-    The shuffle of the Kaldi toolkit, but for where randomness comes from: item k goes into
-    ``below(key, k, B)``, so that the state is only the number of items given. When the
-    items end, what is left comes out in the order ``Permutation(B, key.child("flush"))``.
-    A reservoir larger than the inner stage is as large as that.
+    This is the buffered shuffle of the Kaldi toolkit with another source of randomness:
+    item k goes into slot ``below(key, k, B)``, so the state is the number of items emitted.
+    After the last item the reservoir empties in the order
+    ``Permutation(B, key.child("flush"))``. A reservoir is never larger than the inner stage.
 
     Args:
-        inner: what it takes items from, by position.
-        size: B, of the reservoir.
+        inner: stage the items come from; it must have random access.
+        size: B, the slots of the reservoir.
         seed: from 0 to 2**63 - 1.
         path: further steps of the key, for stages that share a seed.
 
     Raises:
-        PipelineError: an inner stage without positions, or a size or seed that is none.
+        PipelineError: the inner stage is sequential, or the size or seed is invalid.
     """
 
     def __init__(
@@ -107,9 +128,9 @@ class ReservoirShuffle(Counting):
         whole("size", size, 1, MAX_SIZE)
         if isinstance(inner, Sequential):
             raise PipelineError(
-                "a reservoir after a stage that is read in order only",
+                "a reservoir after a sequential stage",
                 field="kind",
-                hint="Put the shuffle before the stage that made it so.",
+                hint="Put the shuffle before the first sequential stage.",
             )
         self.inner = inner
         n = inner.length
@@ -119,38 +140,38 @@ class ReservoirShuffle(Counting):
         key = seed_key(seed, "reservoir", *path)
         self._key = key.words
         self._flush = Permutation(self._size, key.child("flush"))
-        self._spare: ReusePool[tuple[int, Indices]] = ReusePool(_KEPT)
+        self._spare: ReusePool[tuple[int, Indices]] = ReusePool(_SPARES)
 
     @property
     def schema(self) -> Schema:
-        """That of the inner stage."""
+        """Fields of the inner stage."""
         return self.inner.schema
 
     @property
     def initial(self) -> State:
-        """No items given."""
+        """No items emitted."""
         return (0,)
 
     @property
     def endless(self) -> bool:
-        """Whether the inner stage has no end."""
+        """Whether the inner stage is endless."""
         return self.inner.length is None
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """The next items.
 
         Raises:
-            StateError: a number of items that the inner stage does not have.
+            StateError: more items emitted than the inner stage has.
         """
         check_state(state, self.initial)
         emitted = state[0]
         if emitted > self._end:
-            raise StateError(f"{emitted} items given of {self._end}")
+            raise StateError(f"{emitted} items emitted of {self._end}")
         stop = min(emitted + count, self._end)
         return self.inner.at(self._where(emitted, stop)), (stop,)
 
     def skip(self, state: State, count: int) -> State:
-        """Further on, without a look at the items."""
+        """Add to the number of items emitted."""
         return (state[0] + count,)
 
     def _where(self, start: int, stop: int) -> Indices:
@@ -168,7 +189,7 @@ class ReservoirShuffle(Counting):
         return out
 
     def _slots(self, emitted: int) -> Indices:
-        """What the reservoir holds when so many items have been given."""
+        """The positions in the reservoir once so many items were emitted, shape (B,)."""
         spare = self._spare.take(lambda candidate: candidate[0] == emitted)
         if spare is not None:
             return spare[1]

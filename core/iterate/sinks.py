@@ -1,7 +1,7 @@
-"""Where blocks can go: files the caller opened, in formats others read.
+"""Sinks: blocks into files that the caller opened, in common formats.
 
-Nothing is complete before :meth:`Writer.commit`, and what was not committed cannot be
-mistaken for a complete file where the format can say so. Arrow is in :mod:`.arrow_sink`.
+A file is complete after :meth:`Writer.commit`. Where the format allows it, a file that was
+not committed cannot be mistaken for a complete one. Arrow is in :mod:`.arrow_sink`.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ class BinaryFile(Protocol):
 
 
 class SeekableFile(BinaryFile, Protocol):
-    """One that can go back to what was written before."""
+    """A file that can also be written at earlier offsets."""
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go to an offset."""
+        """Move to an offset."""
 
     def tell(self) -> int:
-        """The offset it is at."""
+        """The current offset."""
 
 
 class Writer(Protocol):
-    """Takes blocks, then the end of the data; threads may share one."""
+    """Writes blocks; threads may share one."""
 
     def write(self, block: Block) -> None:
-        """Take the items of a block."""
+        """Write the items of a block."""
 
     def commit(self) -> None:
-        """No more comes; to say so again is nothing."""
+        """End the data and complete the file; further calls do nothing."""
 
 
 class Sink(ABC):
-    """What every writer here does: one block at a time, none past the end."""
+    """Base of the writers here: one block at a time, none after the commit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,14 +62,15 @@ class Sink(ABC):
 
     @property
     def items(self) -> int:
-        """How many were written."""
+        """Number of items written."""
         return self._items
 
     def write(self, block: Block) -> None:
-        """Take the items of a block.
+        """Write the items of a block.
 
         Raises:
-            OptionError: it was committed, or the block lacks a field or has other items.
+            OptionError: the sink was committed, or the block lacks a field or has items of
+                another dtype or shape.
         """
         with self._lock:
             if self._committed:
@@ -78,7 +79,7 @@ class Sink(ABC):
             self._items += block_length(block)
 
     def commit(self) -> None:
-        """No more comes; the file is complete, and stays open."""
+        """End the data and complete the file, which stays open."""
         with self._lock:
             if not self._committed:
                 self._finish()
@@ -89,17 +90,17 @@ class Sink(ABC):
         """Write a block."""
 
     def _finish(self) -> None:  # noqa: B027 - most formats need nothing more
-        """Write what makes the file complete."""
+        """Complete the file."""
 
 
 class _Plain(Sink):
-    """One field whose items are alike, one after another."""
+    """Writes one field whose items have one shape."""
 
     def __init__(self, file: BinaryFile, field: Field) -> None:
         super().__init__()
         if field.ragged or min(field.shape, default=0) < 0:
             raise ShapeError(
-                f"the items of {field.name!r} are not alike", hint="Pad them to a length first."
+                f"the items of {field.name!r} have different shapes", hint="Pad them to a length."
             )
         if field.dtype.hasobject:
             raise OptionError(f"{field.name!r} is of dtype {field.dtype}")
@@ -117,14 +118,14 @@ class _Plain(Sink):
 class NpyWriter(_Plain):
     """One field as an npy file, shape (items, ...), little endian.
 
-    Until it is committed the header is zeros, which no reader takes.
+    The header is zeros until the commit, and no reader accepts that.
 
     Args:
-        file: open for writing, seekable, at the place the array begins.
-        field: which, with its dtype and shape.
+        file: open for writing, seekable, at the offset where the array begins.
+        field: the field, with its dtype and shape.
 
     Raises:
-        ShapeError: its items are not alike.
+        ShapeError: its items have different shapes.
     """
 
     def __init__(self, file: SeekableFile, field: Field) -> None:
@@ -147,7 +148,7 @@ class NpyWriter(_Plain):
 
     def _finish(self) -> None:
         result = self._header(self._items)
-        # The text ends with a line break; blanks before it fill the room that was kept.
+        # The text ends with a line break; blanks before it fill the reserved room.
         head = result[:8] + (self._size - 10).to_bytes(2, "little") + result[10:-1]
         self._seekable.seek(self._start)
         self._seekable.write(head.ljust(self._size - 1) + b"\n")
@@ -155,18 +156,18 @@ class NpyWriter(_Plain):
 
 
 class RawWriter(_Plain):
-    """One field as frames without a header, little endian: a raw dataset.
+    """One field as a raw dataset: frames without a header, little endian.
 
     Args:
         file: open for writing.
-        field: which, with its dtype and shape.
+        field: the field, with its dtype and shape.
 
     Raises:
-        ShapeError: its items are not alike.
+        ShapeError: its items have different shapes.
     """
 
     def describe(self) -> dict[str, Any]:
-        """What has to be said of the file where it is registered, as JSON values."""
+        """The description to register the file with as a dataset, as JSON values."""
         return {
             "format": "raw",
             "dtype": self._dtype.str,
@@ -181,10 +182,10 @@ class RawWriter(_Plain):
 
 
 class LossEncoder(Protocol):
-    """Encodes a loss stream, as the loss engine's writer does."""
+    """Encodes a loss stream, as :class:`core.losses.writer.LossWriter` does."""
 
     def begin(self) -> bytes:
-        """The stream's header."""
+        """Header of the stream."""
 
     def block(
         self,
@@ -194,21 +195,20 @@ class LossEncoder(Protocol):
         losses: npt.ArrayLike,
         exposure: float | None = None,
     ) -> bytes:
-        """One block with its end."""
+        """One block, its end included."""
 
 
 class LossSink(Sink):
     """Items that are blocks of losses, as a loss stream.
 
-    A loss stream has no end mark: that it is complete can be told by its length only.
+    Items have the fields ``event`` and ``ident``, the ragged fields ``sidx`` and ``loss``,
+    and ``exposure`` in summary streams. A loss stream has no end marker: only its length
+    can show that it is complete.
 
     Args:
         file: open for writing.
         encoder: of the stream.
         ident: name of the field of item, coverage or summary ids.
-
-    Items have ``event``, the ids, ragged ``sidx`` and ``loss``, and ``exposure`` in
-    summary streams.
     """
 
     def __init__(self, file: BinaryFile, encoder: LossEncoder, *, ident: str = "item") -> None:
@@ -236,10 +236,10 @@ class LossSink(Sink):
 
 
 def column_of(block: Block, field: Field) -> Column:
-    """The column of a field, as the field says it is.
+    """The column of a field.
 
     Raises:
-        OptionError: it is not there, or its dtype or shape is another.
+        OptionError: it is missing, or its dtype or shape is not that of the field.
     """
     column = block.get(field.name)
     if column is None:

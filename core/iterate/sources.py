@@ -1,7 +1,6 @@
-"""Where items come from: columns in memory, and a counter.
+"""Sources of items: columns in memory, and a counter.
 
-Anything with the interface of :class:`Source` serves as well, so files are none of this
-package's business.
+Anything with the interface of :class:`Source` will do, so this package opens no files.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Source(Indexed):
     @property
     @abstractmethod
     def fingerprint(self) -> bytes:
-        """Identity of the data: equal fingerprints mean equal items."""
+        """Identity of the data; equal fingerprints mean equal items."""
 
 
 def fingerprint_of(stage: object) -> bytes:
@@ -43,13 +42,14 @@ def fingerprint_of(stage: object) -> bytes:
 
 
 class ArraySource(Source):
-    """Items held in memory, a column for every field.
+    """Items in memory, a column for every field.
 
     Args:
         columns: of equal length; arrays with the items along the first axis, or ragged.
 
     Raises:
-        PipelineError: no columns, unequal lengths, or values that are not numbers.
+        PipelineError: there are no columns, their lengths differ, or their values are not
+            numbers.
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
@@ -69,7 +69,7 @@ class ArraySource(Source):
 
     @property
     def schema(self) -> Schema:
-        """A field for every column."""
+        """One field for every column."""
         return self._schema
 
     @property
@@ -79,7 +79,7 @@ class ArraySource(Source):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """BLAKE2b over names, types and every byte, read once when first asked for."""
+        """BLAKE2b over names, types and every byte; computed once, on first use."""
         digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
         for field, column in zip(self._schema, self._columns.values(), strict=True):
             ragged = isinstance(column, Ragged)
@@ -91,7 +91,7 @@ class ArraySource(Source):
         return digest.digest()
 
     def at(self, positions: Indices) -> Block:
-        """The items at these positions, copied."""
+        """Copies of the items at some positions."""
         positions = check_positions(positions, self._length)
         return {name: take_column(column, positions) for name, column in self._columns.items()}
 
@@ -101,9 +101,9 @@ def _check_offsets(name: str, column: Ragged) -> None:
     rising = offsets.dtype == np.int64 and len(offsets) > 0 and bool(np.all(np.diff(offsets) >= 0))
     if not rising or offsets[0] != 0 or offsets[-1] > len(column.values):
         raise PipelineError(
-            f"the offsets of column {name!r} are none",
+            f"the offsets of column {name!r} are invalid",
             field=name,
-            hint="They are int64, begin with 0, never descend and end within the values.",
+            hint="Offsets are int64, begin with 0, never descend and end within the values.",
         )
 
 
@@ -111,16 +111,16 @@ class CounterSource(Source):
     """The numbers 0, 1, 2, ... as int64.
 
     Args:
-        n: how many; None for no end.
+        n: count of numbers; None for no end.
         name: of the one field.
 
     Raises:
-        PipelineError: a negative n, or more than 2**62.
+        PipelineError: n is negative or above 2**62.
     """
 
     def __init__(self, n: int | None = None, name: str = "index") -> None:
         if n is not None and not 0 <= n <= MAX_ITEMS:
-            raise PipelineError(f"a counter to {n}", field="n", hint="From 0 to 2**62, or none.")
+            raise PipelineError(f"a counter to {n}", field="n", hint="From 0 to 2**62, or None.")
         self._n = n
         self._name = name
 
@@ -131,15 +131,15 @@ class CounterSource(Source):
 
     @property
     def length(self) -> int | None:
-        """How many numbers; None for no end."""
+        """Count of numbers; None for no end."""
         return self._n
 
     @property
     def fingerprint(self) -> bytes:
-        """Of the name and the end."""
+        """BLAKE2b over the name and the count."""
         identity = f"counter {self._name!r} {self._n}".encode()
         return hashlib.blake2b(identity, digest_size=_DIGEST_SIZE).digest()
 
     def at(self, positions: Indices) -> Block:
-        """The positions themselves, copied."""
+        """A copy of the positions."""
         return {self._name: check_positions(positions, self._n).copy()}

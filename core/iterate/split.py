@@ -1,7 +1,7 @@
-"""Training and validation parts that nobody leaves when data grows.
+"""Training and validation parts that stay the same when data grows.
 
-On which side an item is depends on its position in the inner stage, or on the bytes of its
-key, and on the seed; not on how many items there are. Items with equal keys are together.
+The side of an item depends on the seed and on its position in the inner stage, or on the
+bytes of its key, but not on the number of items. Items with equal keys are on one side.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .positions import Reordering
 Part = Literal["train", "validation"]
 
 MAX_SPLIT = 1 << 28
-"""Items that can be split: each is looked at once, to know how many are on each side."""
+"""Most items that can be split; each is visited once, to count the items on each side."""
 CHUNK = 1024
-"""Items whose sides are found together."""
+"""Items whose sides are determined together."""
 
 _PARTS = ("train", "validation")
 _READ = 1 << 16
@@ -33,7 +33,7 @@ _WORD = 8
 
 
 class _Split(Reordering):
-    """Items on one side; which those are is found a chunk at a time."""
+    """The items on one side, determined a chunk at a time."""
 
     def __init__(self, inner: Indexed, *, fraction: float, part: str) -> None:
         one_of("part", part, _PARTS)
@@ -51,7 +51,7 @@ class _Split(Reordering):
 
     @abstractmethod
     def _words(self, start: int, stop: int) -> Words:
-        """Random words of the items from start to stop - 1, multiples of CHUNK or the end."""
+        """Random words of items start to stop - 1; both are multiples of CHUNK or the end."""
 
     def _on_side(self, start: int, stop: int) -> Mask:
         side = self._words(start, stop) < self._threshold
@@ -63,7 +63,7 @@ class _Split(Reordering):
             yield from np.add.reduceat(on_side, np.arange(0, len(on_side), CHUNK), dtype=np.int64)
 
     def where(self, positions: Indices) -> Indices:
-        """Where the items of this side are in the inner stage."""
+        """Positions in the inner stage of the items of this side."""
         chunks = np.searchsorted(self._ends, positions, side="right")
         out = np.empty(len(positions), np.int64)
         for chunk in np.unique(chunks):
@@ -81,13 +81,13 @@ class Split(_Split):
     Item p is for validation where ``bits(derive(seed, "split"), p) < fraction * 2**64``.
 
     Args:
-        inner: what is split.
+        inner: stage to split.
         fraction: share of the items that is for validation, above 0 and below 1.
-        part: the side wanted.
+        part: ``train`` or ``validation``.
         seed: from 0 to 2**63 - 1.
 
     Raises:
-        PipelineError: an option that cannot be, or an inner stage without end or too long.
+        PipelineError: an option is invalid, or the inner stage is endless or too long.
     """
 
     def __init__(self, inner: Indexed, *, fraction: float, part: Part, seed: int = 0) -> None:
@@ -99,21 +99,21 @@ class Split(_Split):
 
 
 class KeySplit(_Split):
-    """One side of a split by the values of a field, whose items stay together.
+    """One side of a split by the values of a field.
 
-    The random word of a key is BLAKE2b over its bytes, little endian, keyed by the seed.
-    The field is read once, when the stage is made.
+    The random word of a value is BLAKE2b over its bytes, little endian, keyed by the seed.
+    The field is read once, when the stage is built.
 
     Args:
-        inner: what is split.
+        inner: stage to split.
         field: whose values decide.
-        fraction: share of the keys that is for validation, above 0 and below 1.
-        part: the side wanted.
+        fraction: share of the values that is for validation, above 0 and below 1.
+        part: ``train`` or ``validation``.
         seed: from 0 to 2**63 - 1.
 
     Raises:
-        PipelineError: an option that cannot be, an unknown field, or an inner stage
-            without end or too long.
+        PipelineError: an option is invalid, there is no such field, or the inner stage is
+            endless or too long.
     """
 
     def __init__(
@@ -137,14 +137,14 @@ def _splittable(inner: Indexed) -> int:
     n = inner.length
     if n is None or n > MAX_SPLIT:
         raise PipelineError(
-            f"{'items without end' if n is None else f'{n} items'} cannot be split",
-            hint=f"At most {MAX_SPLIT} can; split them by ranges of a source instead.",
+            f"{'an endless stage' if n is None else f'a stage of {n} items'} cannot be split",
+            hint=f"At most {MAX_SPLIT} items can; use ranges of a source instead.",
         )
     return n
 
 
 def _hashed(column: Array | Ragged, key: Key) -> Words:
-    """A random word for each item of a column, equal for equal bytes."""
+    """A random word for every item of a column, equal for equal bytes."""
     if not isinstance(column, Ragged):
         unique, inverse = np.unique(_rows(column), return_inverse=True)
         words = [_word(value.tobytes(), key) for value in unique]
@@ -154,7 +154,7 @@ def _hashed(column: Array | Ragged, key: Key) -> Words:
 
 
 def _rows(column: Array) -> Array:
-    """Every item as one value of as many bytes; -0.0 stays apart from 0.0."""
+    """Every item as one value of its bytes, so that -0.0 differs from 0.0."""
     flat = _little(column).reshape(len(column), -1)
     return flat.view(np.dtype((np.void, max(flat.shape[1] * flat.itemsize, 1)))).reshape(-1)
 

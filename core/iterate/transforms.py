@@ -1,10 +1,11 @@
-"""The named transforms and predicates that a served pipeline may use.
+"""The transforms and predicates that a served pipeline may name.
 
-Only operations whose results IEEE 754 fixes are here, so that a pipeline gives the same
-bytes on every machine: no logarithms or sines, which differ in the last place.
+Every operation here has a result that IEEE 754 determines, so that a pipeline returns the
+same bytes on every machine. Logarithms and sines, which differ in the last place, are left
+out.
 
-Each is made from its arguments and the schema of the items; an argument that does not fit
-is a ``PipelineError`` with field ``args``.
+A transform is built from its arguments and the schema of the items. An argument that does
+not fit raises ``PipelineError`` with field ``args``.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ Arguments = Mapping[str, Any]
 Function = Callable[[Block], Block]
 RandomFunction = Callable[[Block, Draws], Block]
 Predicate = Callable[[Block], Mask]
-Made = tuple[Function, Schema]
-MadeRandom = tuple[RandomFunction, Schema]
+Transform = tuple[Function, Schema]
+"""A function and the schema of its results."""
+RandomTransform = tuple[RandomFunction, Schema]
 
 _NUMBERS = "biuf"
 _FLOAT = np.dtype(np.float64)
@@ -38,7 +40,7 @@ def _refuse(message: str, hint: str | None = None) -> PipelineError:
 
 
 class _Args:
-    """Arguments, each asked for by name, none left over."""
+    """Arguments by name; unknown ones are refused."""
 
     def __init__(self, arguments: Arguments, schema: Schema, known: tuple[str, ...]) -> None:
         self.schema = schema
@@ -48,7 +50,7 @@ class _Args:
                 raise _refuse(f"unknown argument {name!r}", f"Known: {', '.join(known)}.")
 
     def field(self, kinds: str = _NUMBERS, *, scalar: bool = False) -> Field:
-        """The field that argument ``field`` names, with a dtype of one of the kinds."""
+        """The field that argument ``field`` names, of a dtype of one of the kinds."""
         name = self._arguments.get("field")
         for candidate in self.schema:
             if candidate.name != name:
@@ -74,14 +76,14 @@ class _Args:
         return number
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A name that is not empty."""
+        """A non-empty name."""
         value = self._arguments.get(name, default)
         if not isinstance(value, str) or not value:
             raise _refuse(f"{name} is {value!r}", "A name.")
         return value
 
     def texts(self, name: str) -> list[str]:
-        """Some names."""
+        """A list of names."""
         value = self._arguments.get(name)
         if not isinstance(value, (list, tuple)) or not value:
             raise _refuse(f"{name} is {value!r}", "A list of names.")
@@ -90,7 +92,7 @@ class _Args:
         return list(value)
 
     def dtype(self) -> np.dtype[Any]:
-        """A dtype of numbers."""
+        """A numeric dtype."""
         value = self.text("dtype")
         try:
             dtype = np.dtype(value)
@@ -107,7 +109,9 @@ def _on_values(column: Column, function: Callable[[Array], Array]) -> Column:
     return function(column)
 
 
-def _elementwise(schema: Schema, field: Field, out: Field, run: Callable[[Array], Array]) -> Made:
+def _elementwise(
+    schema: Schema, field: Field, out: Field, run: Callable[[Array], Array]
+) -> Transform:
     """A function of every element of one field."""
 
     def function(block: Block) -> Block:
@@ -122,20 +126,20 @@ def _real(field: Field) -> np.dtype[Any]:
     return field.dtype if field.dtype.kind == "f" else _FLOAT
 
 
-def _cast(arguments: Arguments, schema: Schema) -> Made:
-    """To another dtype, as C does: floats are cut towards zero."""
+def _cast(arguments: Arguments, schema: Schema) -> Transform:
+    """Convert to another dtype as C does."""
     args = _Args(arguments, schema, ("field", "dtype"))
     field, dtype = args.field(), args.dtype()
     if field.dtype.kind == "f" and dtype.kind in "iu":
         raise _refuse(
-            f"{field.dtype} to {dtype} depends on the machine where it does not fit",
+            f"{field.dtype} to {dtype} depends on the machine for values out of range",
             "Use clip with a dtype.",
         )
     out = replace(field, dtype=dtype)
     return _elementwise(schema, field, out, lambda values: values.astype(dtype))
 
 
-def _scale(arguments: Arguments, schema: Schema) -> Made:
+def _scale(arguments: Arguments, schema: Schema) -> Transform:
     """Value x factor + offset, in a floating dtype."""
     args = _Args(arguments, schema, ("field", "factor", "offset"))
     field = args.field()
@@ -145,8 +149,8 @@ def _scale(arguments: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, out, lambda v: v.astype(dtype) * factor + offset)
 
 
-def _clip(arguments: Arguments, schema: Schema) -> Made:
-    """Not below ``low``, not above ``high``; with ``dtype``, then rounded into an integer."""
+def _clip(arguments: Arguments, schema: Schema) -> Transform:
+    """Limit values to ``low`` and ``high``; with an integer ``dtype``, round them to it."""
     args = _Args(arguments, schema, ("field", "low", "high", "dtype"))
     field = args.field("iuf")
     low, high = args.number("low"), args.number("high")
@@ -167,22 +171,22 @@ def _clip(arguments: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, replace(field, dtype=dtype), run)
 
 
-def _absolute(arguments: Arguments, schema: Schema) -> Made:
-    """Without the sign."""
+def _absolute(arguments: Arguments, schema: Schema) -> Transform:
+    """Absolute value."""
     field = _Args(arguments, schema, ("field",)).field("iuf")
     return _elementwise(schema, field, field, np.abs)
 
 
-def _sqrt(arguments: Arguments, schema: Schema) -> Made:
-    """Square root, in a floating dtype; NaN of what is negative."""
+def _sqrt(arguments: Arguments, schema: Schema) -> Transform:
+    """Square root in a floating dtype; NaN for negative values."""
     field = _Args(arguments, schema, ("field",)).field()
     dtype = _real(field)
     out = replace(field, dtype=dtype)
     return _elementwise(schema, field, out, lambda values: np.sqrt(values.astype(dtype)))
 
 
-def _select(arguments: Arguments, schema: Schema) -> Made:
-    """Only some fields, in this order."""
+def _select(arguments: Arguments, schema: Schema) -> Transform:
+    """Select fields, in the order given."""
     names = _Args(arguments, schema, ("fields",)).texts("fields")
     unique_names(names, "args")
     known = {candidate.name: candidate for candidate in schema}
@@ -192,8 +196,8 @@ def _select(arguments: Arguments, schema: Schema) -> Made:
     return (lambda block: {name: block[name] for name in names}), tuple(known[n] for n in names)
 
 
-def _rename(arguments: Arguments, schema: Schema) -> Made:
-    """A field under another name."""
+def _rename(arguments: Arguments, schema: Schema) -> Transform:
+    """Rename a field."""
     args = _Args(arguments, schema, ("field", "to"))
     field, name = args.field(_NUMBERS + "cSUVmM"), args.text("to")
     out = tuple(
@@ -207,8 +211,8 @@ def _rename(arguments: Arguments, schema: Schema) -> Made:
     return function, out
 
 
-def _flatten(arguments: Arguments, schema: Schema) -> Made:
-    """Arrays of any shape as arrays of one axis."""
+def _flatten(arguments: Arguments, schema: Schema) -> Transform:
+    """Flatten arrays to one axis."""
     field = _Args(arguments, schema, ("field",)).field(_NUMBERS + "c")
     if field.ragged or not field.shape:
         raise _refuse(f"field {field.name!r} has no axes to flatten")
@@ -217,8 +221,8 @@ def _flatten(arguments: Arguments, schema: Schema) -> Made:
     return _elementwise(schema, field, out, lambda values: values.reshape(len(values), size))
 
 
-def _length(arguments: Arguments, schema: Schema) -> Made:
-    """The lengths of a ragged field, as a field of their own."""
+def _length(arguments: Arguments, schema: Schema) -> Transform:
+    """Add the lengths of a ragged field as a field."""
     args = _Args(arguments, schema, ("field", "to"))
     field, name = args.field(_NUMBERS + "c"), args.text("to", "length")
     if not field.ragged:
@@ -234,16 +238,16 @@ def _length(arguments: Arguments, schema: Schema) -> Made:
     return function, out
 
 
-def _uniform(arguments: Arguments, schema: Schema) -> MadeRandom:
-    """A new field with a number in [0, 1) for every item."""
+def _uniform(arguments: Arguments, schema: Schema) -> RandomTransform:
+    """Add a field with a random number in [0, 1) for every item."""
     name = _Args(arguments, schema, ("to",)).text("to", "random")
     out = (*schema, Field(name, _FLOAT))
     unique_names((candidate.name for candidate in out), "args")
     return (lambda block, draws: {**block, name: draws.uniform()}), out
 
 
-def _jitter(arguments: Arguments, schema: Schema) -> MadeRandom:
-    """One number from -amount to amount for every item, added to all its elements."""
+def _jitter(arguments: Arguments, schema: Schema) -> RandomTransform:
+    """Add a random number from -amount to amount to all elements of an item."""
     args = _Args(arguments, schema, ("field", "amount"))
     field, amount = args.field(), args.number("amount")
     dtype = _real(field)
@@ -264,12 +268,12 @@ def _jitter(arguments: Arguments, schema: Schema) -> MadeRandom:
 
 
 def _aligned(numbers: Array, values: Array) -> Array:
-    """One number per item, shaped so that it goes with all elements of the item."""
+    """One number per item, shaped to broadcast over the elements of the item."""
     return numbers.reshape((-1,) + (1,) * (values.ndim - 1))
 
 
-def _flip(arguments: Arguments, schema: Schema) -> MadeRandom:
-    """Arrays with one axis reversed, for a part of the items drawn by ``probability``."""
+def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
+    """Reverse one axis of the items that are drawn with ``probability``."""
     args = _Args(arguments, schema, ("field", "axis", "probability"))
     field, probability = args.field(_NUMBERS + "c"), args.number("probability", 0.5)
     axis = arguments.get("axis", -1)
@@ -310,7 +314,7 @@ def _verdict(values: Array) -> Mask:
 
 
 def _between(arguments: Arguments, schema: Schema) -> Predicate:
-    """From ``low`` to below ``high``."""
+    """Whether a value is from ``low`` to below ``high``."""
     args = _Args(arguments, schema, ("field", "low", "high"))
     field, low, high = args.field(scalar=True), args.number("low"), args.number("high")
 
@@ -322,13 +326,13 @@ def _between(arguments: Arguments, schema: Schema) -> Predicate:
 
 
 def _finite(arguments: Arguments, schema: Schema) -> Predicate:
-    """Neither infinite nor NaN."""
+    """Whether a value is finite."""
     field = _Args(arguments, schema, ("field",)).field(scalar=True)
     return lambda block: _verdict(np.isfinite(_plain(block, field.name)))
 
 
 def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
-    """Ragged items with ``low`` to below ``high`` elements."""
+    """Whether a ragged item has from ``low`` to below ``high`` elements."""
     args = _Args(arguments, schema, ("field", "low", "high"))
     field, low, high = args.field(_NUMBERS + "c"), args.number("low", 0), args.number("high")
     if not field.ragged:
@@ -342,7 +346,7 @@ def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
     return predicate
 
 
-TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Made]] = {
+TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Transform]] = {
     "absolute": _absolute,
     "cast": _cast,
     "clip": _clip,
@@ -353,13 +357,13 @@ TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], Made]] = {
     "select": _select,
     "sqrt": _sqrt,
 }
-"""Functions of the item, by name."""
-RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], MadeRandom]] = {
+"""Transforms of items, by name."""
+RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], RandomTransform]] = {
     "flip": _flip,
     "jitter": _jitter,
     "uniform": _uniform,
 }
-"""Functions of the item and of random numbers of its position, by name."""
+"""Transforms that also use random numbers, functions of the item's position, by name."""
 PREDICATES: Mapping[str, Callable[[Arguments, Schema], Predicate]] = {
     "between": _between,
     "equal": _comparison(np.equal),
@@ -371,4 +375,4 @@ PREDICATES: Mapping[str, Callable[[Arguments, Schema], Predicate]] = {
     "less_equal": _comparison(np.less_equal),
     "not_equal": _comparison(np.not_equal),
 }
-"""What a filter can ask of an item, by name."""
+"""Predicates for filters, by name."""

@@ -1,4 +1,4 @@
-"""Items together with those that follow them."""
+"""Sliding windows over items."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ MAX_WIDTH = 2**20
 
 
 class Window(Indexed):
-    """Windows of ``width`` items, each beginning ``stride`` items after the one before.
+    """Windows of ``width`` items, ``stride`` items apart.
 
-    Every field gets an axis of ``width`` in front of those of an item. With partial
-    windows kept, every position that a stride reaches begins one; those at the end are
-    shorter, so the fields are ragged.
+    Every field gets a leading axis of length ``width``. If partial windows are kept, the
+    last ones are shorter, so the fields are ragged instead.
 
     Args:
-        inner: what it takes items from, by position; its fields are not ragged.
+        inner: stage the items come from; none of its fields is ragged.
         width: items of a window.
-        stride: items from one window's beginning to the next.
-        partial: ``drop`` or ``keep`` windows that the end cuts.
+        stride: items from the beginning of one window to the next.
+        partial: ``drop`` or ``keep`` windows that reach past the end.
 
     Raises:
-        PipelineError: a width, stride or partial that is none, a window wider than the
-            inner stage, or ragged items.
+        PipelineError: an option is invalid, a window is wider than the inner stage, or a
+            field is ragged.
     """
 
     def __init__(
@@ -45,15 +44,15 @@ class Window(Indexed):
             raise PipelineError(
                 f"a window of {width} items over {n} items",
                 field="width",
-                hint="A window is at most as wide as what it moves over.",
+                hint="A window is at most as wide as the stage it moves over.",
             )
         if any(field.ragged for field in inner.schema):
-            raise PipelineError("windows of items of differing length", field="width")
+            raise PipelineError("windows of ragged items", field="width")
         self.inner = inner
 
     @property
     def schema(self) -> Schema:
-        """The fields with another axis in front; ragged along it if windows may be cut."""
+        """The fields with a leading axis, ragged along it if windows may be cut."""
         if self._keep:
             return tuple(replace(field, ragged=True) for field in self.inner.schema)
         width = self._width
@@ -61,7 +60,7 @@ class Window(Indexed):
 
     @property
     def length(self) -> int | None:
-        """Number of windows; None if the inner stage has no end."""
+        """Number of windows; None if the inner stage is endless."""
         n = self.inner.length
         if n is None:
             return None
@@ -70,7 +69,7 @@ class Window(Indexed):
         return (n - self._width) // self._stride + 1
 
     def at(self, positions: Indices) -> Block:
-        """The windows at these positions; items that several have are read once."""
+        """The windows at some positions; items that windows share are read once."""
         positions = check_positions(positions, self.length)
         starts = positions * self._stride
         n = self.inner.length
@@ -87,7 +86,7 @@ class Window(Indexed):
 
     def _windows(self, column: Column, shape: tuple[int, int], starts: Indices) -> Column:
         values = _values(column)
-        if self._keep:  # no window of a stage without end is cut
+        if self._keep:  # no window of an endless stage is cut
             return Ragged(values, np.arange(len(starts) + 1, dtype=np.int64) * self._width)
         return values.reshape(*shape, *values.shape[1:])
 

@@ -1,4 +1,4 @@
-"""A byte buffer that grows at its end and is consumed at its start."""
+"""A byte buffer, filled at its end and consumed from its start."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def as_octets(data: Any) -> Octets:  # noqa: ANN401 - whatever has the buffer pr
 
 
 def is_aligned(octets: Octets) -> bool:
-    """Whether kernels can read the bytes as four-byte words."""
+    """Whether the bytes can be viewed as words of four bytes."""
     return bool(octets.__array_interface__["data"][0] % 4 == 0)
 
 
 class ByteBuffer:
-    """Bytes not yet consumed, contiguous and aligned to four bytes at their start."""
+    """Bytes not yet consumed, contiguous and aligned to four bytes."""
 
     def __init__(self, capacity: int = 1 << 16) -> None:
         self._octets: Octets = np.empty(capacity, np.uint8)
@@ -32,11 +32,11 @@ class ByteBuffer:
 
     @property
     def view(self) -> Octets:
-        """All bytes held; valid until the next call of another method."""
+        """All bytes in the buffer; valid until another method is called."""
         return self._octets[self._start : self._end]
 
     def append(self, octets: Octets) -> None:
-        """Add a copy of some bytes at the end."""
+        """Append a copy of some bytes."""
         needed = len(self) + len(octets)
         if self._end + len(octets) > len(self._octets):
             target = self._octets

@@ -1,4 +1,4 @@
-"""What a loss stream is made of, as values."""
+"""The parts of a loss stream as values: header, event, end."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class StreamHeader:
     summary_set: int | None
     """Set id of a summary stream, None for the others."""
     float_width: int
-    """Bytes of a loss, as the caller said: the stream does not."""
+    """Bytes of a loss, given by the caller: the stream does not contain it."""
 
     def describe(self) -> str:
-        """One line for people."""
+        """The header in one line of text."""
         text = f"{self.kind.value} stream, {self.len_sample} samples, f{self.float_width} losses"
         return text if self.summary_set is None else f"{text}, summary set {self.summary_set}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Event:
-    """All blocks of one event, in the order they came.
+    """All blocks of one event, in the order received.
 
-    Block ``i`` has the pairs ``starts[i]`` to ``starts[i + 1]``.
+    Block ``i`` has pairs ``starts[i]`` to ``starts[i + 1] - 1``.
     """
 
     event_id: int
@@ -50,11 +50,11 @@ class Event:
     exposures: Floats
     """Exposure of each summary, shape (blocks,); NaN in item streams."""
     starts: Indices
-    """First pair of each block and, last, the pair count; shape (blocks + 1,)."""
+    """First pair of each block, and the number of pairs; shape (blocks + 1,)."""
     sidx: npt.NDArray[np.int32]
     """Sample ids, special ones included, shape (pairs,)."""
     losses: npt.NDArray[np.floating[Any]]
-    """Losses as they came (f4 or f8), shape (pairs,)."""
+    """Losses in the width of the stream, shape (pairs,)."""
 
     def __len__(self) -> int:
         return len(self.block_ids)
@@ -70,23 +70,23 @@ class Signal(enum.Enum):
 NEED_DATA: Final = Signal.NEED_DATA
 """More bytes are needed before the next event is known to be complete."""
 END: Final = Signal.END
-"""The stream was closed and every event has been handed out."""
+"""The stream was closed, and every event has been returned."""
 
 
 class Completeness(enum.Enum):
-    """What is known about the end of a stream that ended between two blocks."""
+    """What is known about the end of a stream."""
 
     DECLARED = "declared"
-    """It ended where the caller had said it would."""
+    """The stream ended where the caller had declared."""
     UNDECLARED = "undeclared"
-    """A stream has no end marker: blocks may be missing at its end."""
+    """It ended between two blocks. As there is no end marker, blocks may be missing."""
     UNTERMINATED = "unterminated"
-    """Its last block had no end, and was taken as it was: pairs may be missing too."""
+    """Its last block lacked its end, which the policy accepted. Pairs may be missing too."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """How a stream ended, and what was in it."""
+    """How a stream ended, and what it contained."""
 
     completeness: Completeness
     bytes: int
@@ -96,4 +96,5 @@ class StreamEnd:
     ascending: bool
     """Whether every event id was above the one before."""
     reopened_check: str
-    """``whole`` or ``since resume``: what part of an unsorted stream the check covers."""
+    """The part of the stream that the check of reopened events covers: ``whole`` or
+    ``since resume``."""

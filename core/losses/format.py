@@ -1,4 +1,4 @@
-"""Byte layout of Oasis LMF loss streams: sizes, ids and dtypes, data only.
+"""Byte layout of Oasis LMF loss streams: sizes, ids and dtypes.
 
 All streams are little endian and packed::
 
@@ -9,9 +9,9 @@ All streams are little endian and packed::
     pair         sidx(i4) loss(f)
     end          0(i4) 0(f)
 
-``exposure`` exists in summary streams only. ``f`` is four or eight bytes wide,
-which the stream does not say. The first three type bytes are the aggregation
-type, the fourth is the source type.
+Only summary streams have ``exposure``. ``f`` is four or eight bytes wide, which the stream
+does not say. The first three bytes of the type are the aggregation type, the fourth is the
+source type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 
 class Kind(enum.Enum):
-    """What a loss stream's blocks are about."""
+    """Kind of a loss stream."""
 
     GUL = "gul"
     LOSS = "loss"
@@ -30,7 +30,7 @@ class Kind(enum.Enum):
 
     @property
     def block_noun(self) -> str:
-        """What the second id of a block identifies."""
+        """What the second id of a block names: ``summary`` or ``item``."""
         return "summary" if self is Kind.SUMMARY else "item"
 
 
@@ -48,7 +48,7 @@ TYPES: dict[tuple[int, int], Kind] = {
 """(source type, aggregation type) to kind; gul aggregation 2 is by coverage."""
 
 ID_MAX = 2**31 - 1
-"""Event, item and summary ids are 1 to this."""
+"""Highest event, item and summary id; the lowest is 1."""
 
 SIDX_END = 0
 SIDX_MEAN = -1
@@ -60,7 +60,7 @@ SIDX_MAX_LOSS = -5
 SIDX_LOWEST = -5
 
 SPECIALS = 5
-"""How many special sidx (-5 to -1) a block can carry at the most."""
+"""Number of special sidx, -5 to -1."""
 
 TYPE_SIZE = 4
 ITEM_HEADER_SIZE = 8
@@ -71,10 +71,10 @@ FLOAT_WIDTHS = (4, 8)
 LOSS_DTYPES: dict[int, np.dtype[np.floating]] = {4: np.dtype("<f4"), 8: np.dtype("<f8")}
 
 MAX_SAMPLES = 1_000_000
-"""Default bound on len_sample: 125 times the largest sample count seen in practice,
-and it keeps one block below 8 MB (12 MB with eight-byte losses)."""
+"""Default limit of len_sample, 125 times the largest sample count seen in practice. It
+keeps a block below 8 MB, or 12 MB with losses of eight bytes."""
 MAX_BLOCKS = 1 << 24
-"""Most blocks of one event that are accepted by default."""
+"""Default limit of the blocks of one event."""
 
 
 def header_size(kind: Kind) -> int:

@@ -1,10 +1,14 @@
-"""Reading and making a stream's first bytes."""
+"""Parsing and encoding headers of streams."""
 
 from __future__ import annotations
+
+import operator
+from typing import Any
 
 from .. import errors
 from .events import StreamHeader
 from .format import (
+    ID_MAX,
     ITEM_HEADER_SIZE,
     SOURCE_CDF,
     TYPE_SIZE,
@@ -38,12 +42,12 @@ def _kind(octets: bytes, source: str | None) -> tuple[Kind, int, int]:
 
 
 def parse_header(octets: bytes, policy: Policy, source: str | None) -> StreamHeader | None:
-    """The header at the start of a stream, or None if more bytes are needed.
+    """Parse the header at the start of a stream; None if more bytes are needed.
 
     Raises:
-        UnsupportedStreamError: a cdf stream.
-        HeaderError: unknown type, or a sample count below 1.
-        LimitError: a sample count above the policy's.
+        UnsupportedStreamError: it is a cdf stream.
+        HeaderError: its type is unknown, or its sample count below 1.
+        LimitError: its sample count is above the limit of the policy.
     """
     if len(octets) < TYPE_SIZE:
         return None
@@ -71,6 +75,41 @@ def parse_header(octets: bytes, policy: Policy, source: str | None) -> StreamHea
     return StreamHeader(kind, aggregation, source_type, samples, summary_set, policy.float_width)
 
 
+def saved_header(header: StreamHeader) -> list[Any]:
+    """A header as JSON values; its float width is that of the policy."""
+    samples, summary_set = header.len_sample, header.summary_set
+    return [header.kind.value, header.aggregation, header.source, samples, summary_set]
+
+
+def restored_header(  # noqa: PLR0913, PLR0917 - the values of a saved header
+    policy: Policy, kind: str, aggregation: int, source: int, samples: int, summary_set: int | None
+) -> StreamHeader:
+    """The header of the values of :func:`saved_header`.
+
+    Raises:
+        ValueError: they are of no stream that the policy accepts.
+    """
+    if TYPES.get((source, aggregation)) is not Kind(kind):
+        raise ValueError("its header is of no stream")
+    whole(samples, 1, policy.max_samples)
+    if Kind(kind) is Kind.SUMMARY:
+        whole(summary_set, -ID_MAX - 1, ID_MAX)
+    return StreamHeader(Kind(kind), aggregation, source, samples, summary_set, policy.float_width)
+
+
+def whole(value: Any, least: int, most: int) -> int:  # noqa: ANN401 - of a state
+    """Check a whole number of a state.
+
+    Raises:
+        ValueError: it is out of range.
+        TypeError: it is not a whole number.
+    """
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{value!r} is not {least} to {most}")
+    return number
+
+
 def check_same_header(
     header: StreamHeader, source: str | None, first: StreamHeader, first_source: str
 ) -> None:
@@ -89,7 +128,7 @@ def check_same_header(
 
 
 def header_bytes(header: StreamHeader) -> bytes:
-    """The bytes a stream with this header begins with."""
+    """Encode a header."""
     octets = header.aggregation.to_bytes(3, "little") + bytes([header.source])
     octets += header.len_sample.to_bytes(4, "little", signed=True)
     if header.kind is Kind.SUMMARY:

@@ -1,4 +1,4 @@
-"""A place in a stream between two events, from which a fresh pass can go on."""
+"""A place between two events of a stream, from which another pass can continue."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .events import StreamHeader
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the first event that is not known to be complete begins.
+    """Where the first event begins that is not known to be complete.
 
-    Much smaller than a state in the middle of an event: a pass that goes on from
-    here reads the unfinished event again from its first byte.
+    It is much smaller than a state in the middle of an event: a pass that continues here
+    reads the unfinished event again from its first byte.
     """
 
     header: StreamHeader | None = None
-    """The stream's header, None at its very beginning."""
+    """Header of the stream; None at the very beginning."""
     offset: int = 0
-    """Byte offset of the next event's first block."""
+    """Byte offset of the first block of the next event."""
     last_event: int = 0
-    """The event before, 0 if there is none."""
+    """Id of the previous event, 0 if there is none."""
     ascending: bool = True
-    """Whether every event id so far was above the one before."""
+    """Whether event ids have ascended so far."""
     events: int = 0
-    """Complete events before this place."""
+    """Number of complete events before this place."""

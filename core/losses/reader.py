@@ -1,4 +1,28 @@
-"""A sans-I/O reader: bytes in, whole events out."""
+"""A sans-I/O reader of loss streams: bytes in, whole events out.
+
+A loss stream is a header and then blocks, each with the losses of one item in one event. An
+*event* is a run of blocks of one event id. The stream has no lengths and no end marker, so
+an event is known to be whole only when a block of another event begins or the caller says
+that the stream has ended::
+
+    bytes      | header | block 7/1 | block 7/2 | block 9/1 | blo
+    handed out                                  ^ event 7      ^ held back
+    states     WAIT HEADER ->  IN EVENT --EVENT_DONE--> BETWEEN -> IN EVENT ... -> ENDED | FAILED
+
+The reader opens no file and waits for nothing. :meth:`LossReader.receive` copies bytes into a
+buffer, and :meth:`LossReader.next_event` parses as far as they reach: it returns an event,
+``NEED_DATA``, or ``END``. So any way of cutting the bytes gives the same events, and the same
+code serves files, sockets and tests that feed a byte at a time.
+
+Parsing is the work of a :class:`~core.losses.scanner.Scanner`, which runs the kernel
+``collect`` over the buffer. The kernel copies the blocks of one event into arrays that this
+class owns. When an array is full, it stops *before* the block in question; the array is
+enlarged and the kernel called again. A fault is remembered and raised again by every later
+call, at the place among the events where it belongs.
+
+A *boundary* is the place between two events. The state of a reader is that of its last
+boundary: an unfinished event is not part of it, but is read again from its first byte.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +54,13 @@ _BLOCK_BYTES = 36
 class LossReader:
     """Reads one loss stream event by event.
 
-    Feed bytes in pieces of any size to :meth:`receive` and take events with
-    :meth:`next_event` until it says ``NEED_DATA``; after :meth:`close` until it says
-    ``END``. Any cut of the stream gives the same events, and only checked blocks
-    are handed out.
+    Feed pieces of any size to :meth:`receive` and take events with :meth:`next_event` until
+    it returns ``NEED_DATA``, or after :meth:`close` until it returns ``END``. Every block is
+    checked before its event is returned.
 
     Args:
         policy: what to accept.
-        name: what errors call the stream.
+        name: of the stream, for errors.
         max_event_bytes: largest memory for the blocks of one event; for larger ones
             use :class:`~core.losses.analysis.Analysis`, which holds one block.
         seen: shared with the readers of other partitions, so that an event in two of
@@ -66,17 +89,17 @@ class LossReader:
 
     @property
     def header(self) -> StreamHeader | None:
-        """The stream's header, once its bytes have come."""
+        """The header of the stream, once it was received."""
         return self._scanner.header
 
     @property
     def position(self) -> Position:
-        """Where the first event that was not handed out begins, to :meth:`resume` from."""
+        """Where the first event that was not returned begins; see :meth:`resume`."""
         return self._scanner.position_of(self._boundary[1])
 
     @property
     def end(self) -> StreamEnd | None:
-        """How the stream ended, once :meth:`next_event` has said ``END``."""
+        """How the stream ended, once :meth:`next_event` has returned ``END``."""
         return self._end
 
     def receive(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
@@ -90,16 +113,16 @@ class LossReader:
         self._buffer.append(as_octets(data))
 
     def close(self) -> None:
-        """The stream has ended. :meth:`next_event` says whether it ended well."""
+        """Say that the stream has ended; :meth:`next_event` raises if it ended badly."""
         self._closed = True
 
     def next_event(self) -> Event | Signal:
-        """The next whole event, ``NEED_DATA``, or ``END`` after the last one.
+        """The next whole event, ``NEED_DATA``, or ``END`` after the last event.
 
-        An event is whole when the next one begins, or the stream was closed.
+        An event is whole when the next one begins or the stream was closed.
 
         Raises:
-            StreamError: what is wrong with the stream, at its place among the events.
+            StreamError: a fault of the stream, at its place among the events.
             LimitError: a header or event is larger than allowed.
         """
         if self._failure is not None:
@@ -111,7 +134,7 @@ class LossReader:
             raise
 
     def drain(self) -> list[Event]:
-        """Every event that is whole by now."""
+        """All events that are whole by now."""
         events = []
         while isinstance(event := self.next_event(), Event):
             events.append(event)
@@ -171,7 +194,7 @@ class LossReader:
             self._make_room(int(scanner.state["needed"][0]))
 
     def _match(self, blocks: int) -> None:
-        """Make the arrays of blocks as long as the log of block ids."""
+        """Enlarge the arrays of blocks to the length of the log of block ids."""
         if len(self._exposures) < blocks:
             if len(self._exposures):
                 self._check_size(blocks * _BLOCK_BYTES)
@@ -182,7 +205,7 @@ class LossReader:
     def _make_room(self, pairs: int) -> None:
         pair = 4 + self._losses.itemsize
         self._check_size(pairs * pair)
-        # No more room than is allowed, so that what is refused does not depend on the past.
+        # Never more room than allowed, so that the limit does not depend on earlier events.
         capacity = min(max(2 * pairs, 1 << 12), self._max_event_bytes // pair)
         held = len(self._sidx)
         sidx, losses = np.zeros(capacity, np.int32), np.zeros(capacity, self._losses.dtype)
@@ -223,24 +246,25 @@ class LossReader:
         self._boundary = (self._scanner.offset, self._scanner.state.copy())
 
     def getstate(self) -> dict[str, Any]:
-        """Where the reader stands, as plain JSON values.
+        """The place of the reader as JSON values.
 
-        A fresh reader with this state is fed from byte ``state["stream"]["offset"]``
-        on, the first block of the first event that was not handed out.
+        Feed a fresh reader with this state from byte ``state["stream"]["offset"]`` on, where
+        the first event that was not returned begins.
         """
         if self._failure is not None:
             raise self._failure
         return {"version": _STATE_VERSION, "stream": self._scanner.getstate(self._boundary)}
 
     def resume(self, position: Position) -> None:
-        """Go on from a place between two events; call it before any byte is received.
+        """Continue from a place between two events, before any byte is received.
 
-        The next byte received is that at ``position.offset``. Reopened events are noticed
-        from there on, and the event before. It may also be a place between two blocks:
-        the rest of their event is then read as a whole one.
+        The next byte to receive is the one at ``position.offset``. Of the earlier events,
+        only the last is known to the check that no event comes twice. A position may also
+        lie between two blocks: then the remaining blocks of their event are read as an
+        event.
 
         Raises:
-            StateError: it does not fit the policy, or bytes were received.
+            StateError: the position does not fit the policy, or bytes were received.
         """
         if self._scanner.offset or len(self._buffer):
             raise errors.StateError("a position can only be set before bytes are received")
@@ -248,10 +272,10 @@ class LossReader:
         self._remember_boundary()
 
     def setstate(self, state: Mapping[str, Any]) -> None:
-        """Go on from an exported state; call it before any byte is received.
+        """Continue from a state of :meth:`getstate`, before any byte is received.
 
         Raises:
-            StateError: malformed, of another version or policy.
+            StateError: it is malformed, or of another version or policy.
         """
         if self._scanner.offset or len(self._buffer):
             raise errors.StateError("a state can only be set before bytes are received")

@@ -1,13 +1,36 @@
-"""What every consumer of a loss stream shares: header, cursor, checks, faults, end.
+"""The common part of all consumers of a loss stream: cursor, checks, faults, end.
 
-A scanner runs a consumer's kernel over windows of the stream and turns what the
-kernel says into memory it needs, errors, or a new position. It holds no bytes.
+Two classes read loss streams: ``LossReader`` returns events, ``Analysis`` computes reports.
+Both hand a :class:`Scanner` windows of bytes and a *step*, the function that runs their
+kernel. The kernel parses, checks and consumes block after block without touching Python. All
+it cannot do itself, such as allocating memory or raising an error, it asks for by a status
+code. The scanner is the loop around it::
+
+    window of bytes --> step(words, count) --> status
+         ^                                        |
+         |    GROW_SEEN   another page of event ids has to exist: add it, call again
+         |    GROW_LOG    the log of block ids is full: enlarge it, call again
+         |    FULL        the consumer's tables are full: the step itself empties them
+         |    FAULT       a block is wrong: raise the error the fault record describes
+         |    MORE        the next block is not whole: the caller needs more bytes
+         +--- EVENT_DONE  the next block begins another event (reader only)
+
+Any status is about the block at the cursor, to which nothing has happened yet. That is what
+makes it safe to call again, and what keeps a block that was cut out of every result.
+
+Kernels see the stream as little-endian int32 words, since all fields and both widths of
+losses are multiples of four bytes. A window must be aligned, and begins at a block. The record
+``state`` is the cursor (``base + 4 * at`` is a byte offset) together with the open event and
+counts; it belongs to the scanner and survives from window to window. Bytes do not: the
+consumers keep the unfinished block at the end of a window and pass it again.
+
+Why not parse with numpy? The length of a block is known only at its end, so blocks cannot be
+split without a sequential pass, and that pass can just as well check them.
 """
 
 from __future__ import annotations
 
 import base64
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -19,28 +42,24 @@ from ..arrays import Octets
 from ._kernels import layout
 from ._kernels.block import inspect_tail, read_block
 from ._kernels.layout import Record, Scratch, Seen, Words
-from ._kernels.quantiles import STACK
 from ._kernels.seen import fill_table
 from .events import Completeness, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error
 from .format import (
     ID_MAX,
-    LOSS_DTYPES,
-    TYPES,
-    Kind,
     block_header_size,
     header_size,
     pair_size,
 )
-from .header import parse_header
+from .header import parse_header, restored_header, saved_header, whole
 from .policy import Policy
 from .position import Position
+from .records import make_rules, make_scratch
 from .seen import SeenEvents
 
 Step = Callable[[Words, int], int]
-"""Runs a kernel on (window, words of it that hold data); returns its status."""
+"""Runs a kernel on (window, number of words with data); returns its status."""
 
-_NAN_CODES = {"error": layout.NAN_ERROR, "zero": layout.NAN_ZERO, "drop": layout.NAN_DROP}
 
 _COUNTERS = ("events", "blocks", "pairs")
 _SUMS = ("mean_sum", "max_sum", "has_max", "exposure_sum", "has_exposure")
@@ -49,54 +68,13 @@ _SUMS = ("mean_sum", "max_sum", "has_max", "exposure_sum", "has_exposure")
 _OFFSET_MAX = 2**62
 
 
-def _whole(value: Any, low: int, high: int) -> int:  # noqa: ANN401 - out of a state
-    """A number of a state, if it is one in this range."""
-    number = operator.index(value)
-    if not low <= number <= high:
-        raise ValueError(f"{value!r} is not {low} to {high}")
-    return number
-
-
-def make_scratch(samples: int, float_width: int, ranks: int = 0) -> Scratch:
-    """Scratch memory for blocks of up to ``samples`` samples."""
-    losses = np.zeros(layout.scratch_size(samples), LOSS_DTYPES[float_width])
-    bits = losses.view(f"i{float_width}")
-    infinity = np.array([np.inf], losses.dtype).view(bits.dtype)[0]
-    return Scratch(
-        block=np.zeros(1, layout.BLOCK),
-        sidx=np.zeros(len(losses), np.int32),
-        bits=bits,
-        losses=losses,
-        limits=np.array([infinity, np.iinfo(bits.dtype).max, 0], bits.dtype),
-        marks=np.zeros(samples + 1, np.uint8),
-        work=np.zeros(2 * samples, losses.dtype),
-        lanes=np.zeros(layout.LANES),
-        ranks=np.zeros(ranks, np.int64),
-        picked=np.zeros(ranks, losses.dtype),
-        stack=np.zeros(4 * STACK, np.int64),
-    )
-
-
-def make_rules(header: StreamHeader, policy: Policy) -> Record:
-    """The RULES record of a stream; no report is wanted in it yet."""
-    rules = np.zeros(1, layout.RULES)
-    rules["samples"] = header.len_sample
-    rules["width"] = header.float_width
-    rules["summary"] = header.kind is Kind.SUMMARY
-    rules["nan"] = _NAN_CODES[policy.nan]
-    rules["keep_negative"] = policy.negative == "keep"
-    rules["any_order"] = policy.sample_order == "any"
-    rules["ascending"] = policy.event_order == "ascending"
-    return rules
-
-
 class Scanner:
-    """Position in one loss stream, and everything known about it so far.
+    """Position in one loss stream, and all that is known about the stream so far.
 
     Args:
         policy: what to accept.
-        name: what errors call the stream.
-        seen: shared with the other partitions, if any.
+        name: of the stream, for errors.
+        seen: events met; shared by the partitions of one run.
     """
 
     def __init__(
@@ -110,7 +88,7 @@ class Scanner:
         self.offset = 0
         """Byte offset of the next block, or of the header."""
         self.resumed = False
-        """Whether events before a resume are unknown to the reopened-event check."""
+        """Whether the check of reopened events does not know the events before a resume."""
         self._implied = 0
         self._unterminated = False
         self._events = SeenEvents() if seen is None else seen
@@ -122,7 +100,7 @@ class Scanner:
     # -- header -----------------------------------------------------------------
 
     def take_header(self, octets: bytes) -> int | None:
-        """Read the header from the stream's first bytes; return its size, or None."""
+        """Parse the header from the first bytes; return its size, or None if it is cut."""
         header = parse_header(octets, self.policy, self.name)
         if header is None:
             return None
@@ -132,13 +110,13 @@ class Scanner:
         return self.offset
 
     def begin(self, header: StreamHeader) -> None:
-        """Get ready for blocks of a stream with this header."""
+        """Prepare for the blocks of a stream with this header."""
         self.header = header
         self.rules = make_rules(header, self.policy)
         self.make_scratch(0)
 
     def make_scratch(self, ranks: int) -> None:
-        """Make the memory blocks are unpacked into, for a consumer of order statistics."""
+        """Allocate the memory blocks are unpacked into, with room for order statistics."""
         assert self.header is not None  # noqa: S101 - called after the header only
         self.scratch = make_scratch(self.header.len_sample, self.header.float_width, ranks)
 
@@ -151,14 +129,14 @@ class Scanner:
 
     @property
     def log(self) -> npt.NDArray[np.int32]:
-        """Block ids of the open event, in the order they came."""
+        """Block ids of the open event, in the order received."""
         return self._log[: int(self.state["logged"][0])]
 
     def run(self, octets: Octets, step: Step) -> tuple[int, int]:
-        """Run a kernel over bytes that begin at ``offset``, which must be 4-aligned.
+        """Run a kernel over the bytes from ``offset`` on, which must be 4-aligned.
 
         Returns:
-            (bytes consumed, status), the status being MORE or EVENT_DONE.
+            Bytes consumed, and the status MORE or EVENT_DONE.
 
         Raises:
             StreamError: the kernel found a fault.
@@ -221,7 +199,7 @@ class Scanner:
         return fault_error(fault, self.header, self.name, hint)
 
     def _fits_other_width(self, words: Words) -> bool:
-        """Whether the first block, wrong as it is, is right with the other float width."""
+        """Whether the first block is correct if read with the other float width."""
         assert self.header is not None  # noqa: S101 - as above
         if self.state["blocks"][0]:
             return False
@@ -229,23 +207,24 @@ class Scanner:
         rules = self.rules.copy()
         rules["width"] = other
         state = self.state.copy()
-        state["probe"] = 0  # it counts pairs of the width that is wrong
+        state["probe"] = 0  # counts pairs of the wrong width
         scratch = make_scratch(self.header.len_sample, other)
         return read_block(words, len(words), rules, state, scratch) == layout.OK
 
     # -- end --------------------------------------------------------------------
 
     def implied_end(self, rest: Octets) -> bytes:
-        """The end that the last block of an ended stream lacks, if the policy accepts that.
+        """The end that the last block of the stream lacks, if the policy accepts that.
 
-        The consumer takes these bytes as if they had come, then calls :meth:`finish`.
+        The consumer takes these bytes as if they had been received, then calls
+        :meth:`finish`.
 
         Args:
             rest: the bytes after the last whole block.
 
         Returns:
-            One pair of zeros, or nothing: no block is open, the policy wants its end, or
-            the stream was cut inside the block's header or a pair.
+            A pair of zeros; nothing if no block is open, the policy requires its end, or
+            the stream is cut inside the header of the block or a pair.
         """
         if self.header is None or self.policy.missing_end == "error":
             return b""
@@ -258,11 +237,14 @@ class Scanner:
         return bytes(pair)
 
     def finish(self, rest: Octets) -> StreamEnd:
-        """The stream ended, with these bytes left over after the last whole block.
+        """End the stream.
+
+        Args:
+            rest: the bytes after the last whole block.
 
         Raises:
-            EmptyStreamError: there was not one byte.
-            TruncatedError: it ended inside its header or a block.
+            EmptyStreamError: no byte was received.
+            TruncatedError: the stream ends inside its header or a block.
             StreamError: the part of a block at the end is wrong in itself.
         """
         if self.header is None:
@@ -281,7 +263,7 @@ class Scanner:
         if len(rest):
             raise self._tail_error(rest)
         s = self.state[0]
-        # An end that did not come is no part of the stream.
+        # An implied end is not part of the stream.
         self.offset -= self._implied
         s["base"] -= self._implied
         self._implied = 0
@@ -325,11 +307,11 @@ class Scanner:
 
     @property
     def position(self) -> Position:
-        """Where the open event begins or, if none is open, the next block."""
+        """Where the open event begins, or the next block if no event is open."""
         return self.position_of(self.state)
 
     def position_of(self, state: Record) -> Position:
-        """The same of an earlier state."""
+        """The position of an earlier state."""
         s = state[0]
         is_open = bool(s["event"])
         return Position(
@@ -341,10 +323,11 @@ class Scanner:
         )
 
     def resume(self, position: Position) -> None:
-        """Go on from a place between two events, in a fresh scanner.
+        """Continue from a place between two events, in a fresh scanner.
 
         Raises:
-            StateError: the place is of a stream with other losses or more samples.
+            StateError: the losses have another width, or there are more samples than the
+                policy accepts.
         """
         header = position.header
         if header is None:
@@ -367,27 +350,24 @@ class Scanner:
         self._begin_after(position.last_event)
 
     def _begin_after(self, last_event: int) -> None:
-        """Know no event before this one, and this one not as a whole set of blocks."""
+        """Forget earlier events except the last, so that no event is reopened there."""
         self.resumed = True
         if last_event:
             self._events.add(last_event)
 
     def getstate(self, boundary: tuple[int, Record] | None = None) -> dict[str, Any]:
-        """The position as plain JSON values; bytes from ``offset`` on are to be fed again.
+        """The position as JSON values; bytes from ``offset`` on have to be fed again.
 
         Args:
-            boundary: an earlier (offset, state) between two events to export instead.
+            boundary: offset and state of an earlier place between two events, to be
+                returned instead.
         """
         offset, state = (self.offset, self.state) if boundary is None else boundary
         s = state[0]
         log = self.log if s["event"] else self.log[:0]
-        header = None
-        if self.header is not None:
-            h = self.header
-            header = [h.kind.value, h.aggregation, h.source, h.len_sample, h.summary_set]
         return {
             "offset": offset,
-            "header": header,
+            "header": None if self.header is None else saved_header(self.header),
             "policy": self.policy.to_json(),
             "ascending": bool(s["ascending"]),
             "resumed": self.resumed,
@@ -403,10 +383,10 @@ class Scanner:
         }
 
     def setstate(self, state: dict[str, Any]) -> None:
-        """Go on from an exported position.
+        """Continue from a position of :meth:`getstate`.
 
         Raises:
-            StateError: malformed, or made with another policy.
+            StateError: it is malformed, or of another policy.
         """
         try:
             self._restore(state)
@@ -422,38 +402,26 @@ class Scanner:
             )
         if state["header"] is None:
             return
-        self.begin(self._restored_header(*state["header"]))
+        self.begin(restored_header(self.policy, *state["header"]))
         assert self.header is not None  # noqa: S101 - just begun
-        self.offset = _whole(state["offset"], header_size(self.header.kind), _OFFSET_MAX)
+        self.offset = whole(state["offset"], header_size(self.header.kind), _OFFSET_MAX)
         s = self.state
         s["base"] = self.offset
         event = state["event"]
         log = np.frombuffer(base64.b85decode(event["blocks"]), np.int32)
         s["ascending"] = bool(state["ascending"])
-        s["last_event"] = _whole(state["last_event"], 0, ID_MAX)
-        s["event"] = _whole(event["id"], 0, ID_MAX)
+        s["last_event"] = whole(state["last_event"], 0, ID_MAX)
+        s["event"] = whole(event["id"], 0, ID_MAX)
         if (len(log) > 0) is not bool(s["event"][0]):
             raise ValueError("it has an event without blocks, or blocks without an event")
-        s["event_offset"] = _whole(event["offset"], 0, _OFFSET_MAX)
-        s["closed_event"] = _whole(event["before"], 0, ID_MAX)
+        s["event_offset"] = whole(event["offset"], 0, _OFFSET_MAX)
+        s["closed_event"] = whole(event["before"], 0, ID_MAX)
         s["event_blocks"] = s["logged"] = len(log)
         s["serial"] = 1
         for counter, value in zip(_COUNTERS, state["counts"], strict=True):
-            s[counter] = _whole(value, 0, _OFFSET_MAX)
+            s[counter] = whole(value, 0, _OFFSET_MAX)
         for total, value in zip(_SUMS, event["sums"], strict=True):
             s[total] = s.dtype[total].type(value)
         size = max(64, 1 << len(log).bit_length())
         self._set_log(np.concatenate([log, np.zeros(size - len(log), np.int32)]), len(log))
         self._begin_after(int(state["last_event"]))
-
-    def _restored_header(
-        self, kind: str, aggregation: int, source: int, samples: int, summary_set: int | None
-    ) -> StreamHeader:
-        if TYPES.get((source, aggregation)) is not Kind(kind):
-            raise ValueError("its header is of no stream")
-        _whole(samples, 1, self.policy.max_samples)
-        if Kind(kind) is Kind.SUMMARY:
-            _whole(summary_set, -ID_MAX - 1, ID_MAX)
-        return StreamHeader(
-            Kind(kind), aggregation, source, samples, summary_set, self.policy.float_width
-        )

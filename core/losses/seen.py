@@ -1,4 +1,4 @@
-"""Which events have been met, over one stream or over several partitions."""
+"""The events met so far, in one stream or in several partitions."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ._kernels.seen import mark_event
 
 
 class SeenEvents:
-    """A growing bitmap of event ids; streams that share one also share its check."""
+    """A bitmap of event ids that grows by pages; partitions of a run share one."""
 
     def __init__(self) -> None:
         self.directory = np.zeros(SEEN_PAGES, np.int32)
-        """Page of each range of ids, 0 where none exists, int32."""
+        """Page of each range of ids, 0 where there is none, int32."""
         self.pages = np.zeros((4, SEEN_PAGE_BYTES), np.uint8)
         """The bits, one row per page; row 0 is unused."""
         self._used = 1
 
     def make_page(self, event: int) -> None:
-        """Make the page that an event id lies in."""
+        """Add the page of an event id, if there is none."""
         slot = event >> SEEN_PAGE_BITS
         if self.directory[slot]:
             return
         if self._used == len(self.pages):
-            # In place of doubling, a quarter: pages are the only large memory here.
+            # By a quarter rather than double: pages are the only large memory here.
             more = max(4, self._used // 4)
             self.pages = np.concatenate(
                 [self.pages, np.zeros((more, SEEN_PAGE_BYTES), np.uint8)],

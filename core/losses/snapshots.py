@@ -1,4 +1,4 @@
-"""Arrays of an analysis as JSON values, and back into the arrays they came from."""
+"""Arrays of an analysis as JSON values, and back."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def _encode(array: Array) -> str:
 
 
 def encode_totals(totals: Totals) -> list[str]:
-    """The pages of the open event's totals that hold something."""
+    """Encode the pages of the open event's totals that are in use."""
     pages = np.flatnonzero(totals.touched).astype("<i4")
     sums = totals.sums.reshape(-1, layout.LANES)[pages]
     return [_encode(pages), _encode(sums.astype("<f8"))]
 
 
 def restore_totals(totals: Totals, encoded: list[str] | None) -> None:
-    """Put totals back.
+    """Restore totals.
 
     Raises:
-        ValueError: there are none, or they are cut.
+        ValueError: they are missing or incomplete.
     """
     if encoded is None:
         raise ValueError("it has no totals")
@@ -43,7 +43,7 @@ def restore_totals(totals: Totals, encoded: list[str] | None) -> None:
 
 
 def encode_aggregators(aggregators: Mapping[str, Aggregator]) -> dict[str, Any]:
-    """The state array of each aggregator."""
+    """Encode the state array of every aggregator."""
     return {
         name: [a.state.dtype.str, list(a.state.shape), _encode(a.state)]
         for name, a in aggregators.items()
@@ -51,10 +51,10 @@ def encode_aggregators(aggregators: Mapping[str, Aggregator]) -> dict[str, Any]:
 
 
 def restore_aggregators(aggregators: Mapping[str, Aggregator], states: Mapping[str, Any]) -> None:
-    """Put state arrays back.
+    """Restore state arrays.
 
     Raises:
-        StateError: they are of other aggregators.
+        StateError: they belong to other aggregators.
     """
     if set(states) != set(aggregators):
         raise StateError("the state is of an analysis with other aggregators")

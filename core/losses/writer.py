@@ -1,4 +1,4 @@
-"""Making a loss stream: the inverse of the reader, blocks in, bytes out."""
+"""A writer of loss streams, the inverse of the reader: blocks in, bytes out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from .header import header_bytes
 class LossWriter:
     """Encodes the blocks of one loss stream.
 
-    It refuses ids, sidx and exposures that cannot be. That samples ascend and come
-    once, that losses are finite and that events are whole is up to the caller.
+    It refuses invalid ids, sidx and exposures. The caller sees to it that samples ascend
+    without repetition, that losses are finite, and that the blocks of an event follow one
+    another.
 
     Args:
-        header: what the stream begins with; its ``float_width`` is the width written.
+        header: of the stream; its ``float_width`` is the width of losses.
     """
 
     def __init__(self, header: StreamHeader) -> None:
@@ -31,7 +32,7 @@ class LossWriter:
         self._head = np.dtype(fields)
 
     def begin(self) -> bytes:
-        """The stream's header."""
+        """The encoded header."""
         return header_bytes(self.header)
 
     def block(
@@ -42,18 +43,18 @@ class LossWriter:
         losses: npt.ArrayLike,
         exposure: float | None = None,
     ) -> bytes:
-        """One block with its end.
+        """Encode one block, its end included.
 
         Args:
             event: event id, at least 1.
             ident: item, coverage or summary id, at least 1.
             sidx: sample ids, special ones first, shape (n,).
             losses: shape (n,).
-            exposure: of a summary; None in the other kinds.
+            exposure: of a summary; None in other kinds of streams.
 
         Raises:
-            OptionError: an id or sidx is out of range, there are not as many losses as
-                sidx, or exposure is missing or out of place.
+            OptionError: an id or sidx is out of range, the numbers of losses and sidx
+                differ, or the exposure is missing or does not belong there.
         """
         ids = np.asarray(sidx, np.int64)
         if not (1 <= event <= ID_MAX and 1 <= ident <= ID_MAX):
@@ -61,7 +62,7 @@ class LossWriter:
         if ids.shape != np.shape(losses):
             raise OptionError(f"there are {np.size(losses)} losses for {ids.size} sidx")
         if (exposure is None) is (self.header.kind is Kind.SUMMARY):
-            raise OptionError("exposure belongs to the blocks of summary streams, and only there")
+            raise OptionError("blocks of summary streams, and only those, have an exposure")
         if np.any((ids < SIDX_LOWEST) | (ids > self.header.len_sample) | (ids == SIDX_END)):
             raise OptionError(f"sidx must be {SIDX_LOWEST} to {self.header.len_sample}, not 0")
         head = np.zeros(1, self._head)

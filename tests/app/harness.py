@@ -6,38 +6,44 @@ import contextlib
 import gzip
 import http.client
 import json
-import os
 import re
-import signal
 import socket
-import struct
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import urlencode
 
-import numpy as np
-import numpy.typing as npt
-import xxhash
 from backports.zstd import ZstdCompressor
 from backports.zstd import compress as zstd_compress
 
 from app.errors import KINDS
+from tests.server_process import HOST, ServerProcess
 
-ROOT = Path(__file__).parents[2]
-HOST = "127.0.0.1"
 PATIENCE = 20.0
 """Seconds an answer may take; the slowest honest one takes far less."""
 PROBLEM = "application/problem+json"
-
-_START_SECONDS = 120.0
-_LISTENING = re.compile(r"^listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
-_PREFIX = struct.Struct("<4sBBHIQQI")
+MIB = 1 << 20
+STATUS = {
+    **dict.fromkeys(
+        ["stream-empty", "stream-header", "stream-truncated", "stream-incomplete"], 400
+    ),
+    **dict.fromkeys(["stream-excess", "event-id", "event-reopened", "block-id"], 400),
+    **dict.fromkeys(["block-repeated", "exposure", "terminator", "sample-range"], 400),
+    **dict.fromkeys(["sample-repeated", "input", "bad-request", "content-encoding"], 400),
+    **dict.fromkeys(
+        ["framing", "token-malformed"],
+        400,
+    ),
+    **dict.fromkeys(["limit", "too-large", "decompression-bomb"], 413),
+    **dict.fromkeys(["stream-unsupported", "unsupported-encoding"], 415),
+    **dict.fromkeys(
+        ["sample-order", "event-order", "loss-not-finite", "loss-negative", "report", "option"],
+        422,
+    ),
+}
+"""Statuses of the problems of one post, written down apart from the service's own table."""
 
 Headers = Sequence[tuple[str, str]]
 
@@ -45,68 +51,8 @@ Headers = Sequence[tuple[str, str]]
 # -- the server ----------------------------------------------------------------------
 
 
-class Service:
-    """A server process, ready when this returns.
-
-    Args:
-        directory: for its data and its log.
-        settings: variables, without their prefix and in lower case.
-    """
-
-    def __init__(self, directory: Path, **settings: object) -> None:
-        self.directory = directory
-        self.log_path = directory / "log"
-        kept = {name: value for name, value in os.environ.items() if "THALWEG_" not in name}
-        given = {f"THALWEG_{name.upper()}": str(value) for name, value in settings.items()}
-        command = [sys.executable, "-m", "app.command", "serve", "--port", "0"]
-        directory.mkdir(parents=True, exist_ok=True)
-        self.started = time.perf_counter()
-        with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*command, "--data-dir", str(directory / "data")],
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                env={**kept, **given, "PYTHONPATH": str(ROOT)},
-                cwd=directory,
-            )
-        self.port = 0
-        try:
-            self._wait_for(self._listens)
-            self._wait_for(lambda: self.get("/readyz").status == 200)
-        except BaseException:
-            self.kill()
-            raise
-        self.ready_seconds = time.perf_counter() - self.started
-
-    def _wait_for(self, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while not done():
-            assert self.process.poll() is None, self.log()
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.01)
-
-    def _listens(self) -> bool:
-        found = _LISTENING.search(self.log())
-        if found:
-            self.port = int(found[1])
-        return found is not None
-
-    def log(self) -> str:
-        return self.log_path.read_text(errors="replace")
-
-    def failures(self) -> list[str]:
-        """Lines of the log that tell of a failure of the server's own."""
-        marks = ('"level": "error"', "Traceback")
-        return [line for line in self.log().splitlines() if any(mark in line for mark in marks)]
-
-    def stop(self) -> int:
-        """Ask it to end; returns the exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+class Service(ServerProcess):
+    """A server, and requests to it."""
 
     @contextlib.contextmanager
     def connect(self, seconds: float = PATIENCE) -> Iterator[socket.socket]:
@@ -124,23 +70,6 @@ class Service:
         text = self.get("/metrics").body.decode()
         lines = [line for line in text.splitlines() if re.match(rf"{name}[{{ ]", line)]
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
-
-    def descriptors(self) -> int:
-        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
-
-    def memory(self, field: str = "VmRSS") -> int:
-        """Resident memory in bytes; its peak for ``VmHWM``."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(status.split(f"{field}:")[1].split()[0])
-
-    def reset_peak(self) -> None:
-        """Have the peak of memory begin anew."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-
-    def cpu(self) -> float:
-        """CPU seconds of the process so far."""
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
     def is_idle(self) -> bool:
         """Whether nothing of any request is left, but the question itself."""
@@ -234,6 +163,14 @@ def ask_in_duplex(service: Service, post: Post) -> Answer:
         return answer.read_body()
 
 
+def peak_of(service: Service, post: Post) -> tuple[Answer, int]:
+    """The answer, and the memory it took at most beyond that of another one like it."""
+    ask(service, replace(post, pieces=[post.pieces[0][:1000]]))
+    service.reset_peak()
+    before = service.memory()
+    return ask(service, post), service.memory("VmHWM") - before
+
+
 class Answer(http.client.HTTPResponse):
     """An answer.
 
@@ -269,67 +206,6 @@ class Answer(http.client.HTTPResponse):
         return self.headers.get_content_type()
 
 
-# -- answers -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Frame:
-    kind: str
-    more: bool
-    header: dict[str, Any]
-    payload: bytes
-
-    @property
-    def rows(self) -> npt.NDArray[np.void]:
-        (array,) = self.header["arrays"]
-        assert array["name"] == "rows"
-        assert (array["offset"], array["nbytes"]) == (0, len(self.payload))
-        dtype = np.dtype([(name, kind) for name, kind in array["dtype"]])
-        rows: npt.NDArray[np.void] = np.frombuffer(self.payload, dtype)
-        assert list(rows.shape) == array["shape"] == self.header["shape"]
-        return rows
-
-
-_KINDS = {1: "DATA", 2: "EPOCH", 3: "END", 4: "ERROR", 5: "HEARTBEAT"}
-
-
-def read_frames(data: bytes) -> list[Frame]:
-    """The frames of an answer, each checked; what is cut at the end is left out."""
-    frames: list[Frame] = []
-    at = 0
-    while at + _PREFIX.size <= len(data):
-        magic, kind, flags, zero, header, payload, check, number = _PREFIX.unpack_from(data, at)
-        assert (magic, zero, number) == (b"TWG1", 0, len(frames))
-        start, middle = at + _PREFIX.size, at + _PREFIX.size + header
-        end = middle + payload
-        if end > len(data):
-            break
-        summed = data[at : at + 20] + data[at + 28 : start] + data[start:end]
-        assert xxhash.xxh3_64_intdigest(summed) == check
-        frames.append(
-            Frame(_KINDS[kind], bool(flags & 1), json.loads(data[start:middle]), data[middle:end])
-        )
-        at = end
-    return frames
-
-
-def rows_of_frames(frames: Iterable[Frame]) -> dict[str, bytes]:
-    """Rows of complete events of each report, as whoever goes on from a token keeps them."""
-    kept: dict[str, bytes] = {}
-    group: list[Frame] = []
-    for frame in frames:
-        if frame.kind == "ERROR":
-            group.clear()
-        if frame.kind == "DATA":
-            group.append(frame)
-        if not frame.more:
-            for each in group:
-                report = each.header["report"]
-                kept[report] = kept.get(report, b"") + each.rows.tobytes()
-            group.clear()
-    return kept
-
-
 # -- the contract --------------------------------------------------------------------
 
 SERVER_CODES = ("bad-request", "headers-too-large", "headers-too-slow", "not-implemented")
@@ -362,6 +238,17 @@ def check_problem(found: Any, answer: Answer | None = None) -> None:  # noqa: AN
         assert answer.getheader("WWW-Authenticate") == "Bearer"
     if kind.status == 503:
         assert int(answer.getheader("Retry-After") or "") > 0
+
+
+def is_problem(answer: Answer, code: str, status: int = 0, **members: Any) -> Any:  # noqa: ANN401
+    """Check that an answer is this problem; returns the document."""
+    assert answer.media_type == PROBLEM, answer.body[:500]
+    found = answer.json()
+    check_problem(found, answer)
+    assert found["code"] == code, found
+    assert answer.status == (status or STATUS[code])
+    assert found | members == found
+    return found
 
 
 class Contract:

@@ -1,24 +1,28 @@
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from app.client import AsyncClient, Client, ConnectionFailed, ProblemError, ProducerFailed
-from app.client._requests import Mode
-from tests.client.fake import RECORD, FakeService, Fault, make_stream, tables
+from app.client import Client, ConnectionFailed, ProblemError, ProducerFailed
+from app.client.losses.requests import Mode
+
+from .conftest import Connect
+from .fakes.clock import FakeClock
+from .fakes.exchange import Fault
+from .fakes.losses import RECORD, make_stream, tables
+from .fakes.service import FakeService
 
 MODES: tuple[Mode, ...] = ("parts", "whole", "duplex")
 STREAM = make_stream(30)
 ROWS = tables(STREAM)["rows"].tobytes()
 
 
-def test_inputs_tokens_and_health(service: FakeService, tmp_path: Path) -> None:
+def test_inputs_tokens_and_health(connect: Connect, service: FakeService, tmp_path: Path) -> None:
     path = tmp_path / "rates.csv"
     path.write_bytes(b"1,0.5\n")
-    with Client(service.url, "secret") as client:
+    with connect(service, "secret") as client:
         digest = client.inputs.put("event_rates", path)
         assert client.inputs.put("event_rates", str(path)) == digest
         assert client.inputs.put("event_rates", b"1,0.5\n") == digest
@@ -30,45 +34,33 @@ def test_inputs_tokens_and_health(service: FakeService, tmp_path: Path) -> None:
     assert {seen.headers["authorization"] for seen in service.seen} == {"Bearer secret"}
 
 
-def test_the_same_asynchronously(service: FakeService) -> None:
-    async def run() -> None:
-        async with AsyncClient(service.url, "secret") as client:
-            assert await client.inputs.put("event_rates", b"1,0.5\n") in service.inputs
-            assert await client.tokens.inspect("1.2") == {"kind": "losses", "token": "1.2"}
-            assert await client.tokens.refresh("1.2") == "1.0"
-            assert await client.health()
-            service.ready = False
-            assert not await client.health()
-
-    asyncio.run(run())
-    assert {seen.headers["authorization"] for seen in service.seen} == {"Bearer secret"}
-
-
-def test_a_path_before_the_routes(service: FakeService) -> None:
-    async def ask() -> None:
-        async with AsyncClient(f"{service.url}/base/") as client:
-            await client.tokens.refresh("a")
-
-    with Client(f"{service.url}/base/") as client, pytest.raises(ProblemError):
-        client.tokens.refresh("a")
+def test_a_path_before_the_routes(service: FakeService, connect: Connect) -> None:
     with pytest.raises(ProblemError):
-        asyncio.run(ask())
-    assert [seen.target for seen in service.seen] == ["/base/v1/tokens/refresh"] * 2
+        connect(f"{service.url}/base/").tokens.refresh("a")
+    assert [seen.target for seen in service.seen] == ["/base/v1/tokens/refresh"]
 
 
-def test_nobody_there() -> None:
+def test_nobody_there(connect: Connect, clock: FakeClock) -> None:
     with FakeService() as service:
         url = service.url
-    with Client(url, retries=1) as client:
+    with connect(url, retries=1) as client:
         with pytest.raises(ConnectionFailed):
             client.health()
         with pytest.raises(ConnectionFailed):
             client.inputs.put("quantiles", b"0.5\n")
+    assert len(clock.pauses) == 1
 
 
-def test_a_command(service: FakeService, tmp_path: Path) -> None:
+def test_a_small_request_is_repeated(client: Client, service: FakeService) -> None:
+    assert client.health()
+    service.cut_all()
+    assert client.health()
+    assert client.tokens.refresh("1.2") == "1.0"
+
+
+def test_a_command(connect: Connect, service: FakeService, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(STREAM)
-    with Client(service.url) as client:
+    with connect(service) as client:
         answer = client.losses.post("rows", exec=["cat", str(tmp_path / "in")], part_size=100)
         assert b"".join(rows.tobytes() for rows in answer) == ROWS
         assert answer.end is not None
@@ -77,11 +69,13 @@ def test_a_command(service: FakeService, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("size", [0, 5 * RECORD, len(STREAM) - 3, len(STREAM)])
-def test_a_command_that_fails(service: FakeService, tmp_path: Path, mode: Mode, size: int) -> None:
+def test_a_command_that_fails(
+    connect: Connect, service: FakeService, tmp_path: Path, mode: Mode, size: int
+) -> None:
     (tmp_path / "in").write_bytes(STREAM[:size])
     script = f"cat {tmp_path / 'in'}; exit 7"
     got: list[bytes] = []
-    with Client(service.url) as client:
+    with connect(service) as client:
         answer = client.losses.post(
             "rows", exec=["sh", "-c", script], mode=mode, part_size=4 * RECORD
         )
@@ -102,9 +96,9 @@ def _complete(size: int) -> int:
     return sum(event != ids[-1] for event in ids)
 
 
-def test_a_post_that_is_left(service: FakeService, tmp_path: Path) -> None:
+def test_a_post_that_is_left(connect: Connect, service: FakeService, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(STREAM)
-    with Client(service.url) as client:
+    with connect(service) as client:
         with client.losses.post("rows", tmp_path / "in", part_size=100) as answer:
             next(answer)
         assert next(answer, None) is None
@@ -113,8 +107,8 @@ def test_a_post_that_is_left(service: FakeService, tmp_path: Path) -> None:
     assert service.losses
 
 
-def test_wrong_arguments(service: FakeService) -> None:
-    with Client(service.url) as client:
+def test_wrong_arguments(connect: Connect, service: FakeService) -> None:
+    with connect(service) as client:
         for call in (
             lambda: client.losses.post("rows"),
             lambda: client.losses.post("rows", b"", exec=["x"]),
@@ -127,19 +121,19 @@ def test_wrong_arguments(service: FakeService) -> None:
     assert not service.seen
 
 
-def test_an_error_of_the_source_is_the_callers(service: FakeService) -> None:
+def test_an_error_of_the_source_is_the_callers(connect: Connect, service: FakeService) -> None:
     def pieces() -> Iterator[bytes]:
         yield STREAM[: 20 * RECORD]
         raise LookupError("mine")
 
     for mode in MODES:
-        with Client(service.url) as client, pytest.raises(LookupError, match="mine"):
+        with connect(service) as client, pytest.raises(LookupError, match="mine"):
             list(client.losses.post("rows", pieces(), mode=mode))
 
 
-def test_a_restart_of_the_service_in_between() -> None:
+def test_a_restart_of_the_service_in_between(connect: Connect) -> None:
     script: list[Fault | None] = [None, Fault(status=503, headers={"Retry-After": "0"})]
-    with FakeService(script) as service, Client(service.url) as client:
+    with FakeService(script) as service, connect(service) as client:
         answer = client.losses.post("rows", STREAM, part_size=100)
         got = next(answer).tobytes()
         service.cut_all()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pickle
 
-from app.client import _errors
-from app.client._errors import ProblemError, ProducerFailed, ThalwegError, problem_error
+from app.client import errors as _errors
+from app.client.errors import ProblemError, ProducerFailed, ThalwegError, problem_error
 
 
 def test_the_tree() -> None:

@@ -14,6 +14,7 @@ import pytest
 import app.client
 
 ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "app" / "client"
 
 PUBLIC = [
     "Answer",
@@ -56,10 +57,10 @@ import json, pkgutil, sys
 import thalweg
 plain = sorted(sys.modules)
 thalweg.AsyncClient
-for module in pkgutil.iter_modules(thalweg.__path__):
-    if "torch" in module.name:
+for module in pkgutil.walk_packages(thalweg.__path__, "thalweg.", onerror=lambda name: None):
+    if ".torch" in module.name or module.name.endswith("__main__"):
         continue  # wants torch, which is not installed
-    __import__(f"thalweg.{module.name}")
+    __import__(module.name)
 print(json.dumps({
     "file": thalweg.__file__,
     "version": thalweg.__version__,
@@ -76,7 +77,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--disable-pip-version-check", "--wheel-dir", str(directory)]
-    subprocess.run([*command, str(ROOT / "app" / "client")], check=True, timeout=300)
+    subprocess.run([*command, str(CLIENT)], check=True, timeout=300)
     (built,) = directory.glob("*.whl")
     return built
 
@@ -110,7 +111,7 @@ def probed(installed: Path) -> Any:  # noqa: ANN401
 
 def test_what_is_in_the_wheel(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    modules = {f"thalweg/{path.name}" for path in (ROOT / "app" / "client").glob("*.py")}
+    modules = {f"thalweg/{path.relative_to(CLIENT)}" for path in CLIENT.rglob("*.py")}
     assert {name for name in names if not name.startswith("thalweg-")} == {
         *modules,
         "thalweg/py.typed",
@@ -138,9 +139,9 @@ def test_the_public_names(probed: Any) -> None:  # noqa: ANN401
 
 
 def test_the_command(installed: Path) -> None:
-    assert run(installed, "-m", "thalweg._cli", "--version").startswith("thalweg ")
+    assert run(installed, "-m", "thalweg", "--version").startswith("thalweg ")
     script = (installed / "bin" / "thalweg").read_text()
-    assert "from thalweg._cli import main" in script
+    assert "from thalweg.command.main import main" in script
 
 
 def test_a_name_that_is_not_there() -> None:

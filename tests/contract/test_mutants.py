@@ -94,7 +94,7 @@ def test_a_sample_has_every_module_and_stays_the_same_elsewhere() -> None:
     [
         ("app/tokens.py", "tests/app/test_tokens.py"),
         ("app/losses/spool.py", "tests/app/losses/test_spool.py"),
-        ("app/client/_frames.py", "tests/client/test_frames.py"),
+        ("app/client/transport/frames.py", "tests/client/transport/test_frames.py"),
         ("core/losses/reader.py", "tests/core/losses/test_reader.py"),
     ],
 )

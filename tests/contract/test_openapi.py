@@ -19,8 +19,9 @@ from app.http.media_types import MEDIA_TYPES
 from app.losses.schemas import InputQuery, LossQuery, ReportsQuery
 from app.main import create_app
 from app.settings import Settings
-from tests.app.harness import PROBLEM, ROOT, Service, wait_until
+from tests.app.harness import PROBLEM, Service, wait_until
 from tests.scale import SOAK, examples
+from tests.server_process import ROOT
 
 ROUTES = {
     ("POST", "/v1/losses"),

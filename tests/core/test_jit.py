@@ -31,9 +31,12 @@ if "publish" in sys.argv:
 """
 """Uses one small kernel, so that a cold start takes a second and not a minute."""
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled in this mode"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled in this mode"
+    ),
+    pytest.mark.once,
+]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from core.pipelines.operations import OPERATIONS
 from core.tiles.formats import FORMATS
 from core.warmup import Task, compile_apart, halves, tasks, warm_up
 
+pytestmark = pytest.mark.once
 needs_jit = pytest.mark.skipif(
     os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled in this mode"
 )

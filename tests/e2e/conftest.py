@@ -19,15 +19,14 @@ class Starter(Protocol):
 def _stop(server: Service) -> None:
     """End a server; it must end well, and have had no failure of its own."""
     if server.process.poll() is None:
-        server.term()
-        assert server.end() == 0, server.log()
+        assert server.stop() == 0, server.log()
     else:
         server.end()
-    assert not server.errors()
+    assert not server.failures()
 
 
-def _lasting(data_dir: Path) -> Iterator[Service]:
-    server = Service(data_dir, token_keys=KEY)
+def _lasting(directory: Path) -> Iterator[Service]:
+    server = Service(directory, token_keys=KEY)
     try:
         yield server
         _stop(server)
@@ -38,12 +37,12 @@ def _lasting(data_dir: Path) -> Iterator[Service]:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A server with default settings, for tests that leave it well."""
-    yield from _lasting(tmp_path_factory.mktemp("service") / "data")
+    yield from _lasting(tmp_path_factory.mktemp("service"))
 
 
 @pytest.fixture(scope="session")
 def _second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    yield from _lasting(tmp_path_factory.mktemp("spare") / "data")
+    yield from _lasting(tmp_path_factory.mktemp("spare"))
 
 
 @pytest.fixture

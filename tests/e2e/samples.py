@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.losses.reports import REPORTS
-from tests.e2e.frames import read_frames
+from tests.frames import receive
 from tests.streams import Block, Stream, make_header
 
 Rows = npt.NDArray[np.void]
@@ -58,7 +58,7 @@ def rows_of_answer(form: str, report: str, body: bytes) -> Rows:
     if form == "bin":
         return np.frombuffer(body, dtype)
     if form == "frames":
-        received = read_frames(body)
+        received = receive(body)
         assert received.end is not None
         return received.rows(report) if report in received.tables else np.zeros(0, dtype)
     if form == "ndjson":

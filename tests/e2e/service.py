@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import re
 import secrets
-import signal
 import socket
 import struct
 import subprocess
@@ -19,14 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from app.command.main import main
+from tests.server_process import HOST, ServerProcess
 
-ROOT = Path(__file__).parents[2]
-START_SECONDS = 60.0
-HOST = "127.0.0.1"
 KEY = f"7:sign:{secrets.token_hex(32)}"
 """Signs the tokens of most servers here: each goes on where another one stopped."""
-_PREFIX = "THALWEG_"
-_LISTENING = re.compile(r"^listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
 
 _OBSERVED = """
 import asyncio, collections, gc, json, os, sys, threading
@@ -69,106 +62,8 @@ class Alive(NamedTuple):
     total: int
 
 
-class Service:
-    """A server process.
-
-    Args:
-        data_dir: its data directory; the log is written beside it.
-        flags: of the ``serve`` command.
-        observed: whether :meth:`alive` can be asked.
-        settings: variables, without their prefix and in lower case.
-    """
-
-    def __init__(
-        self, data_dir: Path, *flags: str, observed: bool = False, **settings: object
-    ) -> None:
-        self.data_dir = data_dir
-        self.port = 0
-        self.expected_errors: list[str] = []
-        self.log_path = data_dir.with_suffix(".log")
-        self._command = [
-            sys.executable,
-            *(["-c", _OBSERVED] if observed else ["-m", "app.command"]),
-        ]
-        self._flags = flags
-        self._observed = observed
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}
-        given = {_PREFIX + name.upper(): str(value) for name, value in settings.items()}
-        self._environment = kept | given | {"PYTHONPATH": str(ROOT)}
-        self.start()
-
-    def start(self) -> None:
-        """Start, also again after an end, on the port it had; returns when it is ready."""
-        size = self.log_path.stat().st_size if self.log_path.exists() else 0
-        place = ["serve", "--port", str(self.port), "--data-dir", str(self.data_dir)]
-        pipe = subprocess.PIPE if self._observed else subprocess.DEVNULL
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self._command, *place, *self._flags],
-                stdin=pipe,
-                stdout=pipe,
-                stderr=log,
-                env=self._environment,
-                cwd=ROOT,
-            )
-        self._wait(lambda: self._listens(size))
-        self._wait(lambda: self.get("/readyz").status == 200)
-
-    def _wait(self, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not done():
-            assert self.process.poll() is None, self.log()
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.02)
-
-    def _listens(self, size: int) -> bool:
-        found = re.search(
-            r"^listening on http://127\.0\.0\.1:(\d+)$", self.log()[size:], re.MULTILINE
-        )
-        if found:
-            self.port = int(found[1])
-        return found is not None
-
-    @property
-    def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def log(self) -> str:
-        return self.log_path.read_text(errors="replace")
-
-    def errors(self) -> list[str]:
-        """What the log has of failures that are the server's own, and not expected."""
-        lines = self.log().splitlines()
-        found = [line for line in lines if '"level": "error"' in line or "Traceback" in line]
-        return [line for line in found if not any(text in line for text in self.expected_errors)]
-
-    # -- ends ------------------------------------------------------------------------
-
-    def term(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        self.process.kill()
-        self._close()
-
-    def end(self, seconds: float = 30.0) -> int:
-        """Wait for it to end by itself; returns the exit code."""
-        self.process.wait(seconds)
-        return self._close()
-
-    def _close(self) -> int:
-        code = self.process.wait(30)
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-        return code
-
-    # -- what it says ----------------------------------------------------------------
+class Service(ServerProcess):
+    """A server, and requests to it."""
 
     def connect(self, **how: Any) -> Connection:  # noqa: ANN401 - arguments passed on
         return Connection(self.port, **how)
@@ -187,38 +82,19 @@ class Service:
         pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
+
+class ObservedService(Service):
+    """A server that tells what is alive in it."""
+
+    command = (sys.executable, "-c", _OBSERVED)
+    pipe = subprocess.PIPE
+
     def alive(self) -> Alive:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(b"?")
         self.process.stdin.flush()
         return Alive(**json.loads(self.process.stdout.readline()))
-
-    # -- what the system says of it --------------------------------------------------
-
-    def open_files(self) -> list[str]:
-        """What its descriptors refer to."""
-        targets = []
-        for entry in Path(f"/proc/{self.pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                targets.append(str(entry.readlink()))
-        return targets
-
-    def threads(self) -> list[str]:
-        """Their names."""
-        tasks = Path(f"/proc/{self.pid}/task").iterdir()
-        return sorted((task / "comm").read_text().strip() for task in tasks)
-
-    def resident(self) -> int:
-        """Bytes of memory in use."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    def worker_pids(self) -> list[int]:
-        """Processes that serve, where there are several."""
-        text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        pids = [int(pid) for pid in text.split()]
-        return [p for p in pids if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
 # -- HTTP over a socket --------------------------------------------------------------

@@ -18,8 +18,9 @@ import pytest
 import requests
 
 from tests.e2e import samples
-from tests.e2e.frames import FrameReader, Received
-from tests.e2e.service import HOST, Service, aggregate, in_pieces
+from tests.e2e.service import Service, aggregate, in_pieces
+from tests.frames import FrameReader, Received
+from tests.server_process import HOST
 
 SECONDS = 30.0
 """After which a client that waits for rows in vain has failed."""

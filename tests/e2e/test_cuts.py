@@ -14,10 +14,10 @@ import pytest
 from app.client import Client, LossOptions
 from core.losses.analysis import aggregate
 from core.losses.policy import Policy
-from tests.e2e.fault_proxy import Cut, FaultProxy, Faults, How, Way
-from tests.e2e.frames import FrameReader, Received
 from tests.e2e.samples import large_stream, twenty_thousand_bytes
 from tests.e2e.service import Answer, Connection, Service
+from tests.fault_proxy import Cut, FaultProxy, Faults, How, Way
+from tests.frames import FrameReader, Received
 from tests.scale import SOAK
 from tests.streams import Stream, random_stream
 
@@ -313,8 +313,8 @@ def test_cuts_anywhere_change_no_byte_for_the_client(
     record_property: Callable[[str, object], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.client._retry._FIRST_DELAY", 1e-3)
-    monkeypatch.setattr("app.client._retry._LONGEST_DELAY", 4e-3)
+    monkeypatch.setattr("app.client.transport.retry._FIRST_DELAY", 1e-3)
+    monkeypatch.setattr("app.client.transport.retry._LONGEST_DELAY", 4e-3)
     found = post_until_cut(pair, CASES[name], mode, by_client, CUTS if SOAK else CUTS // 2)
     record_property("sent", found)
     print(f"client, {name}, {mode}: {found}")

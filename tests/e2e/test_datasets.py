@@ -13,22 +13,20 @@ import json
 import os
 import shutil
 import socket
-import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import xxhash
 from backports.zstd import decompress as zstd_decompress
 
 from app.errors import KINDS
 from tests.app.harness import PROBLEM, Answer, Service, head, wait_until
 from tests.core.tiles import reference
+from tests.frames import Frame, FrameReader
 from tests.scale import SOAK
 
 Array = npt.NDArray[Any]
@@ -37,21 +35,10 @@ TOKEN_KEYS = f"3:sign:{'33' * 32}"
 CUTS = 1000 if SOAK else 60
 KILLS = 10 if SOAK else 1
 FRAMES = {"Accept-Encoding": "identity"}
-_PREFIX = struct.Struct("<4sBBHIQQI")
-_DATA, _END, _ERROR, _BEAT = 1, 3, 4, 5
 
 SCAN, SIG = (12, 10), (16, 24)
 BIG_FRAMES, BIG_SIG = 512, (256, 256)
 """64 MiB: far more than what is under way between two ends of a connection."""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A unit of a stream."""
-
-    kind: int
-    header: dict[str, Any]
-    payload: bytes
 
 
 class Cut(Exception):  # noqa: N818 - no error, but what a test does
@@ -59,23 +46,16 @@ class Cut(Exception):  # noqa: N818 - no error, but what a test does
 
 
 class Stream:
-    """Frames of an answer as they come, read from a socket by nothing of ours."""
+    """Frames of an answer as they arrive.
+
+    Args:
+        answer: the answer, its body unread.
+        limit: bytes after which the connection is cut.
+    """
 
     def __init__(self, answer: http.client.HTTPResponse, limit: float = float("inf")) -> None:
         self._answer = answer
         self._left = limit
-        self._sequence = 0
-
-    def _read(self, count: int) -> bytes:
-        wanted = int(min(count, self._left))
-        try:
-            data = self._answer.read(wanted)
-        except (http.client.IncompleteRead, OSError) as e:
-            raise Cut from e
-        self._left -= len(data)
-        if len(data) < count:
-            raise Cut
-        return data
 
     def __iter__(self) -> Iterator[Frame]:
         """Up to END or ERROR.
@@ -83,17 +63,16 @@ class Stream:
         Raises:
             Cut: there was neither.
         """
-        while True:
-            prefix = self._read(_PREFIX.size)
-            magic, kind, _, zero, header, payload, check, sequence = _PREFIX.unpack(prefix)
-            assert (magic, zero, sequence) == (b"TWG1", 0, self._sequence)
-            rest = self._read(header + payload)
-            summed = xxhash.xxh3_64_intdigest(prefix[:20] + prefix[28:] + rest)
-            assert summed == check
-            self._sequence += 1
-            yield Frame(kind, json.loads(rest[:header]), rest[header:])
-            if kind in {_END, _ERROR}:
-                return
+        reader = FrameReader()
+        while not reader.over:
+            try:
+                data = self._answer.read1(int(min(1 << 16, self._left)))
+            except (http.client.IncompleteRead, OSError) as e:
+                raise Cut from e
+            if not data:
+                raise Cut
+            self._left -= len(data)
+            yield from reader.feed(data)
 
 
 def values_of(frame: Frame) -> Array:
@@ -466,7 +445,7 @@ def test_every_route_gives_the_same_view(place: Place, counts: Array, name: str)
     joined = []
     with place.stream("/v1/datasets/counts/tiles", spec) as stream:
         frames = list(stream)
-    assert [frame.kind for frame in frames] == [_DATA] * plan["tiles"] + [_END]
+    assert [frame.kind for frame in frames] == ["DATA"] * plan["tiles"] + ["END"]
     for listed, frame in zip(plan["list"], frames, strict=False):
         made = values_of(frame)
         assert (frame.header["tile"], frame.header["origin"]) == (listed["tile"], listed["origin"])
@@ -527,7 +506,7 @@ def test_corrections_are_right_at_the_borders_of_tiles(place: Place, counts: Arr
         view = place.view("corrected", dtype="<f4", tile_shape=tile)
         whole = np.zeros((120, *SIG), "<f4")
         with place.stream(f"{view}/tiles") as stream:
-            for frame in itertools.takewhile(lambda each: each.kind == _DATA, stream):
+            for frame in itertools.takewhile(lambda each: each.kind == "DATA", stream):
                 where = zip(frame.header["origin"], frame.header["shape"], strict=True)
                 whole[tuple(slice(o, o + n) for o, n in where)] = values_of(frame)
         np.testing.assert_allclose(whole, wanted, rtol=2e-5, atol=1e-3)
@@ -615,8 +594,8 @@ def test_reductions_are_what_numpy_says(place: Place, counts: Array) -> None:
     ]
     for reduction, name, wanted in cases:
         with place.stream("/v1/datasets/counts/reduce", {"reduction": reduction}) as stream:
-            frames = [frame for frame in stream if frame.kind != _BEAT]
-        assert frames[-1].kind == _END
+            frames = [frame for frame in stream if frame.kind != "HEARTBEAT"]
+        assert frames[-1].kind == "END"
         made = {frame.header["name"]: values_of(frame) for frame in frames[:-1]}
         np.testing.assert_allclose(made[name], wanted, rtol=1e-9)
     picture = place.get("/v1/datasets/counts/image.png")
@@ -722,10 +701,10 @@ def collect(
         try:
             with place.stream(again, spec, next(cuts)) as stream:
                 for frame in stream:
-                    if frame.kind == _END:
+                    if frame.kind == "END":
                         assert frame.header["reason"] == "complete"
                         return kept, breaks
-                    assert frame.kind == _DATA
+                    assert frame.kind == "DATA"
                     assert frame.header["tile"] == len(kept)
                     kept.append(frame.payload)
                     token = frame.header["token"]
@@ -751,55 +730,46 @@ def test_streams_cut_anywhere_are_joined(place: Place, counts: Array) -> None:
         rounds += 1
 
 
-def test_a_killed_server_loses_no_tile(tmp_path: Path) -> None:
+def test_a_killed_server_loses_no_tile(place: Place, big: bytes, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    content = big_content()
-    (root / "big.raw").write_bytes(content)
-    service = start(tmp_path, root)
-    other: Service | None = None
+    (root / "big.raw").write_bytes(big)
+    killed = Place(start(tmp_path, root), root)
     kept: list[bytes] = []
     token: str | None = None
     try:
-        place = Place(service, root)
-        place.register("big", ["big.raw"], **BIG)
-        view = place.view("big", **BIG_VIEW)
+        killed.register("big", ["big.raw"], **BIG)
+        view = killed.view("big", **BIG_VIEW)
         for kill in range(KILLS):
-            wanted = len(content) // (1 << 19) * (kill + 1) // (KILLS + 1)
+            wanted = len(big) // (1 << 19) * (kill + 1) // (KILLS + 1)
             path = f"{view}/tiles" if token is None else f"{view}/tiles?after={token}"
-            with place.stream(path, receive=1 << 16) as stream:
+            with killed.stream(path, receive=1 << 16) as stream:
                 frames = iter(stream)
                 while len(kept) < wanted:
                     frame = next(frames)
                     kept.append(frame.payload)
                     token = frame.header["token"]
-                place.service.kill()
+                killed.service.kill()
                 # What was under way still comes, and is as good as what came before.
                 with contextlib.suppress(Cut):
                     for frame in frames:
                         kept.append(frame.payload)
                         token = frame.header["token"]
             # The next one begins anew, on the same data.
-            place.service = start(tmp_path, root)
-        # Another one beside it, which has only the files and the key in common.
-        with place.stream(f"{view}/tiles?after={token}&max_tiles=5") as stream:
+            killed.service = start(tmp_path, root)
+        with killed.stream(f"{view}/tiles?after={token}&max_tiles=5") as stream:
             *tiles, end = stream
         assert end.header["reason"] == "count"
         kept += [frame.payload for frame in tiles]
         token = end.header["token"]
-        other = start(tmp_path / "other", root)
-        second = Place(other, root)
-        second.register("big", ["big.raw"], **BIG)
-        path = f"/v1/datasets/big/tiles?after={token}"
-        with second.stream(path, BIG_VIEW) as stream:
+        # Another server, which has only the key and a copy of the file.
+        with place.stream(f"/v1/datasets/big/tiles?after={token}", BIG_VIEW) as stream:
             *tiles, end = stream
         assert end.header["reason"] == "complete"
         kept += [frame.payload for frame in tiles]
-        assert b"".join(kept) == content
+        assert b"".join(kept) == big
     finally:
-        place.service.kill()
-        if other is not None:
-            other.kill()
+        killed.service.kill()
 
 
 def touch(path: Path) -> None:
@@ -848,7 +818,7 @@ def test_data_that_changes_under_a_stream_is_never_mixed(
     token = ""
     with place.stream(f"{view}/tiles", receive=1 << 16) as stream:
         for frame in stream:
-            if frame.kind == _DATA:
+            if frame.kind == "DATA":
                 made += frame.payload
                 token = frame.header["token"]
                 if len(made) == len(frame.payload):
@@ -912,7 +882,7 @@ def test_tokens_of_others_are_refused(place: Place, counts: Array) -> None:
     forged = token[:-6] + ("AAAAAA" if token[-6:] != "AAAAAA" else "BBBBBB")
     assert place.code("GET", f"{view}/tiles?after={forged}") in {"token-forged", "token-malformed"}
     with place.stream(f"{view}/tiles") as stream:
-        last = [frame for frame in stream if frame.kind == _DATA][-1].header["token"]
+        last = [frame for frame in stream if frame.kind == "DATA"][-1].header["token"]
     with place.stream(f"{view}/tiles?after={last}") as stream:
         (end,) = stream
     assert end.header["reason"] == "complete"

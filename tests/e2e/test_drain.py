@@ -18,10 +18,10 @@ import pytest
 from app.client import Client
 from core.losses.analysis import aggregate
 from tests.e2e.conftest import Starter
-from tests.e2e.fault_proxy import FaultProxy
-from tests.e2e.frames import Received, read_frames
 from tests.e2e.samples import twenty_thousand_bytes
 from tests.e2e.service import KEY, Answer, Connection, Service, in_pieces, until
+from tests.fault_proxy import FaultProxy
+from tests.frames import Received, receive
 from tests.streams import random_stream
 
 SELT = "/v1/losses/selt?format=bin"
@@ -131,9 +131,7 @@ class Drained(NamedTuple):
 def drained(
     tmp_path_factory: pytest.TempPathFactory, small: Sample, big_events: Sample
 ) -> Iterator[Drained]:
-    server = Service(
-        tmp_path_factory.mktemp("drained") / "data", "--drain-seconds=1.2", token_keys=KEY
-    )
+    server = Service(tmp_path_factory.mktemp("drained"), "--drain-seconds=1.2", token_keys=KEY)
     posts = ((FRAMES, small), (FRAMES, big_events), (NDJSON, big_events), (SELT, small))
     try:
         with contextlib.ExitStack() as stack:
@@ -145,9 +143,9 @@ def drained(
             with ThreadPoolExecutor(4) as pool:
                 answers = list(pool.map(Connection.answer, connections))
         lines = [json.loads(line) for line in answers[2].body.splitlines()]
-        frames = [read_frames(answer.body) for answer in answers[:2]]
+        frames = [receive(answer.body) for answer in answers[:2]]
         code = server.end(10)
-        assert not server.errors()
+        assert not server.failures()
         yield Drained(frames[0], frames[1], lines, answers[3], code)
     finally:
         server.kill()
@@ -244,7 +242,7 @@ def only(server: Service, chosen: int) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A server with two workers, which the last test here ends."""
-    server = Service(tmp_path_factory.mktemp("crew") / "data", "--workers=2", "--drain-seconds=10")
+    server = Service(tmp_path_factory.mktemp("crew"), "--workers=2", "--drain-seconds=10")
     try:
         assert until(lambda: len(server.worker_pids()) == 2, 30)
         for pid in server.worker_pids():
@@ -254,7 +252,7 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         if server.process.poll() is None:
             server.term()
         assert server.end() == 0
-        assert not server.errors()
+        assert not server.failures()
     finally:
         server.kill()
 
@@ -291,7 +289,7 @@ def posts(metrics: dict[str, float]) -> float:
 
 def test_a_killed_worker_is_replaced_and_no_longer_counted(crew: Service, small: Sample) -> None:
     first, second = crew.worker_pids()
-    crew.expected_errors.append(f"worker {first} died with -9")
+    crew.expected_failures.append(f"worker {first} died with -9")
     used = "thalweg_buffers_used"
     with contextlib.ExitStack() as stack:
         with only(crew, first):

@@ -23,9 +23,9 @@ from app.client import Client
 from core.iterate.base import Block, Ragged
 from core.iterate.sources import ArraySource
 from core.pipelines.pipeline import Pipeline, build_pipeline, parse_pipeline
-from tests.e2e.fault_proxy import GOOD, Cut, FaultProxy, Faults
-from tests.e2e.frames import DATA, END, ERROR, Frame, FrameReader
 from tests.e2e.service import KEY, AnswerCut, Connection, Service
+from tests.fault_proxy import GOOD, Cut, FaultProxy, Faults
+from tests.frames import Frame, FrameReader
 from tests.scale import SOAK, examples
 
 Array = npt.NDArray[Any]
@@ -65,7 +65,7 @@ class Cluster:
         self.lines = [line.replace(b"\r", b"") for line in self.lines]
         (root / "lines").write_bytes(b"".join(line + b"\n" for line in self.lines))
         self.servers = [
-            Service(directory / f"data-{k}", token_keys=KEY, dataset_roots=root) for k in range(2)
+            Service(directory / f"server-{k}", token_keys=KEY, dataset_roots=root) for k in range(2)
         ]
         for server in self.servers:
             self._register(server)
@@ -110,9 +110,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         yield made
         for server in made.servers:
-            server.term()
-            assert server.end() == 0, server.log()
-            assert not server.errors()
+            assert server.stop() == 0, server.log()
+            assert not server.failures()
     finally:
         for server in made.servers:
             server.kill()
@@ -206,8 +205,8 @@ def received(port: int, target: str, most: int | None = None) -> list[Frame]:
             assert head.status == 200, next(iter(connection.pieces()))
             for piece in connection.pieces():
                 for frame in reader.feed(piece):
-                    assert frame.kind != ERROR
-                    if frame.kind == DATA:
+                    assert frame.kind != "ERROR"
+                    if frame.kind == "DATA":
                         found.append(frame)
                     if len(found) == most:
                         return found
@@ -268,7 +267,7 @@ class Killing:
             connection.begin("GET", endless, size=0)
             connection.read_head()
             for piece in connection.pieces():
-                found += [each for each in reader.feed(piece) if each.kind == DATA]
+                found += [each for each in reader.feed(piece) if each.kind == "DATA"]
                 if found:
                     break
             self.victim.kill()
@@ -310,7 +309,7 @@ def test_batches_by_offset_are_those_of_the_stream(cluster: Cluster) -> None:
         frames = list(FrameReader().feed(answer.body))
         assert frames[0].header == streamed[offset].header
         assert frames[0].payload == streamed[offset].payload
-        assert frames[-1].kind == END
+        assert frames[-1].kind == "END"
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
@@ -348,7 +347,7 @@ def test_draining_ends_a_stream_with_a_token(cluster: Cluster, tmp_path: Path) -
     server = Service(
         tmp_path / "draining",
         token_keys=KEY,
-        dataset_roots=root.data_dir.parent / "root",
+        dataset_roots=root.data_dir.parents[1] / "root",
         drain_seconds=3,
     )
     try:
@@ -366,7 +365,7 @@ def test_draining_ends_a_stream_with_a_token(cluster: Cluster, tmp_path: Path) -
                 frames += reader.feed(piece)
         reader.close()
         assert frames[-1].header["reason"] == "drain"
-        sent = sum(frame.kind == DATA for frame in frames)
+        sent = sum(frame.kind == "DATA" for frame in frames)
         target = f"/v1/pipelines/{about['id']}/batches?max_batches=1"
         (behind,) = received(root.port, f"{target}&after={frames[-1].header['token']}")
         assert behind.header["seq"] == sent

@@ -15,9 +15,9 @@ import pytest
 from isal import isal_zlib
 
 from core.losses.analysis import aggregate
-from tests.e2e.frames import FrameReader, Received
 from tests.e2e.samples import large_stream, twenty_thousand_bytes
-from tests.e2e.service import Alive, Answer, Connection, Service, until
+from tests.e2e.service import Alive, Answer, Connection, ObservedService, Service, until
+from tests.frames import FrameReader, Received
 from tests.scale import SOAK
 
 WRITE_SECONDS = 0.8
@@ -51,12 +51,11 @@ def medium() -> Sample:
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedService]:
     """A server that waits for nobody long, and keeps few rows in memory."""
-    server = Service(
-        tmp_path_factory.mktemp("impatient") / "data",
+    server = ObservedService(
+        tmp_path_factory.mktemp("impatient"),
         "--threads=2",
-        observed=True,
         write_seconds=WRITE_SECONDS,
         idle_seconds=IDLE_SECONDS,
         header_seconds=IDLE_SECONDS,
@@ -65,9 +64,8 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     )
     try:
         yield server
-        server.term()
-        assert server.end() == 0
-        assert not server.errors()
+        assert server.stop() == 0
+        assert not server.failures()
     finally:
         server.kill()
 
@@ -86,7 +84,7 @@ def running(server: Service) -> int:
 
 @pytest.mark.parametrize("duplex", [False, True], ids=["default", "duplex"])
 def test_a_client_that_never_reads_stalls_nobody_and_is_cut(
-    impatient: Service, small: Sample, duplex: bool
+    impatient: ObservedService, small: Sample, duplex: bool
 ) -> None:
     data = large_stream(16)
     times = []
@@ -115,7 +113,7 @@ def test_a_client_that_never_reads_stalls_nobody_and_is_cut(
     assert not list((impatient.data_dir / "spool").iterdir())
 
 
-def test_a_slow_reader_gets_everything(impatient: Service, medium: Sample) -> None:
+def test_a_slow_reader_gets_everything(impatient: ObservedService, medium: Sample) -> None:
     got = b""
     with impatient.connect(room=4096) as slow:
         slow.begin("POST", SELT, size=len(medium.data))
@@ -135,7 +133,7 @@ def test_a_slow_reader_gets_everything(impatient: Service, medium: Sample) -> No
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["sized", "chunked"])
 def test_a_body_that_stops_is_a_problem_with_a_token(
-    impatient: Service, small: Sample, chunked: bool
+    impatient: ObservedService, small: Sample, chunked: bool
 ) -> None:
     def stop_after(sent: int) -> None:
         with impatient.connect() as connection:
@@ -162,7 +160,7 @@ def stalled(answer: Answer) -> dict[str, object]:
 
 
 def test_a_second_part_that_stops_names_its_own_beginning(
-    impatient: Service, small: Sample
+    impatient: ObservedService, small: Sample
 ) -> None:
     first = impatient.post(SELT, small.data[:9000], "Upload-Complete: ?0")
     token, offset = first.headers["thalweg-token"], int(first.headers["thalweg-offset"])
@@ -177,7 +175,7 @@ def test_a_second_part_that_stops_names_its_own_beginning(
 
 
 def test_duplex_frames_that_stop_end_with_an_error_to_go_on_from(
-    impatient: Service, small: Sample
+    impatient: ObservedService, small: Sample
 ) -> None:
     reader, received = FrameReader(), Received()
     with impatient.connect() as connection:
@@ -194,7 +192,7 @@ def test_duplex_frames_that_stop_end_with_an_error_to_go_on_from(
 
 
 def test_duplex_ndjson_that_stops_ends_with_an_error_to_go_on_from(
-    impatient: Service, small: Sample
+    impatient: ObservedService, small: Sample
 ) -> None:
     with impatient.connect() as connection:
         connection.begin("POST", "/v1/losses/selt?format=ndjson&duplex=true")
@@ -212,7 +210,7 @@ def test_duplex_ndjson_that_stops_ends_with_an_error_to_go_on_from(
 
 @pytest.mark.parametrize("form", ["csv", "bin", "arrow", "parquet"])
 def test_duplex_tables_that_stop_cannot_be_taken_for_whole(
-    impatient: Service, medium: Sample, form: str
+    impatient: ObservedService, medium: Sample, form: str
 ) -> None:
     with impatient.connect() as connection:
         connection.begin("POST", f"/v1/losses/selt?format={form}&duplex=true")
@@ -222,7 +220,7 @@ def test_duplex_tables_that_stop_cannot_be_taken_for_whole(
             list(connection.pieces())
 
 
-def test_half_a_head_is_answered_with_408(impatient: Service) -> None:
+def test_half_a_head_is_answered_with_408(impatient: ObservedService) -> None:
     with impatient.connect() as connection:
         connection.send(b"POST /v1/losses/selt HTTP/1.1\r\nHost: x\r\nContent-")
         assert connection.answer().status == 408
@@ -420,7 +418,7 @@ class State(NamedTuple):
     objects: dict[str, int]
 
 
-def settle(server: Service) -> Alive:
+def settle(server: ObservedService) -> Alive:
     """Wait until nobody is connected; what is alive then."""
     found = []
 
@@ -441,7 +439,7 @@ def state_of(server: Service, alive: Alive) -> State:
 
 
 def test_every_way_of_leaving_leaves_nothing_behind(
-    impatient: Service, small: Sample, medium: Sample, record_property: Callable[..., None]
+    impatient: ObservedService, small: Sample, medium: Sample, record_property: Callable[..., None]
 ) -> None:
     def abuse_many(numbers: range) -> None:
         with ThreadPoolExecutor(16) as pool:
@@ -450,7 +448,7 @@ def test_every_way_of_leaving_leaves_nothing_behind(
     abuse_many(range(len(PHASES)))
     alive = settle(impatient)
     before = state_of(impatient, alive)
-    resident = [impatient.resident()]
+    resident = [impatient.memory()]
     # What the most clients at once needed stays with the process, for the next ones: its
     # memory has to cease growing.
     numbers = range(ABUSES // 4)
@@ -458,7 +456,7 @@ def test_every_way_of_leaving_leaves_nothing_behind(
         assert len(resident) <= 16, [f"{size / MIB:.0f} MiB" for size in resident]
         abuse_many(numbers)
         assert until(lambda: is_quiet(impatient), 20)
-        resident.append(impatient.resident())
+        resident.append(impatient.memory())
         numbers = range(numbers.stop, numbers.stop + len(numbers))
     assert impatient.get("/healthz").status == 200
     alive_after = settle(impatient)

@@ -52,11 +52,10 @@ from tests.app.harness import (
     ask,
     check_problem,
     head,
-    read_frames,
-    rows_of_frames,
     wait_until,
     with_query,
 )
+from tests.frames import read_frames, rows_of_frames
 from tests.fuzz.fuzz_losses import damage
 from tests.streams import ALL_REPORTS, Outcome, feed, random_cuts, random_stream
 

@@ -229,12 +229,13 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Return(self, node: ast.Return) -> None:
         value = node.value
-        if value is None or (isinstance(value, ast.Constant) and value.value is None):
+        if value is None:
             return
         if isinstance(value, ast.Call) and _makes_error(value):
             self._error(value)
             return
-        self._add(node, "return None")
+        if not isinstance(value, ast.Constant):
+            self._add(node, "return None")
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:

@@ -1,7 +1,7 @@
 """The modules that guard data, and the tests that each is run against.
 
 The tests of ``app/tokens.py`` are in ``tests/app/test_tokens.py``, those of
-``app/client/_frames.py`` in ``tests/client/test_frames.py``: the folder with ``tests``
+``app/client/errors.py`` in ``tests/client/test_errors.py``: the folder with ``tests``
 before it, the name with ``test_``. Where they are elsewhere, the table says where.
 """
 
@@ -12,30 +12,32 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[2]
 
 _STATE = ("tests/app/state/test_stores.py",)
-_FILES = ("tests/app/datasets/files/test_files.py",)
+_FILES = ("tests/app/datasets/files/test_file_set.py",)
 _POSTING = ("tests/app/losses/test_posting.py",)
 _BATCHES = ("tests/app/pipelines/test_registry.py",)
 _READER = ("tests/core/losses/test_reader.py",)
 _POSITION = ("tests/core/losses/test_position.py", *_READER)
+_ANALYSIS = ("tests/core/losses/test_analysis.py",)
 _FAULTS = ("tests/core/losses/test_faults.py",)
 _VIEWS = ("tests/core/tiles/test_reading.py",)
-_SHUFFLES = ("tests/core/iterate/test_shuffles.py",)
-_STAGES = ("tests/core/iterate/test_stages.py", "tests/core/iterate/test_resume.py")
+_SHUFFLES = ("tests/core/iterate/test_shuffle.py",)
+_STAGES = ("tests/core/iterate/test_positions.py", "tests/core/iterate/test_resume.py")
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
-_TILES = ("tests/client/test_tiles.py",)
+_TILES = ("tests/client/tiles/test_stream.py",)
 
 MODULES: dict[str, tuple[str, ...]] = {
     "app/tokens.py": (),
+    "app/streams/driver.py": (),
     "app/streams/frames.py": (),
     "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
     "app/http/decompression.py": (),
-    "app/pipelines/tokens.py": ("tests/app/tiles/test_tokens.py", *_BATCHES),
+    "app/pipelines/tokens.py": ("tests/app/pipelines/test_tokens.py", *_BATCHES),
     "app/losses/posting.py": _POSTING,
     "app/tiles/reductions.py": (),
     "app/losses/request.py": _POSTING,
     "app/tiles/tokens.py": (),
     "app/state/base.py": _STATE,
-    "app/datasets/files/files.py": (),
+    "app/datasets/files/file_set.py": (),
     "app/datasets/files/fingerprints.py": (
         "tests/app/datasets/files/test_fingerprints.py",
         *_FILES,
@@ -43,45 +45,57 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/losses/input_store.py": (),
     "app/losses/outputs.py": (),
     "app/tiles/partials.py": (),
-    "app/datasets/files/ranges.py": ("tests/app/datasets/files/test_backends.py",),
+    "app/datasets/files/ranges.py": (
+        "tests/app/datasets/files/test_ranges.py",
+        "tests/app/datasets/files/test_backends.py",
+    ),
     "app/datasets/files/roots.py": (),
     "app/datasets/items/segments.py": ("tests/app/datasets/items/test_items.py",),
     "app/losses/spool.py": (),
     "app/state/memory.py": _STATE,
     "app/state/sqlite.py": _STATE,
-    "app/state/token_keys.py": ("tests/app/losses/test_input_store.py",),
+    "app/state/token_keys.py": (),
     "app/state/turns.py": (),
-    "app/client/_frames.py": (),
-    "app/client/_outputs.py": (),
-    "app/client/_plan.py": ("tests/client/test_plan.py", *_TILES),
-    "app/client/_posting.py": (),
-    "app/client/_raw.py": _TILES,
-    "app/client/_resume.py": (),
-    "app/client/_retry.py": (),
-    "app/client/_rows.py": ("tests/client/test_rows.py", "tests/client/test_posting.py"),
-    "app/client/_saving.py": (),
-    "app/client/_tile_files.py": _TILES,
-    "app/client/_window.py": (),
+    "app/client/files/outputs.py": (),
+    "app/client/files/state.py": (),
+    "app/client/losses/posting.py": (),
+    "app/client/losses/rows.py": (
+        "tests/client/losses/test_rows.py",
+        "tests/client/losses/test_posting.py",
+    ),
+    "app/client/losses/saving.py": (),
+    "app/client/losses/state.py": (),
+    "app/client/losses/window.py": (),
+    "app/client/pipelines/iteration.py": (),
+    "app/client/pipelines/stream.py": ("tests/client/pipelines/test_iteration.py",),
+    "app/client/tiles/plan.py": ("tests/client/tiles/test_plan.py", *_TILES),
+    "app/client/tiles/raw.py": (),
+    "app/client/tiles/saving.py": (),
+    "app/client/tiles/stream.py": _TILES,
+    "app/client/transport/effects.py": (),
+    "app/client/transport/frames.py": (),
+    "app/client/transport/resumable.py": (),
+    "app/client/transport/retry.py": (),
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
     "core/rng/keys.py": ("tests/core/rng/test_keys.py",),
     "core/iterate/_kernels/blocks.py": _SHUFFLES,
     "core/iterate/_kernels/reservoir.py": _SHUFFLES,
     "core/iterate/blocks.py": _SHUFFLES,
-    "core/iterate/inorder.py": _STAGES,
+    "core/iterate/inorder.py": ("tests/core/iterate/test_inorder.py", *_STAGES),
     "core/iterate/limits.py": ("tests/core/iterate/test_limits.py",),
     "core/iterate/positions.py": (*_SHUFFLES, *_STAGES),
     "core/iterate/shuffle.py": (*_SHUFFLES, *_STAGES),
     "core/losses/_kernels/block.py": (*_POSITION, *_FAULTS),
-    "core/losses/_kernels/seen.py": (*_READER, *_FAULTS),
+    "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py", *_READER),
     "core/losses/buffer.py": _READER,
-    "core/losses/header.py": (*_READER, *_FAULTS),
+    "core/losses/header.py": (),
     "core/losses/merge.py": (),
     "core/losses/reader.py": _READER,
-    "core/losses/scanner.py": (*_POSITION, *_FAULTS),
-    "core/losses/seen.py": (*_READER, *_FAULTS),
-    "core/losses/snapshots.py": _POSITION,
+    "core/losses/scanner.py": (*_POSITION, *_ANALYSIS, *_FAULTS),
+    "core/losses/seen.py": (),
+    "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
     "core/pipelines/building.py": _PIPELINE,
-    "core/pipelines/spec.py": _PIPELINE,
+    "core/pipelines/spec.py": ("tests/core/pipelines/test_spec.py", *_PIPELINE),
     "core/pipelines/stepping.py": _PIPELINE,
     "core/tiles/plan.py": ("tests/core/tiles/test_plan.py", *_VIEWS),
     "core/tiles/positions.py": ("tests/core/tiles/test_positions.py", *_VIEWS),

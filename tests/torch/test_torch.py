@@ -21,10 +21,12 @@ from torch.utils.data import DataLoader  # noqa: E402
 from torchdata.nodes import Loader, Prefetcher  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
-from app.client import Batch, ProblemError, Ragged, StateError, _retry  # noqa: E402
+from app.client import Batch, ProblemError, Ragged, StateError  # noqa: E402
 from app.client.torch import IterableDataset, PipelineNode, tensors_of  # noqa: E402
-from tests.client.fake import FakeService, Fault  # noqa: E402
-from tests.client.fake_batches import SPEC  # noqa: E402
+from app.client.transport import retry as _retry  # noqa: E402
+from tests.client.fakes.exchange import Fault  # noqa: E402
+from tests.client.fakes.pipelines import SPEC  # noqa: E402
+from tests.client.fakes.service import FakeService  # noqa: E402
 
 pytestmark = [
     # What torch says of a machine with few cores, and torchdata to newer torches.

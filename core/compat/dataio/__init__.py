@@ -1,10 +1,14 @@
-"""Caffe2's readers and writers as plain Python: what its nets did, functions do.
+"""Caffe2's readers and writers in plain Python, with functions instead of nets.
 
-A *task* reads records in one or several threads and hands each to writers or functions
-(``ExecutionStep.run``). Where the peer fills nets to be run at the beginning and end of
-the task and of each thread, here functions are added to ``Hooks``: ``init`` and ``finish``
-once per task, ``local_init`` and ``local_finish`` once per thread. ``read_ex`` gives the
-function that reads, for one thread; ``read`` reads at once.
+A *task* reads records in one or more threads and passes each to writers or functions
+(``ExecutionStep.run``). Where Caffe2 adds operators to nets that run at the beginning and
+end of the task and of every thread, readers and writers here add functions to ``Hooks``:
+``init`` and ``finish`` run once per task, ``local_init`` and ``local_finish`` once per
+thread. ``read`` reads a record; ``read_ex`` returns the function that one thread reads with.
+
+The limits are not :class:`core.iterate.limits.Limited`: they count over all threads of a
+task, start over with every run, and leave ``data_finished`` False where a limit ends exactly
+with the data, because no read has seen the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Readers, writers, and the tasks that join them."""
+"""Readers, writers, and the tasks that connect them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..schema import Field, Record
 
 Fields = tuple[Any, ...]
 ReadResult = tuple[bool, Fields]
-"""Whether the data ended, and the values of a record if not."""
+"""Whether the data ended, and otherwise the values of a record."""
 Read = Callable[[], ReadResult]
 ReadRecord = Callable[[], tuple[bool, Any]]
 Write = Callable[[Any], None]
@@ -22,7 +22,7 @@ _MAX_COUNT = 2**63
 
 
 class Hooks(list[Callable[[], None]]):
-    """Functions to be called at the beginning or the end, and what was registered there."""
+    """Functions to call at the beginning or the end, and registered objects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,19 +33,19 @@ class Hooks(list[Callable[[], None]]):
         self.attributes.setdefault(key, []).append(value)
 
     def run(self) -> None:
-        """Call them in order."""
+        """Call the functions in order."""
         for hook in self:
             hook()
 
 
 class Reader:
-    """Gives record after record, to any number of threads, each to one of them."""
+    """A source of records that any number of threads may share."""
 
     def __init__(self, schema: Field | None = None) -> None:
-        """Take a schema, which may also become known later.
+        """Set the schema, if it is known.
 
         Raises:
-            ContractError: it is no Field.
+            ContractError: it is not a Field.
         """
         if schema is not None and not isinstance(schema, Field):
             raise ContractError(f"a schema has to be a Field, not {type(schema).__name__}")
@@ -55,7 +55,7 @@ class Reader:
         """Schema of its records.
 
         Raises:
-            ContractError: it is not known.
+            ContractError: the schema is not known.
         """
         if self._schema is None:
             raise ContractError("Schema not provided for this reader.")
@@ -65,24 +65,24 @@ class Reader:
         self._schema = schema
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Add what is to be done once per task, before and after it."""
+        """Add functions to call once per task, before and after it."""
 
     def read(self) -> ReadResult:
-        """Read a record; atomic, and safe in threads."""
+        """Read a record; atomic and thread-safe."""
         raise NotImplementedError("Readers must implement `read`.")
 
     def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
-        """The function that reads in one thread, whose hooks may be added to."""
+        """Return the function that one thread reads with; may add to the thread's hooks."""
         del local_init, local_finish
         return self.read
 
     def read_record(self) -> tuple[bool, Any]:
-        """As ``read``, but a Record if the schema is known."""
+        """Read a record, as a Record if the schema is known."""
         stop, fields = self.read()
         return stop, self._record(stop, fields)
 
     def read_record_ex(self, local_init: Hooks, local_finish: Hooks) -> ReadRecord:
-        """As ``read_ex``, but giving a Record if the schema is known."""
+        """As ``read_ex``, for a function that returns a Record if the schema is known."""
         read = self.read_ex(local_init, local_finish)
 
         def read_record() -> tuple[bool, Any]:
@@ -95,15 +95,15 @@ class Reader:
         return fields if stop or self._schema is None else Record(self._schema, fields)
 
     def reset(self) -> None:
-        """Begin again, where that is supported."""
+        """Start over, if the reader supports that."""
         raise NotImplementedError("This reader cannot be resetted.")
 
     def getstate(self) -> dict[str, Any]:
-        """A checkpoint, where that is supported: a dict that JSON can carry."""
+        """A checkpoint as JSON values, if the reader supports that."""
         raise NotImplementedError("This reader has no checkpoints.")
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go to a checkpoint, where that is supported; the next task goes on from there."""
+        """Go to a checkpoint, if the reader supports that; the next task continues there."""
         raise NotImplementedError("This reader has no checkpoints.")
 
     def execution_step(
@@ -111,19 +111,19 @@ class Reader:
         reader_net_name: str | None = None,
         external_should_stop: ShouldStop | None = None,
     ) -> tuple[ExecutionStep, Callable[[], Any]]:
-        """A task that reads to the end, and what gives the record a thread has just read.
+        """A task that reads to the end, and a function for a thread's current record.
 
         Args:
-            reader_net_name: what the step is called after.
-            external_should_stop: ends the task where it is, or gives, true. It is asked
-                before each record, so that none is read and lost.
+            reader_net_name: gives the step its name.
+            external_should_stop: an event or function that ends the task when true. It is
+                checked before each record, so that none is read and lost.
         """
         step = ExecutionStep(self, f"{reader_net_name or 'reader'}_step", external_should_stop)
         return step, step.current
 
 
 class StopFlag:
-    """Set by a writer that takes no more."""
+    """Set by a writer that accepts no further records."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -134,57 +134,57 @@ class StopFlag:
         self._event.set()
 
     def is_set(self) -> bool:
-        """Whether it is to end."""
+        """Whether the task is to end."""
         return self._event.is_set()
 
 
 class Writer:
-    """Takes record after record, from any number of threads."""
+    """A destination of records that any number of threads may share."""
 
     _schema: Field | None = None
 
     def schema(self) -> Field | None:
-        """Schema of what was written, once known."""
+        """Schema of the records, once known."""
         return self._schema
 
     def write(self, fields: Fields) -> None:
-        """Write the values of a record; safe in threads."""
+        """Write the values of a record; thread-safe."""
         raise NotImplementedError("Writers must implement write.")
 
     def write_record(self, fields: Any) -> None:  # noqa: ANN401 - Record or values
-        """Write a Record, which sets the schema, or values."""
+        """Write values, or a Record, which also sets the schema."""
         if isinstance(fields, Record):
             self._schema = fields.schema
             fields = fields.values
         self.write(fields)
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Add what is to be done once per task: ``commit`` after it."""
+        """Add functions to call once per task: ``commit`` after it."""
         del init
         finish.append(self.commit)
 
     def write_ex(self, local_init: Hooks, local_finish: Hooks, stop: StopFlag) -> Write:
-        """The function that writes in one thread; it may set ``stop``."""
+        """Return the function that one thread writes with; it may set ``stop``."""
         del local_init, local_finish, stop
         return self.write_record
 
     def write_record_ex(
         self, local_init: Hooks, local_finish: Hooks, stop: StopFlag | None = None
     ) -> tuple[Write, StopFlag]:
-        """The function that writes in one thread, and the flag that ends the task."""
+        """Return the function that one thread writes with, and the flag that ends the task."""
         stop = StopFlag("dequeue_status") if stop is None else stop
         return self.write_ex(local_init, local_finish, stop), stop
 
     def commit(self) -> None:
-        """Nothing more will be written."""
+        """End the data."""
 
 
 class ExecutionStep:
-    """A task: reads to the end in some threads, and hands the records on.
+    """A task that reads to the end in some threads and passes records on.
 
-    Its readers and writers are set up once, before it first runs; every run calls the
-    hooks they added then. So a second run of one step begins like the first, while a
-    second step of the same reader is another setup of it.
+    Its reader and writers are set up once, before the first run; every run calls the hooks
+    they added. So another run of a step begins like the first, while another step with the
+    same reader sets it up again.
     """
 
     def __init__(self, reader: Reader, name: str, external_should_stop: ShouldStop | None) -> None:
@@ -198,7 +198,7 @@ class ExecutionStep:
         self._local = threading.local()
 
     def add(self, consumer: Writer | Write) -> ExecutionStep:
-        """Have records handed to a writer, or to a function."""
+        """Pass records to a writer or a function; returns the step."""
         if isinstance(consumer, Writer):
             self._writers.append(consumer)
             self._to_set_up.append(consumer)
@@ -207,14 +207,17 @@ class ExecutionStep:
         return self
 
     def current(self) -> Any:  # noqa: ANN401 - Record or values
-        """The record this thread read last."""
+        """The record that this thread read last."""
         return self._local.record
 
     def run(self, num_threads: int = 1) -> int:
-        """Run the task; how many records were handed on.
+        """Run the task; return the number of records passed on.
 
-        Finishing hooks are called in any case. An exception in a thread ends the others
-        and is raised here.
+        The finishing hooks are called in any case. An exception in one thread ends the
+        others and is raised here.
+
+        Raises:
+            ArgumentError: ``num_threads`` is below 1.
         """
         if num_threads < 1:
             raise ArgumentError(f"num_threads is {num_threads}")
@@ -276,7 +279,7 @@ class ExecutionStep:
 
 
 class _Task:
-    """What the threads of one run tell."""
+    """Results of the threads of one run."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
@@ -284,7 +287,11 @@ class _Task:
 
 
 def checked(reader: Reader, checkpoint: object, *fields: str) -> Mapping[str, Any]:
-    """A checkpoint, if it is one of this reader."""
+    """Check that a checkpoint is one of this reader.
+
+    Raises:
+        CheckpointError: it is not.
+    """
     name = type(reader).__name__
     if not isinstance(checkpoint, Mapping) or set(checkpoint) != {"reader", "version", *fields}:
         raise CheckpointError(f"this is no checkpoint of {name}: {checkpoint!r}")
@@ -297,6 +304,11 @@ def checked(reader: Reader, checkpoint: object, *fields: str) -> Mapping[str, An
 
 
 def count(value: object, field: str) -> int:
+    """Check a number of a checkpoint.
+
+    Raises:
+        CheckpointError: it is not an integer from 0 to 2**63 - 1.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_COUNT:
         raise CheckpointError(f"{field} in a checkpoint is {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""What readers and writers come from: builders, and pipes."""
+"""Builders and pipes, which make readers and writers."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from ._readers import CompositeReader
 
 
 class ReaderBuilder:
-    """Makes many readers of one dataset."""
+    """Makes any number of readers of one dataset."""
 
     def schema(self) -> Field:
         """Schema of the readers."""
         raise NotImplementedError
 
     def setup(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the builder's
-        """What is to be done once, before the first reader."""
+        """Prepare, once, before the first reader."""
         raise NotImplementedError
 
     def new_reader(self, **kwargs: Any) -> Any:  # noqa: ANN401 - a Reader, or what has one
-        """Another reader."""
+        """Make a reader."""
         raise NotImplementedError
 
 
 class PipedReaderBuilder(ReaderBuilder):
-    """Readers of another builder, each put through ``piper(reader=..., **kwargs)``."""
+    """The readers of another builder, each passed through ``piper(reader=..., **kwargs)``."""
 
     def __init__(self, builder: ReaderBuilder, piper: Callable[..., Any]) -> None:
         self._builder = builder
         self._piper = piper
 
     def schema(self) -> Field:
-        """That of the inner builder."""
+        """Schema of the inner builder."""
         return self._builder.schema()
 
     def setup(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the builder's
-        """That of the inner builder."""
+        """Set up the inner builder."""
         return self._builder.setup(**kwargs)
 
     def new_reader(self, **kwargs: Any) -> Any:  # noqa: ANN401 - a Reader, or what has one
-        """What the piper makes of a reader: it, if it is one, else its ``reader()``."""
+        """Make a reader and pipe it; a result that is no Reader must have ``reader()``."""
         output = self._piper(reader=self._builder.new_reader(**kwargs), **kwargs)
         return output if isinstance(output, Reader) else output.reader()
 
 
 class Pipe:
-    """Has readers and writers: what these write those read."""
+    """Connects writers to readers: these read the records that those write."""
 
     def __init__(self, schema: Field | None = None, obj_key: str | None = None) -> None:
         self._schema = schema
@@ -60,26 +60,26 @@ class Pipe:
         self._lock = threading.Lock()
 
     def schema(self) -> Field | None:
-        """Schema: the one given, else that of the first writer that has one."""
+        """The schema given, or else that of the first writer with a schema."""
         return self._schema
 
     def setup(self, init: Hooks) -> None:
-        """Add what is to be done once."""
+        """Add functions to call once."""
 
     def reader(self) -> Reader:
-        """Another reader."""
+        """Make a reader."""
         raise NotImplementedError
 
     def writer(self) -> Writer:
-        """Another writer."""
+        """Make a writer."""
         raise NotImplementedError
 
     def num_readers(self) -> int:
-        """How many readers it has."""
+        """Number of its readers."""
         return self._num_readers
 
     def num_writers(self) -> int:
-        """How many writers it has."""
+        """Number of its writers."""
         return self._num_writers
 
     def _new_writer(self, writer_schema: Field | None, writer_init: Hooks) -> None:
@@ -100,10 +100,10 @@ class Pipe:
 
 
 class CompositeReaderBuilder(ReaderBuilder):
-    """Composite readers out of readers of several builders.
+    """Makes composite readers from the readers of several builders.
 
     Raises:
-        ContractError: not as many names as builders.
+        ContractError: the numbers of names and builders differ.
     """
 
     def __init__(self, names: Sequence[str], reader_builders: Sequence[ReaderBuilder]) -> None:
@@ -113,22 +113,22 @@ class CompositeReaderBuilder(ReaderBuilder):
         self._builders = list(reader_builders)
 
     def schema(self) -> Field:
-        """The builders' schemas by name."""
+        """Schemas of the builders by name."""
         pairs = zip(self._names, self._builders, strict=True)
         return Struct(*((name, builder.schema()) for name, builder in pairs))
 
     def setup(self, **kwargs: Any) -> None:  # noqa: ANN401 - the builders'
-        """Set up each builder; a ``limiter`` has a count and goes to the first only."""
+        """Set up every builder; only the first gets a ``limiter``, which has a count."""
         for builder in self._builders:
             builder.setup(**kwargs)
             kwargs.pop("limiter", None)
 
     def new_reader(self, **kwargs: Any) -> CompositeReader:  # noqa: ANN401 - the builders'
-        """A reader of one reader of each builder.
+        """Make a reader from one reader of every builder.
 
         Raises:
-            ArgumentError: a builder gives neither a reader nor what has one.
-            ContractError: the readers have other schemas than the builders.
+            ArgumentError: a builder returns neither a reader nor an object with one.
+            ContractError: a reader has another schema than its builder.
         """
         readers = [_reader_of(builder.new_reader(**kwargs)) for builder in self._builders]
         composite = CompositeReader(self._names, readers)

@@ -1,4 +1,4 @@
-"""Readers that count, stop, wait, and read several others at once."""
+"""Readers that count, limit, delay and combine."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NS = 1_000_000_000
 
 
 class CounterReader(Reader):
-    """0, 1, 2, ... without end, each to one thread.
+    """0, 1, 2, ... without end, every number to one thread.
 
-    The first step that sets it up owns the counter, which starts from 0 in every run of
-    that step. Other steps go on counting where it stands.
+    The first step that sets the reader up owns the counter, which starts from 0 in every
+    run of that step. Other steps continue from its current value.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class CounterReader(Reader):
         self._lock = threading.Lock()
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Start the counter with every run of the first step that asks."""
+        """Start the counter in every run of the first step."""
         del finish
         if not self._owned:
             self._owned = True
@@ -45,7 +45,7 @@ class CounterReader(Reader):
         self._restored = False
 
     def read(self) -> ReadResult:
-        """The next number."""
+        """Read the next number."""
         with self._lock:
             value = self._next
             self._next += 1
@@ -56,17 +56,17 @@ class CounterReader(Reader):
         return {"reader": "CounterReader", "version": VERSION, "next": self._next}
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on with a number, which the next run keeps."""
+        """Continue with a number, also in the next run."""
         self._next = count(checked(self, checkpoint, "next")["next"], "next")
         self._restored = True
 
 
 class ReaderWithLimitBase(Reader):
-    """A reader that may stop before another does.
+    """Base of readers that may stop before the reader they wrap.
 
-    The limit is asked before each record. ``data_finished`` tells afterwards whether the
-    data ended: only a read that finds the end knows, so where the limit is exactly the
-    number of records it is False, as in the peer.
+    The limit is checked before each record. ``data_finished`` tells whether the data ended
+    first. Only a read that finds the end knows that, so where the limit is exactly the
+    number of records it is False, as in Caffe2.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -76,7 +76,7 @@ class ReaderWithLimitBase(Reader):
         self._restored = False
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Begin anew with every task: the limit, and ``data_finished``."""
+        """Reset the limit and ``data_finished`` at the beginning of every task."""
         init.append(self._begin)
         self.reader.setup_ex(init, finish)
         self.setup_limiter(init, finish)
@@ -90,7 +90,7 @@ class ReaderWithLimitBase(Reader):
         return self.read_ex(Hooks(), Hooks())()
 
     def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
-        """The function that reads in one thread."""
+        """Return the function that one thread reads with."""
         inner = self.reader.read_ex(local_init, local_finish)
         self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
 
@@ -105,7 +105,7 @@ class ReaderWithLimitBase(Reader):
         return read
 
     def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
-        """Add what the limit needs, once per task."""
+        """Add the functions the limit needs once per task."""
         raise NotImplementedError("Subclass must implement `setup_limiter`")
 
     def check_limiter_condition(self) -> bool:
@@ -125,7 +125,7 @@ class ReaderWithLimitBase(Reader):
         }
 
     def _set_limit_state(self, checkpoint: Mapping[str, Any], field: str) -> int | None:
-        """Check, set what all limits have, and give the field of this one."""
+        """Restore the fields all limits have; return the field of this one."""
         saved = checked(self, checkpoint, "data_finished", "inner", field)
         value = saved[field]
         if value is not None:
@@ -139,10 +139,14 @@ class ReaderWithLimitBase(Reader):
 
 
 class ReaderWithLimit(ReaderWithLimitBase):
-    """At most ``num_iter`` records per task, over all threads; None is no limit, 0 nothing.
+    """At most ``num_iter`` records per task, over all threads.
+
+    Args:
+        reader: the records.
+        num_iter: 0 for no records, None for no limit.
 
     Raises:
-        ArgumentError: a negative number.
+        ArgumentError: ``num_iter`` is negative.
     """
 
     def __init__(self, reader: Reader, num_iter: int | None = 1) -> None:
@@ -154,7 +158,7 @@ class ReaderWithLimit(ReaderWithLimitBase):
         self._lock = threading.Lock()
 
     def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
-        """Count anew with every task."""
+        """Reset the count at the beginning of every task."""
         del finish
         init.append(self._start)
 
@@ -164,7 +168,7 @@ class ReaderWithLimit(ReaderWithLimitBase):
         self._restored = False
 
     def check_limiter_condition(self) -> bool:
-        """Whether nothing is left; takes one otherwise."""
+        """Whether no record is left; counts one otherwise."""
         with self._lock:
             if self._left is None:
                 return False
@@ -174,16 +178,16 @@ class ReaderWithLimit(ReaderWithLimitBase):
             return False
 
     def getstate(self) -> dict[str, Any]:
-        """What is left, and the reader's checkpoint. Between tasks, not within."""
+        """The records left, and the reader's checkpoint; for use between tasks."""
         return {**self._limit_state(), "left": self._left}
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go to a checkpoint; the next task goes on with what is left."""
+        """Go to a checkpoint; the next task has the records that were left."""
         self._left = self._set_limit_state(checkpoint, "left")
 
 
 def CountUntil(num_iter: int | None) -> ReaderWithLimit:  # noqa: N802 - the peer's name
-    """0 to ``num_iter - 1``."""
+    """A reader of 0 to ``num_iter - 1``."""
     return ReaderWithLimit(CounterReader(), num_iter)
 
 
@@ -216,7 +220,7 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
         self._lock = threading.Lock()
 
     def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
-        """Start the clock with the task, and stop it with the task."""
+        """Start the clock with the task and stop it with the task."""
         init.append(self._start)
         finish.append(self._stop)
 
@@ -234,7 +238,7 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
         return self._used + (0 if self._started is None else self._clock() - self._started)
 
     def check_limiter_condition(self) -> bool:
-        """Whether the time is over. Without a task the first read starts the clock."""
+        """Whether the time is over. Outside a task, the first read starts the clock."""
         if self._limit is None:
             return False
         with self._lock:
@@ -243,20 +247,20 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
         return self._elapsed() >= self._limit
 
     def getstate(self) -> dict[str, Any]:
-        """The time used, and the reader's checkpoint. Between tasks, not within."""
+        """The time used, and the reader's checkpoint; for use between tasks."""
         return {**self._limit_state(), "used_ns": self._elapsed()}
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go to a checkpoint; the next task goes on with the time that is left."""
+        """Go to a checkpoint; the next task has the time that was left."""
         self._used = self._set_limit_state(checkpoint, "used_ns") or 0
         self._started = None
 
 
 class ReaderWithDelay(Reader):
-    """Waits ``delay`` seconds before each record of another reader, of any kind.
+    """Waits ``delay`` seconds before each record of another reader.
 
     Raises:
-        ArgumentError: a negative delay.
+        ArgumentError: the delay is negative.
     """
 
     def __init__(
@@ -270,7 +274,7 @@ class ReaderWithDelay(Reader):
         self._sleep = sleep
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """What the reader needs."""
+        """Set up the reader."""
         self.reader.setup_ex(init, finish)
 
     def read(self) -> ReadResult:
@@ -278,7 +282,7 @@ class ReaderWithDelay(Reader):
         return self.read_ex(Hooks(), Hooks())()
 
     def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
-        """The function that waits and reads in one thread."""
+        """Return the function that one thread reads with."""
         inner = self.reader.read_ex(local_init, local_finish)
         self._set_schema(self.reader._schema)  # noqa: SLF001 - it may have become known
 
@@ -293,22 +297,22 @@ class ReaderWithDelay(Reader):
         self.reader.reset()
 
     def getstate(self) -> dict[str, Any]:
-        """The reader's."""
+        """The reader's checkpoint."""
         return self.reader.getstate()
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
-        """The reader's."""
+        """Go to a checkpoint of the reader."""
         self.reader.setstate(checkpoint)
 
 
 class CompositeReader(Reader):
-    """Records of one record of each reader, under its name, until the first of them ends.
+    """Records that combine one record of every reader, until the first reader ends.
 
-    Reading is atomic over all readers, so threads do not mix them up. What the readers
-    before the one that ended gave is kept in ``unread``, to be used by the next read.
+    A read is atomic over all readers, so threads cannot mix records up. Records that other
+    readers returned before one of them ended stay in ``unread`` for the next read.
 
     Raises:
-        ContractError: not as many names as readers, or a reader without a schema.
+        ContractError: the numbers of names and readers differ, or a reader has no schema.
     """
 
     def __init__(self, names: Sequence[str], readers: Sequence[Reader]) -> None:
@@ -323,21 +327,21 @@ class CompositeReader(Reader):
 
     @property
     def unread(self) -> dict[str, Fields]:
-        """Values read from readers and not given yet, by name. A new task drops them."""
+        """Values that were read but not returned, by name; a new task drops them."""
         return dict(self._pending)
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """What the readers need."""
+        """Set up the readers."""
         init.append(self._pending.clear)
         for reader in self._readers:
             reader.setup_ex(init, finish)
 
     def read(self) -> ReadResult:
-        """Read one record of each."""
+        """Read one record of every reader."""
         return self.read_ex(Hooks(), Hooks())()
 
     def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
-        """The function that reads in one thread."""
+        """Return the function that one thread reads with."""
         reads = [reader.read_ex(local_init, local_finish) for reader in self._readers]
 
         def read() -> ReadResult:
@@ -368,13 +372,13 @@ class CompositeReader(Reader):
         """The readers' checkpoints.
 
         Raises:
-            StateError: something is ``unread``, which no checkpoint carries.
+            StateError: values are ``unread``, which a checkpoint does not hold.
         """
         with self._lock:
             if self._pending:
                 raise StateError(
-                    f"records of {sorted(self._pending)} are read and not given",
-                    hint="One reader has ended. Reset, or take the checkpoint before.",
+                    f"records of {sorted(self._pending)} were read and not returned",
+                    hint="One reader has ended. Reset, or take the checkpoint before that.",
                 )
             states = [reader.getstate() for reader in self._readers]
         return {"reader": "CompositeReader", "version": VERSION, "readers": states}

@@ -1,1 +1,1 @@
-"""infinibatch's modules under its names: ``iterators`` and ``datasets``."""
+"""infinibatch's modules ``iterators`` and ``datasets``."""

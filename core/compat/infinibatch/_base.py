@@ -1,7 +1,7 @@
-"""What every iterator of this package is: an iterator with checkpoints.
+"""Base classes: iterators with checkpoints.
 
-A checkpoint is a dict that JSON can carry. It names its iterator and its version, and what
-does not fit is refused. Its size does not grow with the position.
+A checkpoint is a dict of JSON values. It names its iterator and version, so that one of
+another iterator is refused, and its size does not depend on the position.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Checkpoint = dict[str, Any]
 
 
 class CheckpointableIterator(Iterator[Any]):
-    """An iterator whose place can be taken down and gone back to.
+    """An iterator with checkpoints.
 
-    Iterators are chained; ``getstate``, ``setstate`` and ``close`` of the last speak for
-    the whole chain. All can be pickled if their arguments can: the copy stands where the
-    original stood.
+    Iterators form chains; ``getstate``, ``setstate`` and ``close`` of the last iterator act
+    on the whole chain. An iterator can be pickled if its arguments can; the copy continues
+    where the original was.
     """
 
     _arguments: tuple[tuple[Any, ...], dict[str, Any]]
@@ -43,11 +43,11 @@ class CheckpointableIterator(Iterator[Any]):
 
     @abstractmethod
     def getstate(self) -> Any:  # noqa: ANN401 - opaque, as in the peer
-        """A checkpoint of the chain. To be treated as opaque; later use leaves it as it is."""
+        """A checkpoint of the chain. Treat it as opaque; later iteration does not change it."""
 
     @abstractmethod
     def setstate(self, checkpoint: Any) -> None:  # noqa: ANN401 - opaque, as in the peer
-        """Go to a checkpoint of the chain; None is the state right after construction."""
+        """Go to a checkpoint of the chain; None is the state after construction."""
 
     @abstractmethod
     def close(self) -> None:
@@ -61,10 +61,10 @@ class CheckpointableIterator(Iterator[Any]):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
         args, kwargs = self._arguments
-        return _remade, (type(self), args, kwargs), self.getstate()
+        return _rebuilt, (type(self), args, kwargs), self.getstate()
 
 
-def _remade(
+def _rebuilt(
     cls: type[CheckpointableIterator], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> CheckpointableIterator:
     return cls(*args, **kwargs)
@@ -127,18 +127,18 @@ class Saved:
         return self._values[field]
 
     def count(self, field: str, limit: int = MAX_COUNT) -> int:
-        """An integer from 0 to ``most``.
+        """A field that must be an integer from 0 to ``limit``.
 
         Raises:
-            CheckpointError: it is none.
+            CheckpointError: it is not.
         """
         return whole(self._values[field], f"{field} in a checkpoint of {self._name}", limit)
 
     def states(self, field: str, count: int) -> list[Any]:
-        """As many states as there are inputs.
+        """A field that must be a list of ``count`` states.
 
         Raises:
-            CheckpointError: another number of them.
+            CheckpointError: it is not.
         """
         values = self._values[field]
         if not isinstance(values, list | tuple) or len(values) != count:
@@ -147,10 +147,10 @@ class Saved:
 
 
 def whole(value: object, what: str, limit: int = MAX_COUNT) -> int:
-    """A value out of a checkpoint that must be an integer from 0 to ``most``.
+    """Check an integer of a checkpoint, from 0 to ``limit``.
 
     Raises:
-        CheckpointError: it is none.
+        CheckpointError: it is anything else.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
         raise CheckpointError(f"{what} is {value!r}, not an integer from 0 to {limit}")
@@ -158,7 +158,7 @@ def whole(value: object, what: str, limit: int = MAX_COUNT) -> int:
 
 
 class Stage(CheckpointableIterator):
-    """Base of the iterators of this package: checks around what each one saves."""
+    """Base of the iterators of this package; adds the checks of checkpoints."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
     """Fields of a checkpoint, besides its name, version and arguments."""
@@ -175,7 +175,7 @@ class Stage(CheckpointableIterator):
 
     @abstractmethod
     def _load(self, saved: Saved | None) -> None:
-        """Go to what was saved, or to the beginning."""
+        """Go to a saved place, or to the beginning."""
 
     def getstate(self) -> Checkpoint:
         """A checkpoint of the chain."""
@@ -186,8 +186,9 @@ class Stage(CheckpointableIterator):
         """Go to a checkpoint, or with None to the beginning.
 
         Raises:
-            CheckpointError: it is none of this iterator; the chain is at its beginning.
-            DataChangedError: the data is not what it was; likewise.
+            CheckpointError: it is no checkpoint of this iterator; the chain then is at its
+                beginning.
+            DataChangedError: the data has changed; the chain then is at its beginning.
         """
         if checkpoint is None:
             self._load(None)
@@ -200,11 +201,11 @@ class Stage(CheckpointableIterator):
             raise
 
     def close(self) -> None:
-        """End the processes and threads of the chain: here there are none."""
+        """Do nothing: there are no processes or threads."""
 
 
 class OneSource(Stage):
-    """Base of the iterators over one other."""
+    """Base of the iterators over one other iterator."""
 
     _source: CheckpointableIterator
 
@@ -214,10 +215,10 @@ class OneSource(Stage):
 
 
 def checkpointable(source: object, name: str = "source_iterator") -> CheckpointableIterator:
-    """A source that must have checkpoints.
+    """Check that a source has checkpoints.
 
     Raises:
-        ArgumentError: it has none.
+        ArgumentError: it is not a CheckpointableIterator.
     """
     if not isinstance(source, CheckpointableIterator):
         raise ArgumentError(f"{name} has to be a CheckpointableIterator")
@@ -225,7 +226,7 @@ def checkpointable(source: object, name: str = "source_iterator") -> Checkpointa
 
 
 def positive(value: object, name: str) -> int:
-    """An argument that must be an integer from 1.
+    """Check an argument that must be an integer from 1.
 
     Raises:
         ArgumentError: it is not.
@@ -236,10 +237,10 @@ def positive(value: object, name: str) -> int:
 
 
 def advance(iterator: Iterator[Any], count: int) -> int:
-    """Go over ``count`` items of an iterator; how many there were.
+    """Skip ``count`` items of an iterator, and return the count.
 
     Raises:
-        DataChangedError: there are fewer.
+        DataChangedError: there are fewer items.
     """
     for index in range(count):
         try:

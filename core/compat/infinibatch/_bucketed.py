@@ -1,4 +1,4 @@
-"""Batches of items of like size."""
+"""Batches of items of similar size."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ _NOTHING = object()
 
 
 class BucketedReadaheadBatchIterator(OneSource):
-    """Lists of items of like key: reads ahead, sorts, cuts into batches, shuffles those.
+    """Lists of items of similar keys: reads ahead, sorts, cuts batches and shuffles them.
 
-    The sort keeps the order of equal items and puts the largest first. A checkpoint is the
-    source's before what was read ahead and the number of batches given of it; going there
-    reads and sorts that again.
+    The sort is stable, highest key first. A checkpoint holds the source's state before the
+    items that were read ahead, and the number of batches served of them. Going there reads
+    and sorts those items again.
 
     Args:
         source_iterator: the items.
         read_ahead: items read at once, from 1.
-        key: what is sorted by.
-        batch_size: items in a batch, or a function of its first item that says so.
-        boundary_key: batches hold items of equal boundary key only; not None of any item.
-        shuffle: False keeps the batches in order of key.
-        seed: of the order of batches; None draws one, which goes with the checkpoint.
-        order: ``mersenne`` is the peer's; ``counter`` needs no words drawn again.
+        key: sort key; None keeps the order of the source.
+        batch_size: items in a batch, or a function of the first item of a batch that
+            returns the number.
+        boundary_key: a batch only has items of one boundary key, which is never None.
+        shuffle: False keeps batches in the order of keys.
+        seed: of the order of batches; None draws one, which the checkpoint holds.
+        order: ``mersenne`` for infinibatch's order; ``counter`` for an order that resumes
+            without drawing again.
 
     Raises:
-        ArgumentError: a size that is not from 1; when iterating also one that
-            ``batch_size`` gives, and a boundary key that is None.
+        ArgumentError: a size is below 1; when iterating, also if ``batch_size`` returns
+            such a size, or a boundary key is None.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "random", "num_served")
@@ -73,7 +75,7 @@ class BucketedReadaheadBatchIterator(OneSource):
         self._mark()
 
     def _mark(self) -> None:
-        """Keep the place before what is read next."""
+        """Remember the place before the items to read next."""
         self._before = self._source.getstate()
         self._place = None if self._draws is None else self._draws.save()
 
@@ -88,7 +90,7 @@ class BucketedReadaheadBatchIterator(OneSource):
                 items.sort(key=self._key, reverse=True)
             batches = list(self._cut(items))
         except Exception:
-            self._source.setstate(self._before)  # what was read is not lost
+            self._source.setstate(self._before)  # so that no item is lost
             raise
         if self._draws is not None:
             self._draws.turn().shuffle(batches)
@@ -97,7 +99,7 @@ class BucketedReadaheadBatchIterator(OneSource):
         self._skip = 0
 
     def _cut(self, items: list[Any]) -> Iterator[list[Any]]:
-        """Batches of sorted items, each as full as its first item allows."""
+        """Cut sorted items into batches, each as full as its first item allows."""
         batch: list[Any] = []
         size, last = 0, _NOTHING
         for item in items:
@@ -117,7 +119,7 @@ class BucketedReadaheadBatchIterator(OneSource):
             return _NOTHING
         boundary = self._boundary(item)
         if boundary is None:
-            raise ArgumentError("boundary_key is None of an item", hint=f"The item is {item!r}.")
+            raise ArgumentError("boundary_key is None for an item", hint=f"The item is {item!r}.")
         return boundary
 
     def _size_for(self, item: object) -> int:
@@ -126,7 +128,7 @@ class BucketedReadaheadBatchIterator(OneSource):
         size = self._size(item)
         if size < 1:
             raise ArgumentError(
-                f"batch_size gives {size} for an item", hint=f"The item is {item!r}."
+                f"batch_size returns {size} for an item", hint=f"The item is {item!r}."
             )
         return size
 

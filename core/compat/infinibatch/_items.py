@@ -1,4 +1,4 @@
-"""Iterators that change, join and group items."""
+"""Iterators that map, flatten, combine and group items."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MAX_RECURRENT = 65_536
 
 
 class MapIterator(CheckpointableIterator):
-    """``transform(item)`` of every item. Its checkpoint is its source's.
+    """``transform(item)`` for every item; its checkpoint is that of its source.
 
-    An exception of the transform goes to the caller; the next call gives the next item.
+    An exception of the transform goes to the caller; the next call returns the next item.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class MapIterator(CheckpointableIterator):
 
 
 class MultiplexIterator(Stage):
-    """The next item of the source whose index the control iterator gives.
+    """The next item of the source whose index the control iterator returns.
 
     Raises:
-        SourceEndedError: (when iterating) that source has no more, or there is none of
+        SourceEndedError: (while iterating) the source has ended, or there is no source of
             that index.
     """
 
@@ -97,7 +97,7 @@ class MultiplexIterator(Stage):
         except StopIteration:
             raise SourceEndedError(
                 f"source {index} has no more items, but the control iterator asks for one",
-                hint="Let the control iterator end first, or give a source without end.",
+                hint="Let the control iterator end first, or use an endless source.",
             ) from None
 
     def close(self) -> None:
@@ -108,14 +108,16 @@ class MultiplexIterator(Stage):
 
 
 class SelectManyIterator(OneSource):
-    """The items of the collections that are made of the source's items, one by one.
+    """The items of the collections that a source's items stand for, one by one.
 
-    A checkpoint is the source's before the current collection and the place in it. Going
-    there makes that collection again, and reads up to the place unless it is a sequence.
+    A checkpoint holds the source's state before the current collection, and the place in
+    it. Going there opens that collection again and, unless it is a sequence, reads it up to
+    the place.
 
     Args:
-        source_iterator: gives what collections are made of.
-        collection_selector: makes an iterable of an item; None if the item is one.
+        source_iterator: an item for every collection.
+        collection_selector: returns the collection for an item; None if items are
+            collections themselves.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "flattened_items_yielded")
@@ -139,14 +141,14 @@ class SelectManyIterator(OneSource):
         self._current: Iterator[Any] = iter(())
 
     def _open(self) -> None:
-        """Begin the next collection, after what was skipped of it."""
+        """Open the next collection, after the items to skip."""
         before = self._source.getstate()
         try:
             item = next(self._source)
         except StopIteration:
             if self._skip:
                 raise DataChangedError(
-                    "a checkpoint stands inside a collection, and there is none"
+                    "a checkpoint lies inside a collection that does not exist"
                 ) from None
             self._before, self._yielded = before, 0
             raise
@@ -163,7 +165,7 @@ class SelectManyIterator(OneSource):
 
 
 def _from(collection: Iterable[Any], count: int) -> Iterator[Any]:
-    """Iterate over a collection from its item ``count`` on."""
+    """Iterate over a collection from item ``count`` on."""
     if not count or not isinstance(collection, Sequence):
         iterator = iter(collection)
         advance(iterator, count)
@@ -176,7 +178,7 @@ def _from(collection: Iterable[Any], count: int) -> Iterator[Any]:
 
 
 class ZipIterator(Stage):
-    """Tuples of one item of each source, until the first of them ends."""
+    """Tuples of one item of every source, until the first source ends."""
 
     _fields: ClassVar[tuple[str, ...]] = ("inputs",)
 
@@ -210,10 +212,10 @@ class ZipIterator(Stage):
 
 
 class WindowedIterator(OneSource):
-    """Tuples of ``width`` consecutive items, each one item further; none of a short source.
+    """Tuples of ``width`` consecutive items, one item apart; none for a shorter source.
 
-    A checkpoint is the source's at most ``width - 1`` items before the window. Going there
-    reads those again, and the window.
+    A checkpoint holds the source's state at most ``width - 1`` items before the window.
+    Going there reads those items and the window again.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "item_index")
@@ -242,7 +244,7 @@ class WindowedIterator(OneSource):
         while self._read < self._first + self._width:
             self._window.append(next(self._source))
             self._read += 1
-            # The state before every width-th item, so that the checkpoint is never far.
+            # A state before every width-th item, so that a checkpoint is never far away.
             if self._read % self._width == 0:
                 self._anchors.append((self._read, self._source.getstate()))
         self._first += 1
@@ -257,7 +259,7 @@ class FixedBatchIterator(OneSource):
     Args:
         source_iterator: the items.
         batch_size: from 1.
-        drop_last: leave a shorter last list out.
+        drop_last: omit a shorter last list.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source",)
@@ -290,19 +292,19 @@ class FixedBatchIterator(OneSource):
 
 
 class RecurrentIterator(OneSource):
-    """``(state, output) = step_function(state, item)``, giving the outputs.
+    """The outputs of ``(state, output) = step_function(state, item)``.
 
-    The state goes with the checkpoint, so it must be None, a number, a string, or lists,
-    tuples and dicts with string keys of such, unless ``encode`` makes one of it, and may
-    not be larger than ``max_state_bytes``. A step may change its state in place.
+    The checkpoint holds the state. So a state consists of None, numbers, strings, lists,
+    tuples and dicts with string keys, unless ``encode`` and ``decode`` convert it, and is
+    not larger than ``max_state_bytes``. A step may change its state in place.
 
     Args:
         source_iterator: the items.
         step_function: see above.
-        initial_state: before the first item.
-        encode: makes of a state what JSON can carry.
-        decode: makes a state of that again.
-        max_state_bytes: of its JSON text.
+        initial_state: state before the first item.
+        encode: converts a state to JSON values.
+        decode: converts JSON values to a state.
+        max_state_bytes: largest JSON text of a state.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "recurrent_state")
@@ -330,7 +332,7 @@ class RecurrentIterator(OneSource):
         if len(text) > self._max_bytes:
             raise LimitError(
                 f"the recurrent state has {len(text)} bytes, over {self._max_bytes}",
-                hint="A checkpoint does not grow: keep less, or allow more.",
+                hint="Keep a smaller state, or raise max_state_bytes.",
             )
         return {"source": self._source.getstate(), "recurrent_state": json.loads(text)}
 
@@ -351,7 +353,7 @@ _TUPLE = "__tuple__"
 
 
 def _tagged(value: object) -> Any:  # noqa: ANN401 - JSON
-    """A state as JSON; tuples are told from lists."""
+    """A state as JSON values, with tuples marked as such."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple):
@@ -363,7 +365,7 @@ def _tagged(value: object) -> Any:  # noqa: ANN401 - JSON
         return {key: _tagged(part) for key, part in value.items()}
     raise CheckpointError(
         f"a recurrent state holds {type(value).__name__}, which a checkpoint cannot carry",
-        hint="Give encode and decode, which make JSON of a state and a state of JSON.",
+        hint="Pass encode and decode, which convert a state to JSON values and back.",
     )
 
 

@@ -1,4 +1,4 @@
-"""A function applied to items by several processes."""
+"""A map in several processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DONE, _FAILED = range(2)
 
 
 def _map(connection: Connection, transform: Callable[[Any], Any]) -> None:
-    """The process: takes items, gives as many results."""
+    """Main function of a process: receives items, returns as many results."""
     while True:
         request = connection.recv_bytes()
         if request == STOP:
@@ -44,24 +44,24 @@ def _applied(transform: Callable[[Any], Any], item: object) -> bytes:
 
 
 class ParallelMapIterator(OneSource):
-    """``transform(item)`` of every item, in order, by several processes.
+    """``transform(item)`` for every item, in order, computed by several processes.
 
     Items go to the processes in windows of ``num_processes * num_items_per_process``. The
-    processes start at the first item; ``close`` ends them, and items and states are refused
-    afterwards. An exception of the transform is raised in its item's place, with its
-    traceback there as its cause; the next call gives the next item. A process that dies is
-    an error, never a wait.
+    processes start with the first item. After ``close`` they have ended, and items and
+    states are refused. An exception of the transform is raised in the place of its item,
+    with the traceback in the process as its cause; the next call returns the next item. A
+    process that dies is an error, not a wait.
 
-    A checkpoint is the source's before the window, and the place in it. Going there reads
-    the items before again, and does not transform them.
+    A checkpoint holds the source's state before the window, and the place in it. Going
+    there reads the earlier items of the window again, without transforming them.
 
     Args:
-        source_iterator: the items, each picklable.
-        transform: picklable unless processes are forked; results must be.
+        source_iterator: the items, which must be picklable.
+        transform: a function, picklable unless processes are forked, with picklable
+            results.
         num_processes: from 1.
-        num_items_per_process: items a process gets at a time, from 1.
-        start_method: of processes; None is fork where there is one, whatever Python's
-            default.
+        num_items_per_process: items that a process gets at a time, from 1.
+        start_method: of processes; None is fork where it exists, whatever Python's default.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "items_yielded")
@@ -98,7 +98,7 @@ class ParallelMapIterator(OneSource):
             raise ClosedError("the ParallelMapIterator has been closed")
 
     def _read(self) -> None:
-        """Read a window and have it transformed."""
+        """Read a window and transform it."""
         if not self._skip:
             self._before, self._yielded = self._source.getstate(), 0
         skipped = advance(self._source, self._skip)
@@ -116,7 +116,7 @@ class ParallelMapIterator(OneSource):
             self._exchange(items)
         except BaseException:
             self._stop()
-            self.setstate(self.getstate())  # the window has not been given: begin it again
+            self.setstate(self.getstate())  # nothing of the window was served: read it again
             raise
 
     def _exchange(self, items: list[Any]) -> None:
@@ -144,7 +144,7 @@ class ParallelMapIterator(OneSource):
             worker.close(deadline)
 
     def close(self) -> None:
-        """End the processes of the chain; items and states are refused from now on."""
+        """End the processes of the chain; items and states are refused afterwards."""
         self._closed = True
         self._stop()
         self._source.close()

@@ -1,4 +1,16 @@
-"""Items made ahead of their use, in another process."""
+"""Prefetching in another process.
+
+Unlike :class:`core.iterate.prefetch.Prefetch`, which reads in a thread, this also helps
+where producing an item holds the interpreter's lock. The process has *credit* for
+``buffer_size`` items; taking items grants more. With every item, or a window of them, comes
+the state of the source, so the checkpoint is always near the consumer::
+
+    consumer                       process
+       | -- credit: 4 --------------> |
+       | <-- item, item, item + state |   produces ahead
+       | -- credit: 1 --------------> |   after an item was taken
+       | <------------- end, or error |
+"""
 
 from __future__ import annotations
 
@@ -36,9 +48,9 @@ def _prefetch(
     window: int,
     credit: int,
 ) -> None:
-    """The process: makes as many items as it has credit for, and is given more as they go.
+    """Main function of the process: produces the items it has credit for.
 
-    After every ``window`` items comes the state of the source.
+    The state of the source follows every ``window`` items.
     """
     outbox = Outbox(connection)
     stopped = False
@@ -47,7 +59,7 @@ def _prefetch(
     except Exception as error:  # noqa: BLE001 - the owner's to handle
         outbox.put((_FAILED, failure(error), None))
     try:
-        # To the end of the pipe or STOP: what was sent may need this process to be read.
+        # Wait for STOP or the end of the pipe: reading a message may need this process.
         while not stopped and connection.recv_bytes() != STOP:
             pass
     finally:
@@ -60,7 +72,7 @@ def _produce(
     source: CheckpointableIterator,
     numbers: tuple[int, int, int],
 ) -> bool:
-    """Make items to the end (False), or until told to stop (True)."""
+    """Produce items to the end (False), or until told to stop (True)."""
     skip, window, credit = numbers
     offset = advance(source, skip)
     while True:
@@ -83,7 +95,7 @@ def _produce(
 
 
 class _Direct:
-    """Messages read from the pipe when they are asked for: the buffer is in the process."""
+    """Reads messages from the pipe on demand; the buffer is in the process."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -99,11 +111,11 @@ class _Direct:
         return not self._ready
 
     def join(self) -> None:
-        """Nothing is to be waited for."""
+        """Do nothing: there is no thread."""
 
 
 class _Buffered:
-    """Messages read by a thread as they come: the buffer is in this process."""
+    """Reads messages in a thread as they arrive; the buffer is in this process."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -138,30 +150,29 @@ class _Buffered:
         return not self._ready
 
     def join(self) -> None:
-        """The pipe has ended, so the thread does."""
+        """Wait for the thread, which ends with the pipe."""
         self._thread.join(DEADLINE)
 
 
 class PrefetchIterator(OneSource):
-    """The items of the source, which another process makes ahead.
+    """The items of the source, produced ahead of their use by another process.
 
-    The process starts at the first item. ``close`` ends it; afterwards items and states are
-    refused. An exception of the source is raised here in its place among the items, with
-    the traceback there as its cause; the next call begins again at the item that failed.
-    The source given is only a pattern: this process does not iterate over it.
+    The process starts with the first item. After ``close`` it has ended, and items and
+    states are refused. An exception of the source is raised in the place of its item, with
+    the traceback in the process as its cause; the next call starts again at that item.
+    This process does not iterate over the source itself.
 
-    A checkpoint is of what was taken here, not of what was made ahead. It is a place in the
-    source of at most 31 items before, which are read again.
+    A checkpoint is after the items taken here, however many are in the buffer. It holds the
+    state of the source at most 31 items earlier; those are read again.
 
     Args:
-        source_iterator: the items. Unless processes are forked, it must be picklable.
-        buffer_size: most items made and not yet taken.
-        buffer_in_main_process: they wait in this process, brought over by a thread, not in
-            the other.
-        log_empty_buffer_warning: log where an item has to be waited for; needs
+        source_iterator: the items; picklable unless processes are forked.
+        buffer_size: most items in the buffer.
+        buffer_in_main_process: whether items wait in this process, fetched by a thread, or
+            in the other.
+        log_empty_buffer_warning: whether to log a wait for an item; requires
             ``buffer_in_main_process``.
-        start_method: of processes; None is fork where there is one, whatever Python's
-            default.
+        start_method: of processes; None is fork where it exists, whatever Python's default.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "item_offset")
@@ -200,7 +211,7 @@ class PrefetchIterator(OneSource):
             raise ClosedError("the PrefetchIterator has been closed")
 
     def _start(self) -> None:
-        # Back to the last known place: an earlier process may have failed after it.
+        # Back to the last known place, as an earlier process may have failed after it.
         self._source.setstate(self._before)
         args = (self._source, self._offset, self._window, self._size)
         self._worker = Worker(_prefetch, args, self._method, "prefetch process")
@@ -214,10 +225,10 @@ class PrefetchIterator(OneSource):
             self._messages.join()
 
     def _grant(self) -> None:
-        """Give credit for items taken, some at a time."""
+        """Grant credit for items taken, several at a time."""
         self._taken += 1
         if self._worker is not None and self._taken * 4 >= self._size:
-            # A process that has ended is noticed when its messages are.
+            # If the process has ended, its last message will tell.
             self._worker.offer(self._taken.to_bytes(8, "little"))
             self._taken = 0
 
@@ -247,7 +258,7 @@ class PrefetchIterator(OneSource):
         raise StopIteration
 
     def close(self) -> None:
-        """End the processes of the chain; items and states are refused from now on."""
+        """End the processes of the chain; items and states are refused afterwards."""
         self._closed = True
         self._stop()
         self._source.close()

@@ -1,9 +1,9 @@
-"""Random numbers whose place can be taken down as one integer, in two orders.
+"""Random numbers in two orders, whose place is one integer.
 
-* ``mersenne``: the numbers of ``random.Random(seed)``, as the peer has them. Its place is
-  the number of 32-bit words drawn so far. Going there draws them again, in large pieces: a
-  few nanoseconds a word, so a second for some 10**8 items.
-* ``counter``: numbers by counter (``core.rng``). Going anywhere takes no time.
+* ``mersenne``: the numbers of ``random.Random(seed)``, as in infinibatch. The place is the
+  number of 32-bit words drawn. Going there draws them again, in large pieces: a few
+  nanoseconds a word, a second for some 10**8 items.
+* ``counter``: random numbers by counter (:mod:`core.rng`). Going anywhere takes no time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _MAX_SEED = 2**63 - 1
 
 
 class CountedRandom(random.Random):
-    """``random.Random`` that counts the 32-bit words it has drawn.
+    """``random.Random`` that counts the 32-bit words it draws.
 
-    Same seed, same numbers as ``random.Random``. It cannot be seeded again or given a
-    state: its place belongs to an iterator's checkpoint.
+    It returns the numbers of ``random.Random``, and cannot be seeded again or given a
+    state, because its place belongs to the checkpoint of an iterator.
     """
 
     _seeded = False
@@ -39,28 +39,28 @@ class CountedRandom(random.Random):
         self._seeded = True
 
     def seed(self, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 - as the base
-        """Refuse, but for the seeding of a new generator."""
+        """Refuse, except for the first seeding."""
         if self._seeded:
             raise TypeError("the state of this generator belongs to its iterator")
         super().seed(a, version)
 
     def setstate(self, state: tuple[Any, ...]) -> None:
-        """Refuse: see the class."""
+        """Refuse; see the class."""
         del state
         raise TypeError("the state of this generator belongs to its iterator")
 
     def random(self) -> float:
-        """A number in [0, 1), of two words."""
+        """A number in [0, 1), from two words."""
         self.words += 2
         return super().random()
 
     def getrandbits(self, k: int, /) -> int:
-        """An integer of ``k`` random bits, of a word for every 32."""
+        """An integer of ``k`` random bits, from one word for every 32."""
         self.words += -(-k // _WORD)
         return super().getrandbits(k)
 
     def shuffle(self, x: Any) -> None:  # noqa: ANN401 - as the base
-        """Shuffle in place, drawing what ``random.Random.shuffle`` draws, but faster."""
+        """Shuffle in place with the draws of ``random.Random.shuffle``, but faster."""
         draw, words = super().getrandbits, 0
         for last in range(len(x) - 1, 0, -1):
             width = (last + 1).bit_length()
@@ -73,7 +73,7 @@ class CountedRandom(random.Random):
         self.words += words
 
     def skip(self, words: int) -> None:
-        """Go on by so many words."""
+        """Skip some words."""
         self.words += words
         while words:
             step = min(words, _SKIPPED_AT_ONCE)
@@ -82,7 +82,7 @@ class CountedRandom(random.Random):
 
 
 def order_of(order: str) -> Order:
-    """Which order, checked.
+    """Check the name of an order.
 
     Raises:
         ArgumentError: there is no such order.
@@ -93,10 +93,10 @@ def order_of(order: str) -> Order:
 
 
 class Seed:
-    """The seed of an iterator, drawn if none was given.
+    """The seed of an iterator, drawn if none is given.
 
-    A drawn one goes with the checkpoint, so that an iterator without a seed of its own
-    goes on as the other one would have.
+    The checkpoint holds a drawn seed, so that another iterator without a seed continues
+    like the first.
     """
 
     def __init__(self, seed: int | None, order: Order) -> None:
@@ -112,18 +112,18 @@ class Seed:
         self.value = self._initial
 
     def reset(self) -> None:
-        """Back to the seed it was made with."""
+        """Return to the seed of the constructor."""
         self.value = self._initial
 
     def save(self) -> list[Any]:
-        """The order and the seed, as they begin every saved place."""
+        """The order and the seed, with which every saved place begins."""
         return [self.order, self.value]
 
     def load(self, saved: object, length: int) -> list[Any]:
-        """Check a saved place of ``length`` values and give what follows order and seed.
+        """Check a saved place of ``length`` values; return those after order and seed.
 
         Raises:
-            CheckpointError: malformed, or of another order or seed.
+            CheckpointError: it is malformed, or of another order or seed.
         """
         if not isinstance(saved, list | tuple) or len(saved) != length:
             raise CheckpointError(f"the random place of a checkpoint is {saved!r}")
@@ -143,7 +143,7 @@ class Seed:
 
 
 class MersenneDraws:
-    """One generator for all turns, as the peer has it; a place is [order, seed, words, gauss]."""
+    """One generator for all turns, as in infinibatch; a place is [order, seed, words, gauss]."""
 
     def __init__(self, seed: Seed) -> None:
         self._seed = seed
@@ -154,7 +154,7 @@ class MersenneDraws:
         return self._random
 
     def save(self) -> list[Any]:
-        """The place."""
+        """The current place."""
         pending: float | None = self._random.gauss_next  # type: ignore[attr-defined]
         return [*self._seed.save(), self._random.words, pending]
 
@@ -162,7 +162,7 @@ class MersenneDraws:
         """Go to a place, or with None to the beginning.
 
         Raises:
-            CheckpointError: it is none.
+            CheckpointError: it is no place.
         """
         self._seed.reset()
         words, pending = (0, None) if saved is None else self._seed.load(saved, 4)
@@ -175,7 +175,7 @@ class MersenneDraws:
 
 
 class CounterDraws:
-    """A generator of its own for every turn; a place is [order, seed, turn]."""
+    """A new generator for every turn; a place is [order, seed, turn]."""
 
     def __init__(self, seed: Seed, name: str) -> None:
         self._seed = seed
@@ -191,14 +191,14 @@ class CounterDraws:
         return random.Random(first << 64 | second)  # noqa: S311 - order, not secrets
 
     def save(self) -> list[Any]:
-        """The place."""
+        """The current place."""
         return [*self._seed.save(), self._turn]
 
     def load(self, saved: object) -> None:
         """Go to a place, or with None to the beginning.
 
         Raises:
-            CheckpointError: it is none.
+            CheckpointError: it is no place.
         """
         self._seed.reset()
         (turn,) = (0,) if saved is None else self._seed.load(saved, 3)
@@ -210,10 +210,10 @@ Draws = MersenneDraws | CounterDraws
 
 
 def draws(seed: int | None, order: str, name: str) -> Draws:
-    """Turns at a generator, for the iterator of this name.
+    """Random generators, one turn after another, for the iterator of this name.
 
     Raises:
-        ArgumentError: the seed or the order cannot be.
+        ArgumentError: the seed or the order is invalid.
     """
     own = Seed(seed, order_of(order))
     return MersenneDraws(own) if own.order == "mersenne" else CounterDraws(own, name)

@@ -1,4 +1,24 @@
-"""Iterators that draw random numbers for their items, and shuffles."""
+"""Random maps and shuffles.
+
+:class:`BufferedShuffleIterator` is the hard one. Every item goes to a random slot of a buffer
+and pushes out the item that is there; when the items end, the buffer is emptied. The usual
+checkpoint of such a shuffle is the whole buffer with the state of the generator, half a
+megabyte at 100,000 slots. Here a checkpoint is a few numbers: the buffer is *rebuilt* by
+reading the source again from a place before its oldest item, which is possible because the
+slot of every item is known from its index.
+
+For that the iterator drops *anchors* while it runs: the number of items taken, the place in
+the random numbers, and the state of the source. An anchor is kept while the buffer holds an
+item that came after it and before the next anchor::
+
+    items taken   0 .... A1 .... A2 .... A3 .... now
+    in the buffer         x         x  xx   xx xxx        (x: an item still in a slot)
+                          ^ the checkpoint names A1 and "now"
+
+An item stays for ``buffer_size`` others on average, so the oldest is some B ln B items back
+and there are few anchors (one for every B/4 items). ``_next_slot`` repeats the same slots from
+an anchor on, in either order of random numbers.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +41,15 @@ _EMPTY = object()
 
 
 class SamplingRandomMapIterator(OneSource):
-    """``transform(random, item)`` of every item, ``random`` being a ``random.Random``.
+    """``transform(random, item)`` for every item, with a ``random.Random``.
 
     Args:
         source_iterator: the items.
-        transform: may draw as it likes, but not seed the generator.
-        seed: None draws one, which goes with the checkpoint.
-        order: ``mersenne`` has one generator for all items, ``random.Random(seed)``, and
-            going to a checkpoint draws its words again; ``counter`` has one for each item.
+        transform: may draw any random numbers, but not seed the generator.
+        seed: None draws one, which the checkpoint holds.
+        order: ``mersenne`` uses one generator for all items, ``random.Random(seed)``, and
+            draws its words again when going to a checkpoint; ``counter`` uses a new
+            generator for every item.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "random")
@@ -63,15 +84,15 @@ def _shuffled(generator: random.Random, block: list[Any]) -> list[Any]:
 
 
 class BlockwiseShuffleIterator(SelectManyIterator):
-    """Items shuffled within blocks of ``block_size`` consecutive ones.
+    """Items shuffled within blocks of ``block_size`` consecutive items.
 
-    A checkpoint is the source's before the block and the place in it. Going there reads
-    the block again.
+    A checkpoint holds the source's state before the block and the place in it. Going there
+    reads the block again.
 
     Args:
         source_iterator: the items.
         block_size: items in a block; the last may be shorter.
-        seed: None draws one, which goes with the checkpoint.
+        seed: None draws one, which the checkpoint holds.
         order: as in ``SamplingRandomMapIterator``.
     """
 
@@ -87,7 +108,7 @@ class BlockwiseShuffleIterator(SelectManyIterator):
 
 
 class _MersenneSlots:
-    """Slot after slot of ``random.Random(seed).randrange(size)``; a place is its words."""
+    """The slots of ``random.Random(seed).randrange(size)``; a place is the words drawn."""
 
     def __init__(self, seed: Seed, size: int, index: int, place: int) -> None:
         del index
@@ -98,7 +119,7 @@ class _MersenneSlots:
         self._size = size
 
     def __iter__(self) -> Iterator[int]:
-        # What randrange does, without its checks at every item.
+        # As randrange, without its checks for every item.
         draw, width, size = super(CountedRandom, self._random).getrandbits, self._width, self._size
         while True:
             slot = draw(width)
@@ -111,7 +132,7 @@ class _MersenneSlots:
 
 
 class _CounterSlots:
-    """Slot after slot by counter; a place is the index itself, and no other is kept."""
+    """Slots by counter; the index of an item is its place."""
 
     place = 0
 
@@ -130,31 +151,29 @@ class _CounterSlots:
 
 
 class _Anchor(NamedTuple):
-    """A place in the source from which the buffer can be made again."""
+    """A place in the source from which the buffer can be rebuilt."""
 
     taken: int
     """Items before it."""
     place: int
-    """Of the next slot."""
+    """Place of the next slot in the random numbers."""
     state: Any
-    """The source's."""
+    """State of the source."""
 
 
 class BufferedShuffleIterator(OneSource):
-    """Items shuffled through a buffer: each goes to a random slot and drives out what is there.
+    """Items shuffled through a buffer: each goes to a random slot and pushes out another.
 
-    The buffer does not go with the checkpoint. Which slot an item goes to is known from its
-    index, and an item stays for ``buffer_size`` others on average, so the buffer is made
-    again from a place in the source some ``buffer_size * ln(buffer_size)`` items back. A
-    checkpoint is that place, of which one in ``buffer_size / 4`` items is kept.
+    A checkpoint does not hold the buffer, but a place in the source from which the buffer
+    can be rebuilt, some ``buffer_size * ln(buffer_size)`` items back.
 
     Args:
-        source_iterator: the items; it must give the same again.
-        buffer_size: slots.
-        seed: None draws one, which goes with the checkpoint.
-        order: ``mersenne`` is the peer's order to the last item; going to a checkpoint
-            draws its words again. ``counter`` goes anywhere at once, and also permutes what
-            is in the buffer at the end.
+        source_iterator: the items; resumed, it must return the same ones.
+        buffer_size: slots of the buffer.
+        seed: None draws one, which the checkpoint holds.
+        order: ``mersenne`` for infinibatch's order to the last item, whose words are drawn
+            again when going to a checkpoint; ``counter`` for an order that needs no such
+            draws and also permutes the items that are in the buffer at the end.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "anchor", "taken", "flushed", "random")
@@ -200,14 +219,14 @@ class BufferedShuffleIterator(OneSource):
         self._slots: _MersenneSlots | _CounterSlots = kind(self._seed, self._size, anchor, place)
         self._next_slot = iter(self._slots).__next__
         self._items: list[Any] = [_EMPTY] * self._size
-        # Index of the item in each slot; an empty one holds nothing that must be read again.
+        # Index of the item in each slot; an empty slot has none that must be read again.
         self._indices = [sys.maxsize] * self._size
         self._anchors = deque([_Anchor(anchor, place, self._source.getstate())])
         self._taken = anchor
         self._rest: list[Any] | None = None
         self._flushed = 0
         self._running = self._run()
-        # Made at the first item: a checkpoint that is only passed on costs nothing.
+        # Done at the first item, so that a checkpoint that is only passed on costs nothing.
         self._pending = (taken, flushed)
 
     def getstate(self) -> dict[str, Any]:
@@ -233,7 +252,7 @@ class BufferedShuffleIterator(OneSource):
             self._flush(flushed)
 
     def _put(self) -> Any:  # noqa: ANN401 - items are anything
-        """Put the next item in its slot; what was there."""
+        """Put the next item into its slot; return what was there."""
         if self._taken - self._anchors[-1].taken >= self._interval:
             self._drop_anchor()
         item = next(self._source)
@@ -244,7 +263,7 @@ class BufferedShuffleIterator(OneSource):
         return previous
 
     def _run(self) -> Iterator[Any]:
-        """What is driven out of the buffer; as ``_put``, looked up once for all items."""
+        """The items pushed out of the buffer; ``_put`` with its lookups done once."""
         items, indices = self._items, self._indices
         take, next_slot = self._source.__next__, self._next_slot
         while True:
@@ -273,7 +292,7 @@ class BufferedShuffleIterator(OneSource):
             self._anchors.popleft()
 
     def _flush(self, skip: int = 0) -> None:
-        """Take what is in the buffer, in the order it will be given, but for what was."""
+        """Arrange the items in the buffer in their final order, without the first ``skip``."""
         rest = [item for item in self._items if item is not _EMPTY]
         if self._seed.order == "counter":
             places = Permutation(len(rest), self._seed.key("flush")).at(np.arange(len(rest)))
@@ -294,7 +313,7 @@ class BufferedShuffleIterator(OneSource):
             except StopIteration:
                 self._flush()
             except BaseException:
-                # A generator that was left by an error is over, and the items are not.
+                # An error ends the generator, but not the items.
                 self._running = self._run()
                 raise
         if not self._rest:

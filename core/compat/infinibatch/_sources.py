@@ -1,4 +1,4 @@
-"""Iterators a chain begins with."""
+"""Iterators that begin a chain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._base import CheckpointableIterator, Saved, Stage, advance, positive, whol
 from ._random import CountedRandom, Seed, order_of
 
 _CHUNK = 1024
-"""Random numbers or places that are made in one go."""
+"""Random numbers or places computed at a time."""
 
 
 def _check_rank(num_instances: int, instance_rank: int) -> None:
@@ -35,7 +35,7 @@ def _identity_of(items: object, identity: str | None) -> str | None:
 
 
 def _check_data(saved: Saved, length: int | None, identity: str | None) -> None:
-    """Check that a checkpoint is over the same data, as far as that is known.
+    """Check that a checkpoint belongs to this data, as far as that is known.
 
     Raises:
         DataChangedError: the data has another length or identity.
@@ -48,21 +48,21 @@ def _check_data(saved: Saved, length: int | None, identity: str | None) -> None:
 
 
 def _data(length: int | None, identity: str | None) -> dict[str, Any]:
-    """What a checkpoint says of the data; no word of an identity that is not known."""
+    """The fields of a checkpoint about the data; an unknown identity is left out."""
     return {"length": length} | ({} if identity is None else {"identity": identity})
 
 
 class NativeCheckpointableIterator(Stage):
     """The items of an iterable, such as a list.
 
-    Going to a place takes no time in a sequence; of any other iterable the items before
-    are read again. The length, if there is one, and the ``identity`` go with the
-    checkpoint: it is refused where they differ.
+    Going to a checkpoint takes no time in a sequence; any other iterable is read again up
+    to the place. A checkpoint holds the length of the iterable, if it has one, and its
+    ``identity``, and is refused where they differ.
 
     Args:
-        iterable: gives the same items every time, and is no iterator.
-        identity: what names the data, such as a digest of it. None takes the
-            ``fingerprint`` of an iterable that has one, and is otherwise not checked.
+        iterable: returns the same items every time; not an iterator.
+        identity: identifies the data, such as a digest. None uses the ``fingerprint`` of an
+            iterable that has one.
 
     Raises:
         ArgumentError: it is an iterator.
@@ -75,7 +75,7 @@ class NativeCheckpointableIterator(Stage):
         if iter(iterable) is iterable:
             raise ArgumentError(
                 "an iterator was given where an iterable is needed",
-                hint="An iterator cannot be begun again. Give what it was made of.",
+                hint="An iterator cannot start over. Pass the iterable it came from.",
             )
         self._iterable = iterable
         self._identity = _identity_of(iterable, identity)
@@ -109,7 +109,7 @@ class NativeCheckpointableIterator(Stage):
 
 
 class ChunkedSourceIterator(NativeCheckpointableIterator):
-    """This rank's share of a list: consecutive items; shares differ by one item at most.
+    """This rank's share of a list: consecutive items, shares differ by one item at most.
 
     Args:
         source_items: the list.
@@ -137,12 +137,12 @@ class ChunkedSourceIterator(NativeCheckpointableIterator):
         super().__init__(source_items[first:last], _identity_of(source_items, identity))
 
     def _arguments_saved(self) -> dict[str, Any]:
-        # The shares of two ranks can be of one length, and are never the same items.
+        # Shares of two ranks may be of one length, but never have the same items.
         return dict(self._share)
 
 
 class _MersennePasses:
-    """Pass after pass in the order of one generator that shuffles again and again."""
+    """Passes in the order of one generator that shuffles again for each."""
 
     def __init__(self, n: int, seed: Seed) -> None:
         self._n = n
@@ -170,20 +170,20 @@ class _MersennePasses:
         self._starts.append((self._epoch + 1, self._random.words))
 
     def place(self, epoch: int, offset: int, oldest: int) -> int:
-        """The place of an item; no pass before ``oldest`` will be gone back to."""
+        """The place of an item; passes before ``oldest`` are no longer needed."""
         while self._epoch < epoch:
             self._shuffle(oldest)
         return self._places[offset]
 
     def save(self, epoch: int) -> list[Any]:
-        """[order, seed, pass, words drawn before it]: the last that is known up to ``epoch``."""
+        """[order, seed, pass, words drawn before it] of the last known pass up to ``epoch``."""
         while len(self._starts) > 1 and self._starts[1][0] <= epoch:
             self._starts.popleft()
         return [*self._seed.save(), *self._starts[0]]
 
 
 class _CounterPasses:
-    """Pass after pass in orders that are functions of the pass."""
+    """Passes whose order is a function of the number of the pass."""
 
     def __init__(self, n: int, seed: Seed) -> None:
         self._n = n
@@ -217,20 +217,21 @@ class _CounterPasses:
 
 
 class InfinitePermutationSourceIterator(Stage):
-    """The items of a list again and again, in another order each time, without end.
+    """The items of a list in endless passes, each in another order.
 
-    Rank r of W gives the places r, r + W, ... of the endless sequence. A checkpoint is the
-    global place all ranks have come to, so that it serves any rank, and any number of them
-    if they were in step. Items are not copied.
+    Rank r of W has places r, r + W, ... of the endless sequence. A checkpoint holds the
+    global place of all ranks, so it serves any rank, and another number of ranks if all were
+    in step. Items are not copied.
 
     Args:
         source_items: the list, not empty.
-        seed: of the order; None draws one, which goes with the checkpoint.
+        seed: of the order; None draws one, which the checkpoint holds.
         shuffle: False keeps the order of the list.
         num_instances: number of ranks.
         instance_rank: this rank, from 0.
-        order: ``mersenne`` is the peer's: each pass costs memory and time for the whole
-            list, and going to a checkpoint draws its words again. ``counter`` takes neither.
+        order: ``mersenne`` for infinibatch's order, in which every pass takes memory and
+            time for the whole list and going to a checkpoint draws words again;
+            ``counter`` for one that takes neither.
         identity: of the list, as in :class:`NativeCheckpointableIterator`.
 
     Raises:
@@ -298,10 +299,10 @@ def create_source_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
     order: str = "mersenne",
     identity: str | None = None,
 ) -> CheckpointableIterator:
-    """An endless source for training, else one pass over this rank's share.
+    """An endless source for training, or one pass over this rank's share.
 
     Raises:
-        ArgumentError: shuffling without training, an empty list, or no such rank.
+        ArgumentError: ``shuffle`` without ``train``, an empty list, or no such rank.
     """
     if not train and shuffle:
         raise ArgumentError("shuffling is not supported when train=False")
@@ -313,11 +314,11 @@ def create_source_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
 
 
 class RandomIterator(Stage):
-    """Random numbers in [0, 1), without end.
+    """Endless random numbers in [0, 1).
 
     Args:
-        seed: None draws one, which goes with the checkpoint.
-        order: ``mersenne`` gives those of ``random.Random(seed)``.
+        seed: None draws one, which the checkpoint holds.
+        order: ``mersenne`` for those of ``random.Random(seed)``, or ``counter``.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("random",)

@@ -1,8 +1,8 @@
-"""Processes that work for an iterator, and end with it.
+"""Worker processes that end with the iterator that owns them.
 
-A worker talks over one pipe of its own: bytes both ways. It is told to stop by ``STOP``,
-and stops by itself when the other end is gone, so that none outlives its owner. Items are
-pickled where they are made, so that what is wrong with one is said of that one.
+A worker and its owner exchange bytes over a pipe. The worker stops when it receives
+``STOP``, or when the other end of the pipe is gone, so none outlives its owner. Every item is
+pickled by itself where it is produced, so that an item that cannot be pickled fails alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..errors import ArgumentError, RemoteTracebackError, WorkerDiedError, Worke
 
 STOP = b""
 DEADLINE = 5.0
-"""Seconds a worker gets to end by itself."""
+"""Seconds that a worker has to end by itself."""
 _TERMINATED = 1.0
 _SENT_AT_ONCE = 256
 _LARGE = 1 << 16
@@ -33,12 +33,12 @@ _GONE = (EOFError, OSError)
 
 
 def start_method_of(method: str | None) -> str:
-    """How processes are started: as wanted, else by fork where there is one.
+    """Check a start method of processes; None is fork where it exists.
 
-    Fork takes any source and function over; the other ways must pickle them.
+    Fork passes any source and function on; the other methods must pickle them.
 
     Raises:
-        ArgumentError: there is no such way here.
+        ArgumentError: the platform has no such method.
     """
     methods = multiprocessing.get_all_start_methods()
     if method is None:
@@ -54,25 +54,25 @@ def _main(
     other_end: Connection | None,
     args: tuple[Any, ...],
 ) -> None:
-    """What runs in the process."""
+    """Main function of every worker process."""
     if other_end is not None:
-        other_end.close()  # of a fork: with it open, the owner's end would be no end
-    # Ctrl-C reaches the whole group; the owner decides what becomes of its workers.
+        other_end.close()  # a fork holds both ends; with ours open, the pipe would never end
+    # Ctrl-C reaches the whole process group, but the owner ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(*_GONE):
         target(connection, *args)
 
 
 class Worker:
-    """A process, and our end of the pipe to it."""
+    """A worker process and our end of the pipe to it."""
 
     def __init__(
         self, target: Callable[..., None], args: tuple[Any, ...], start_method: str, name: str
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            target: called there with the other end and ``args``.
+            target: function to run there, with the other end of the pipe and ``args``.
             args: pickled unless the process is forked.
             start_method: see ``start_method_of``.
             name: of the process, for messages.
@@ -92,12 +92,12 @@ class Worker:
             raise
         finally:
             theirs.close()
-        # At exit Python waits for all processes, so they must have been told before.
+        # At exit Python waits for all processes, so they must be told to stop before that.
         atexit.register(self.close)
 
     @property
     def pid(self) -> int | None:
-        """Of the process."""
+        """Id of the process."""
         pid: int | None = self._process.pid
         return pid
 
@@ -113,7 +113,7 @@ class Worker:
             self._died()
 
     def offer(self, data: bytes) -> None:
-        """Send bytes; if the process has ended, ``receive`` will tell."""
+        """Send bytes; if the process has ended, ``receive`` raises the error."""
         with contextlib.suppress(*_GONE):
             self.connection.send_bytes(data)
 
@@ -136,7 +136,7 @@ class Worker:
         raise WorkerDiedError(f"{name} ended unexpectedly, with exit code {code}")
 
     def close(self, deadline: float = DEADLINE) -> None:
-        """Tell it to stop; end it if it has not within ``deadline`` seconds."""
+        """Tell the process to stop, and terminate it after ``deadline`` seconds."""
         if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
@@ -155,14 +155,14 @@ class Worker:
 
 
 def pickled(value: object) -> bytes:
-    """Bytes of a value, as pipes between processes carry them."""
+    """Pickle a value for a pipe between processes."""
     return bytes(ForkingPickler.dumps(value))
 
 
 def failure(error: Exception) -> tuple[bytes | None, str, str]:
-    """An exception as it is sent: itself if it can be, its line and its traceback."""
+    """An exception to send: pickled if possible, its last line and its traceback."""
     data = None
-    # Whether an exception can be made again is only known by trying.
+    # Only trying shows whether an exception survives pickling.
     with contextlib.suppress(Exception):
         data = pickle.dumps(error)
         pickle.loads(data)  # noqa: S301 - our own
@@ -171,7 +171,7 @@ def failure(error: Exception) -> tuple[bytes | None, str, str]:
 
 
 def raise_failure(sent: tuple[bytes | None, str, str]) -> NoReturn:
-    """Raise an exception that came from a worker, its traceback there as the cause."""
+    """Raise an exception of a worker, with its traceback there as the cause."""
     data, line, text = sent
     error: Exception = WorkerError(f"a worker process failed: {line}")
     if data is not None:
@@ -181,10 +181,7 @@ def raise_failure(sent: tuple[bytes | None, str, str]) -> NoReturn:
 
 
 class Outbox:
-    """What a worker has to say, sent by a thread of its own, in order.
-
-    So the worker goes on while the pipe is full.
-    """
+    """Sends the messages of a worker in a thread, so that a full pipe does not stop it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -193,7 +190,7 @@ class Outbox:
         self._thread: threading.Thread | None = None
 
     def put(self, message: object) -> None:
-        """Send a message after those before it."""
+        """Queue a message."""
         data = pickled(message)
         with self._changed:
             self._waiting.append(data)
@@ -208,7 +205,7 @@ class Outbox:
                 self._connection.send_bytes(pickle.dumps(self._next()))
 
     def _next(self) -> list[bytes]:
-        """What is sent next: many small messages at once, or a large one."""
+        """The messages to send next: many small ones at once, or one large one."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting)
             batch: list[bytes] = []

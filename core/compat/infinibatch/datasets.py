@@ -1,4 +1,4 @@
-"""Chains that are often wanted."""
+"""Ready-made chains."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def chunked_dataset_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
 ) -> CheckpointableIterator:
     """The items of chunks, such as the lines of files.
 
-    For training, chunks come in random order without end, dealt out to the ranks in turn,
-    and items are shuffled; otherwise each rank gets consecutive chunks, once.
+    For training, chunks come in endless random order, are dealt to the ranks in turn, and
+    items are shuffled. Otherwise every rank gets consecutive chunks, once.
 
     Args:
-        chunk_refs: what says where each chunk is.
-        read_chunk_fn: makes the items of a chunk of that.
-        buffer_size: items shuffled among each other, and items prefetched.
+        chunk_refs: references to the chunks, such as file names.
+        read_chunk_fn: returns the items of a chunk for its reference.
+        buffer_size: items that are shuffled together, and items that are prefetched.
         train: see above.
         seed: None draws one.
         shuffle: False keeps the order of chunks and items.
-        use_windowed: shuffle through a buffer, not within blocks.
-        transform: applied to each item.
-        prefetch: read chunks in another process; then ``close`` the iterator.
+        use_windowed: shuffle through a buffer instead of within blocks.
+        transform: applied to every item.
+        prefetch: read chunks in another process; requires ``close`` in the end.
         num_instances: number of ranks.
         instance_rank: this rank, from 0.
         order: of random numbers; see ``InfinitePermutationSourceIterator``.
@@ -55,7 +55,7 @@ def chunked_dataset_iterator(  # noqa: PLR0913, PLR0917 - the peer's arguments
             others is refused.
 
     Raises:
-        ArgumentError: shuffling without training, or an argument that cannot be.
+        ArgumentError: ``shuffle`` without ``train``, or an invalid argument.
     """
     if not train and shuffle:
         raise ArgumentError("shuffling is not supported when train=False")

@@ -1,4 +1,4 @@
-"""The iterators of infinibatch: its names, arguments, types and order, with small checkpoints."""
+"""infinibatch's iterators: its names, arguments, types and order, with small checkpoints."""
 
 from __future__ import annotations
 

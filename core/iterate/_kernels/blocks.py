@@ -1,7 +1,7 @@
 """A permutation of every block of a range, block j under its own key.
 
-Positions are looked up in whichever order they come. Two tables of small blocks are kept,
-block j in slot j mod 2, so that neighbouring blocks do not drive each other out.
+Positions may come in any order. Two tables of small blocks are kept, block j in slot j mod
+2, so that neighbouring blocks do not evict each other.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _2, _1 = U(2), U(1)
 
 @kernel
 def count_misses(positions: Indices, lead: int, size: int) -> int:
-    """How often a table would have to be made, were none there.
+    """Count how often a table would be built for these positions, starting with none.
 
     Args:
         positions: shape (k,), not negative.
-        lead: length by which block 0 is shorter than the others.
-        size: of a block.
+        lead: how much shorter block 0 is than the others.
+        size: positions of a block.
     """
     even, odd = -1, -1
     low, high = 0, -1
@@ -56,18 +56,18 @@ def permute_small(
     tables: Tables,
     out: Indices,
 ) -> None:
-    """Images of positions within their blocks, where blocks are small enough for tables.
+    """Permute positions within blocks that are small enough for tables.
 
     Args:
-        key: of all blocks; that of block j is bits 2j and 2j + 1.
-        lead: length by which block 0 is shorter than the others.
-        size: of a block.
-        total: number of positions there are; the last block may be short.
-        absolute: 1 for images counted from 0, 0 for images counted from their block.
+        key: of all blocks; the key of block j is the words at 2 j and 2 j + 1.
+        lead: how much shorter block 0 is than the others.
+        size: positions of a block.
+        total: number of positions; the last block may be shorter.
+        absolute: 1 for images that count from 0, 0 for images that count from their block.
         positions: shape (k,).
-        owners: shape (2,), the blocks whose tables are there, -1 for none; updated.
+        owners: shape (2,), the block of each table, -1 for none; updated.
         tables: shape (2, size); updated.
-        out: shape (k,).
+        out: shape (k,), receives the images.
     """
     first, second = key[0], key[1]
     low, high = 0, -1
@@ -102,17 +102,17 @@ def permute_big(
     rounds: Words,
     out: Indices,
 ) -> None:
-    """The same where blocks are too big for tables.
+    """Permute positions within blocks that are too big for tables.
 
     Args:
         key: of all blocks.
-        lead: length by which block 0 is shorter than the others.
-        size: of a block.
-        total: number of positions there are.
-        absolute: as above.
-        positions: shape (k,), all in blocks that are too big for tables.
+        lead: how much shorter block 0 is than the others.
+        size: positions of a block.
+        total: number of positions.
+        absolute: as in :func:`permute_small`.
+        positions: shape (k,), all in big blocks.
         rounds: shape (rounds,), scratch.
-        out: shape (k,).
+        out: shape (k,), receives the images.
     """
     first, second = key[0], key[1]
     at = 0

@@ -1,4 +1,4 @@
-"""Items of a window into batches of similar keys."""
+"""Batches of similar keys out of the items of a window."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ...arrays import Indices
 
 @kernel
 def sort_descending(keys: Indices, least: int, counts: Indices, out: Indices) -> None:
-    """Stable order of keys from the greatest to the least, by counting.
+    """Sort keys from highest to lowest by counting; equal keys keep their order.
 
     Args:
         keys: shape (k,), all from ``least`` to ``least + len(counts) - 2``.
-        least: the least key.
+        least: the lowest key.
         counts: zeros, one more than there are values; scratch.
-        out: shape (k,).
+        out: shape (k,), receives the order.
     """
     top = least + len(counts) - 2
     for i in range(len(keys)):
@@ -37,18 +37,17 @@ def cut(
     padded: int,
     cuts: Indices,
 ) -> int:
-    """Cut sorted items into batches, each as large as it may be; how many there are.
+    """Cut sorted items into batches, each as large as allowed; return their number.
 
     Args:
         keys: shape (k,), not negative.
-        order: shape (k,), the items from the greatest key to the least.
-        boundaries: shape (k,), of the items: where they change a new batch begins; shape
-            (0,) for none.
+        order: shape (k,), the items from the highest key to the lowest.
+        boundaries: shape (k,), values of the items; where they change, a batch begins.
+            Shape (0,) for none.
         size: most items of a batch.
-        budget: most of a batch, 0 for no such limit: see ``padded``.
-        padded: 1 if the budget is of items times their greatest key, 0 if of the sum of keys.
-        cuts: shape (k + 1,), the first place in ``order`` of each batch, and k after the
-            last.
+        budget: highest weight of a batch, 0 for no limit.
+        padded: 1 if the weight is items times their highest key, 0 if it is the sum of keys.
+        cuts: shape (k + 1,), receives the place in ``order`` where each batch begins, then k.
     """
     batches, first, total = 0, 0, 0
     cuts[0] = 0
@@ -74,14 +73,14 @@ def cut(
 def arrange(
     order: Indices, cuts: Indices, batches: Indices, rows: Indices, offsets: Indices
 ) -> None:
-    """Sorted items batch by batch, in the order batches are given.
+    """Put whole batches of sorted items in another order.
 
     Args:
-        order: shape (k,), items as they were sorted.
+        order: shape (k,), the sorted items.
         cuts: shape (m + 1,), first of each batch in ``order``.
-        batches: shape (m,), which batch is given when.
-        rows: shape (k,), the items.
-        offsets: shape (m + 1,), first of each batch in ``rows``.
+        batches: shape (m,), the batches in their new order.
+        rows: shape (k,), receives the items.
+        offsets: shape (m + 1,), receives the first of each batch in ``rows``.
     """
     at = 0
     for i in range(len(batches)):

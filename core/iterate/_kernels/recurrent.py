@@ -1,4 +1,4 @@
-"""Recurrences that numpy has no function for."""
+"""Recurrences for which numpy has no function."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def smooth(values: Floats, alpha: float, state: Floats, out: Floats) -> None:
     Args:
         values: shape (k,).
         alpha: weight of a new value.
-        state: shape (2,), number of values before and y; updated.
-        out: shape (k,), y after every value.
+        state: shape (2,), number of earlier values and y; updated.
+        out: shape (k,), receives y after every value.
     """
     count, mean = state[0], state[1]
     for i in range(len(values)):
@@ -36,8 +36,8 @@ def accumulate(values: Floats, state: Floats, mean_out: Floats, std_out: Floats)
     Args:
         values: shape (k,).
         state: shape (3,), number, mean and sum of squared differences; updated.
-        mean_out: shape (k,).
-        std_out: shape (k,).
+        mean_out: shape (k,), receives the mean after every value.
+        std_out: shape (k,), receives the deviation after every value.
     """
     count, mean, squares = state[0], state[1], state[2]
     for i in range(len(values)):

@@ -1,7 +1,8 @@
 """A reservoir whose slots are a function of a key and the number of the item.
 
-Item k, from B on, is put into slot(k), and what was there comes out. So what a slot holds
-after any step is the last item that went into it, which a scan backwards finds.
+Items 0 to B - 1 fill the slots in order. Item k, from B on, goes into slot(k) and pushes out
+the item that was there. So a slot always holds the item that entered it last, which a
+backward scan over k finds.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from ...rng.kernels import U, mix, scale
 
 @kernel
 def refill(key: Words, emitted: int, slots: Indices) -> None:
-    """What the reservoir holds when ``given`` items have come out, shape (B,).
+    """Find the items in the reservoir after ``emitted`` came out.
 
-    Expected work is B ln B, as for whoever collects all of B coupons.
+    The scan goes back until every slot is known: B ln B draws on average.
+
+    Args:
+        key: of the slots.
+        emitted: items that have come out.
+        slots: shape (B,), receives the number of the item in each slot.
     """
     first, second = key[0], key[1]
     size = len(slots)
@@ -38,10 +44,15 @@ def refill(key: Words, emitted: int, slots: Indices) -> None:
 
 @kernel
 def exchange(key: Words, emitted: int, slots: Indices, out: Indices) -> None:
-    """The next items that come out when ``given`` have; one goes in for each.
+    """Put in as many items as come out, and note which those are.
 
-    Slots are drawn before any is used: that loop has no dependencies and is vectorised.
+    Args:
+        key: of the slots.
+        emitted: items that came out before.
+        slots: shape (B,), the number of the item in each slot; updated.
+        out: shape (k,), receives the items that come out.
     """
+    # All slots are drawn before any is used: that loop has no dependencies and vectorises.
     first, second = key[0], key[1]
     size = len(slots)
     for i in range(len(out)):

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ...errors import PipelineError
 from ...iterate.base import Indexed, Stage
-from ...iterate.combine import mixed, zipped
+from ...iterate.combine import zipped
 from ...iterate.mapping import named_map
+from ...iterate.mixing import mixed
 from ...iterate.positions import Range
 from ..operation import Making, Operation, Options
 from ..options import Option, Refused, mapping, name, names, one_of, optional, seed, span, weights

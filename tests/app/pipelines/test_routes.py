@@ -21,7 +21,8 @@ import pytest
 from backports.zstd import decompress as zstd_decompress
 
 from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token
-from tests.app.harness import Answer, Frame, Service, check_problem, head, read_frames, wait_until
+from tests.app.harness import Answer, Service, check_problem, head, wait_until
+from tests.frames import Frame, read_frames
 
 Array = npt.NDArray[Any]
 SECRETS = {1: "11" * 32, 2: "22" * 32, 3: "33" * 32}

@@ -26,8 +26,8 @@ from app.tokens import KeyRing, new_key
 from core.errors import TransformError
 from core.iterate.base import Field, Schema, State
 from core.pipelines.pipeline import Step
-from tests.app.harness import Frame
 from tests.app.streams.fakes import PATIENCE, FakeClock, FakeExchange, send
+from tests.frames import Frame
 
 KEYS = KeyRing([new_key()])
 BEAT = 0.08
@@ -146,8 +146,8 @@ def test_draining_ends_a_stream_in_good_order(services: FakeServices) -> None:
     def on_frame(frame: Frame) -> None:
         if frame.kind == "HEARTBEAT":
             drain.hard.set()
-            # What is being made is waited for.
-            pipeline.free.release(1)
+            # The answer waits for the group that is being prepared.
+            pipeline.free.release(100)
 
     frames = run(pipeline, stream(pipeline, services, drain), FakeExchange(on_frame))
     end = frames[-1]
@@ -164,12 +164,12 @@ def test_a_client_that_left_is_not_worked_for(services: FakeServices) -> None:
     def on_frame(frame: Frame) -> None:
         assert frame.kind == "HEARTBEAT"
         exchange.disconnected.set()
-        pipeline.free.release(1)
+        pipeline.free.release(100)
 
     exchange.on_frame = on_frame
     with pytest.raises(ClientDisconnected):
         run(pipeline, stream(pipeline, services), exchange)
-    assert pipeline.made <= 1
+    assert not [frame for frame in exchange.frames if frame.kind == "DATA"]
 
 
 def test_what_was_made_before_a_fault_is_sent_first(services: FakeServices) -> None:

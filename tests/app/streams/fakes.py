@@ -14,7 +14,7 @@ from app.server.responses import Exchange
 from app.streams.driver import Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter
 from app.streams.limits import Progress
-from tests.app.harness import Frame, read_frames
+from tests.frames import Frame, read_frames
 
 PATIENCE = 10.0
 

@@ -20,9 +20,9 @@ from app.tiles.reductions import CancelledError, ReductionJob
 from app.tiles.streaming import tile_at, tile_bytes, tile_stream
 from app.tiles.views import OpenView
 from core.errors import ShapeError
-from tests.app.harness import Frame, read_frames
 from tests.app.streams.fakes import PATIENCE, FakeExchange, send
 from tests.app.tiles.desk import ViewDesk
+from tests.frames import Frame, read_frames
 
 BEAT = 2 * GROUP_SECONDS
 FRAMES = np.random.default_rng(8).integers(0, 900, (4, 5, 6, 7)).astype("<u2")

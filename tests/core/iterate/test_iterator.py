@@ -11,9 +11,10 @@ import pytest
 from core.arrays import Indices
 from core.errors import OptionError, StateError
 from core.iterate.base import Block, Indexed, Stage
-from core.iterate.combine import mixed, zipped
+from core.iterate.combine import zipped
 from core.iterate.iterator import BlockIterator, Checkpointed, ItemIterator, StepIterator
 from core.iterate.mapping import named_filter
+from core.iterate.mixing import mixed
 from core.iterate.positions import Permute
 from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource

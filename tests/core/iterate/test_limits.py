@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from core.errors import OptionError, StateError
+from core.iterate.iterator import BlockIterator
 from core.iterate.limits import Head, Limited, Peekable
 from core.iterate.mapping import named_filter
 from core.iterate.sources import CounterSource
@@ -51,6 +52,17 @@ def test_nothing_is_lost_between_two_limits() -> None:
     shared = Peekable(range(10))
     parts = [list(Limited(shared, count=4)) for _ in range(4)]
     assert parts == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], []]
+
+
+def test_a_limit_that_ends_leaves_the_state_after_the_last_item() -> None:
+    """Only who asks whether the data ended has an item read for that."""
+    blocks = BlockIterator(CounterSource(12), size=4)
+    limited = Limited(blocks, count=2)
+    assert len(list(limited)) == 2
+    assert blocks.getstate()["state"] == [8]
+    assert limited.data_finished is False
+    assert blocks.getstate()["state"] == [12]
+    assert len(list(Limited(blocks, count=1))) == 0
 
 
 def test_a_limit_of_nothing_reads_nothing() -> None:

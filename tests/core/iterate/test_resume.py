@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from core.errors import StateError
 from core.iterate.base import Indexed, Ragged, Stage
 from core.iterate.batching import BucketBatch
-from core.iterate.combine import mixed, zipped
+from core.iterate.combine import zipped
 from core.iterate.inorder import in_order
 from core.iterate.mapping import Filter, mapped, named_filter, named_map, randomly_mapped
+from core.iterate.mixing import mixed
 from core.iterate.positions import Permute, Range, Repeat, Shard
 from core.iterate.recurrent import Scan
 from core.iterate.selecting import select_many

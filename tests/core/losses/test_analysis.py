@@ -340,6 +340,7 @@ def resume_all(path: str) -> None:
     sys.stdout.write(json.dumps(found))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("kind", "width"), [("summary", 4), ("loss", 8)])
 def test_states_restore_in_another_process(tmp_path: Path, kind: str, width: int) -> None:
     rng = np.random.default_rng(7)

@@ -18,7 +18,7 @@ from core.losses._kernels import seen as seen_kernels
 from core.losses._kernels import totals as totals_kernels
 from core.losses._kernels.rows import event_rate
 from core.losses.parameters import locate_quantiles
-from core.losses.scanner import make_scratch
+from core.losses.records import make_scratch
 from core.losses.seen import SeenEvents
 from tests.scale import PURE_PYTHON, examples
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.datasets.files.files import FileSet
+from app.datasets.files.file_set import FileSet
 from app.datasets.files.fingerprints import (
     SAMPLE,
     fingerprint,

@@ -16,13 +16,13 @@ import pytest
 from backports.zstd import compress as zstd_compress
 
 from app.datasets.files import seekable
-from app.datasets.files.files import FileSet
+from app.datasets.files.file_set import FileSet
 from app.datasets.items import lines as line_items
 from app.datasets.items import losses as loss_items
 from app.datasets.items.base import Items
 from app.datasets.items.lines import LineItems
 from app.datasets.items.losses import LossItems
-from app.datasets.items.segments import Stretch
+from app.datasets.items.segments import ItemRange
 from app.datasets.items.tables import TableItems
 from app.errors import DataChangedError
 from core.errors import CoreError, FormatError, LimitError, OptionError, PositionError
@@ -132,7 +132,7 @@ def test_the_fields_of_a_loss_stream(tmp_path: Path) -> None:
         assert [f.name for f in some.schema] == ["event", "loss"]
         with pytest.raises(OptionError, match="colour"):
             items.source("event", ["colour"])
-        with pytest.raises(OptionError, match="no field is wanted"):
+        with pytest.raises(OptionError, match="no field is selected"):
             items.source("event", [])
         assert items.describe()["kind"] == "summary"
 
@@ -244,9 +244,9 @@ def test_lines_are_those_of_the_text(
     rng = np.random.default_rng(seed)
     # So that there are points, and some have to go, in a small text.
     monkeypatch.setattr(seekable, "SPACING", 64)
-    monkeypatch.setattr(seekable, "MOST_POINTS", 8)
+    monkeypatch.setattr(seekable, "MAX_CHECKPOINTS", 8)
     monkeypatch.setattr(seekable, "_READ", int(rng.choice([7, 100, 1 << 16])))
-    monkeypatch.setattr(line_items, "MOST_POINTS", 20)
+    monkeypatch.setattr(line_items, "MAX_POINTS", 20)
     monkeypatch.setattr(line_items, "_SPACING", dict.fromkeys(("plain", "gzip", "zstd"), 30))
     texts = [random_text(rng), random_text(rng)]
     with written(tmp_path, *(CODINGS[coding](rng, text) for text in texts)) as files:
@@ -292,7 +292,7 @@ def test_texts_that_cannot_be_read_are_refused(
             LineItems(files)
     with written(tmp_path, packed, growing=True) as files, pytest.raises(FormatError):
         LineItems(files)
-    monkeypatch.setattr(line_items, "LONGEST_LINE", 10)
+    monkeypatch.setattr(line_items, "MAX_LINE", 10)
     for content in (b"short\n" + bytes(11), b"short\n" + bytes(11) + b"\n"):
         with written(tmp_path, content) as files, pytest.raises(LimitError, match="line 2 "):
             LineItems(files)
@@ -408,11 +408,11 @@ def test_tables_that_cannot_be_items_are_refused(tmp_path: Path) -> None:
 def test_a_stretch_of_a_source(tmp_path: Path) -> None:
     with written(tmp_path, b"a\nb\nc\nd\n") as files:
         source = LineItems(files).source("line", None)
-        part = Stretch(source, 1, 3)
+        part = ItemRange(source, 1, 3)
         assert every(part) == [([98],), ([99],)]
         assert part.schema == source.schema
         with pytest.raises(PositionError):
             part.at(np.array([2]))
         for start, stop in ((2, 5), (-1, 2), (3, 2)):
             with pytest.raises(OptionError):
-                Stretch(source, start, stop)
+                ItemRange(source, start, stop)

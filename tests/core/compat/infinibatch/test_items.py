@@ -279,10 +279,10 @@ def test_sizes_and_boundaries_that_cannot_be_are_errors_and_lose_nothing() -> No
     """Flaw beaten: a dynamic batch size of 0 gave batches of 1; None was an assertion."""
     sizes = [0]
     iterator = BucketedReadaheadBatchIterator(native(1, 2), 2, None, lambda _: sizes[0])
-    with pytest.raises(ValueError, match=r"batch_size gives 0 for an item\. The item is 1"):
+    with pytest.raises(ValueError, match=r"batch_size returns 0 for an item\. The item is 1"):
         next(iterator)
     sizes[0] = 2
     assert list(iterator) == [[1, 2]]
     no_key = BucketedReadaheadBatchIterator(native(1), 1, None, 1, boundary_key=lambda _: None)
-    with pytest.raises(ValueError, match="boundary_key is None of an item"):
+    with pytest.raises(ValueError, match="boundary_key is None for an item"):
         next(no_key)

@@ -1,0 +1,10 @@
+"""The ``thalweg`` command, as ``python -m thalweg``."""
+
+from __future__ import annotations
+
+import sys
+
+from .command.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

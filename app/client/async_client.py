@@ -1,0 +1,96 @@
+"""The asynchronous client."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from .datasets.asynchronous import AsyncDatasets
+from .losses.asynchronous import AsyncLosses
+from .losses.requests import InputLike, input_bytes, put_input
+from .pipelines.asynchronous import AsyncPipeline
+from .transport.answers import exchange, is_ready
+from .transport.asynchronous import AsyncClosing, AsyncRunner
+from .transport.http import TIMEOUT, Address
+from .transport.requests import Request, token_request
+from .transport.retry import RETRIES
+
+
+class AsyncInputs:
+    """Auxiliary files: ``client.inputs``."""
+
+    def __init__(self, runner: AsyncRunner) -> None:
+        self._runner = runner
+
+    async def put(self, name: str, data: InputLike) -> str:
+        """Store a file, or keep a stored one from expiring; as ``Client.inputs.put``."""
+        return (await self._runner.call(put_input(name, input_bytes(data)))).text("digest")
+
+
+class AsyncTokens:
+    """Contents of tokens: ``client.tokens``."""
+
+    def __init__(self, runner: AsyncRunner) -> None:
+        self._runner = runner
+
+    async def inspect(self, token: str) -> dict[str, Any]:
+        """What a token says; as ``Client.tokens.inspect``."""
+        return (await self._runner.call(token_request("inspect", token))).json()
+
+    async def refresh(self, token: str) -> str:
+        """The same token, signed with the current key; as ``Client.tokens.refresh``."""
+        return (await self._runner.call(token_request("refresh", token))).text("token")
+
+
+class AsyncClient(AsyncClosing):
+    """A Thalweg service, for asyncio.
+
+    Args:
+        url: of the service, such as ``http://127.0.0.1:8000``.
+        key: bearer key, or None.
+        timeout: seconds without a byte after which a connection counts as broken.
+        retries: failures in a row, without progress between them, to tolerate.
+        ssl_context: for https; the system's by default.
+        transport: of httpx, for everything but duplex requests; its own by default.
+
+    Attributes:
+        losses: event reports from loss streams.
+        datasets: tiles of detectors' files.
+        inputs: auxiliary files.
+        tokens: contents of tokens.
+
+    Raises:
+        ValueError: the URL is not one of http or https.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of the caller
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        retries: int = RETRIES,
+        ssl_context: ssl.SSLContext | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        address = Address.parse(url, key, timeout, ssl_context)
+        self._runner = AsyncRunner(url, address, retries, transport)
+        self.losses = AsyncLosses(self._runner)
+        self.datasets = AsyncDatasets(self._runner)
+        self.inputs = AsyncInputs(self._runner)
+        self.tokens = AsyncTokens(self._runner)
+
+    async def pipeline(self, spec: Mapping[str, Any]) -> AsyncPipeline:
+        """A pipeline, to iterate over its batches; as ``Client.pipeline``."""
+        return await AsyncPipeline.create(self._runner, spec)
+
+    async def health(self) -> bool:
+        """Whether the service takes work; as ``Client.health``."""
+        return is_ready(await self._runner.run(exchange(Request("GET", "/readyz"))))
+
+    async def aclose(self) -> None:
+        """Close the idle connections."""
+        await self._runner.aclose()

@@ -1,0 +1,131 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from .datasets.blocking import Datasets
+from .losses.blocking import Losses
+from .losses.requests import InputLike, input_bytes, put_input
+from .pipelines.blocking import Pipeline
+from .transport.answers import exchange, is_ready
+from .transport.blocking import BlockingRunner, Closing
+from .transport.http import TIMEOUT, Address
+from .transport.requests import Request, token_request
+from .transport.retry import RETRIES
+
+
+class Inputs:
+    """Auxiliary files: ``client.inputs``."""
+
+    def __init__(self, runner: BlockingRunner) -> None:
+        self._runner = runner
+
+    def put(self, name: str, data: InputLike) -> str:
+        """Store a file, or keep a stored one from expiring.
+
+        Args:
+            name: quantiles, event_rates or occurrence.
+            data: path of a csv or packed file, or its bytes.
+
+        Returns:
+            Its digest, to be used as an option of a post.
+
+        Raises:
+            SourceError: the file cannot be read.
+            ProblemError: the service refused it.
+            ConnectionFailed: the service could not be reached.
+        """
+        return self._runner.call(put_input(name, input_bytes(data))).text("digest")
+
+
+class Tokens:
+    """Contents of tokens: ``client.tokens``."""
+
+    def __init__(self, runner: BlockingRunner) -> None:
+        self._runner = runner
+
+    def inspect(self, token: str) -> dict[str, Any]:
+        """What a token says.
+
+        Raises:
+            ProblemError: it is malformed or forged.
+            ConnectionFailed: the service could not be reached.
+        """
+        return self._runner.call(token_request("inspect", token)).json()
+
+    def refresh(self, token: str) -> str:
+        """The same token, signed with the current key.
+
+        Raises:
+            ProblemError: it is malformed or forged.
+            ConnectionFailed: the service could not be reached.
+        """
+        return self._runner.call(token_request("refresh", token)).text("token")
+
+
+class Client(Closing):
+    """A Thalweg service; any thread may use it.
+
+    Args:
+        url: of the service, such as ``http://127.0.0.1:8000``.
+        key: bearer key, or None.
+        timeout: seconds without a byte after which a connection counts as broken.
+        retries: failures in a row, without progress between them, to tolerate.
+        ssl_context: for https; the system's by default.
+
+    Attributes:
+        losses: event reports from loss streams.
+        datasets: tiles of detectors' files.
+        inputs: auxiliary files.
+        tokens: contents of tokens.
+
+    Raises:
+        ValueError: the URL is not one of http or https.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        retries: int = RETRIES,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._runner = BlockingRunner(Address.parse(url, key, timeout, ssl_context), retries)
+        self.losses = Losses(self._runner)
+        self.datasets = Datasets(self._runner)
+        self.inputs = Inputs(self._runner)
+        self.tokens = Tokens(self._runner)
+
+    def pipeline(self, spec: Mapping[str, Any]) -> Pipeline:
+        """A pipeline, to iterate over its batches.
+
+        The same spec over the same data is the same pipeline.
+
+        Args:
+            spec: as in the contract, such as ``{"stages": [{"op": "source",
+                "dataset": "scan1"}, {"op": "batch", "size": 32}]}``.
+
+        Raises:
+            ProblemError: the service refused it, and says which stage is wrong.
+            ConnectionFailed: it could not be reached.
+            TypeError, ValueError: the spec cannot be written as JSON.
+        """
+        return Pipeline(self._runner, spec)
+
+    def health(self) -> bool:
+        """Whether the service takes work; False while it starts or stops.
+
+        Raises:
+            ConnectionFailed: it could not be reached.
+            ProblemError: something else answers there.
+        """
+        return is_ready(self._runner.run(exchange(Request("GET", "/readyz"))))
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._runner.close()

@@ -1,0 +1,86 @@
+"""Arguments that several commands share, and how they are read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ..client import Client
+from ..transport.http import TIMEOUT
+from ..transport.retry import RETRIES
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def size(text: str) -> int:
+    """Bytes, such as 16MiB.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not a size.
+    """
+    found = re.fullmatch(r"(\d+) ?([KMG]?)(i?B)?", text)
+    if not found or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16MiB")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def count(text: str) -> int:
+    """A number of things.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not a number.
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return int(text)
+
+
+def spec_file(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it does not hold a JSON object.
+    """
+    value = json.loads(path.read_bytes())
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} does not hold a JSON object")  # noqa: TRY004 - of the file
+    return value
+
+
+def add_service(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name the service."""
+    url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
+    parser.add_argument("--url", default=url, help="of the service (THALWEG_URL)")
+    key = os.environ.get("THALWEG_KEY")
+    parser.add_argument("--key", default=key, help="bearer key (THALWEG_KEY)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT,
+        metavar="S",
+        help=f"seconds of silence after which a connection is broken (default {TIMEOUT:.0f})",
+    )
+    parser.add_argument(
+        "--retries",
+        type=count,
+        default=RETRIES,
+        metavar="N",
+        help=f"failures in a row to tolerate (default {RETRIES})",
+    )
+
+
+def add_behaviour(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of commands that take a while."""
+    parser.add_argument("--state", help="state file (default: --out with .thalweg-state)")
+    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    parser.add_argument("--quiet", action="store_true", help="report errors only")
+
+
+def connect(args: argparse.Namespace) -> Client:
+    """A client of the service that the arguments name."""
+    return Client(args.url, args.key, timeout=args.timeout, retries=args.retries)

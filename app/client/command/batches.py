@@ -1,0 +1,146 @@
+"""The command ``thalweg batches``."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from ..errors import StateError
+from ..files.state import replace_file
+from ..pipelines.batch import Batch, Column, Ragged
+from ..pipelines.wanted import is_token
+from ..transport.frames import Array
+from .arguments import add_service, connect, count, spec_file
+from .console import say
+
+
+def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
+    """Add the command to a command line."""
+    batches = commands.add_parser(
+        "batches",
+        help="read the batches of a pipeline",
+        description="Read the batches of a pipeline: a line of JSON for each, and with --out"
+        " its fields as .npy files. With --token-file the same command resumes where it"
+        " stopped, even with another --rank and --world.",
+    )
+    batches.set_defaults(run=_batches)
+    batches.add_argument("spec", metavar="SPEC", help="file with the spec, or its JSON")
+    batches.add_argument("-n", "--count", type=count, metavar="N", help="batches (default: all)")
+    batches.add_argument("-o", "--out", type=Path, metavar="DIR", help="for .npy files")
+    where = batches.add_mutually_exclusive_group()
+    where.add_argument(
+        "--token-file", type=Path, metavar="F", help="resume from it, and keep it up to date"
+    )
+    where.add_argument("--after", metavar="TOKEN", help="resume after a token")
+    batches.add_argument("--rank", type=count, default=0, metavar="R", help="default 0")
+    batches.add_argument("--world", type=count, default=1, metavar="W", help="default 1")
+    batches.add_argument("--epoch", action="store_true", help="stop where an epoch ends")
+    batches.add_argument(
+        "--prefetch", type=count, default=0, metavar="N", help="batches to ask for ahead"
+    )
+    batches.add_argument("--parallel", type=count, metavar="K", help="connections to ask with")
+    batches.add_argument("--quiet", action="store_true", help="report errors only")
+    add_service(batches)
+
+
+def _batches(args: argparse.Namespace) -> int:
+    after = args.after if args.token_file is None else read_token(args.token_file)
+    spec = _spec(args.spec)
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
+    done = 0
+    with (
+        connect(args) as client,
+        client.pipeline(spec).batches(
+            after,
+            rank=args.rank,
+            world=args.world,
+            max_batches=args.count,
+            epoch=args.epoch,
+            prefetch=args.prefetch,
+            parallel=args.parallel,
+        ) as batches,
+    ):
+        for batch in batches:
+            if args.out is not None:
+                _write_fields(args.out, batch)
+            sys.stdout.write(json.dumps(_line(batch)) + "\n")
+            sys.stdout.flush()
+            # Last: after a kill the batch comes again rather than getting lost.
+            if args.token_file is not None:
+                replace_file(args.token_file, f"{batch.token}\n".encode())
+            done += 1
+    if not args.quiet:
+        say(f"{done} batches{', the last of the pipeline' if batches.data_finished else ''}")
+    return 0
+
+
+def _spec(text: str) -> dict[str, Any]:
+    """The spec given as JSON, or in a file.
+
+    Raises:
+        OSError, ValueError: the file cannot be read, or does not hold a JSON object.
+    """
+    if not text.lstrip().startswith("{"):
+        return spec_file(Path(text))
+    spec: dict[str, Any] = json.loads(text)
+    return spec
+
+
+def read_token(path: Path) -> str | None:
+    """The token in a file; None if the file is missing or empty.
+
+    Raises:
+        StateError: it holds something else.
+    """
+    try:
+        text = path.read_text("utf-8").strip()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as e:
+        raise StateError(f"{path} does not hold a token") from e
+    if text and not is_token(text):
+        raise StateError(f"{path} does not hold a token")
+    return text or None
+
+
+def _line(batch: Batch) -> dict[str, Any]:
+    return {
+        "sequence": batch.sequence,
+        "epoch": batch.epoch,
+        "count": batch.count,
+        "rows": list(batch.rows),
+        "fields": {name: _field(column) for name, column in batch.items()},
+        "token": batch.token,
+    }
+
+
+def _field(column: Column) -> dict[str, Any]:
+    if isinstance(column, Ragged):
+        return {**_field(column.values), "items": len(column)}
+    return {"dtype": np.lib.format.dtype_to_descr(column.dtype), "shape": list(column.shape)}
+
+
+def _write_fields(directory: Path, batch: Batch) -> None:
+    """A .npy file for each field, and one more for the offsets of a ragged one."""
+    for name, column in batch.items():
+        # The name of a field must not lead out of the directory.
+        place = f"{batch.sequence:08d}.{quote(name, safe=' ')}"
+        if isinstance(column, Ragged):
+            _write_array(directory / f"{place}.npy", column.values)
+            _write_array(directory / f"{place}.offsets.npy", column.offsets)
+        else:
+            _write_array(directory / f"{place}.npy", column)
+
+
+def _write_array(path: Path, array: Array) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, allow_pickle=False)
+    replace_file(path, file.getbuffer())

@@ -1,0 +1,101 @@
+"""The ``thalweg`` command.
+
+Exit codes: 0 done, 1 error in the stream or of the service, 2 wrong usage, 3 gave up on the
+connection, 130 interrupted, 141 broken pipe, 143 terminated. After 3, 130 and 143 the same
+command resumes where it stopped, if it had a state file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from .. import __version__
+from ..errors import ThalwegError
+from ..transport.retry import is_retryable
+from . import batches, post, tiles
+from .arguments import add_service, connect
+from .console import (
+    EXIT_BROKEN_PIPE,
+    EXIT_CONNECTION,
+    EXIT_DATA,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    EXIT_USAGE,
+    fail,
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line, with its help texts."""
+    parser = argparse.ArgumentParser(
+        prog="thalweg",
+        description="Event reports from loss streams, tiles of datasets and batches of"
+        " pipelines, from a Thalweg service.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    post.add_command(commands)
+    tiles.add_commands(commands)
+    batches.add_command(commands)
+    group = commands.add_parser("inputs", help="auxiliary files").add_subparsers(required=True)
+    put = group.add_parser("put", help="store a file and print its digest")
+    put.set_defaults(run=_put)
+    put.add_argument("name", choices=("quantiles", "event_rates", "occurrence"))
+    put.add_argument("file", type=Path)
+    add_service(put)
+    group = commands.add_parser("token", help="tokens").add_subparsers(required=True)
+    inspect = group.add_parser("inspect", help="print what a token says")
+    inspect.set_defaults(run=_inspect)
+    inspect.add_argument("token")
+    add_service(inspect)
+    return parser
+
+
+def _put(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        sys.stdout.write(client.inputs.put(args.name, args.file) + "\n")
+    return 0
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        json.dump(client.tokens.inspect(args.token), sys.stdout, indent=2)
+    sys.stdout.write("\n")
+    return 0
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        argv: arguments; those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    args = build_parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code: int = args.run(args)
+    except ThalwegError as e:
+        return fail(e, EXIT_CONNECTION if is_retryable(e) else EXIT_DATA)
+    except BrokenPipeError:
+        return EXIT_BROKEN_PIPE
+    except OSError as e:
+        return fail(e, EXIT_DATA)
+    except ValueError as e:
+        return fail(e, EXIT_USAGE)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return code

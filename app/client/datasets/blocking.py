@@ -1,0 +1,161 @@
+"""Datasets with blocking calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from ..tiles.blocking import View
+from ..tiles.options import ViewOptions, ViewSpec
+from ..tiles.reductions import Watch
+from ..tiles.view import reduce
+from ..transport.blocking import BlockingRunner
+from ..transport.frames import Array
+from .catalogue import DatasetOperations, Ids, Info, list_ids, register, shape_of
+
+
+class Dataset:
+    """Files of a detector, read as one array: ``client.datasets[id]``.
+
+    The service is not asked before something has to be known.
+
+    Args:
+        runner: runs operations.
+        ident: its id.
+        info: its description, if known.
+    """
+
+    def __init__(
+        self, runner: BlockingRunner, ident: str, info: Mapping[str, Any] | None = None
+    ) -> None:
+        self._runner = runner
+        self._operations = DatasetOperations(ident, info, runner.retries)
+        self.id = ident
+
+    @property
+    def info(self) -> Info:
+        """Its description: shapes, axes, dtype, files, fingerprint.
+
+        Raises:
+            ProblemError: there is no such dataset, or its files cannot be read.
+            ConnectionFailed: the service could not be reached.
+        """
+        return self._runner.run(self._operations.describe())
+
+    @property
+    def nav_shape(self) -> tuple[int, ...]:
+        """Axes of the scan."""
+        return shape_of(self.info, "nav_shape")
+
+    @property
+    def sig_shape(self) -> tuple[int, ...]:
+        """Axes of a frame."""
+        return shape_of(self.info, "sig_shape")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values, as they are stored."""
+        return np.dtype(str(self.info.get("dtype")))
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the data: it differs once a file has changed."""
+        return str(self.info.get("fingerprint"))
+
+    def view(self, **options: Unpack[ViewOptions]) -> View:
+        """A part of it, in an order and a type; everything by default.
+
+        Args:
+            **options: of the contract, see ViewOptions.
+
+        Raises:
+            TypeError, ValueError: an option is wrong.
+            ThalwegError: slices need the shape, and it could not be asked for.
+        """
+        spec = self._runner.run(self._operations.view(ViewSpec(options)))
+        return View(self._runner, self.id, spec)
+
+    def reduce(
+        self,
+        reduction: str | Mapping[str, Any],
+        view: View | None = None,
+        progress: Watch | None = None,
+    ) -> dict[str, Array]:
+        """Reduce frames to an image, or pixels to a map of the scan, on the server.
+
+        Args:
+            reduction: as in the contract, such as ``{"op": "mean", "over": "frames"}``,
+                or a name, such as ``com``.
+            view: what to reduce; everything by default.
+            progress: called with how much is done, and of how much.
+
+        Returns:
+            The results by name.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+        """
+        spec = {} if view is None else view.spec
+        return self._runner.run(reduce(self.id, spec, reduction, self._runner.retries, progress))
+
+    def image(
+        self,
+        path: str | Path,
+        reduction: str | Mapping[str, Any] | None = None,
+        view: View | None = None,
+        **options: Any,  # noqa: ANN401 - those of the service
+    ) -> None:
+        """Write a reduction as a picture (PNG) to a file.
+
+        Args:
+            path: of the file; it appears once it is complete.
+            reduction: as for ``reduce``; the sum of all frames by default.
+            view: as for ``reduce``.
+            **options: of the picture: ``result``, ``low``, ``high``, ``map``.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+            OSError: the file cannot be written.
+        """
+        spec = None if view is None else view.spec
+        self._runner.run(self._operations.image(path, reduction, spec, options))
+
+
+class Datasets:
+    """Datasets of the service: ``client.datasets``."""
+
+    def __init__(self, runner: BlockingRunner) -> None:
+        self._runner = runner
+
+    def list(self) -> Ids:
+        """Ids of all datasets, in order.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+        """
+        return self._runner.run(list_ids(self._runner.retries))
+
+    def register(self, spec: Mapping[str, Any] | None = None, /, **more: Any) -> Dataset:  # noqa: ANN401 - as in the contract
+        """Make a dataset of files that the service can read.
+
+        Registering the same again gives the same dataset.
+
+        Args:
+            spec: as in the contract: ``id``, ``files`` or ``glob``, ``nav_shape`` ...
+            **more: members of the same.
+
+        Raises:
+            ThalwegError: the service refused, or could not be reached.
+        """
+        info = self._runner.run(register({**(spec or {}), **more}, self._runner.retries))
+        return Dataset(self._runner, str(info.get("id")), info)
+
+    def __getitem__(self, ident: str) -> Dataset:
+        """A dataset by its id; the service is not asked yet."""
+        return Dataset(self._runner, ident)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.list())

@@ -1,0 +1,262 @@
+"""Output files that are complete or absent, and survive a kill.
+
+Whoever reads ``out.csv`` must never see half of it, and whoever runs a killed command again
+must get each row exactly once. Three rules give both::
+
+    out.csv.partial          ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░░░░
+                             settled: size and digest    not settled
+                             are in the state file       (arrives again)
+
+1. Bytes go to a file *beside* the target, locked while it is written. It replaces the
+   target in one step, ``rename``, once everything is there.
+2. Bytes are written first and *settled* later, when the position that follows them is known.
+   After a cut connection ``undo`` truncates to the last settled byte; the rest arrives again.
+3. The state file, itself replaced whole, says how many bytes are settled and their digest,
+   and the position that follows them. It may be older than the partial file, never newer:
+   the next process truncates to the size it names, checks the digest, and resumes from the
+   position. A partial file that somebody changed is refused, not continued.
+
+Writing the state after every row and calling fsync would cost more than the work itself. The
+state is written a few times per second instead: after a kill, what came since is truncated
+and fetched again. After a power failure the digest tells whether the bytes are there.
+
+A pipe or terminal takes nothing back, so ``StreamOutput`` holds bytes until they are settled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from xxhash import xxh3_64
+
+from ..errors import StateError
+from ..transport.effects import BLOCK
+
+_SPOOL = 64 << 20
+"""Bytes of an answer that wait in memory for its end; more wait on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far an output was written: enough to continue it and to notice a change.
+
+    Attributes:
+        size: settled bytes.
+        digest: xxh3-64 of them, in hexadecimal digits.
+    """
+
+    size: int
+    digest: str
+
+
+class Output(Protocol):
+    """Where a table is written to."""
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Write bytes that are not settled yet."""
+
+    def settle(self) -> None:
+        """Confirm what was written."""
+
+    def undo(self) -> None:
+        """Take back what was written since it was last settled."""
+
+    def mark(self) -> Mark | None:
+        """How far it is settled; None if another process cannot continue it."""
+
+    def finish(self) -> None:
+        """End the output: everything was written."""
+
+    def close(self, *, keep: bool) -> None:
+        """Stop; keep what is settled for another process, or remove it."""
+
+
+class FileOutput:
+    """A file, written beside its place as ``<name>.partial`` and moved there at the end.
+
+    Args:
+        path: its place.
+        mark: how far it was written before; None to begin.
+
+    Raises:
+        StateError: the partial file does not match the mark, or is being written.
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, mark: Mark | None = None) -> None:
+        self._path = path
+        self._partial = path.with_name(f"{path.name}.partial")
+        self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            lock_partial(self._fd, self._partial)
+            self._digest = xxh3_64()
+            self._size = 0
+            if mark is not None:
+                self._resume(mark)
+            os.ftruncate(self._fd, self._size)
+            os.lseek(self._fd, self._size, os.SEEK_SET)
+        except (StateError, OSError):
+            os.close(self._fd)
+            raise
+        self._settled_digest = self._digest.copy()
+        self._settled_size = self._size
+
+    def _resume(self, mark: Mark) -> None:
+        buffer = bytearray(BLOCK)
+        while self._size < mark.size:
+            view = memoryview(buffer)[: mark.size - self._size]
+            count = os.preadv(self._fd, [view], self._size)
+            if not count:
+                break
+            self._digest.update(view[:count])
+            self._size += count
+        if (self._size, self._digest.hexdigest()) != (mark.size, mark.digest):
+            raise StateError(f"{self._partial} has changed since its state was written")
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Write bytes that are not settled yet."""
+        write_all(self._fd, data)
+        self._digest.update(data)
+        self._size += len(data)
+
+    def settle(self) -> None:
+        """Confirm what was written."""
+        self._settled_digest = self._digest.copy()
+        self._settled_size = self._size
+
+    def undo(self) -> None:
+        """Truncate to what is settled."""
+        if self._size != self._settled_size:
+            os.ftruncate(self._fd, self._settled_size)
+            os.lseek(self._fd, self._settled_size, os.SEEK_SET)
+            self._digest = self._settled_digest.copy()
+            self._size = self._settled_size
+
+    def mark(self) -> Mark:
+        """How far it is settled."""
+        return Mark(self._settled_size, self._settled_digest.hexdigest())
+
+    def finish(self) -> None:
+        """Move the file to its place."""
+        self._partial.replace(self._path)
+        os.close(self._fd)
+
+    def close(self, *, keep: bool) -> None:
+        """Keep the partial file, or remove it."""
+        if not keep:
+            self._partial.unlink(missing_ok=True)
+        os.close(self._fd)
+
+
+class StreamOutput:
+    """A pipe, terminal or device: it gets settled bytes only.
+
+    Args:
+        fd: open for writing.
+        owned: whether to close it.
+    """
+
+    def __init__(self, fd: int, *, owned: bool) -> None:
+        self._fd = fd
+        self._owned = owned
+        self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - kept
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Hold bytes until they are settled."""
+        self._spool.write(data)
+
+    def settle(self) -> None:
+        """Send the bytes held.
+
+        Raises:
+            BrokenPipeError: the reader has closed the pipe.
+        """
+        self._spool.seek(0)
+        while data := self._spool.read(BLOCK):
+            write_all(self._fd, data)
+        self.undo()
+
+    def undo(self) -> None:
+        """Forget the bytes held."""
+        self._spool.seek(0)
+        self._spool.truncate()
+
+    def mark(self) -> None:
+        """Another process cannot continue it."""
+        return
+
+    def finish(self) -> None:
+        """End the output."""
+        self.close(keep=True)
+
+    def close(self, *, keep: bool) -> None:  # noqa: ARG002 - part of Output
+        """Stop; what was sent stays sent."""
+        self._spool.close()
+        if self._owned:
+            os.close(self._fd)
+
+
+def open_output(path: Path | int, mark: Mark | None = None) -> Output:
+    """Open an output: a new file, or an existing pipe or device.
+
+    Args:
+        path: a path, or a file descriptor.
+        mark: how far the file was written before.
+
+    Raises:
+        OSError: it cannot be written.
+        StateError: the partial file does not match the mark.
+    """
+    if isinstance(path, int):
+        return StreamOutput(path, owned=False)
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        return StreamOutput(os.open(path, os.O_WRONLY), owned=True)
+    return FileOutput(path, mark)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a small output file whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    output = FileOutput(path)
+    try:
+        output.write(data)
+    except OSError:
+        output.close(keep=False)
+        raise
+    output.finish()
+
+
+def lock_partial(fd: int, path: Path) -> None:
+    """Keep other processes from writing a file until it is closed.
+
+    Raises:
+        StateError: another process writes it.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        raise StateError(f"{path} is being written by another process") from e
+
+
+def write_all(fd: int, data: memoryview | bytes) -> None:
+    """Write all of the bytes, even to a descriptor that does not block.
+
+    Raises:
+        BrokenPipeError: the reader has closed the pipe.
+    """
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            select.select([], [fd], [])

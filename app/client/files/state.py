@@ -1,0 +1,94 @@
+"""State files: what another process needs to resume where this one stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import StateError
+
+T = TypeVar("T")
+
+INTERVAL = 0.1
+"""Seconds between writes of a state file; what is done meanwhile is repeated after a kill."""
+
+_VERSION = 1
+
+
+class StateFile:
+    """A JSON file that is replaced as a whole, and not too often.
+
+    Args:
+        path: of the file; None for a state that is not kept.
+        member: name of the member that holds the version; it tells kinds of states apart.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, path: Path | None, member: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path = path
+        self._member = member
+        self._clock = clock
+        self._written = float("-inf")
+
+    def load(self, parse: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """Read the state; None if there is no file.
+
+        Args:
+            parse: builds the state; it may raise KeyError, TypeError or ValueError.
+
+        Raises:
+            StateError: the file is not a state file, or of another version.
+        """
+        if self.path is None:
+            return None
+        try:
+            content = json.loads(self.path.read_bytes())
+            if content[self._member] != _VERSION:
+                raise StateError(f"{self.path} is of another version")
+            return parse(content)
+        except FileNotFoundError:
+            return None
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise StateError(f"{self.path} is not a state file") from e
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last write is long enough ago for another one."""
+        return self.path is not None and self._clock() - self._written > INTERVAL
+
+    def save(self, content: Mapping[str, Any]) -> None:
+        """Replace the file."""
+        if self.path is not None:
+            text = json.dumps({self._member: _VERSION, **content})
+            replace_file(self.path, text.encode())
+            self._written = self._clock()
+
+    def exists(self) -> bool:
+        """Whether another process would find the file."""
+        return self.path is not None and self.path.exists()
+
+    def remove(self) -> None:
+        """Remove the file: everything is done."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, data: bytes | memoryview) -> None:
+    """Replace a small file; readers see the old content or the new, never a part.
+
+    Raises:
+        OSError: it cannot be written; the old file remains.
+    """
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,1 @@
+"""Event reports from loss streams."""

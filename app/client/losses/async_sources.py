@@ -1,0 +1,83 @@
+"""Asynchronous iterables as sources: read from a thread, made in the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
+from typing import Any, Self
+
+from .readers import PiecesReader
+from .sources import BytesLike, KeptSource
+
+
+class _Pieces:
+    """The pieces of an asynchronous iterable, for a thread that is not its loop's."""
+
+    def __init__(self, pieces: AsyncIterator[BytesLike], loop: asyncio.AbstractEventLoop) -> None:
+        self._pieces = pieces
+        self._loop = loop
+        self._next: Future[BytesLike | None] | None = None
+        self._wake: Future[None] = Future()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> BytesLike:
+        if self._next is None:
+            self._next = asyncio.run_coroutine_threadsafe(self._following(), self._loop)
+        waited: list[Future[Any]] = [self._next, self._wake]
+        wait(waited, return_when=FIRST_COMPLETED)
+        if not self._next.done():
+            # The piece that is being made is for whoever asks next.
+            self._wake = Future()
+            raise InterruptedError
+        made, self._next = self._next, None
+        piece = made.result()
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    async def _following(self) -> BytesLike | None:
+        return await anext(self._pieces, None)
+
+    def interrupt(self) -> None:
+        """Make a thread that waits for a piece raise InterruptedError."""
+        with contextlib.suppress(InvalidStateError):
+            self._wake.set_result(None)
+
+    def settle(self) -> None:
+        """Forget an interrupt that nobody has noticed."""
+        self._wake = Future()
+
+    def close(self) -> None:
+        """Stop waiting for good."""
+        if self._next is not None:
+            self._next.cancel()
+
+
+class _LoopReader(PiecesReader):
+    """Bytes made by an asynchronous iterable."""
+
+    def __init__(self, pieces: _Pieces) -> None:
+        super().__init__(pieces)
+        self._loop_pieces = pieces
+
+    def interrupt(self) -> None:
+        """Make ``readinto`` raise InterruptedError."""
+        self._loop_pieces.interrupt()
+
+    def settle(self) -> None:
+        """Forget an interrupt that nobody has noticed."""
+        self._loop_pieces.settle()
+
+
+def async_source(source: AsyncIterable[BytesLike], loop: asyncio.AbstractEventLoop) -> KeptSource:
+    """A source for an asynchronous iterable of bytes.
+
+    Args:
+        source: gives the pieces.
+        loop: it runs in, which must not be that of the reading thread.
+    """
+    return KeptSource(_LoopReader(_Pieces(aiter(source), loop)))

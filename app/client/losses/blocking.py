@@ -1,0 +1,142 @@
+"""Posting loss streams with blocking calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar, Unpack, overload
+
+from ..transport.blocking import BlockingItems, BlockingRunner
+from ..transport.frames import Rows
+from .jobs import PART_SIZE, Choices, Observe, Post, PostAnswer, PostOptions, Several, save
+from .requests import LossOptions, Mode
+from .rows import End, Position
+from .sources import Source, SourceLike, open_source
+
+T = TypeVar("T")
+
+
+class Answer(PostAnswer, BlockingItems[T]):
+    """The rows of a post as they arrive; an iterator and a context manager.
+
+    Each row comes once, in the order of the stream, whatever happens to connections. With
+    several reports, the tables of some events come one after the other, and ``token`` and
+    ``offset`` move with the last of them: what came since they last moved comes again to
+    whoever resumes with them.
+
+    Raises (from iteration):
+        ProblemError: the service refused, or the stream is wrong.
+        ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+        ProducerFailed: the command failed; the rows of its complete events came before.
+        SourceError: the source cannot be read.
+    """
+
+    def __init__(self, runner: BlockingRunner, source: Source, post: Post) -> None:
+        super().__init__(runner.shell(release=source.close), post.run())
+        self._post = post
+
+
+class Losses:
+    """Event reports from loss streams: ``client.losses``."""
+
+    def __init__(self, runner: BlockingRunner) -> None:
+        self._runner = runner
+
+    @overload
+    def post(
+        self,
+        report: str,
+        source: SourceLike | None = ...,
+        **options: Unpack[PostOptions],
+    ) -> Answer[Rows]: ...
+
+    @overload
+    def post(
+        self,
+        report: Several,
+        source: SourceLike | None = ...,
+        **options: Unpack[PostOptions],
+    ) -> Answer[tuple[str, Rows]]: ...
+
+    def post(  # noqa: PLR0913 - each is a choice of the caller
+        self,
+        report: str | Several,
+        source: SourceLike | None = None,
+        *,
+        exec: Sequence[str] | None = None,  # noqa: A002 - users know it by this name
+        mode: Mode = "parts",
+        part_size: int = PART_SIZE,
+        after: str | None = None,
+        offset: int = 0,
+        progress: Observe | None = None,
+        **options: Unpack[LossOptions],
+    ) -> Answer[Any]:
+        """Post a stream and iterate over the rows of its reports.
+
+        Nothing is sent before the first row is asked for.
+
+        Args:
+            report: a name, for rows (numpy structured arrays); or several, for pairs of
+                name and rows.
+            source: the whole stream: a path, a file descriptor, bytes, a file object
+                or an iterable of bytes.
+            exec: a command to run instead, whose output is the stream. It is declared
+                complete only if the command exits with 0.
+            mode: ``parts``: a request per part, which survives anything; ``duplex``:
+                one request, with rows as they arise; ``whole``: one, with rows at its end.
+            part_size: bytes of a part; parts grow where an event is longer.
+            after: token to resume with; bytes of the source before ``offset`` are skipped.
+            offset: stream offset in bytes that belongs to ``after``.
+            progress: called whenever rows have been answered.
+            **options: of the contract, see LossOptions.
+
+        Raises:
+            SourceError: the source or the file of an input cannot be opened.
+            TypeError, ValueError: an argument is wrong.
+        """
+        choices = Choices(mode, part_size, self._runner.retries, progress)
+        opened = open_source(source, exec)
+        post = Post(report, opened, Position(after, offset), choices, options)
+        return Answer(self._runner, opened, post)
+
+    def save(  # noqa: PLR0913 - each is a choice of the caller
+        self,
+        report: str | Several,
+        source: SourceLike | None,
+        path: str | Path | int,
+        format: str = "csv",  # noqa: A002 - its name everywhere in the contract
+        *,
+        exec: Sequence[str] | None = None,  # noqa: A002 - as above
+        mode: Mode | None = None,
+        part_size: int = PART_SIZE,
+        state: str | Path | None = None,
+        progress: Observe | None = None,
+        **options: Unpack[LossOptions],
+    ) -> End:
+        """Post a stream and write a table to a file, byte for byte as the service makes it.
+
+        The file appears once it is complete. Csv, ndjson and bin are posted in parts by
+        default and joined; ndjson without the lines that hold tokens. Arrow and parquet
+        describe the whole stream.
+
+        Args:
+            report: a name; or several, in the format ``bin`` only.
+            source: as for ``post``.
+            path: of the file; of a directory for several reports; or a file descriptor.
+            format: csv, ndjson, bin, arrow or parquet.
+            exec: as for ``post``.
+            mode: as for ``post``; ``duplex`` for bin only.
+            part_size: bytes of a part.
+            state: file that lets the same call resume after a kill. Removed at the end.
+            progress: called whenever rows have been written.
+            **options: of the contract, see LossOptions.
+
+        Raises:
+            ThalwegError: as for ``post``; StateError if the state does not fit.
+            OSError: the table cannot be written.
+            TypeError, ValueError: an argument is wrong.
+        """
+        choices = Choices(mode, part_size, self._runner.retries, progress)
+        opened = open_source(source, exec)
+        steps = save(report, opened, path, format, state, choices, options)
+        return self._runner.run(steps, release=opened.close)

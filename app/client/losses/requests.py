@@ -1,0 +1,213 @@
+"""Requests that post a stream, and what the headers of their answers say."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict
+from urllib.parse import quote, urlencode
+
+from ..errors import ProtocolError, SourceError
+from ..transport.requests import Head, Request
+from .rows import End, Position
+
+Mode: TypeAlias = Literal["parts", "whole", "duplex"]
+InputLike: TypeAlias = "str | os.PathLike[str] | bytes"
+
+INPUTS = ("quantiles", "event_rates", "occurrence")
+_EXPECTED = ("expect_events", "expect_bytes")
+_SUMMARY_IDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+
+
+class LossOptions(TypedDict, total=False):
+    """Options of a post; those left out have the server's defaults.
+
+    An input is the digest (str) of a stored file, or a Path or bytes, which are stored first.
+    """
+
+    quantiles: InputLike | Sequence[float]
+    """For qelt: numbers from 0 to 1, or an input."""
+    event_rates: InputLike
+    """For melt: rate of each event per year."""
+    occurrence: InputLike
+    """For melt, instead of event_rates: when each event occurs."""
+    no_of_periods: int
+    """Periods of an occurrence csv."""
+    float_width: Literal[4, 8]
+    """Bytes of a loss: the stream itself does not say."""
+    nan: Literal["error", "zero", "drop"]
+    negative: Literal["error", "keep"]
+    sample_order: Literal["ascending", "any"]
+    order: Literal["received", "event"]
+    summary_ids: str | Iterable[int]
+    """Only rows of these summaries: numbers, or text such as ``1,5,10-20``."""
+    expect_events: int
+    """Number of events of the whole stream."""
+    expect_bytes: int
+    """Size of the whole stream; known by itself where the source has a size."""
+
+
+def put_input(name: str, data: bytes) -> Request:
+    """Store an auxiliary file."""
+    headers = {"Content-Type": "application/octet-stream"}
+    return Request("PUT", f"/v1/inputs/{quote(name)}", headers, data)
+
+
+def input_bytes(data: InputLike) -> bytes:
+    """The bytes of an auxiliary file, given as a path or as bytes.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    if isinstance(data, bytes):
+        return data
+    try:
+        return Path(data).read_bytes()
+    except OSError as e:
+        raise SourceError(f"{os.fspath(data)} cannot be read: {e.strerror}") from e
+
+
+class LossRequests:
+    """Builds the requests that post one stream.
+
+    Args:
+        reports: one or more names.
+        table_format: ``frames`` or the format of a table.
+        options: of the post.
+        size: bytes of the whole stream, if known.
+
+    Raises:
+        SourceError: the file of an input cannot be read.
+        TypeError: there is no such option.
+        ValueError: an option cannot be written into a query, or the format holds one
+            report only.
+    """
+
+    def __init__(
+        self, reports: Sequence[str], table_format: str, options: LossOptions, size: int | None
+    ) -> None:
+        unknown = set(options) - LossOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"there is no option {min(unknown)}")
+        if not reports or (len(reports) > 1 and table_format != "frames"):
+            raise ValueError("several reports come in frames only" if reports else "no report")
+        self.reports = tuple(reports)
+        self.format = table_format
+        self._size = size
+        self._query: dict[str, str] = {"format": table_format}
+        self._expected: dict[str, str] = {}
+        self._inputs: dict[str, bytes] = {}
+        for name, value in options.items():
+            if value is not None:
+                self._add(name, value)
+
+    def _add(self, name: str, value: Any) -> None:  # noqa: ANN401 - any option
+        if name in _EXPECTED:
+            self._expected[name] = str(value)
+        elif name in INPUTS and isinstance(value, bytes | os.PathLike):
+            self._inputs[name] = input_bytes(value)
+        elif name == "quantiles" and not isinstance(value, str):
+            self._query[name] = ",".join(repr(float(q)) for q in value)
+        elif name == "summary_ids":
+            self._query[name] = _summary_ids(value)
+        else:
+            self._query[name] = str(value)
+
+    def inputs(self) -> list[tuple[str, Request]]:
+        """Requests that store the inputs given as files, by name."""
+        return [(name, put_input(name, data)) for name, data in self._inputs.items()]
+
+    def input_stored(self, name: str, digest: str) -> None:
+        """Refer to an input by its digest."""
+        self._query[name] = digest
+
+    def part(self, position: Position, *, last: bool) -> Request:
+        """Post a part that begins at a position."""
+        headers = {"Upload-Complete": "?1" if last else "?0"}
+        return self._request(position, self._expected if last else {}, headers)
+
+    def rest(self, position: Position, *, duplex: bool) -> Request:
+        """Post everything from a position on in one request."""
+        query = {"duplex": "true"} if duplex else {}
+        return self._request(position, self._expected | query, {})
+
+    def _request(
+        self, position: Position, query: Mapping[str, str], headers: dict[str, str]
+    ) -> Request:
+        query = self._query | dict(query)
+        if position.token is not None:
+            query["after"] = position.token
+        path = "/v1/losses"
+        if len(self.reports) == 1:
+            path += f"/{quote(self.reports[0], safe='')}"
+        else:
+            query["reports"] = ",".join(self.reports)
+        headers["Content-Type"] = "application/octet-stream"
+        if self._size is not None:
+            headers["Upload-Length"] = str(self._size)
+        return Request("POST", f"{path}?{urlencode(query, safe=',')}", headers)
+
+
+def _summary_ids(value: str | Iterable[int]) -> str:
+    text = value if isinstance(value, str) else ",".join(str(int(i)) for i in value)
+    if not _SUMMARY_IDS.fullmatch(text):
+        raise ValueError(f"summary_ids must look like 1,5,10-20, not {text!r}")
+    return text
+
+
+def end_of_table(head: Head) -> End:
+    """How an answer without frames ended, from its headers.
+
+    Raises:
+        ProtocolError: they do not say.
+    """
+    headers = head.headers
+    completeness = headers.get("thalweg-completeness")
+    partial = headers.get("upload-complete") == "?0"
+    try:
+        return End(
+            "partial" if partial else "complete",
+            headers["thalweg-completeness"],
+            int(headers["thalweg-events"]),
+            int(headers["thalweg-bytes"]),
+            headers.get("thalweg-reopened-check", "whole"),
+        )
+    except (KeyError, ValueError) as e:
+        raise ProtocolError(f"the answer does not say how it ended ({completeness})") from e
+
+
+def position_of_table(head: Head) -> Position:
+    """Where to resume after a partial answer without frames.
+
+    Raises:
+        ProtocolError: its headers do not say.
+    """
+    try:
+        return Position(head.headers["thalweg-token"], int(head.headers["thalweg-offset"]))
+    except (KeyError, ValueError) as e:
+        raise ProtocolError("a partial answer does not say where to resume") from e
+
+
+class PartPlan:
+    """How far each part reaches.
+
+    A part begins with the bytes of the unfinished event that were sent before. If those
+    are more than half of it, the part is made longer, so that at least half of each part
+    is new, however large an event is.
+
+    Args:
+        size: bytes of a part.
+        start: offset of the first one.
+    """
+
+    def __init__(self, size: int, start: int) -> None:
+        if size < 1:
+            raise ValueError("a part has at least one byte")
+        self._size = size
+        self.stop = start + size
+
+    def answered(self, offset: int, sent: int) -> None:
+        """Plan the next part: it begins at ``offset``, and bytes up to ``sent`` are known."""
+        self.stop = offset + max(self._size, 2 * (sent - offset))

@@ -1,0 +1,164 @@
+"""Writing the tables of a post to files that another process can complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..files.outputs import Mark, Output, open_output
+from ..files.state import StateFile
+from .posting import Item, Piece, Settled, Table, Undone
+from .rows import Position
+from .sources import Source
+from .state import MEMBER, State
+
+FORMATS = ("csv", "ndjson", "bin", "arrow", "parquet")
+"""Formats of saved tables; also their file name extensions."""
+
+WHOLE_FORMATS = ("arrow", "parquet")
+"""Formats whose parts cannot be joined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a post is.
+
+    Attributes:
+        bytes: of the stream whose rows have been answered.
+        total: bytes of the stream, None if unknown.
+        events: complete ones, as far as answers have said.
+    """
+
+    bytes: int
+    total: int | None
+    events: int
+
+
+def wire_format(table_format: str) -> str:
+    """The format to ask the service for: packed records are the very rows of frames.
+
+    Raises:
+        ValueError: there is no such format.
+    """
+    if table_format not in FORMATS:
+        raise ValueError(f"there is no format {table_format!r}: choose {', '.join(FORMATS)}")
+    return "frames" if table_format == "bin" else table_format
+
+
+class Saving:
+    """The tables of one post on their way into files.
+
+    Args:
+        reports: names of the reports.
+        table_format: one of FORMATS.
+        path: of the table; of a directory if there are several reports; or a file
+            descriptor.
+        state: path of the file to resume from and to write; None for none.
+        source: the stream.
+
+    Attributes:
+        start: where to begin; known after ``open``.
+        passed: digest of the source's bytes before it, if known.
+    """
+
+    def __init__(
+        self,
+        reports: Sequence[str],
+        table_format: str,
+        path: Path | int,
+        state: Path | None,
+        source: Source,
+    ) -> None:
+        self._reports = tuple(reports)
+        self._format = table_format
+        self._path = path
+        self._file = StateFile(state, MEMBER)
+        self._source = source
+        self._identity = source.identity()
+        self._outputs: dict[str, Output] = {}
+        self._position: Position | None = None
+        self._passed: str | None = None
+        self.start = Position()
+        self.passed: str | None = None
+
+    def open(self) -> None:
+        """Read the state and open the outputs.
+
+        Raises:
+            StateError: the state file does not fit.
+            OSError: a table cannot be written.
+        """
+        loaded = self._file.load(State.parse)
+        marks: Mapping[str, Mark] = {}
+        if loaded is not None:
+            loaded.check(self._reports, self._format, self._identity)
+            self.start, self.passed, marks = loaded.position, loaded.passed, loaded.outputs
+        try:
+            for report in self._reports:
+                self._outputs[report] = open_output(self._place(report), marks.get(report))
+        except BaseException:
+            self._close(keep=loaded is not None)
+            raise
+
+    def _place(self, report: str) -> Path | int:
+        if isinstance(self._path, int) or len(self._reports) == 1:
+            return self._path
+        self._path.mkdir(parents=True, exist_ok=True)
+        return self._path / f"{report}.{self._format}"
+
+    def take(self, item: Item) -> None:
+        """Write, settle or undo what the post delivered."""
+        match item:
+            case Table(report, rows):
+                octets = np.ascontiguousarray(rows).view(np.uint8)
+                self._outputs[report].write(octets.data)
+            case Piece(data):
+                self._outputs[self._reports[0]].write(data)
+            case Settled(position):
+                self._settle(position)
+            case Undone():
+                self._each(lambda output: output.undo())
+
+    def _settle(self, position: Position | None) -> None:
+        if position is None:
+            # The end of the stream: the last state leads here again.
+            return
+        self._each(lambda output: output.settle())
+        self._position = position
+        self._passed = self._source.passed()
+        if self._file.is_due:
+            self._write_state()
+
+    def _write_state(self) -> None:
+        marks = {report: output.mark() for report, output in self._outputs.items()}
+        known: dict[str, Mark] = {k: m for k, m in marks.items() if m is not None}
+        if self._position is not None and len(known) == len(marks):
+            state = State(
+                self._reports, self._format, self._position, self._identity, self._passed, known
+            )
+            self._file.save(state.json())
+
+    def finish(self) -> None:
+        """Move the tables to their places: every row was written."""
+        self._each(lambda output: output.settle())
+        self._each(lambda output: output.finish())
+        self._outputs.clear()
+        self._file.remove()
+
+    def stop(self) -> None:
+        """Unless finished, keep what another process can complete and remove the rest."""
+        if self._outputs:
+            self._each(lambda output: output.undo())
+            self._write_state()
+            self._close(keep=self._file.exists())
+
+    def _each(self, act: Callable[[Output], None]) -> None:
+        for output in self._outputs.values():
+            act(output)
+
+    def _close(self, *, keep: bool) -> None:
+        self._each(lambda output: output.close(keep=keep))
+        self._outputs.clear()

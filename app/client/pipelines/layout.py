@@ -1,0 +1,219 @@
+"""The layout of batches: which arrays a frame must hold.
+
+The service describes the fields of a pipeline once. From then on everything about a batch
+is known but its number of rows, so a wrong one is noticed before it gets memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import ProtocolError
+from ..transport.frames import Array, Octets
+from .batch import Column, Ragged
+
+_ALIGNMENT = 64
+"""Bytes: arrays of a payload begin at multiples of this."""
+_MOST_AXES = 32
+_MOST_BYTES = 1 << 31
+"""Of an array: as many as a frame may hold."""
+_OFFSET = np.dtype("<i8")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the items of a pipeline.
+
+    Attributes:
+        name: of the field.
+        dtype: of its values.
+        shape: of one item; of one element of it if ragged. -1 for an axis whose length
+            varies from batch to batch.
+        ragged: whether items differ in length.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] = ()
+    ragged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The fields of every batch of a pipeline.
+
+    Attributes:
+        fields: in the order of the payload.
+    """
+
+    fields: tuple[Field, ...]
+
+    @classmethod
+    def parse(cls, schema: Any) -> Layout:  # noqa: ANN401 - JSON
+        """The layout that a schema describes.
+
+        Raises:
+            ProtocolError: it describes none.
+        """
+        if not isinstance(schema, list) or not schema:
+            raise ProtocolError("the pipeline has no schema")
+        fields = tuple(_field(entry) for entry in schema)
+        if len({field.name for field in fields}) < len(fields):
+            raise ProtocolError("two fields of the pipeline have the same name")
+        return cls(fields)
+
+    def rows(self, header: Mapping[str, Any]) -> tuple[int, int]:
+        """Which rows of the global batch a frame has.
+
+        Raises:
+            ProtocolError: it does not say.
+        """
+        rows = header.get("rows")
+        if not isinstance(rows, list) or len(rows) != 2 or not all(map(_is_size, rows)):  # noqa: PLR2004 - first and stop
+            raise ProtocolError("a frame does not say which rows it holds")
+        first, stop = rows
+        if first > stop:
+            raise ProtocolError(f"a frame has rows from {first} to {stop}")
+        return first, stop
+
+    def check(self, header: Mapping[str, Any], size: int) -> None:
+        """Check the arrays that a frame announces, before its payload gets memory.
+
+        Args:
+            header: of the frame.
+            size: bytes of the payload.
+
+        Raises:
+            ProtocolError: a batch cannot look like that.
+        """
+        first, stop = self.rows(header)
+        entries = header.get("arrays")
+        expected = [part for field in self.fields for part in self._parts(field, stop - first)]
+        if not isinstance(entries, list) or len(entries) != len(expected):
+            raise ProtocolError("a batch has other arrays than its pipeline")
+        at = 0
+        for entry, (name, dtype, shape) in zip(entries, expected, strict=True):
+            at = self._check_array(entry, name, dtype, shape, at)
+        if at != size:
+            raise ProtocolError(f"a batch of {at} bytes came with {size}")
+
+    @staticmethod
+    def _parts(field: Field, rows: int) -> list[tuple[str, np.dtype[Any], tuple[int | None, ...]]]:
+        if not field.ragged:
+            return [(field.name, field.dtype, (rows, *field.shape))]
+        return [
+            (field.name, field.dtype, (None, *field.shape)),
+            (f"{field.name}.offsets", _OFFSET, (rows + 1,)),
+        ]
+
+    def _check_array(
+        self,
+        entry: Any,  # noqa: ANN401 - JSON
+        name: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int | None, ...],
+        at: int,
+    ) -> int:
+        """Check an array that begins at ``at``, rounded up to the alignment; its end."""
+        if not isinstance(entry, dict):
+            raise ProtocolError("an array of a batch is not described")
+        # The only array of a frame may be called "data", as those of tiles are.
+        names = {name, "data"} if len(self.fields) == 1 and shape[0] is not None else {name}
+        lengths, offset, nbytes = entry.get("shape"), entry.get("offset"), entry.get("nbytes")
+        if (
+            entry.get("name") not in names
+            or parse_dtype(entry.get("dtype")) != dtype
+            or not isinstance(lengths, list)
+            or len(lengths) != len(shape)
+            or not all(map(_is_size, lengths))
+            or any(due not in {None, _VARIES, n} for due, n in zip(shape, lengths, strict=True))
+            or nbytes != math.prod(lengths) * dtype.itemsize
+            or offset != -(-at // _ALIGNMENT) * _ALIGNMENT
+        ):
+            described = f"{name} {dtype} {list(shape)} from byte {at}"
+            raise ProtocolError(f"an array came as {str(entry)[:400]}, not {described}")
+        return int(offset) + int(nbytes)
+
+    def columns(self, header: Mapping[str, Any], payload: Octets) -> dict[str, Column]:
+        """The arrays of a checked frame, as views of its payload.
+
+        Raises:
+            ProtocolError: the offsets of a ragged field are not in order.
+        """
+        arrays = iter(header["arrays"])
+        columns: dict[str, Column] = {}
+        for field in self.fields:
+            values = _array(next(arrays), field.dtype, payload)
+            if not field.ragged:
+                columns[field.name] = values
+                continue
+            offsets = _array(next(arrays), _OFFSET, payload)
+            if offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
+                raise ProtocolError(f"the offsets of {field.name} are not in order")
+            columns[field.name] = Ragged(values, offsets)
+        return columns
+
+
+_VARIES: Final = -1
+"""Length of an axis that varies from batch to batch: of items padded to the longest."""
+
+
+def _array(entry: Mapping[str, Any], dtype: np.dtype[Any], payload: Octets) -> Array:
+    octets = payload[entry["offset"] : entry["offset"] + entry["nbytes"]]
+    return octets.view(dtype).reshape(entry["shape"])
+
+
+def _field(entry: Any) -> Field:  # noqa: ANN401 - JSON
+    if not isinstance(entry, dict):
+        raise ProtocolError("a field of the pipeline is not described")
+    name, shape, ragged = entry.get("name"), entry.get("shape", []), entry.get("ragged", False)
+    if (
+        not isinstance(name, str)
+        or not isinstance(shape, list)
+        or len(shape) >= _MOST_AXES
+        or not all(length == _VARIES or _is_size(length) for length in shape)
+        or not isinstance(ragged, bool)
+    ):
+        raise ProtocolError(f"a field of the pipeline is wrong: {str(entry)[:200]}")
+    field = Field(name, parse_dtype(entry.get("dtype")), tuple(shape), ragged)
+    known = (length for length in shape if length != _VARIES)
+    if math.prod(known) * field.dtype.itemsize > _MOST_BYTES:
+        raise ProtocolError(f"an item of {name} has more bytes than a frame")
+    return field
+
+
+def _is_size(value: Any) -> bool:  # noqa: ANN401 - JSON
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_BYTES
+
+
+def parse_dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
+    """A dtype as frames describe it: numpy's short text, or a list of the fields of a record.
+
+    Raises:
+        ProtocolError: it is not a dtype, or its values are not plain bytes.
+    """
+    try:
+        dtype: np.dtype[Any] = np.dtype(_described(description))
+    except (TypeError, ValueError, SyntaxError, RecursionError) as e:
+        raise ProtocolError(f"this is not a dtype: {str(description)[:80]}") from e
+    if dtype.hasobject or not dtype.itemsize or dtype.subdtype is not None:
+        raise ProtocolError(f"values cannot have the dtype {str(description)[:80]}")
+    return dtype
+
+
+def _described(description: Any) -> Any:  # noqa: ANN401 - JSON
+    """Replace the lists of JSON by the tuples that numpy expects.
+
+    Raises:
+        TypeError: it is not a description.
+    """
+    if isinstance(description, str):
+        return description
+    if not isinstance(description, list) or not description:
+        raise TypeError("neither text nor a list")
+    return [(str(n), _described(kind), *map(tuple, shape)) for n, kind, *shape in description]

@@ -1,0 +1,144 @@
+"""Requests for pipelines and their batches, and the description of a pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import numpy as np
+
+from ..errors import ProtocolError, data_changed
+from ..transport.requests import Reply, Request
+from .layout import Layout
+from .wanted import is_token
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineInfo:
+    """The service's description of a pipeline.
+
+    Attributes:
+        id: of the pipeline.
+        token: at its beginning.
+        fingerprint: of the data.
+        layout: of its batches.
+        batch_size: rows of a global batch, None if it varies.
+        batches: number of all batches, None if endless or unknown.
+        batches_per_epoch: None if unknown.
+        content: the whole description.
+    """
+
+    id: str
+    token: str | None
+    fingerprint: str
+    layout: Layout
+    batch_size: int | None
+    batches: int | None
+    batches_per_epoch: int | None
+    content: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, reply: Reply) -> PipelineInfo:
+        """The description that an answer holds.
+
+        Raises:
+            ProtocolError: it holds none.
+        """
+        content = reply.json()
+        token = content.get("token")
+        if token is not None and not is_token(token):
+            raise ProtocolError("the token of the pipeline is malformed")
+        return cls(
+            reply.text("id"),
+            token,
+            str(content.get("fingerprint")),
+            Layout.parse(content.get("schema")),
+            _number(content, "batch_size"),
+            _number(content, "batches"),
+            _number(content, "batches_per_epoch"),
+            content,
+        )
+
+    def check_same(self, other: PipelineInfo) -> None:
+        """Compare with a later description; tokens tell whether the data is the same.
+
+        Raises:
+            ProblemError: the data has changed (code ``data-changed``).
+        """
+        if (self.id, self.layout) != (other.id, other.layout):
+            raise data_changed("the pipeline is not the same any more")
+
+
+def _number(content: Mapping[str, Any], name: str) -> int | None:
+    value = content.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ProtocolError(f"the {name} of the pipeline cannot be {str(value)[:80]}")
+    return value
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - what json does not know
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, np.dtype):
+        return value.str
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a pipeline cannot hold {value!r}")
+
+
+def creation(spec: Mapping[str, Any]) -> Request:
+    """Make a pipeline, or find the same one again.
+
+    Raises:
+        TypeError, ValueError: the spec cannot be written as JSON.
+    """
+    body = json.dumps(spec, default=_plain, allow_nan=False).encode()
+    return Request("POST", "/v1/pipelines", {"Content-Type": "application/json"}, body)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequests:
+    """Builds the requests for batches of one pipeline.
+
+    Attributes:
+        create: makes the pipeline again, in case the service has forgotten it.
+        info: its description.
+        rank: which rows of each batch: those of this reader ...
+        world: ... of so many.
+    """
+
+    create: Request
+    info: PipelineInfo
+    rank: int
+    world: int
+
+    def stream(self, token: str | None, limit: int | None) -> Request:
+        """Ask for all batches after a token, or for a number of them."""
+        return self._request("batches", token, {} if limit is None else {"max_batches": limit})
+
+    def one(self, token: str | None, offset: int) -> Request:
+        """Ask for one batch, so many after a token."""
+        return self._request("batch", token, {"offset": offset})
+
+    def _request(self, route: str, token: str | None, more: Mapping[str, int]) -> Request:
+        query: dict[str, Any] = {} if token is None else {"after": token}
+        query |= more
+        query |= {"rank": self.rank, "world": self.world}
+        path = f"/v1/pipelines/{quote(self.info.id, safe='')}/{route}"
+        return Request("GET", f"{path}?{urlencode(query)}")
+
+    def batches(self, token: str | None) -> int | None:
+        """Number of all batches, for a reader that begins at a token; None if unknown.
+
+        A token from elsewhere may be older than the description and its data shorter: it
+        leads to the end of its own time.
+        """
+        return self.info.batches if token is None else None

@@ -1,0 +1,111 @@
+"""Which batches a reader wants, and where it resumes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import StateError
+
+_CONNECTIONS = 4
+"""As many as the pool keeps."""
+_TOKEN = re.compile(r"[!-~]{1,512}")
+"""The contract allows 100 characters."""
+
+
+def is_token(value: Any) -> bool:  # noqa: ANN401 - anything
+    """Whether a value has the form of a token."""
+    return isinstance(value, str) and _TOKEN.fullmatch(value) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where batches resume.
+
+    Attributes:
+        token: after which; None at the beginning of the pipeline.
+        skip: batches to pass over from there.
+    """
+
+    token: str | None = None
+    skip: int = 0
+
+    def json(self) -> dict[str, Any]:
+        """The place as a state: JSON values."""
+        return {"token": self.token, **({"skip": self.skip} if self.skip else {})}
+
+    @classmethod
+    def parse(cls, state: Mapping[str, Any] | None) -> Place:
+        """The place that a state describes; None is the beginning.
+
+        Raises:
+            StateError: it describes none.
+        """
+        if state is None:
+            return cls()
+        known: Any = state
+        if not isinstance(known, Mapping) or not {"token"} <= set(known) <= {"token", "skip"}:
+            raise StateError('a state of batches is {"token": ...}')
+        token, skip = state["token"], state.get("skip", 0)
+        if token is not None and not is_token(token):
+            raise StateError("the token of the state is malformed")
+        if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0:
+            raise StateError("the number of batches to pass over cannot be negative")
+        return cls(token, skip)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which batches are wanted, and how to fetch them.
+
+    Attributes:
+        rank: which rows of each global batch: those of this reader, from 0 ...
+        world: ... of so many readers.
+        limit: number of batches; None for all.
+        every: only one of so many.
+        by_epoch: pause where an epoch ends.
+        ahead: batches to ask for before they are needed; 0 to stream them.
+        connections: to ask with.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    rank: int
+    world: int
+    limit: int | None
+    every: int
+    by_epoch: bool
+    ahead: int
+    connections: int
+
+    @classmethod
+    def of(  # noqa: PLR0913 - each is a choice of the caller
+        cls,
+        *,
+        rank: int,
+        world: int,
+        max_batches: int | None,
+        every: int,
+        epoch: bool,
+        prefetch: int,
+        parallel: int | None,
+    ) -> Wanted:
+        """The arguments of ``Pipeline.batches``.
+
+        Raises:
+            ValueError: one of them is out of range.
+        """
+        numbers = {"max_batches": max_batches, "prefetch": prefetch, "parallel": parallel}
+        for name, number in numbers.items():
+            if number is not None and number < 0:
+                raise ValueError(f"{name} cannot be {number}")
+        if every < 1:
+            raise ValueError(f"every cannot be {every}")
+        if not 0 <= rank < world:
+            raise ValueError(f"rank {rank} is not one of 0 to {world - 1}")
+        ahead = max(prefetch, parallel or 0)
+        connections = max(parallel or min(ahead, _CONNECTIONS), 1)
+        return cls(rank, world, max_batches, every, epoch, ahead, connections)

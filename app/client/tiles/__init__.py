@@ -1,0 +1,1 @@
+"""Views of datasets, read in tiles."""

@@ -1,0 +1,181 @@
+"""Reading views with blocking calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..transport.blocking import BlockingItems, BlockingRunner
+from ..transport.frames import Array
+from .plan import Plan, Tile
+from .saving import Observe
+from .stream import TileStream
+from .view import ViewOperations
+
+
+class Tiles(BlockingItems[Tile]):
+    """The tiles of a view as they arrive; an iterator and a context manager.
+
+    Each tile comes once and in order, whatever happens to connections.
+
+    Raises (from iteration):
+        ProblemError: the service refused, or the data has changed (code ``data-changed``).
+        ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
+    """
+
+    def __init__(self, runner: BlockingRunner, stream: TileStream) -> None:
+        super().__init__(runner.shell(), stream.run())
+        self._stream = stream
+
+    @property
+    def token(self) -> str | None:
+        """Token to resume with after the last tile delivered; None at the beginning."""
+        return self._stream.token
+
+    @property
+    def plan(self) -> Plan:
+        """All tiles of the view."""
+        return self._stream.plan
+
+
+class View:
+    """A part of a dataset, in an order and a type: made by ``Dataset.view``.
+
+    The service is not asked before something has to be known.
+
+    Args:
+        runner: runs operations.
+        dataset: id of the dataset.
+        spec: the view, as JSON values.
+    """
+
+    def __init__(self, runner: BlockingRunner, dataset: str, spec: Mapping[str, Any]) -> None:
+        self._runner = runner
+        self._operations = ViewOperations(dataset, spec, runner.retries)
+        self.dataset = dataset
+        self.spec = self._operations.spec
+
+    @property
+    def plan(self) -> Plan:
+        """Shapes of the view and its tiles, and the place of each tile."""
+        return self._runner.run(self._operations.plan())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole view."""
+        return self.plan.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return self.plan.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return self.plan.nbytes
+
+    @property
+    def id(self) -> str:
+        """Id under which the service keeps the view, for ``/zarr/{id}`` and others.
+
+        Asking for it keeps the view and ties it to the data as it is now.
+        """
+        return self._runner.run(self._operations.keep()).id
+
+    def tiles(
+        self,
+        after: str | None = None,
+        *,
+        first: int = 0,
+        max_tiles: int | None = None,
+        out: Array | None = None,
+    ) -> Tiles:
+        """Stream tiles.
+
+        Args:
+            after: token to resume after; excludes ``first``.
+            first: index of the tile to begin with.
+            max_tiles: number of tiles; None for all.
+            out: array of the whole view to read into; each tile's data is its place there.
+
+        Raises:
+            ProblemError: the service refused.
+            ConnectionFailed: it could not be reached.
+            ValueError: an argument is wrong, or does not fit.
+        """
+        steps = self._operations.tiles(after, first, max_tiles, out)
+        return Tiles(self._runner, self._runner.run(steps))
+
+    def parallel(self, n: int, *, out: Array | None = None) -> list[Tiles]:
+        """Cut the tiles into at most n stretches, for readers in parallel.
+
+        All of them are of the same data: if it changes, those that read on raise.
+
+        Args:
+            n: number of stretches.
+            out: array of the whole view to read into, as for ``tiles``.
+        """
+        streams = self._runner.run(self._operations.parallel(n, out))
+        return [Tiles(self._runner, stream) for stream in streams]
+
+    def read(
+        self, out: Array | None = None, *, threads: int = 1, progress: Observe | None = None
+    ) -> Array:
+        """The whole view as one array.
+
+        Args:
+            out: array to read into; a new one by default. After an error it holds a part.
+            threads: connections to read with.
+            progress: called whenever a tile has arrived.
+
+        Raises:
+            ThalwegError: as for iterating over ``tiles``.
+            ValueError: ``out`` does not fit.
+        """
+        steps = self._operations.read(out, threads, progress)
+        return self._runner.run(steps, workers=max(threads, 1))
+
+    def to_npy(
+        self,
+        path: str | Path,
+        *,
+        state: str | Path | None = None,
+        progress: Observe | None = None,
+    ) -> None:
+        """Write the whole view to a .npy file, or to a .raw file without a header.
+
+        The file appears once it is complete. Values are in C order, whatever the tiles.
+
+        Args:
+            path: of the file.
+            state: file that lets the same call resume after a kill. Removed at the end.
+            progress: called whenever a tile was written.
+
+        Raises:
+            ThalwegError: as for iterating over ``tiles``; StateError if the state does
+                not fit.
+            OSError: the file cannot be written.
+        """
+        self._runner.run(self._operations.to_npy(path, state, progress))
+
+    def raw(
+        self, path: str | Path, *, state: str | Path | None = None, progress: Observe | None = None
+    ) -> None:
+        """Write the values of all tiles, one after the other, as the service's ``raw`` has them.
+
+        After a cut it resumes at the exact byte, even within a tile; but unlike tiles, the
+        bytes have no checksums on the way.
+
+        Args:
+            path: of the file; it appears once it is complete.
+            state: as for ``to_npy``.
+            progress: called now and then; tiles are not counted.
+
+        Raises:
+            ThalwegError, OSError: as for ``to_npy``.
+        """
+        self._runner.run(self._operations.raw(path, state, progress))

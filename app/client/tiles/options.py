@@ -1,0 +1,173 @@
+"""Views as they are described in Python, and as JSON values."""
+
+from __future__ import annotations
+
+import base64
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+Range: TypeAlias = slice | Sequence[int]
+"""A slice, or (start, stop) or (start, stop, step)."""
+
+
+class ViewOptions(TypedDict, total=False):
+    """Options of a view; at most one of the first five, which select frames."""
+
+    select: Mapping[str, Any]
+    """A selection as in the contract, such as ``{"all": True}``."""
+    frames: Iterable[int]
+    """Flat indices, in this order."""
+    mask: npt.ArrayLike
+    """Bool, one value per position of the scan."""
+    nav: Range | Sequence[Range]
+    """A slice for each axis of the scan; missing ones are taken whole."""
+    shuffle: int
+    """Seed of a random order of all frames."""
+    sig: Range | Sequence[Range]
+    """A slice for each axis of a frame; missing ones are taken whole."""
+    bin: Mapping[Literal["nav", "sig"], int]
+    """Edge of the blocks to sum, such as ``{"nav": 2, "sig": 4}``."""
+    tile_shape: Sequence[int]
+    """One length per axis, or frames first and then one per axis of a frame."""
+    target_bytes: int
+    """Approximate size of a tile, instead of a shape."""
+    dtype: npt.DTypeLike
+    casting: Literal["safe", "wrap", "clip"]
+    corrections: bool
+    sync_offset: int
+    missing: Literal["skip", "zero", "nan"]
+
+
+_SELECTIONS = ("select", "frames", "mask", "nav", "shuffle")
+_VERBATIM = ("bin", "target_bytes", "casting", "corrections", "sync_offset", "missing")
+
+
+class ViewSpec:
+    """A view, as JSON values once the shape of the dataset is known.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: options exclude each other, or one is wrong.
+    """
+
+    def __init__(self, options: ViewOptions) -> None:
+        unknown = set(options) - ViewOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"there is no option {min(unknown)}")
+        given = {name: value for name, value in options.items() if value is not None}
+        forms = [name for name in _SELECTIONS if name in given]
+        if len(forms) > 1:
+            raise ValueError(f"{' and '.join(forms)} exclude each other")
+        self._ranges: dict[str, list[Range]] = {}
+        self._json: dict[str, Any] = {
+            name: plain(given[name]) for name in _VERBATIM if name in given
+        }
+        if "tile_shape" in given:
+            self._json["tile_shape"] = _integers(given["tile_shape"], "tile_shape")
+        if "dtype" in given:
+            self._json["dtype"] = np.dtype(given["dtype"]).str  # type: ignore[call-overload]
+        if "sig" in given:
+            self._ranges["sig"] = _ranges(given["sig"])
+        if forms:
+            self._select(forms[0], given[forms[0]])
+
+    def _select(self, form: str, value: Any) -> None:  # noqa: ANN401 - any of them
+        if form == "nav":
+            self._ranges["nav"] = _ranges(value)
+        elif form == "select":
+            self._json["select"] = plain(value)
+        else:
+            self._json["select"] = {form: _SELECT[form](value)}
+
+    @property
+    def needs_shape(self) -> bool:
+        """Whether the shape of the dataset must be known."""
+        return bool(self._ranges)
+
+    def json(self, nav_shape: tuple[int, ...], sig_shape: tuple[int, ...]) -> dict[str, Any]:
+        """The view as JSON values.
+
+        Args:
+            nav_shape: of the dataset, if needed.
+            sig_shape: of the dataset, if needed.
+
+        Raises:
+            ValueError: slices do not fit the shape.
+        """
+        spec = dict(self._json)
+        if "nav" in self._ranges:
+            nav = _resolved(self._ranges["nav"], nav_shape, "nav")
+            spec["select"] = {"nav": [list(axis) for axis in nav]}
+        if "sig" in self._ranges:
+            sig = _resolved(self._ranges["sig"], sig_shape, "sig")
+            if any(step != 1 for _, _, step in sig):
+                raise ValueError("sig has no steps: bin sums neighbouring pixels")
+            spec["sig"] = [[start, stop] for start, stop, _ in sig]
+        return spec
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - JSON, or nearly
+    """Replace values of numpy and pathlib by JSON values."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.dtype):
+        return value.str
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [plain(item) for item in value]
+    return value
+
+
+def _integers(value: Any, name: str) -> list[int]:  # noqa: ANN401 - anything iterable
+    array = np.asarray(value if isinstance(value, np.ndarray) else list(value))
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"{name} must be a list of integers (pass a mask as mask)")
+    return [int(item) for item in array.tolist()]
+
+
+def _mask(value: Any) -> str:  # noqa: ANN401 - an array
+    mask = np.asarray(value)
+    if mask.dtype != np.bool_:
+        raise ValueError(f"a mask must be bool, not {mask.dtype} (pass a list as frames)")
+    return base64.b64encode(np.packbits(mask.reshape(-1)).tobytes()).decode()
+
+
+_SELECT: Mapping[str, Callable[[Any], Any]] = {
+    "frames": lambda value: _integers(value, "frames"),
+    "mask": _mask,
+    "shuffle": lambda value: {"seed": operator.index(value)},
+}
+
+
+def _ranges(value: Any) -> list[Range]:  # noqa: ANN401 - one or several
+    if isinstance(value, slice) or (
+        isinstance(value, Sequence) and value and isinstance(value[0], int)
+    ):
+        return [value]
+    return list(value)
+
+
+def _resolved(ranges: list[Range], shape: tuple[int, ...], name: str) -> list[tuple[int, int, int]]:
+    if len(ranges) > len(shape):
+        raise ValueError(f"{name} has {len(ranges)} slices for {len(shape)} axes")
+    resolved = []
+    missing: list[Range] = [slice(None)] * (len(shape) - len(ranges))
+    for axis, length in zip([*ranges, *missing], shape, strict=True):
+        if isinstance(axis, slice):
+            start, stop, step = axis.indices(length)
+        else:
+            if len(axis) not in {2, 3}:
+                raise ValueError(f"{name} takes (start, stop) or (start, stop, step) per axis")
+            start, stop, step = (*map(int, axis), 1)[:3]
+        if step < 1:
+            raise ValueError(f"{name} only goes forward: steps must be positive")
+        resolved.append((start, stop, step))
+    return resolved

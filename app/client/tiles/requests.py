@@ -1,0 +1,66 @@
+"""Requests for tiles and reductions of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from ..transport.requests import Request, json_request
+
+
+def dataset_path(ident: str) -> str:
+    """Path of a dataset."""
+    return f"/v1/datasets/{quote(ident, safe='')}"
+
+
+@dataclass(frozen=True, slots=True)
+class TileRequests:
+    """Builds the requests for one view.
+
+    Attributes:
+        dataset: its id.
+        view: as JSON values.
+    """
+
+    dataset: str
+    view: Mapping[str, Any]
+
+    def _post(self, route: str, query: Mapping[str, Any] | None = None) -> Request:
+        text = f"?{urlencode(query)}" if query else ""
+        return json_request(f"{dataset_path(self.dataset)}/{route}{text}", self.view)
+
+    def _get(self, view: str, route: str, headers: Mapping[str, str]) -> Request:
+        path = f"{dataset_path(self.dataset)}/views/{quote(view, safe='')}"
+        return Request("GET", f"{path}/{route}", headers)
+
+    def plan(self) -> Request:
+        """Ask for the shapes of the view and its tiles."""
+        return self._post("plan", {"count": "0"})
+
+    def keep(self) -> Request:
+        """Have the service keep the view under an id."""
+        return self._post("views")
+
+    def stream(self, after: str | None, limit: int | None) -> Request:
+        """Ask for the tiles after a token, or for some of them."""
+        query = {"after": after, "max_tiles": limit}
+        return self._post("tiles", {name: v for name, v in query.items() if v is not None})
+
+    def tile_head(self, view: str, index: int) -> Request:
+        """Ask for the headers of a tile, such as its token, without its values."""
+        # Every tag matches: the answer is 304 and has no body.
+        return self._get(view, f"tiles/{index}", {"If-None-Match": "*"})
+
+    def raw(self, view: str, start: int, etag: str | None) -> Request:
+        """Ask for the values of all tiles, from a byte on."""
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        if start and etag is not None:
+            headers["If-Range"] = etag
+        return self._get(view, "raw", headers)
+
+    def reduce(self, reduction: Mapping[str, Any]) -> Request:
+        """Ask for the results of a reduction of the view."""
+        content = {"view": self.view, "reduction": reduction}
+        return json_request(f"{dataset_path(self.dataset)}/reduce", content)

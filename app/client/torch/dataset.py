@@ -1,0 +1,124 @@
+# mypy: disable-error-code="import-not-found, misc, no-any-return"
+"""Batches of a pipeline for a ``DataLoader``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch.utils.data import IterableDataset as TorchDataset
+from torch.utils.data import get_worker_info
+
+from ..client import Client
+from ..errors import StateError
+from ..pipelines.batch import Batch
+from ..pipelines.blocking import Batches
+from ..pipelines.wanted import Place
+from ..transport.http import TIMEOUT
+from ..transport.retry import RETRIES
+from .tensors import Sample, samples, tensors_of
+
+
+class IterableDataset(TorchDataset[Sample]):
+    """The batches of a pipeline; for a DataLoader with ``batch_size=None``.
+
+    Worker w of N takes batches w, w + N, ..., which the DataLoader puts into order again:
+    what comes does not depend on N. Every process has connections of its own.
+
+    Its state is ``{"token": ...}``, None before the first batch. In a worker it also says
+    what this worker takes next, so that a StatefulDataLoader goes on exactly; to go on
+    with another number of workers, load the token that came with the last batch. A state
+    is for the next iteration; the one behind it begins at the beginning again. Workers
+    that are started anew for each iteration have the state of the main process: with them,
+    load ``{"token": None}`` to begin at the beginning.
+
+    Args:
+        url: of the service.
+        spec: of the pipeline, as for ``Client.pipeline``.
+        key: bearer key, or None.
+        rank: which rows of each global batch: those of this reader ...
+        world: ... of so many.
+        prefetch: batches that each worker asks for before they are wanted.
+        convert: makes of a batch what is handed out beside its token.
+        timeout: seconds without a byte after which a connection counts as broken.
+        retries: faults in a row, without progress between them, to bear.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of the caller
+        self,
+        url: str,
+        spec: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        rank: int = 0,
+        world: int = 1,
+        prefetch: int = 0,
+        convert: Callable[[Batch], Any] = tensors_of,
+        timeout: float = TIMEOUT,
+        retries: int = RETRIES,
+    ) -> None:
+        super().__init__()
+        self._url = url
+        self._key = key
+        self._spec = dict(spec)
+        self._options: dict[str, Any] = {"rank": rank, "world": world, "prefetch": prefetch}
+        self._convert = convert
+        self._timeout = timeout
+        self._retries = retries
+        self._start: dict[str, Any] = {"token": None}
+        self._reading: Batches | None = None
+
+    def __iter__(self) -> Iterator[Sample]:
+        # Not a generator: whoever asks for a state before the first batch gets its place.
+        start = _place(self._start)
+        client = Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
+        with client:
+            pipeline = client.pipeline(self._spec)
+        batches = pipeline.batches(**start, **self._options)
+        self._start = {"token": None}
+        self._reading = batches
+        return samples(client, batches, self._convert)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the last iteration is, or the next one begins: JSON values."""
+        info = get_worker_info()
+        if self._reading is None:
+            # Before the first batch: what was loaded, or the beginning.
+            return dict(self._start)
+        state = self._reading.getstate()
+        if info is None:
+            return state
+        return {"skip": 0, **state, "workers": info.num_workers}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin the next iteration at a state.
+
+        Raises:
+            StateError: it is none, or that of a worker among others than there are now.
+        """
+        _place(state)
+        self._start, self._reading = dict(state), None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Connections and threads stay in the process that made them.
+        return self.__dict__ | {"_reading": None}
+
+
+def _place(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reader in this process is to begin with: after, skip and every.
+
+    Raises:
+        StateError: the state is none, or not for here.
+    """
+    own = {name: value for name, value in dict(state).items() if name != "workers"}
+    place = Place.parse(own)
+    info = get_worker_info()
+    worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+    if "workers" not in state and not place.skip:
+        return {"after": place.token, "skip": worker, "every": workers}
+    if state.get("workers") != workers:
+        raise StateError(
+            f"the state is that of one of {state.get('workers')} workers, here are {workers}:"
+            " load the token that came with the last batch instead"
+        )
+    return {"after": place.token, "skip": place.skip, "every": workers}

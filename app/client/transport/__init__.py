@@ -1,0 +1,1 @@
+"""Requests and answers: what goes over the wire, and who sends it."""

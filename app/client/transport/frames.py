@@ -1,0 +1,229 @@
+"""Frames: how rows, tiles and batches travel. Bytes in, frames out, no input or output.
+
+A frame is a prefix of 32 bytes, a JSON header and a payload. Numbers are little endian::
+
+    byte  0    4     5      6         8          12         20         28
+          │TWG1│kind │flags │reserved │ header   │ payload  │ checksum │ sequence │
+          │    │ u8  │ u8   │  u16    │ size u32 │ size u64 │   u64    │   u32    │
+          ├────┴─────┴──────┴─────────┴──────────┴──────────┴──────────┴──────────┤
+          │ header: JSON, UTF-8: token, arrays (name, dtype, shape, offset, nbytes)│
+          ├───────────────────────────────────────────────────────────────────────┤
+          │ payload: the arrays, as they lie in memory                            │
+          └───────────────────────────────────────────────────────────────────────┘
+
+The checksum (xxh3-64) covers the prefix without itself, the header and the payload, and
+frames of an answer are numbered from 0: damage, loss and reordering are all noticed.
+
+``FrameReader`` is driven the unusual way round. It is not given bytes; it *names the memory*
+the next bytes belong in (``buffer``) and is told how many arrived (``advance``). So a payload
+goes from the socket straight into the array it becomes: an array of its own, or its place in
+the array of a whole view. With ``feed(bytes)`` every tile would be copied twice.
+
+That memory has to be allocated before the checksum can be verified. A ``memory`` callback
+therefore sees the kind, the header and the size first and refuses what it did not expect;
+without one, sizes are limited. What it decides on is untrusted until the frame is returned.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64
+
+from ..errors import ProtocolError
+
+Array: TypeAlias = npt.NDArray[Any]
+Octets: TypeAlias = npt.NDArray[np.uint8]
+Rows: TypeAlias = npt.NDArray[np.void]
+
+_PREFIX = struct.Struct("<4sBBHIQQI")
+_MAGIC = b"TWG1"
+_MORE = 1
+_CHECKSUM = slice(20, 28)
+
+_MAX_HEADER = 1 << 20
+"""Bytes; real headers have a few hundred. A damaged prefix must not ask for gigabytes."""
+_MAX_PAYLOAD = 1 << 31
+"""Bytes; servers flush rows after a few megabytes."""
+
+
+class Kind(enum.IntEnum):
+    """What a frame is for."""
+
+    DATA = 1
+    EPOCH = 2
+    END = 3
+    ERROR = 4
+    HEARTBEAT = 5
+
+
+Memory: TypeAlias = Callable[[Kind, dict[str, Any], int], Octets]
+"""Where the payload of a frame goes, given its kind, header and size in bytes. It may raise
+ProtocolError; the checksum has not been verified yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame, its checksum verified.
+
+    Attributes:
+        kind: of the frame.
+        more: whether the next frame belongs to the same group.
+        header: the JSON header.
+        payload: its bytes, shape (n,).
+    """
+
+    kind: Kind
+    more: bool
+    header: dict[str, Any]
+    payload: Octets
+
+    def array(self, name: str) -> Array:
+        """An array of the payload, by name; a view, not a copy.
+
+        Raises:
+            ProtocolError: there is no such array, or its description is wrong.
+        """
+        try:
+            (entry,) = (a for a in self.header["arrays"] if a["name"] == name)
+            start, size = int(entry["offset"]), int(entry["nbytes"])
+            octets = self.payload[start : start + size]
+            if start < 0 or len(octets) != size:
+                raise ProtocolError("an array lies outside its frame")
+            return octets.view(_dtype(entry["dtype"])).reshape(entry["shape"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise ProtocolError(f"a frame does not describe its {name}: {e}") from e
+
+
+def _dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
+    if isinstance(description, str):
+        return np.dtype(description)
+    return np.dtype([(str(field[0]), *field[1:]) for field in description])
+
+
+class _Part(enum.Enum):
+    """The part of a frame that is being read."""
+
+    PREFIX = enum.auto()
+    HEADER = enum.auto()
+    PAYLOAD = enum.auto()
+
+
+class FrameReader:
+    """Splits the bytes of an answer into frames.
+
+    Args:
+        memory: allocates payloads; by default each gets an array of its own.
+    """
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory
+        self._prefix = np.empty(_PREFIX.size, np.uint8)
+        self._header = np.empty(0, np.uint8)
+        self._payload = np.empty(0, np.uint8)
+        self._sequence = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._part = _Part.PREFIX
+        self._target = self._prefix.data
+        self._parsed: dict[str, Any] | None = None
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether the last frame is complete and none has begun since."""
+        return self._part is _Part.PREFIX and len(self._target) == _PREFIX.size
+
+    def buffer(self) -> memoryview:
+        """The memory the next bytes belong in; never empty, never beyond the current frame."""
+        return self._target
+
+    def advance(self, count: int) -> Frame | None:
+        """Account for bytes that were written into the buffer.
+
+        Args:
+            count: of bytes.
+
+        Returns:
+            The frame they complete, or None.
+
+        Raises:
+            ProtocolError: magic, kind, sequence, sizes or checksum are wrong.
+        """
+        self._target = self._target[count:]
+        while not len(self._target):
+            if self._part is _Part.PREFIX:
+                self._read_prefix()
+            elif self._part is _Part.HEADER:
+                self._read_header()
+            else:
+                return self._finish()
+        return None
+
+    def receive(self, data: bytes | memoryview) -> list[Frame]:
+        """Feed bytes, for callers that have them already; the frames they complete.
+
+        Raises:
+            ProtocolError: as for ``advance``.
+        """
+        frames = []
+        view = memoryview(data)
+        while view:
+            target = self.buffer()
+            count = min(len(target), len(view))
+            target[:count] = view[:count]
+            frame = self.advance(count)
+            if frame is not None:
+                frames.append(frame)
+            view = view[count:]
+        return frames
+
+    def _read_prefix(self) -> None:
+        magic, kind, _, _, header, payload, _, sequence = _PREFIX.unpack(self._prefix.data)
+        if magic != _MAGIC or kind not in Kind._value2member_map_:
+            raise ProtocolError("the answer is not made of frames")
+        if sequence != self._sequence:
+            raise ProtocolError(f"frame {sequence} came where {self._sequence} was due")
+        if header > _MAX_HEADER or payload > _MAX_PAYLOAD:
+            raise ProtocolError(f"frame {sequence} claims to have {header} + {payload} bytes")
+        self._kind, self._size = Kind(kind), payload
+        self._header = np.empty(header, np.uint8)
+        self._part, self._target = _Part.HEADER, self._header.data
+
+    def _read_header(self) -> None:
+        if self._memory is None:
+            self._payload = np.empty(self._size, np.uint8)
+        else:
+            self._parsed = self._parse()
+            self._payload = self._memory(self._kind, self._parsed, self._size)
+        self._part, self._target = _Part.PAYLOAD, self._payload.data
+
+    def _parse(self) -> dict[str, Any]:
+        try:
+            header = json.loads(self._header.tobytes() or b"{}")
+        except ValueError as e:
+            raise ProtocolError(f"the header of frame {self._sequence} is not JSON") from e
+        if not isinstance(header, dict):
+            raise ProtocolError(f"the header of frame {self._sequence} is not an object")
+        return header
+
+    def _finish(self) -> Frame:
+        prefix = self._prefix.tobytes()
+        _, _, flags, _, _, _, checksum, sequence = _PREFIX.unpack(prefix)
+        digest = xxh3_64(prefix[: _CHECKSUM.start] + prefix[_CHECKSUM.stop :])
+        digest.update(self._header.data)
+        digest.update(self._payload.data)
+        if digest.intdigest() != checksum:
+            raise ProtocolError(f"frame {sequence} is damaged: its checksum is wrong")
+        header = self._parse() if self._parsed is None else self._parsed
+        frame = Frame(self._kind, bool(flags & _MORE), header, self._payload)
+        self._sequence += 1
+        self._begin()
+        return frame

@@ -1,0 +1,361 @@
+"""HTTP with blocking calls: large writes, reads into the caller's memory.
+
+It builds on http.client rather than on httpx or requests because those read nothing before
+they have sent everything, and copy each piece of an answer. Here an early refusal stops an
+upload, a duplex request is sent by a second thread while its answer is read, and a payload
+is received where it stays.
+"""
+
+from __future__ import annotations
+
+import io
+import selectors
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import ConnectionFailed, ThalwegError
+from .effects import Body
+from .requests import Head, Request
+
+_IDLE_CONNECTIONS = 4
+TIMEOUT = 60.0
+"""Seconds without a byte after which a connection counts as broken."""
+
+
+class _WholeLines(io.BufferedReader):
+    """Reads lines, and fails on one that is cut.
+
+    http.client takes the end of the connection for the end of the head: an answer cut
+    there would look whole, but lack headers.
+    """
+
+    def readline(self, size: int | None = -1) -> bytes:
+        line = super().readline(size)
+        if not line.endswith(b"\n") and len(line) != size:
+            raise ConnectionError("closed by the service")
+        return line
+
+
+class _Response(HTTPResponse):
+    """An answer that notices a cut in its head."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **named: Any) -> None:  # noqa: ANN401
+        super().__init__(sock, *args, **named)
+        self.fp = _WholeLines(self.fp.detach())
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a service is and how to talk to it.
+
+    Attributes:
+        host: name or IP address.
+        port: TCP port.
+        path: prefix of all routes, without a trailing slash.
+        headers: sent with every request.
+        timeout: seconds without a byte after which a connection counts as broken.
+        context: of TLS; None for plain HTTP.
+    """
+
+    host: str
+    port: int
+    path: str
+    headers: Mapping[str, str]
+    timeout: float
+    context: ssl.SSLContext | None
+
+    @classmethod
+    def parse(
+        cls, url: str, key: str | None, timeout: float, context: ssl.SSLContext | None
+    ) -> Address:
+        """Parse an http or https URL.
+
+        Raises:
+            ValueError: it is not one.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"{url!r} is not the URL of a service: http://host:port is one")
+        secure = parts.scheme == "https"
+        headers = {"Accept-Encoding": "identity", "User-Agent": "thalweg-python"}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        port = parts.port or (443 if secure else 80)
+        used = (context or ssl.create_default_context()) if secure else None
+        return cls(parts.hostname, port, parts.path.rstrip("/"), headers, timeout, used)
+
+
+class Connection:
+    """One connection, one request at a time.
+
+    Args:
+        address: of the service.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        if address.context is not None:
+            self._http: HTTPConnection = HTTPSConnection(
+                address.host, address.port, timeout=address.timeout, context=address.context
+            )
+        else:
+            self._http = HTTPConnection(address.host, address.port, timeout=address.timeout)
+        self._http.response_class = _Response
+        self._response: HTTPResponse | None = None
+        self._sender: _Sender | None = None
+        self._whole = True
+
+    def send(self, request: Request, body: Body | None = None, *, duplex: bool = False) -> Head:
+        """Send a request and read the head of its answer.
+
+        Args:
+            request: to send.
+            body: bytes to send with it; the request's own body if None.
+            duplex: send the body in another thread and return as soon as the head is there.
+
+        Raises:
+            ConnectionFailed: the connection could not be opened, or broke.
+            ThalwegError: raised by the body.
+        """
+        try:
+            self._send_head(request, body)
+            if body is not None:
+                self._sender = _Sender(self._http, body)
+                self._sender.start() if duplex else self._sender.run()
+            self._response = self._http.getresponse()
+            if self._response.length is None and not self._response.chunked:
+                raise ConnectionError("the answer does not say how long it is")
+        except (OSError, HTTPException) as e:
+            raise self._failed(e) from e
+        headers = {name.lower(): value for name, value in self._response.getheaders()}
+        return Head(self._response.status, headers)
+
+    def _send_head(self, request: Request, body: Body | None) -> None:
+        http = self._http
+        self._whole = False
+        if http.sock is None:
+            http.connect()
+        target = self._address.path + request.target
+        http.putrequest(request.method, target, skip_accept_encoding=True)
+        for name, value in {**self._address.headers, **request.headers}.items():
+            http.putheader(name, value)
+        if body is None:
+            http.putheader("Content-Length", str(len(request.body or b"")))
+            http.endheaders(request.body or None)
+            return
+        if body.length is None:
+            http.putheader("Transfer-Encoding", "chunked")
+        else:
+            http.putheader("Content-Length", str(body.length))
+        http.endheaders()
+
+    def receive(self, view: memoryview) -> int:
+        """Fill a view with the next bytes of the answer.
+
+        Returns:
+            Their number: less than the view holds only where the answer ends.
+
+        Raises:
+            ConnectionFailed: the connection broke, or the answer was cut.
+        """
+        response = self._response
+        assert response is not None  # noqa: S101 - for the type checker
+        try:
+            count = response.readinto(view)
+        except (OSError, HTTPException) as e:
+            raise self._failed(e) from e
+        if not count and response.length:
+            raise self._failed(
+                ConnectionError(f"{response.length} bytes of the answer are missing")
+            )
+        return count
+
+    def finish(self) -> bool:
+        """End an answer that has been read; whether the connection can be used again."""
+        response, sender = self._response, self._sender
+        self._whole = (
+            response is not None
+            and (sender is None or sender.sent_all())
+            and self._at_end(response)
+            and not response.will_close
+        )
+        if not self._whole:
+            self.close()
+        self._response = self._sender = None
+        return self._whole
+
+    @staticmethod
+    def _at_end(response: HTTPResponse) -> bool:
+        try:
+            return not response.read(1)
+        except (OSError, HTTPException):
+            return False
+
+    def is_usable(self) -> bool:
+        """Whether the connection waits for a request; one that is readable was closed."""
+        if not self._whole or self._http.sock is None:
+            return False
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._http.sock, selectors.EVENT_READ)
+            return not selector.select(0)
+
+    def hang_up(self) -> None:
+        """Make another thread that uses the connection fail at once."""
+        sock = self._http.sock
+        if sock is not None:
+            _hang_up(sock)
+
+    def close(self) -> None:
+        """Close the connection and wait for the thread that sends."""
+        if self._sender is not None:
+            self._sender.stop()
+            self._sender = None
+        if self._response is not None:
+            self._response.close()
+            self._response = None
+        self._http.close()
+
+    def _failed(self, error: Exception) -> ThalwegError:
+        """The error to report: what the body raised, else that of the connection."""
+        cause = self._sender.stop() if self._sender else None
+        if isinstance(cause, ThalwegError):
+            return cause
+        if cause is not None:
+            raise cause
+        place = f"{self._address.host}:{self._address.port}"
+        return ConnectionFailed(f"connection to {place}: {str(error) or type(error).__name__}")
+
+
+class _Sender:
+    """Sends the body of a request, in the caller's thread or one of its own."""
+
+    def __init__(self, http: HTTPConnection, body: Body) -> None:
+        self._socket: socket.socket = http.sock
+        self._body = body
+        self._chunked = body.length is None
+        self._future: Future[None] | None = None
+        self._sent = False
+        # On TLS, a readable socket need not mean an answer.
+        self._watch = not isinstance(self._socket, ssl.SSLSocket)
+
+    def start(self) -> None:
+        """Send in another thread."""
+        self._watch = False
+        executor = ThreadPoolExecutor(1, "thalweg-send")
+        self._future = executor.submit(self._send_or_hang_up)
+        executor.shutdown(wait=False)
+
+    def run(self) -> None:
+        """Send in this thread; an early answer stops it."""
+        try:
+            self._sent = self._send()
+        except (BrokenPipeError, ConnectionResetError):
+            # The service may have answered before it closed.
+            return
+
+    def sent_all(self) -> bool:
+        """Whether the whole body has been sent."""
+        if self._future is not None:
+            return self._future.done() and self._future.exception() is None
+        return self._sent
+
+    def stop(self) -> BaseException | None:
+        """Stop the thread and wait for it; the error that the body raised there."""
+        if self._future is None:
+            return None
+        if not self._future.done():
+            _hang_up(self._socket)
+            self._body.interrupt()
+        error = self._future.exception()
+        return None if isinstance(error, OSError) else error
+
+    def _send_or_hang_up(self) -> None:
+        try:
+            self._send()
+            self._sent = True
+        finally:
+            if not self._sent:
+                # The service must not take what it got for the whole stream.
+                _hang_up(self._socket)
+
+    def _send(self) -> bool:
+        for view in self._body.views():
+            if self._chunked:
+                self._socket.sendall(b"%x\r\n" % len(view))
+            if not self._write(view):
+                return False
+            if self._chunked:
+                self._socket.sendall(b"\r\n")
+        if self._chunked:
+            self._socket.sendall(b"0\r\n\r\n")
+        return True
+
+    def _write(self, view: memoryview) -> bool:
+        """Send a piece; False if an answer arrived instead."""
+        if not self._watch:
+            while len(view):
+                view = view[self._socket.send(view) :]
+            return True
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            while len(view):
+                ready = selector.select(self._socket.gettimeout())
+                if not ready:
+                    raise TimeoutError("the service has stopped reading")
+                if ready[0][1] & selectors.EVENT_READ:
+                    return False
+                view = view[self._socket.send(view) :]
+        return True
+
+
+def _hang_up(sock: socket.socket) -> None:
+    """Close both directions of a socket that another thread may be using."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it is closed already
+
+
+class Pool:
+    """Idle connections, shared by threads.
+
+    Args:
+        address: of the service.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> Connection:
+        """An idle connection, or a new one that opens on first use."""
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.is_usable():
+                    return connection
+                connection.close()
+        return Connection(self._address)
+
+    def give(self, connection: Connection) -> None:
+        """Put back a connection whose answer was finished."""
+        with self._lock:
+            if len(self._idle) < _IDLE_CONNECTIONS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()

@@ -1,0 +1,79 @@
+"""Requests, and what small answers hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..errors import ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, without the stream it may carry.
+
+    Attributes:
+        method: of HTTP.
+        target: path and query.
+        headers: names in any case.
+        body: a small body, or None.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and headers of an answer; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A small answer with its whole body."""
+
+    head: Head
+    body: bytes
+
+    def json(self) -> dict[str, Any]:
+        """The JSON object in its body.
+
+        Raises:
+            ProtocolError: there is none.
+        """
+        try:
+            value = json.loads(self.body)
+        except ValueError as e:
+            raise ProtocolError("the answer is not JSON") from e
+        if not isinstance(value, dict):
+            raise ProtocolError("the answer is not a JSON object")
+        return value
+
+    def text(self, name: str) -> str:
+        """A string member of its JSON object.
+
+        Raises:
+            ProtocolError: there is none.
+        """
+        value = self.json().get(name)
+        if not isinstance(value, str):
+            raise ProtocolError(f"the answer has no {name}")
+        return value
+
+
+def json_request(target: str, content: Mapping[str, Any]) -> Request:
+    """Post a JSON object."""
+    headers = {"Content-Type": "application/json"}
+    return Request("POST", target, headers, json.dumps(content).encode())
+
+
+def token_request(action: Literal["inspect", "refresh"], token: str) -> Request:
+    """Ask the service about a token."""
+    return json_request(f"/v1/tokens/{action}", {"token": token})

@@ -1,0 +1,70 @@
+"""Which failures are worth another try, and how long to wait before it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from ..errors import ConnectionFailed, ProblemError, ProtocolError, ThalwegError
+
+RETRIES = 8
+"""Failures in a row to tolerate: about a minute of a server that is away."""
+
+_STATUSES = frozenset({408, 429, 502, 503, 504})
+
+_FIRST_DELAY = 0.25
+_LONGEST_DELAY = 15.0
+"""Seconds; a server that restarts is back by then."""
+_LONGEST_RETRY_AFTER = 300.0
+"""Seconds that a server may make us wait."""
+
+
+def is_retryable(error: ThalwegError) -> bool:
+    """Whether the same request may succeed later.
+
+    It may after a broken connection or a damaged or cut answer, and after a refusal whose
+    status says that it is temporary.
+    """
+    if isinstance(error, ProblemError):
+        return error.status in _STATUSES
+    return isinstance(error, ConnectionFailed | ProtocolError)
+
+
+class Backoff:
+    """Counts failures in a row and says how long to wait.
+
+    Args:
+        retries: failures in a row, without progress between them, to tolerate.
+        draw: random numbers from 0 to 1.
+    """
+
+    def __init__(self, retries: int, draw: Callable[[], float] = random.random) -> None:
+        self._retries = retries
+        self._draw = draw
+        self._failures = 0
+
+    @property
+    def failures(self) -> int:
+        """Failures since the last progress."""
+        return self._failures
+
+    def progressed(self) -> None:
+        """Something was achieved: earlier failures do not count any more."""
+        self._failures = 0
+
+    def delay(self, error: ThalwegError) -> float:
+        """Seconds to wait after a failure.
+
+        The delay doubles with every failure. Half of it is random, so that clients cut off
+        together do not return together. A Retry-After of the server is a lower bound.
+
+        Raises:
+            ThalwegError: the failure itself, if there is no point in another try.
+        """
+        if not is_retryable(error) or self._failures >= self._retries:
+            raise error
+        delay = min(_FIRST_DELAY * 2.0**self._failures, _LONGEST_DELAY)
+        delay *= 0.5 + self._draw() / 2
+        self._failures += 1
+        retry_after = error.retry_after if isinstance(error, ProblemError) else None
+        return max(delay, min(retry_after or 0.0, _LONGEST_RETRY_AFTER))

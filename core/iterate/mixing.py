@@ -1,0 +1,298 @@
+"""Mix: items of several inputs with the same fields, interleaved by weight.
+
+A mix by quota of indexed inputs is indexed; a mix by random draws is sequential.
+:func:`mixed` returns the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..arrays import Indices
+from ..errors import PipelineError, PositionError, StateError
+from ..rng import below
+from .base import Block, Indexed, Schema, Stage, State
+from .columns import (
+    block_length,
+    check_positions,
+    concatenate,
+    empty_block,
+    slice_block,
+    take_block,
+)
+from .combine import check_inputs, join_states, split_states
+from .inorder import Counting, check_state, in_order
+from .options import one_of, seed_key, whole
+from .quota import Plan, make_plan
+
+MAX_WEIGHT = 2**31
+_STOPS = ("first", "all", "cycle")
+_MOST_DRAWN = 65_536
+
+
+def _check_mix(inputs: Sequence[Stage], weights: Sequence[int] | None, stop: str) -> list[int]:
+    """Check that inputs can be mixed, and return their weights."""
+    check_inputs(inputs)
+    one_of("stop", stop, _STOPS)
+    for stage in inputs[1:]:
+        if stage.schema != inputs[0].schema:
+            raise PipelineError(
+                "inputs with different fields cannot be mixed",
+                field="inputs",
+                hint=f"{inputs[0].schema} and {stage.schema}",
+            )
+    weights = [1] * len(inputs) if weights is None else list(weights)
+    if len(weights) != len(inputs):
+        raise PipelineError(f"{len(weights)} weights of {len(inputs)} inputs", field="weights")
+    for weight in weights:
+        whole("weights", weight, 0, MAX_WEIGHT)
+    if not sum(weights):
+        raise PipelineError(
+            "the weights sum to zero", field="weights", hint="At least one is above zero."
+        )
+    return weights
+
+
+def _check_cycle(inputs: Sequence[Stage], weights: Sequence[int]) -> None:
+    for stage, weight in zip(inputs, weights, strict=True):
+        if not isinstance(stage, Indexed):
+            raise PipelineError(
+                "a sequential input cannot start over",
+                field="stop",
+                hint="Use stop first or all.",
+            )
+        if weight and stage.length == 0:
+            raise PipelineError("an empty input cannot start over", field="stop")
+
+
+class Mix(Indexed):
+    """Items of all inputs in rounds, ``weights`` items of each, spread evenly.
+
+    Weights are first divided by their greatest common divisor. Item m of the w that an
+    input has in a round of S items is sorted to (m + 1/2) S / w; ties go to the first input.
+
+    Args:
+        inputs: 1 to 64 stages with the same fields.
+        weights: one for every input, all 1 by default.
+        stop: ``first`` ends where an input has no item for its place; ``all`` continues
+            with the others until none has items; ``cycle`` starts inputs over for ever.
+
+    Raises:
+        PipelineError: weights are negative, sum to zero or are too fine, the fields of
+            inputs differ, or one is empty with ``cycle``.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Indexed],
+        *,
+        weights: Sequence[int] | None = None,
+        stop: str = "first",
+    ) -> None:
+        checked = _check_mix(inputs, weights, stop)
+        self.inputs = tuple(inputs)
+        self._cycle = stop == "cycle"
+        if self._cycle:
+            _check_cycle(inputs, checked)
+        lengths = [None if self._cycle else stage.length for stage in inputs]
+        self._plan: Plan = make_plan(checked, lengths, stop)
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of every input."""
+        return self.inputs[0].schema
+
+    @property
+    def length(self) -> int | None:
+        """Number of items; None for no end."""
+        return self._plan.length
+
+    def at(self, positions: Indices) -> Block:
+        """The items at some positions."""
+        positions = check_positions(positions, self.length)
+        which, index = self._plan.at(positions)
+        return _gathered(self.inputs, which, index, cycle=self._cycle)
+
+
+def _gathered(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycle: bool) -> Block:
+    """Item ``index[k]`` of input ``which[k]``."""
+    order = np.argsort(which, kind="stable")
+    ends = np.searchsorted(which[order], np.arange(len(inputs) + 1))
+    blocks = []
+    for j, stage in enumerate(inputs):
+        indices = index[order[ends[j] : ends[j + 1]]]
+        if len(indices):
+            n = stage.length
+            blocks.append(stage.at(indices % n if cycle and n is not None else indices))
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    if not blocks:
+        return empty_block(inputs[0].schema)
+    return take_block(concatenate(blocks, inputs[0].schema), back)
+
+
+class _Cycled(Indexed):
+    """An indexed stage repeated for ever."""
+
+    def __init__(self, inner: Indexed) -> None:
+        self.inner = inner
+
+    @property
+    def schema(self) -> Schema:
+        return self.inner.schema
+
+    @property
+    def length(self) -> None:
+        return None
+
+    def at(self, positions: Indices) -> Block:
+        n = self.inner.length
+        positions = check_positions(positions, None)
+        if n == 0:  # its weight is 0, so nobody asks for an item
+            if len(positions):
+                raise PositionError("an item of an empty input")
+            return self.inner.at(positions)
+        return self.inner.at(positions if n is None else positions % n)
+
+
+class RandomMix(Counting):
+    """Items of all inputs, each from an input drawn at random by weight.
+
+    Draw k is ``below(derive(seed, "mix", *path), k, sum of weights)`` over the weights of
+    the inputs that still have items. The state holds the states of all inputs; each begins
+    with the number of items taken from it.
+
+    Args:
+        inputs: 1 to 64 stages with the same fields.
+        weights: one for every input, all 1 by default.
+        stop: ``first`` ends where the drawn input has no item; ``all`` draws among the
+            others until none has items; ``cycle`` starts inputs over for ever.
+        seed: from 0 to 2**63 - 1.
+        path: further steps of the key, for stages that share a seed.
+
+    Raises:
+        PipelineError: weights are negative or sum to zero, the fields of inputs differ, or
+            an input is empty or sequential with ``cycle``.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Stage],
+        *,
+        weights: Sequence[int] | None = None,
+        stop: str = "first",
+        seed: int = 0,
+        path: tuple[str | int, ...] = (),
+    ) -> None:
+        self._weights = np.array(_check_mix(inputs, weights, stop), np.int64)
+        self._stop = stop
+        self._key = seed_key(seed, "mix", *path)
+        if stop == "cycle":
+            _check_cycle(inputs, self._weights.tolist())
+            inputs = [_Cycled(stage) for stage in inputs if isinstance(stage, Indexed)]
+        self.inputs = tuple(in_order(stage) for stage in inputs)
+        self._schema = inputs[0].schema
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of every input."""
+        return self._schema
+
+    @property
+    def initial(self) -> State:
+        """Initial states of the inputs, joined."""
+        return join_states([stage.initial for stage in self.inputs])
+
+    @property
+    def endless(self) -> bool:
+        """Whether all inputs are endless."""
+        return all(stage.endless for stage in self.inputs)
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """The next items."""
+        check_state(state, self.initial)
+        states = split_states(state, self.inputs)
+        if sum(at[0] for at in states) >= 2**62:
+            raise StateError("more items taken than can exist")
+        parts: list[Block] = []
+        missing = count
+        while missing:
+            active = self._active(states)
+            if not active.any():
+                break
+            block, states, ended = self._some(states, active, min(missing, _MOST_DRAWN))
+            parts.append(block)
+            missing -= block_length(block)
+            if ended:
+                break
+        return concatenate(parts, self._schema), join_states(states)
+
+    def _active(self, states: Sequence[State]) -> Indices:
+        """Weights of the inputs to draw among."""
+        weights = self._weights.copy()
+        if self._stop == "all":
+            for j, (stage, at) in enumerate(zip(self.inputs, states, strict=True)):
+                if weights[j] and not block_length(stage.take(at, 1)[0]):
+                    weights[j] = 0
+        return weights
+
+    def _some(
+        self, states: list[State], weights: Indices, count: int
+    ) -> tuple[Block, list[State], bool]:
+        """Draw up to ``count`` items, or to where an input runs out; and whether all end."""
+        drawn = sum(at[0] for at in states)
+        numbers = np.arange(drawn, drawn + count).view(np.uint64)
+        draws = below(self._key, numbers, int(weights.sum()))
+        which = np.searchsorted(np.cumsum(weights), draws, side="right")
+        places = [np.flatnonzero(which == j) for j in range(len(self.inputs))]
+        # With "all", an input takes part only while it has a further item: the draw after
+        # its last item is among the others already.
+        more = int(self._stop == "all")
+        blocks: list[Block] = []
+        cut = count
+        for stage, at, hits in zip(self.inputs, states, places, strict=True):
+            block = stage.take(at, len(hits) + more)[0] if len(hits) else {}
+            blocks.append(block)
+            available = block_length(block)
+            if available < len(hits) + more and len(hits):
+                cut = min(cut, int(hits[available - 1]) + 1 if more else int(hits[available]))
+        counts = [int(np.searchsorted(hits, cut)) for hits in places]
+        after = [s.skip(at, n) for s, at, n in zip(self.inputs, states, counts, strict=True)]
+        parts = [slice_block(b, 0, n) for b, n in zip(blocks, counts, strict=True) if n]
+        if not parts:
+            return empty_block(self._schema), after, True
+        back = np.empty(cut, np.int64)
+        back[np.concatenate([hits[:n] for hits, n in zip(places, counts, strict=True)])] = (
+            np.arange(cut)
+        )
+        whole_block = take_block(concatenate(parts, self._schema), back)
+        return whole_block, after, cut < count and not more
+
+
+def mixed(  # noqa: PLR0913 - the options of the stage
+    inputs: Sequence[Stage],
+    *,
+    weights: Sequence[int] | None = None,
+    order: str = "quota",
+    stop: str = "first",
+    seed: int = 0,
+    path: tuple[str | int, ...] = (),
+) -> Stage:
+    """Mix inputs by quota or by random draws.
+
+    Raises:
+        PipelineError: as in :class:`Mix` and :class:`RandomMix`, or an input is sequential
+            and ``order`` is ``quota``.
+    """
+    if one_of("order", order, ("quota", "random")) == "random":
+        return RandomMix(inputs, weights=weights, stop=stop, seed=seed, path=path)
+    indexed = [stage for stage in inputs if isinstance(stage, Indexed)]
+    if len(indexed) < len(inputs):
+        raise PipelineError(
+            "a mix by quota of sequential inputs",
+            field="order",
+            hint="Use order random, or put the sequential stages after the mix.",
+        )
+    return Mix(indexed, weights=weights, stop=stop)

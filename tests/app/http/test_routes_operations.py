@@ -1,0 +1,68 @@
+"""Paths and methods that are not there, and pages of those that are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.harness import Answer, Contract, Post, Service, ask, head, is_problem
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/v1", "/v1/", "/v1/nothing", "/v1/losses/", "/v1/losses/melt/", "/v1/losses/a/b"),
+        *("/v1/inputs", "/v1/tokens", "/v1/tokens/other", "/problems", "/problems/", "/docs/"),
+        *("//v1/losses/melt", "/v1/losses%2Fmelt%2F", "/../etc/passwd", "/problems/nothing"),
+        *("/problems/%00", "/problems/%FF", "/problems/a%0d%0ab", "/openapi.yaml", "/%ff"),
+    ],
+)
+def test_nothing_is_there(service: Service, contract: Contract, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = ask(service, Post(path, [b"abc"], method=method))
+        if path.startswith("/problems/") and method == "POST":
+            continue
+        is_problem(contract.check(method, path, answer), "not-found", 404)
+
+
+def test_methods_that_are_not_there(service: Service, contract: Contract) -> None:
+    allowed = {
+        "/v1/losses/melt": {"POST", "PUT"},
+        "/v1/losses": {"POST"},
+        "/v1/inputs/quantiles": {"PUT"},
+        "/v1/tokens/inspect": {"POST"},
+        "/v1/tokens/refresh": {"POST"},
+        "/healthz": {"GET", "HEAD"},
+        "/readyz": {"GET", "HEAD"},
+        "/metrics": {"GET", "HEAD"},
+        "/openapi.json": {"GET", "HEAD"},
+        "/docs": {"GET", "HEAD"},
+        "/problems/busy": {"GET", "HEAD"},
+    }
+    for path, methods in allowed.items():
+        for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - methods:
+            answer = ask(service, Post(path, [b""], method=method))
+            contract.check(method, path, answer)
+            is_problem(answer, "method-not-allowed", 405)
+            assert set(str(answer.getheader("Allow")).split(", ")) == methods
+
+
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/problems/busy"]
+)
+def test_head(service: Service, path: str) -> None:
+    answer = service.get(path, method="HEAD")
+    assert answer.status == 200
+    assert not answer.body
+    assert answer.media_type == service.get(path).media_type
+    with service.connect() as client:
+        # Nothing of a body stands in the way of the next answer.
+        for method, body in (("HEAD", b""), ("GET", b'{"status":"ok"}')):
+            client.sendall(head(method, "/healthz" if body else path))
+            assert Answer(client, method).body == body
+
+
+@pytest.mark.parametrize("path", ["/v1/losses/melt", "/nothing", "/problems/nothing"])
+def test_head_of_what_is_not_there(service: Service, path: str) -> None:
+    answer = service.get(path, method="HEAD")
+    assert answer.status in {404, 405}
+    assert not answer.body

@@ -1,0 +1,83 @@
+"""Auxiliary files that are wrong, missing or too large."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.app.conftest import MAX_INPUT
+from tests.app.harness import MIB, Contract, Post, Service, ask, compress_whole, is_problem
+from tests.app.losses.posts import INPUTS, good, put_input
+
+BAD_INPUTS = [
+    ("quantiles", b""),
+    ("quantiles", b"quantile\n"),
+    ("quantiles", b"quantile\n0.5\n1.5\n"),
+    ("quantiles", b"quantile\nhalf\n"),
+    ("quantiles", struct.pack("<ff", 0.5, 7.0)),
+    ("quantiles", b"\0\0\0"),
+    ("quantiles", bytes(400)),
+    ("event_rates", b""),
+    ("event_rates", b"EventIds,Event_rates\n1,-1\n"),
+    ("event_rates", b"EventIds,Event_rates\n1,0.5\n1,0.5\n"),
+    ("event_rates", b"EventIds,Event_rates\n0,0.5\n"),
+    ("event_rates", b"\xff\xfe\x00"),
+    ("occurrence", b""),
+    ("occurrence", b"event_id,period_no,occ_date_id\n1,0,1\n"),
+    ("occurrence", b"event_id\n1\n"),
+    ("occurrence", INPUTS["occurrence.bin"][:-3]),
+    ("occurrence", bytes(8)),
+]
+
+
+@pytest.mark.parametrize(("name", "data"), BAD_INPUTS)
+def test_a_bad_input(service: Service, contract: Contract, name: str, data: bytes) -> None:
+    for coding in (None, "gzip", "zstd"):
+        headers = [] if coding is None else [("Content-Encoding", coding)]
+        body = data if coding is None else compress_whole(coding, data)
+        answer = contract.check(
+            "PUT", f"/v1/inputs/{name}", put_input(service, name, body, headers)
+        )
+        is_problem(answer, "input")
+
+
+def test_inputs_that_are_not_there(service: Service) -> None:
+    digest = "0" * 32
+    for path, name in (
+        (f"/v1/losses/melt?event_rates={digest}", "event_rates"),
+        (f"/v1/losses/melt?occurrence={digest}", "occurrence"),
+        (f"/v1/losses/qelt?quantiles={digest}", "quantiles"),
+    ):
+        answer = ask(service, Post(path, [good().encode()]))
+        assert f"/v1/inputs/{name}" in is_problem(answer, "input-gone", 410)["hint"]
+    # The digest of one kind of input is none of another.
+    rates = put_input(service, "event_rates", INPUTS["event_rates.csv"]).json()["digest"]
+    answer = ask(service, Post(f"/v1/losses/qelt?quantiles={rates}", [good().encode()]))
+    is_problem(answer, "input-gone", 410)
+
+
+def test_options_of_inputs(service: Service) -> None:
+    data = INPUTS["occurrence.csv"]
+    for query, option in (
+        ("?nonsense=1", "nonsense"),
+        ("?no_of_periods=0", "no_of_periods"),
+        ("?no_of_periods=9&no_of_periods=9", "no_of_periods"),
+    ):
+        is_problem(put_input(service, "occurrence", data, query=query), "option", option=option)
+    is_problem(put_input(service, "nonsense", data), "option", option="name")
+    digest = put_input(service, "occurrence", data).json()["digest"]
+    for query, option in (("", "no_of_periods"), ("&no_of_periods=3", "no_of_periods")):
+        path = f"/v1/losses/melt?occurrence={digest}{query}"
+        is_problem(ask(service, Post(path, [good().encode()])), "option", option=option)
+
+
+def test_an_input_that_is_too_large(service: Service) -> None:
+    data = b"quantile\n" + b"0.5\n" * (MAX_INPUT // 4)
+    is_problem(put_input(service, "quantiles", data), "too-large")
+    for coding in ("gzip", "zstd"):
+        headers = [("Content-Encoding", coding)]
+        for bomb in (data, bytes(200 * MIB)):
+            small = compress_whole(coding, bomb)
+            assert len(small) < MAX_INPUT + MIB
+            is_problem(put_input(service, "quantiles", small, headers), "too-large")

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client.command.main import main
+
+from ..fakes.exchange import Fault
+from ..fakes.pipelines import SPEC
+from ..fakes.service import FakeService
+
+TEXT = json.dumps(SPEC)
+
+
+def run(service: FakeService, *args: object) -> int:
+    return main(["batches", *map(str, args), "--url", service.url])
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_line_for_each(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spec.json").write_text(TEXT)
+    assert run(service, tmp_path / "spec.json", "-n", 2, "--quiet") == 0
+    first, second = lines(capsys)
+    assert second["sequence"] == 1
+    assert first == {
+        "sequence": 0,
+        "epoch": 0,
+        "count": 4,
+        "rows": [0, 4],
+        "fields": {
+            "x": {"dtype": "<i8", "shape": [4]},
+            "m": {"dtype": "<f4", "shape": [4, 2, 3]},
+            "r": {
+                "dtype": ">f8",
+                "shape": [len(service.pipeline.columns(0)["r"][0])],
+                "items": 4,
+            },
+        },
+        "token": "1.f0.k",
+    }
+    assert run(service, TEXT, "--after", "3.f0.k", "--epoch", "--parallel", 2) == 0
+    assert [line["sequence"] for line in lines(capsys)] == [3, 4, 5]
+
+
+def test_going_on_from_a_token_file(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = tmp_path / "t"
+    got: list[int] = []
+    for world in (1, 2, 3, 1):
+        assert run(service, TEXT, "-n", 3, "--token-file", token, "--world", world) == 0
+        said = capsys.readouterr()
+        for line in map(json.loads, said.out.splitlines()):
+            got.append(line["sequence"])
+            assert line["rows"] == service.pipeline.rows(line["sequence"], 0, world)
+        assert token.read_text() == f"{len(got)}.f0.k\n"
+    assert got == list(range(12))
+    assert "3 batches, the last of the pipeline" in said.err
+    assert run(service, TEXT, "--token-file", token) == 0
+    assert capsys.readouterr().out == ""
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["t"]
+
+
+def test_giving_up_and_going_on(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token, out = tmp_path / "t", tmp_path / "out"
+    got: list[int] = []
+    args: list[object] = [TEXT, "--token-file", token, "-o", out, "--retries", 0]
+    for cut in range(500, 9000, 700):
+        service.script[:] = [Fault(cut=cut)]
+        code = run(service, *args)
+        got.extend(line["sequence"] for line in lines(capsys))
+        assert token.exists() is bool(got)
+        if code == 0:
+            break
+        assert code == 3
+    assert got == list(range(12))
+    service.pipeline.fingerprint = "f1"
+    assert run(service, *args) == 1
+    assert "data-changed" in capsys.readouterr().err
+
+
+def test_files(service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service.pipeline.fields = ("m", "r", "t")
+    assert run(service, TEXT, "-o", tmp_path / "a" / "b", "-n", 2, "--rank", 1, "--world", 2) == 0
+    assert capsys.readouterr().err == "thalweg: 2 batches\n"
+    found = {path.name: np.load(path) for path in (tmp_path / "a" / "b").iterdir()}
+    assert len(found) == 8
+    for sequence in (0, 1):
+        wanted = service.pipeline.columns(sequence, 1, 2)
+        values, offsets = wanted.pop("r")
+        assert np.array_equal(found[f"{sequence:08d}.r.npy"], values)
+        assert np.array_equal(found[f"{sequence:08d}.r.offsets.npy"], offsets)
+        for name, column in wanted.items():
+            assert np.array_equal(found[f"{sequence:08d}.{name}.npy"], column)
+
+
+def test_names_do_not_lead_out_of_the_directory(service: FakeService, tmp_path: Path) -> None:
+    about = service.pipeline.about()["schema"]
+    service.pipeline.change = {"schema": [{**about[0], "name": "../x"}]}
+    service.pipeline.fields = ("x",)
+    frame = service.pipeline.frame
+
+    def renamed(sequence: int, rank: int, world: int) -> tuple[int, dict[str, Any], bytes]:
+        kind, header, payload = frame(sequence, rank, world)
+        header["arrays"][0]["name"] = "../x"
+        return kind, header, payload
+
+    service.pipeline.frame = renamed  # type: ignore[method-assign]
+    assert run(service, TEXT, "-o", tmp_path / "out", "-n", 1) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["00000000...%2Fx.npy"]
+
+
+@pytest.mark.parametrize(
+    ("code", "args"),
+    [
+        (2, ["{"]),
+        (1, ["none.json"]),
+        (2, [TEXT, "--rank", "2", "--world", "2"]),
+        (2, [TEXT, "--world", "0"]),
+        (1, [TEXT, "--world", "5"]),
+        (1, ["{}"]),
+        (1, [TEXT, "--after", "a b"]),
+    ],
+)
+def test_what_cannot_be(service: FakeService, code: int, args: list[str]) -> None:
+    assert run(service, *args) == code
+
+
+def test_token_files_that_hold_something_else(service: FakeService, tmp_path: Path) -> None:
+    token = tmp_path / "t"
+    for wrong in (b"a b", b"\xff\xfe", b"x" * 600):
+        token.write_bytes(wrong)
+        assert run(service, TEXT, "--token-file", token) == 1
+        assert token.read_bytes() == wrong
+    token.write_bytes(b"\n")
+    assert run(service, TEXT, "--token-file", token, "-n", 1) == 0
+    with pytest.raises(SystemExit):
+        run(service, TEXT, "--token-file", token, "--after", "t")

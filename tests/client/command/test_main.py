@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app.client
+from app.client import __version__
+from app.client.command.main import build_parser, main
+from app.client.command.progress import Bar, describe
+from app.client.losses.saving import Progress
+
+from ..fakes.exchange import Fault
+from ..fakes.losses import RECORD, csv, make_stream, tables
+from ..fakes.service import FakeService
+
+ROOT = Path(app.client.__file__).parents[2]
+STREAM = make_stream(300)
+TABLES = tables(STREAM)
+CSV = b"Event,Value\n" + csv(TABLES["rows"])
+PART = str(20 * RECORD)
+COMMAND = [sys.executable, "-m", "app.client"]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "in").write_bytes(STREAM)
+    return tmp_path / "in"
+
+
+def post(service: FakeService, *args: object) -> int:
+    return main(
+        ["post", "--url", service.url, "--report", "rows", "--part-size", PART, *map(str, args)]
+    )
+
+
+def start(service: FakeService, *args: object, **how: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401
+    command = [*COMMAND, "post", "--url", service.url, "--report", "rows", "--part-size", PART]
+    return subprocess.Popen([*command, *map(str, args)], cwd=ROOT, stderr=subprocess.PIPE, **how)
+
+
+def test_to_a_file(
+    service: FakeService, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert post(service, source, "-o", tmp_path / "out.csv") == 0
+    assert (tmp_path / "out.csv").read_bytes() == CSV
+    assert "rows: 300 events" in capsys.readouterr().err
+    assert post(service, source, "-o", tmp_path / "out.bin", "--quiet") == 0
+    assert (tmp_path / "out.bin").read_bytes() == TABLES["rows"].tobytes()
+    assert capsys.readouterr().err == ""
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out.bin", "out.csv"]
+
+
+def test_from_and_to_pipes(service: FakeService) -> None:
+    process = start(service, "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    out, err = process.communicate(STREAM, timeout=60)
+    assert (process.returncode, out) == (0, CSV)
+    assert b"undeclared (a stream has no end marker" in err
+
+
+def test_a_command(service: FakeService, source: Path, tmp_path: Path) -> None:
+    assert post(service, "-o", tmp_path / "out.csv", "--exec", "cat", source) == 0
+    assert (tmp_path / "out.csv").read_bytes() == CSV
+    script = f"cat {source}; exit 3"
+    assert post(service, "-o", tmp_path / "no.csv", "--exec", "sh", "-c", script) == 1
+    assert not (tmp_path / "no.csv").exists()
+
+
+def test_several_reports(service: FakeService, source: Path, tmp_path: Path) -> None:
+    args = ["post", str(source), "--url", service.url, "--report", "rows,count"]
+    assert main([*args, "-o", str(tmp_path / "csv")]) == 0
+    assert {p.name: p.read_bytes() for p in (tmp_path / "csv").iterdir()} == {
+        f"{name}.csv": b"Event,Value\n" + csv(table) for name, table in TABLES.items()
+    }
+    before = len(service.losses)
+    assert main([*args, "-o", str(tmp_path / "bin"), "--format", "bin"]) == 0
+    assert len(service.losses) == before + 1
+    assert {p.name: p.read_bytes() for p in (tmp_path / "bin").iterdir()} == {
+        f"{name}.bin": table.tobytes() for name, table in TABLES.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["in", "--exec", "cat"],
+        ["in", "--report", "rows,count"],
+        ["-", "--report", "rows,count", "-o", "out"],
+        ["in", "--report", "rows,count", "-o", "out", "--state", "s"],
+        ["in", "--state", "s"],
+        ["in", "-o", "out", "--mode", "duplex"],
+        ["in", "-o", "out.parquet", "--mode", "parts"],
+        ["in", "--summary-ids", "x"],
+    ],
+)
+def test_wrong_usage(
+    service: FakeService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").write_bytes(STREAM)
+    assert post(service, *args) == 2
+    assert capsys.readouterr().err.startswith("thalweg: ")
+    assert not service.seen
+
+
+@pytest.mark.parametrize("args", [["--part-size", "0"], ["--part-size", "x"], ["--retries", "-1"]])
+def test_wrong_options(service: FakeService, args: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        post(service, "in", *args)
+    assert caught.value.code == 2
+
+
+def test_a_refusal(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = {
+        "code": "loss-not-finite",
+        "detail": "NaN",
+        "offset": 7,
+        "event": 3,
+        "hint": "Use --nan",
+    }
+    with FakeService([Fault(status=400, problem=problem)]) as service:
+        assert post(service, source, "-o", tmp_path / "out") == 1
+    text = capsys.readouterr().err
+    assert "thalweg: [loss-not-finite] NaN (at byte 7, event 3). Use --nan" in text
+    assert post(service, tmp_path / "none") == 1
+    assert post(service, source, "-o", tmp_path / "no" / "dir" / "x") == 1
+
+
+def test_giving_up_and_going_on(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.csv"
+    with FakeService([None, None, Fault(cut=0)]) as service:
+        assert post(service, source, "-o", out, "--retries", 0) == 3
+        assert "the same command resumes" in capsys.readouterr().err
+        assert (tmp_path / "out.csv.thalweg-state").exists()
+        first = len(service.losses)
+        assert post(service, source, "-o", out, "--retries", 0) == 0
+        assert service.losses[first].query["after"]
+    assert out.read_bytes() == CSV
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out.csv"]
+
+
+@pytest.mark.parametrize("table_format", ["csv", "bin"])
+def test_it_survives_kills(source: Path, tmp_path: Path, table_format: str) -> None:
+    out = tmp_path / f"out.{table_format}"
+    state = tmp_path / f"out.{table_format}.thalweg-state"
+    kills = 0
+    with FakeService(delay=0.02) as service:
+        while not out.exists():
+            before = len(service.losses)
+            process = start(service, source, "-o", out)
+            wait_for(lambda: len(service.losses) > before + 12 or process.poll() is not None)  # noqa: B023
+            if process.poll() is None:
+                process.kill()
+                kills += 1
+            process.communicate()
+            assert kills < 99
+    assert kills > 1
+    assert out.read_bytes() == (CSV if table_format == "csv" else TABLES["rows"].tobytes())
+    assert not state.exists()
+
+
+def wait_for(condition: Any) -> None:  # noqa: ANN401
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_keep_the_state(source: Path, tmp_path: Path, number: int, code: int) -> None:
+    out = tmp_path / "out.csv"
+    with FakeService(delay=0.02) as service:
+        process = start(service, source, "-o", out)
+        wait_for(lambda: len(service.losses) > 4)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == code
+        assert b"resumes from there" in err
+        assert post(service, source, "-o", out) == 0
+    assert out.read_bytes() == CSV
+
+
+def test_a_reader_that_has_gone(service: FakeService, source: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    process = start(service, source, stdout=write_end)
+    os.close(write_end)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (141, b"")
+
+
+def test_inputs_and_tokens(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "q").write_text("quantile\n0.5\n")
+    assert main(["inputs", "put", "quantiles", str(tmp_path / "q"), "--url", service.url]) == 0
+    assert capsys.readouterr().out.strip() in service.inputs
+    assert main(["token", "inspect", "1.2", "--url", service.url]) == 0
+    assert '"token": "1.2"' in capsys.readouterr().out
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"thalweg {__version__}\n"
+
+
+def test_options_reach_the_service(service: FakeService, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "rates").write_text("1,0.5\n")
+    args: list[object] = ["--quantiles", "0.5,0.9", "--event-rates", tmp_path / "rates"]
+    args += ["--float-width", 4, "--nan", "zero", "--negative", "keep", "--order", "event"]
+    args += ["--summary-ids", "1-3", "--expect-events", 300, "--no-of-periods", 9]
+    assert post(service, source, "-o", tmp_path / "o", *args) == 0
+    query = service.losses[-1].query
+    (digest,) = service.inputs
+    assert query.pop("after")
+    assert query == {
+        "format": "csv",
+        "quantiles": "0.5,0.9",
+        "event_rates": digest,
+        "float_width": "4",
+        "nan": "zero",
+        "negative": "keep",
+        "order": "event",
+        "summary_ids": "1-3",
+        "expect_events": "300",
+        "no_of_periods": "9",
+    }
+
+
+def test_the_environment(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, source: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("THALWEG_URL", service.url)
+    monkeypatch.setenv("THALWEG_KEY", "secret")
+    assert main(["post", str(source), "--report", "rows", "-o", str(tmp_path / "o")]) == 0
+    assert service.seen[0].headers["authorization"] == "Bearer secret"
+
+
+def test_the_progress_bar(service: FakeService, source: Path, tmp_path: Path) -> None:
+    leader, follower = pty.openpty()
+    command = [*COMMAND, "post", str(source), "--report", "rows", "--url", service.url]
+    command += ["--part-size", PART, "-o", str(tmp_path / "o")]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=follower)
+    os.close(follower)
+    assert process.wait(60) == 0
+    drawn = os.read(leader, 1 << 16).decode()
+    os.close(leader)
+    assert re.search(r"%\ \[[# ]{24}\] 0\.0/0\.0 MB", drawn)
+
+
+def test_what_the_bar_says() -> None:
+    assert describe(Progress(50_000_000, 200_000_000, 1234), 2e7) == (
+        " 25% [######                  ] 50.0/200.0 MB  20 MB/s  1,234 events"
+    )
+    assert describe(Progress(5, None, 0), 0) == "0.0 MB  0 MB/s  0 events"
+
+
+def test_the_bar_is_drawn_now_and_then() -> None:
+    now = 0.0
+    out = io.StringIO()
+    bar = Bar(out, lambda: now)
+    for i in range(100):
+        now = i / 100
+        bar(Progress(i, 100, i))
+    bar.clear()
+    assert 8 < out.getvalue().count("events") < 12
+
+
+def test_every_option_of_the_readme_exists() -> None:
+    readme = (ROOT / "app" / "client" / "README.md").read_text()
+    parser = build_parser()
+    commands: Any = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    known = {name for each in commands.values() for name in each._option_string_actions}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme)) - {"--seed"} <= known

@@ -1,0 +1,75 @@
+"""The catalogue of datasets, with either client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client import Client, Dataset, ProblemError, ProtocolError
+
+from ..fakes.service import FakeService
+from ..fakes.tiles import VALUES
+
+
+def test_listing_and_registering(client: Client, scan: Dataset) -> None:
+    assert client.datasets.list() == ["a", "b", "scan"]
+    info = scan.info
+    assert (info["nav_shape"], info["sig_shape"], info["dtype"]) == ([2, 3], [4, 3], "<u2")
+    made = client.datasets.register({"id": "new"}, files=[Path("a.raw")], dtype=np.uint16)
+    assert (made.id, made.info["files"], made.info["dtype"]) == ("new", ["a.raw"], "<u2")
+    with pytest.raises(ProblemError):
+        _ = client.datasets["none"].info
+
+
+def test_what_a_dataset_says(service: FakeService) -> None:
+    with Client(service.url) as client:
+        assert list(client.datasets) == ["a", "b", "scan"]
+        scan = client.datasets["scan"]
+        assert not service.seen[3:]
+        assert (scan.nav_shape, scan.sig_shape) == (VALUES.shape[:2], VALUES.shape[2:])
+        assert (scan.dtype, scan.fingerprint) == (VALUES.dtype, "f0")
+        assert [seen.path for seen in service.seen].count("/v1/datasets/scan") == 1
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [{"datasets": None}],
+        [{"datasets": ["b", 3]}],
+        [{"datasets": ["b"], "after": "b"}, {"datasets": ["a"]}],
+        [{}],
+    ],
+)
+def test_listings_that_cannot_be(
+    service: FakeService, client: Client, pages: list[dict[str, Any]]
+) -> None:
+    service.scan.pages = list(pages)
+    with pytest.raises(ProtocolError, match="list of ids"):
+        client.datasets.list()
+
+
+def test_slices_need_a_shape(service: FakeService, client: Client) -> None:
+    scan = client.datasets.register(id="odd", nav_shape="x")
+    with pytest.raises(ProtocolError, match="nav_shape"):
+        scan.view(nav=slice(1))
+    assert scan.view(frames=[1]).spec == {"select": {"frames": [1]}}
+    assert len(service.seen) == 1
+
+
+def test_pictures(service: FakeService, scan: Dataset, tmp_path: Path) -> None:
+    scan.image(tmp_path / "a.png", "com", scan.view(), low=2.0)
+    assert (tmp_path / "a.png").read_bytes().endswith(b"xyz")
+    assert service.seen[-1].query == {"reduction": '{"op": "com"}', "view": "{}", "low": "2.0"}
+    scan.image(tmp_path / "b.png")
+    assert service.seen[-1].query == {}
+    service.scan.picture = b"<html>"
+    with pytest.raises(ProtocolError, match="not a picture"):
+        scan.image(tmp_path / "c.png")
+    service.scan.picture = b"\x89PNG\r\n\x1a\n"
+    (tmp_path / "d.png.partial").mkdir()
+    with pytest.raises(IsADirectoryError):
+        scan.image(tmp_path / "d.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "d.png.partial"]

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client.errors import ProblemError, ProtocolError
+from app.client.losses.rows import End, Position, RowReader
+from app.client.transport.frames import Frame, Kind
+
+from ..fakes.losses import ROWS
+
+END = {
+    "reason": "partial",
+    "completeness": "partial",
+    "events": 3,
+    "bytes": 90,
+    "reopened_check": "whole",
+    "token": "e",
+    "offset": 80,
+}
+
+
+def data(*events: int, after: str | None = "t", report: str = "melt", more: bool = False) -> Frame:
+    rows = np.zeros(len(events), ROWS)
+    rows["EventId"] = events
+    about = {"name": "rows", "dtype": ROWS.descr, "shape": [len(rows)], "offset": 0}
+    header = {
+        "report": report,
+        "token": after,
+        "offset": 5,
+        "arrays": [about | {"nbytes": rows.nbytes}],
+    }
+    return Frame(Kind.DATA, more, header, rows.view(np.uint8))
+
+
+def other(kind: Kind, **header: Any) -> Frame:  # noqa: ANN401
+    return Frame(kind, False, header, np.empty(0, np.uint8))
+
+
+def ids(group: Any) -> list[tuple[str, list[int]]]:  # noqa: ANN401
+    return [(report, rows["EventId"].tolist()) for report, rows in group.tables]
+
+
+def test_a_frame_by_itself_is_a_group() -> None:
+    group = RowReader().take(data(1, 2))
+    assert group is not None
+    assert ids(group) == [("melt", [1, 2])]
+    assert group.position == Position("t", 5)
+
+
+def test_a_group_is_whole_or_not_there() -> None:
+    reader = RowReader()
+    assert reader.take(data(1, after="old", more=True)) is None
+    assert reader.take(other(Kind.HEARTBEAT)) is None
+    assert reader.take(data(1, report="qelt", after="old", more=True)) is None
+    group = reader.take(data(2))
+    assert ids(group) == [("melt", [1, 2]), ("qelt", [1])]
+
+
+def test_a_complete_end_ends_a_group() -> None:
+    reader = RowReader()
+    reader.take(data(1, more=True))
+    group = reader.take(other(Kind.END, **END | {"reason": "complete", "token": None}))
+    assert ids(group) == [("melt", [1])]
+
+
+def test_any_other_end_drops_the_group() -> None:
+    reader = RowReader()
+    reader.take(data(1, more=True))
+    group = reader.take(other(Kind.END, **END))
+    assert ids(group) == []
+    assert group is not None
+    assert group.position == Position("e", 80)
+    assert reader.end == End("partial", "partial", 3, 90, "whole")
+
+
+def test_a_complete_end_has_no_position() -> None:
+    group = RowReader().take(other(Kind.END, **END | {"reason": "complete", "token": None}))
+    assert group is not None
+    assert group.position is None
+
+
+def test_an_error_drops_the_group() -> None:
+    reader = RowReader()
+    reader.take(data(1, more=True))
+    problem = {"problem": {"code": "x", "status": 400}, "token": "g", "offset": 4}
+    with pytest.raises(ProblemError) as caught:
+        reader.take(other(Kind.ERROR, **problem))
+    error = caught.value
+    assert (error.code, error.status, error.token, error.resume_offset) == ("x", 400, "g", 4)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        other(Kind.EPOCH),
+        other(Kind.ERROR),
+        other(Kind.END),
+        other(Kind.END, **END | {"token": None}),
+        other(Kind.END, **END | {"events": "many"}),
+        data(1, after=None),
+        Frame(Kind.DATA, False, {}, np.empty(0, np.uint8)),
+    ],
+)
+def test_what_the_contract_does_not_allow(wrong: Frame) -> None:
+    with pytest.raises(ProtocolError):
+        RowReader().take(wrong)
+
+
+def test_nothing_comes_behind_the_end() -> None:
+    reader = RowReader()
+    reader.take(other(Kind.END, **END))
+    with pytest.raises(ProtocolError):
+        reader.take(data(1))
+
+
+def test_tables_without_rows_are_not_handed_out() -> None:
+    group = RowReader().take(data())
+    assert group is not None
+    assert group.tables == ()

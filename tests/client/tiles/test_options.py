@@ -1,0 +1,80 @@
+"""What is said of a view in Python, as the contract has it."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client.datasets.requests import dataset_spec
+from app.client.tiles.options import ViewSpec
+
+MASK = np.array([[True, False, True], [False, False, True]])
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, {}),
+        ({"select": {"all": True}, "dtype": None}, {"select": {"all": True}}),
+        ({"frames": [3, 1, 1]}, {"select": {"frames": [3, 1, 1]}}),
+        ({"frames": np.array([3, 1], "u2")}, {"select": {"frames": [3, 1]}}),
+        ({"frames": range(2, 4)}, {"select": {"frames": [2, 3]}}),
+        ({"mask": MASK}, {"select": {"mask": base64.b64encode(b"\xa4").decode()}}),
+        ({"nav": slice(1, None)}, {"select": {"nav": [[1, 10, 1], [0, 20, 1]]}}),
+        ({"nav": (slice(-3, -1), slice(1, 99, 5))}, {"select": {"nav": [[7, 9, 1], [1, 20, 5]]}}),
+        ({"nav": [(1, 4), (2, 9, 3)]}, {"select": {"nav": [[1, 4, 1], [2, 9, 3]]}}),
+        ({"nav": (1, 4)}, {"select": {"nav": [[1, 4, 1], [0, 20, 1]]}}),
+        ({"shuffle": np.int64(7)}, {"select": {"shuffle": {"seed": 7}}}),
+        ({"sig": (slice(8), slice(2, 6))}, {"sig": [[0, 8], [2, 6]]}),
+        ({"bin": {"nav": np.int8(2)}, "casting": "clip"}, {"bin": {"nav": 2}, "casting": "clip"}),
+        ({"tile_shape": (np.int64(4), 8)}, {"tile_shape": [4, 8]}),
+        ({"dtype": np.float32, "missing": "nan"}, {"dtype": "<f4", "missing": "nan"}),
+        ({"dtype": ">i2", "corrections": False}, {"dtype": ">i2", "corrections": False}),
+        ({"sync_offset": -3, "target_bytes": 9}, {"sync_offset": -3, "target_bytes": 9}),
+    ],
+)
+def test_options(options: Any, wanted: dict[str, Any]) -> None:  # noqa: ANN401
+    assert ViewSpec(options).json((10, 20), (8, 8)) == wanted
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"frames": [1], "mask": MASK},
+        {"frames": [0.5]},
+        {"frames": [True, False]},
+        {"mask": [0, 1]},
+        {"nav": slice(None, None, -1)},
+        {"nav": [slice(1)] * 3},
+        {"nav": [(1, 2, 3, 4)]},
+        {"sig": slice(0, 8, 2)},
+    ],
+)
+def test_options_that_cannot_be(options: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ValueError, match=r"exclude|list|mask|forward|slices|start|steps"):
+        ViewSpec(options).json((10, 20), (8, 8))
+
+
+def test_unknown_options() -> None:
+    with pytest.raises(TypeError, match="colour"):
+        ViewSpec({"colour": 1})  # type: ignore[typeddict-unknown-key]
+    with pytest.raises(TypeError):
+        ViewSpec({"dtype": "nonsense"})
+
+
+def test_the_shape_is_needed_for_slices_only() -> None:
+    assert ViewSpec({"nav": slice(3)}).needs_shape
+    assert not ViewSpec({"frames": [3], "bin": {"sig": 2}}).needs_shape
+
+
+def test_what_is_said_of_a_dataset() -> None:
+    spec = {"files": [Path("a.raw")], "dtype": np.uint16, "nav_shape": (2, np.int64(3))}
+    assert dataset_spec(spec | {"glob": None}) == {
+        "files": ["a.raw"],
+        "dtype": "<u2",
+        "nav_shape": [2, 3],
+    }

@@ -1,0 +1,81 @@
+"""Reductions, with either client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client import ConnectionFailed, Dataset, ProblemError, ProtocolError
+
+from ..conftest import Connect
+from ..fakes.exchange import Fault
+from ..fakes.frames import ERROR, with_beats
+from ..fakes.service import FakeService
+from ..fakes.tiles import VALUES, changed
+
+SUM = VALUES.sum((0, 1))
+
+
+def test_results_by_name(service: FakeService, scan: Dataset) -> None:
+    seen: list[tuple[int, int]] = []
+    service.script[:] = [Fault(cut=300)]
+    got = scan.reduce({"op": "sum", "over": "frames"}, progress=lambda *n: seen.append(n))
+    assert list(got) == ["sum"]
+    assert np.array_equal(got["sum"], SUM)
+    assert seen[-1] == (1, 2)
+    assert np.array_equal(scan.reduce("sum", scan.view())["sum"], SUM)
+
+
+WRONG: list[Any] = [
+    lambda frames: frames[:2],
+    lambda frames: [frames[1], *frames[1:]],
+    lambda frames: frames[2:],
+    changed(1, name=None),
+    changed(1, arrays=[]),
+    changed(2, reason="drain"),
+    changed(2, reason="well"),
+]
+
+
+@pytest.mark.parametrize("wrong", range(len(WRONG)))
+def test_an_answer_that_is_wrong_is_asked_for_again(
+    service: FakeService,
+    connect: Connect,
+    scan: Dataset,
+    wrong: int,
+) -> None:
+    service.scan.bend = bend = WRONG[wrong]
+    assert np.array_equal(scan.reduce("sum")["sum"], SUM)
+    assert len(service.streams) == 2
+    service.scan.bend = bend
+    with pytest.raises((ProtocolError, ConnectionFailed)):
+        connect(service, retries=0).datasets["scan"].reduce("sum")
+
+
+def test_heartbeats_may_come_between_any_frames(service: FakeService, scan: Dataset) -> None:
+    service.scan.bend = with_beats
+    seen: list[tuple[int, int]] = []
+    assert np.array_equal(scan.reduce("sum", progress=lambda *n: seen.append(n))["sum"], SUM)
+    assert len(service.streams) == 1
+    assert seen == [(1, 2)]
+
+
+def test_a_refusal_is_not_repeated(service: FakeService, scan: Dataset) -> None:
+    problem = {"status": 422, "code": "options", "detail": "no"}
+    service.scan.bend = lambda _: [(ERROR, {"problem": problem}, b"")]
+    with pytest.raises(ProblemError, match="no"):
+        scan.reduce("none")
+    assert len(service.streams) == 1
+
+
+def test_a_cut_at_every_byte(service: FakeService, scan: Dataset) -> None:
+    cut = 0
+    while True:
+        service.script[:] = [Fault(cut=cut)]
+        before = len(service.streams)
+        assert np.array_equal(scan.reduce("sum")["sum"], SUM)
+        if len(service.streams) == before + 1 and cut > 400:
+            break
+        cut += 7

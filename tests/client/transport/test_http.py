@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from app.client.errors import ConnectionFailed
+from app.client.transport.answers import exchange
+from app.client.transport.blocking import BlockingShell
+from app.client.transport.http import Address, Connection, Pool
+from app.client.transport.requests import Request
+
+from ..fakes.service import FakeService
+
+GET = Request("GET", "/x")
+READY = Request("GET", "/readyz")
+
+
+def status(pool: Pool) -> int:
+    return BlockingShell(pool).run_and_close(exchange(READY)).head.status
+
+
+class Raw:
+    """Gives each connection to a function that is to speak HTTP."""
+
+    def __init__(self, speak: Callable[[socket.socket], None]) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, args=(speak,), daemon=True)
+        self._thread.start()
+
+    def _run(self, speak: Callable[[socket.socket], None]) -> None:
+        connection, _ = self._listener.accept()
+        with connection, self._listener:
+            speak(connection)
+
+
+def waited(done: threading.Event) -> None:
+    done.wait(10)
+
+
+def answering(octets: bytes) -> Raw:
+    def speak(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(octets)
+
+    return Raw(speak)
+
+
+def connect(port: int, timeout: float = 5) -> Connection:
+    return Connection(Address.parse(f"http://127.0.0.1:{port}", None, timeout, None))
+
+
+def receive(connection: Connection) -> bytes:
+    out = b""
+    buffer = memoryview(bytearray(7))
+    while count := connection.receive(buffer):
+        out += buffer[:count]
+    return out
+
+
+class Pieces:
+    """A body of given pieces."""
+
+    def __init__(self, pieces: Iterator[bytes], length: int | None = None) -> None:
+        self._pieces = pieces
+        self.length = length
+
+    def views(self) -> Iterator[memoryview]:
+        return map(memoryview, self._pieces)
+
+    def interrupt(self) -> None:
+        return
+
+
+@pytest.mark.parametrize(
+    ("octets", "whole"),
+    [
+        (b"Content-Length: 10\r\n\r\n0123456789", True),
+        (b"Content-Length: 10\r\n\r\n012345678", False),
+        (b"Content-Length: 10\r\n\r\n", False),
+        (b"Transfer-Encoding: chunked\r\n\r\n3\r\n012\r\n7\r\n3456789\r\n0\r\n\r\n", True),
+        (b"Transfer-Encoding: chunked\r\n\r\n3\r\n012\r\n7\r\n3456789\r\n", False),
+        (b"Transfer-Encoding: chunked\r\n\r\n3\r\n012\r\n7\r\n345", False),
+        (b"Transfer-Encoding: chunked\r\n\r\n3\r\n012\r\nx", False),
+        (b"Transfer-Encoding: chunked\r\n\r\n", False),
+    ],
+)
+def test_a_cut_answer_is_an_error(octets: bytes, whole: bool) -> None:
+    connection = connect(answering(b"HTTP/1.1 200 OK\r\n" + octets).port)
+    assert connection.send(GET).status == 200
+    if whole:
+        assert receive(connection) == b"0123456789"
+        connection.finish()
+    else:
+        with pytest.raises(ConnectionFailed):
+            receive(connection)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nThalweg-Offset: 12",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\nas much as comes",
+    ],
+)
+def test_what_is_no_answer(octets: bytes) -> None:
+    connection = connect(answering(octets).port)
+    with pytest.raises(ConnectionFailed):
+        connection.send(GET)
+    connection.close()
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1"):
+        connect(port).send(GET)
+
+
+def test_silence_is_a_fault() -> None:
+    done = threading.Event()
+    server = Raw(lambda _: waited(done))
+    connection = connect(server.port, timeout=0.2)
+    with pytest.raises(ConnectionFailed, match="timed out"):
+        connection.send(GET)
+    connection.close()
+    done.set()
+
+
+def test_a_server_that_stops_reading_is_a_fault() -> None:
+    done = threading.Event()
+    server = Raw(lambda _: waited(done))
+    connection = connect(server.port, timeout=0.2)
+    with pytest.raises(ConnectionFailed, match="stopped reading"):
+        connection.send(Request("POST", "/"), Pieces(iter([bytes(1 << 20)] * 64), 64 << 20))
+    connection.close()
+    done.set()
+
+
+def test_an_answer_before_the_body_is_read() -> None:
+    def speak(connection: socket.socket) -> None:
+        connection.recv(100)
+        connection.sendall(b"HTTP/1.1 413 X\r\nContent-Length: 2\r\n\r\nno")
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1 << 16):
+            pass
+
+    sent = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(1000):
+            sent += 1
+            yield bytes(1 << 20)
+
+    connection = connect(Raw(speak).port)
+    assert connection.send(Request("POST", "/"), Pieces(pieces())).status == 413
+    assert receive(connection) == b"no"
+    assert not connection.finish()
+    assert sent < 1000
+
+
+def test_connections_are_used_again(service: FakeService) -> None:
+    pool = Pool(Address.parse(service.url, "k", 5, None))
+    for _ in range(3):
+        assert status(pool) == 200
+    assert len(service._connections) == 1
+    assert service.seen[0].headers["authorization"] == "Bearer k"
+    service.cut_all()
+    assert status(pool) == 200
+    assert len(service._connections) == 2
+    pool.close()
+
+
+def test_many_threads_share_a_pool(service: FakeService) -> None:
+    pool = Pool(Address.parse(service.url, None, 5, None))
+    got: list[int] = []
+
+    def work() -> None:
+        got.extend(status(pool) for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == [200] * 160
+    assert len(pool._idle) <= 4
+    pool.close()
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://a", "http://"])
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(ValueError, match="URL"):
+        Address.parse(url, None, 1, None)
+
+
+def test_urls() -> None:
+    address = Address.parse("https://example.org/base/", None, 1, None)
+    assert (address.host, address.port, address.path) == ("example.org", 443, "/base")
+    assert address.context is not None
+    assert Address.parse("http://[::1]:80", None, 1, None).host == "::1"

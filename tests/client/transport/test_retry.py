@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from app.client.errors import (
+    ConnectionFailed,
+    ProblemError,
+    ProducerFailed,
+    ProtocolError,
+    SourceError,
+    ThalwegError,
+)
+from app.client.transport.retry import Backoff, is_retryable
+
+
+def test_what_is_worth_another_try() -> None:
+    good: list[ThalwegError] = [ConnectionFailed(), ProtocolError()]
+    good += [ProblemError(status, {}) for status in (408, 429, 502, 503, 504)]
+    bad: list[ThalwegError] = [SourceError(), ProducerFailed("x", 1)]
+    bad += [ProblemError(status, {}) for status in (400, 401, 404, 409, 410, 412, 422, 500)]
+    assert all(map(is_retryable, good))
+    assert not any(map(is_retryable, bad))
+
+
+def test_delays_double_up_to_a_bound() -> None:
+    backoff = Backoff(9, lambda: 1.0)
+    delays = [backoff.delay(ConnectionFailed()) for _ in range(9)]
+    assert delays == [0.25, 0.5, 1, 2, 4, 8, 15, 15, 15]
+    with pytest.raises(ConnectionFailed):
+        backoff.delay(ConnectionFailed())
+
+
+def test_chance_takes_at_most_half() -> None:
+    assert Backoff(1, lambda: 0.0).delay(ConnectionFailed()) == 0.125
+
+
+def test_progress_begins_anew() -> None:
+    backoff = Backoff(1, lambda: 1.0)
+    backoff.delay(ConnectionFailed())
+    backoff.progressed()
+    assert backoff.failures == 0
+    assert backoff.delay(ConnectionFailed()) == 0.25
+
+
+def test_retry_after_is_a_lower_bound() -> None:
+    assert Backoff(1).delay(ProblemError(503, {}, 7.0)) == 7
+    assert Backoff(1).delay(ProblemError(503, {}, 1e9)) == 300
+
+
+def test_refusals_are_raised() -> None:
+    with pytest.raises(ProblemError):
+        Backoff(5).delay(ProblemError(422, {}))

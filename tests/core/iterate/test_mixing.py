@@ -1,0 +1,85 @@
+"""Mixes by quota and by random draws."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.iterate.mapping import Map, named_map
+from core.iterate.mixing import Mix, RandomMix
+from tests.core.iterate.drain import drain, first
+from tests.core.iterate.items import Counter, one
+
+
+def test_quotas() -> None:
+    a, b = Counter(6), Map(Counter(9), lambda block: {"index": np.asarray(block["index"]) + 100})
+    assert first(Mix([a, b], weights=[1, 2]), 99) == [
+        100,
+        0,
+        101,
+        102,
+        1,
+        103,
+        104,
+        2,
+        105,
+        106,
+        3,
+        107,
+        108,
+        4,
+    ]
+    everything = first(Mix([a, b], weights=[10, 20], stop="all"), 99)
+    assert everything[-1] == 5
+    assert sorted(everything) == [*range(6), *range(100, 109)]
+    cycle = Mix([a, b], stop="cycle")
+    assert cycle.length is None
+    assert first(cycle, 20)[::2] == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+    assert first(Mix([a, b], weights=[1, 0]), 99) == list(range(6))
+    assert first(Mix([Counter(0), a], stop="all"), 99) == list(range(6))
+    assert Mix([Counter(), a], stop="all").length is None
+    assert Mix([Counter(), a]).length == 13
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 7)), min_size=1, max_size=5))
+def test_quotas_are_kept_and_nothing_is_lost(inputs: list[tuple[int, int]]) -> None:
+    sources = [
+        Map(Counter(n), lambda b, j=j: {"index": np.asarray(b["index"]) + 1000 * j})  # type: ignore[misc]
+        for j, (n, _) in enumerate(inputs)
+    ]
+    weights = [weight for _, weight in inputs]
+    everything = first(Mix(sources, weights=weights, stop="all"), 500)
+    assert sorted(everything) == [1000 * j + i for j, (n, _) in enumerate(inputs) for i in range(n)]
+    some = first(Mix(sources, weights=weights), 500)
+    assert everything[: len(some)] == some
+    for k in range(1, len(some) + 1):
+        for j, weight in enumerate(weights):
+            share = k * weight / sum(weights)
+            assert abs(sum(x // 1000 == j for x in some[:k]) - share) < len(inputs)
+
+
+def test_random_mixes() -> None:
+    n = 4000
+    sources = [
+        Map(Counter(n), lambda b, j=j: {"index": np.asarray(b["index"]) + n * j})  # type: ignore[misc]
+        for j in range(3)
+    ]
+    given_items = first(RandomMix(sources, weights=[1, 0, 3], seed=3), 2000)
+    assert 400 < sum(x < n for x in given_items) < 600
+    assert not any(n <= x < 2 * n for x in given_items)
+    for j in range(3):
+        mine = [x - n * j for x in given_items if x // n == j]
+        assert mine == list(range(len(mine)))
+    everything = first(RandomMix(sources, stop="all", seed=3), 3 * n + 9)
+    assert sorted(everything) == list(range(3 * n))
+    short = RandomMix([Counter(5), Counter(5)], seed=2)
+    assert 5 <= len(drain(short)) <= 10
+    assert len(first(RandomMix([Counter(2), Counter(3)], stop="cycle"), 50)) == 50
+
+
+def test_draws_of_mixes_and_maps_are_frozen() -> None:
+    stage = RandomMix([Counter(5), Counter(9)], weights=[2, 3], stop="all", seed=6)
+    assert [x for (x,) in drain(stage)] == [0, 1, 0, 1, 2, 2, 3, 4, 5, 3, 4, 6, 7, 8]
+    numbers = one(named_map(Counter(3), "uniform", {}, seed=7), "random")
+    assert numbers == [0.8400755493449802, 0.10213281548623132, 0.42342756008846505]

@@ -1,0 +1,106 @@
+"""Named transforms and predicates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.errors import PipelineError
+from core.iterate.mapping import named_filter, named_map
+from core.iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
+from tests.core.iterate.items import MIXED, one
+
+NAMED: list[tuple[str, dict[str, Any], str, list[Any]]] = [
+    ("absolute", {"field": "i"}, "i", [1, 2, 3]),
+    ("cast", {"field": "i", "dtype": "f4"}, "i", [1.0, -2.0, 3.0]),
+    ("cast", {"field": "w", "dtype": "u1"}, "w", [[1], [2, 3], []]),
+    ("clip", {"field": "i", "low": -1, "high": 2}, "i", [1, -1, 2]),
+    ("clip", {"field": "f", "low": -1, "high": 1, "dtype": "i1"}, "f", [1, -1, -1]),
+    ("flatten", {"field": "m"}, "m", np.arange(12).reshape(3, 4).tolist()),
+    ("length", {"field": "w"}, "length", [1, 2, 0]),
+    ("rename", {"field": "i", "to": "j"}, "j", [1, -2, 3]),
+    ("scale", {"field": "i", "factor": 0.5, "offset": 1}, "i", [1.5, 0.0, 2.5]),
+    ("select", {"fields": ["i"]}, "i", [1, -2, 3]),
+    ("sqrt", {"field": "m"}, "m", np.sqrt(np.arange(12)).reshape(3, 2, 2).tolist()),
+]
+
+
+@pytest.mark.parametrize(("fn", "args", "field", "expected"), NAMED)
+def test_named_transforms(fn: str, args: dict[str, Any], field: str, expected: list[Any]) -> None:
+    stage = named_map(MIXED, fn, args)
+    assert one(stage, field) == expected
+    assert field in {each.name for each in stage.schema}
+
+
+def test_every_transform_is_tested() -> None:
+    assert {fn for fn, *_ in NAMED} == set(TRANSFORMS)
+    assert set(RANDOM_TRANSFORMS) == {"flip", "jitter", "uniform"}
+
+
+def test_named_random_transforms() -> None:
+    numbers = one(named_map(MIXED, "uniform", {}, seed=1), "random")
+    assert all(0 <= x < 1 for x in numbers)
+    moved = np.array(one(named_map(MIXED, "jitter", {"field": "m", "amount": 2}, seed=1), "m"))
+    shift = moved - np.arange(12).reshape(3, 2, 2)
+    assert np.allclose(shift, shift[:, :1, :1])
+    assert len(set(shift[:, 0, 0])) == 3
+    flipped = one(named_map(MIXED, "flip", {"field": "m", "probability": 1}), "m")
+    assert flipped == np.arange(12).reshape(3, 2, 2)[:, :, ::-1].tolist()
+    kept = one(named_map(MIXED, "flip", {"field": "m", "axis": 0, "probability": 0}), "m")
+    assert kept == np.arange(12).reshape(3, 2, 2).tolist()
+    ragged_too = one(named_map(MIXED, "jitter", {"field": "w", "amount": 1}), "w")
+    assert [len(item) for item in ragged_too] == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        ("scale", {"field": "none"}),
+        ("scale", {"field": "i", "factor": "2"}),
+        ("scale", {"field": "i", "factor": float("inf")}),
+        ("scale", {"field": "i", "factor": 10**400}),
+        ("scale", {"field": "i", "fctor": 2}),
+        ("cast", {"field": "i"}),
+        ("cast", {"field": "i", "dtype": "O"}),
+        ("cast", {"field": "i", "dtype": "nonsense"}),
+        ("cast", {"field": "f", "dtype": "i4"}),
+        ("clip", {"field": "i", "low": 2, "high": 1}),
+        ("clip", {"field": "i", "low": 0, "high": 300, "dtype": "u1"}),
+        ("flatten", {"field": "i"}),
+        ("length", {"field": "i"}),
+        ("rename", {"field": "i", "to": "f"}),
+        ("rename", {"field": "i", "to": ""}),
+        ("select", {"fields": []}),
+        ("select", {"fields": ["i", "i"]}),
+        ("select", {"fields": ["none"]}),
+        ("uniform", {"to": "i"}),
+        ("flip", {"field": "i"}),
+        ("flip", {"field": "m", "axis": 2}),
+        ("flip", {"field": "m", "probability": 2}),
+    ],
+)
+def test_arguments_that_do_not_fit(fn: str, args: dict[str, Any]) -> None:
+    with pytest.raises(PipelineError) as caught:
+        named_map(MIXED, fn, args)
+    assert caught.value.field == "args"
+
+
+@pytest.mark.parametrize(
+    ("pred", "args", "expected"),
+    [
+        ("between", {"field": "i", "low": -2, "high": 3}, [1, -2]),
+        ("equal", {"field": "i", "value": 3}, [3]),
+        ("finite", {"field": "f"}, [1, -2]),
+        ("greater", {"field": "i", "value": 1}, [3]),
+        ("greater_equal", {"field": "i", "value": 1}, [1, 3]),
+        ("length_between", {"field": "w", "low": 1, "high": 3}, [1, -2]),
+        ("less", {"field": "f", "value": 0}, [-2]),
+        ("less_equal", {"field": "f", "value": 1.5}, [1, -2]),
+        ("not_equal", {"field": "i", "value": 3}, [1, -2]),
+    ],
+)
+def test_named_predicates(pred: str, args: dict[str, Any], expected: list[int]) -> None:
+    assert one(named_filter(MIXED, pred, args), "i") == expected
+    assert pred in PREDICATES

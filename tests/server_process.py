@@ -1,0 +1,171 @@
+"""The service as users run it: a process of its own, and what the system knows of it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+HOST = "127.0.0.1"
+
+_START_SECONDS = 120.0
+_PREFIX = "THALWEG_"
+_LISTENING = re.compile(r"^listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
+_FAILURES = ('"level": "error"', "Traceback")
+
+
+class ServerProcess:
+    """A server process, ready when this returns.
+
+    Args:
+        directory: for its data and its log.
+        flags: of the ``serve`` command.
+        settings: variables, without their prefix and in lower case.
+
+    Attributes:
+        command: what runs the ``thalweg-server`` command.
+        pipe: what its standard input and output are.
+        port: where it listens; it keeps it when it is started again.
+        process: the process.
+        data_dir: its data.
+        expected_failures: parts of log lines that are no failures in this test.
+    """
+
+    command: Sequence[str] = (sys.executable, "-m", "app.command")
+    pipe = subprocess.DEVNULL
+
+    def __init__(self, directory: Path, *flags: str, **settings: object) -> None:
+        self.port = 0
+        self.data_dir = directory / "data"
+        self.expected_failures: list[str] = []
+        self._directory = directory
+        self._log = directory / "log"
+        self._flags = flags
+        inherited = {name: v for name, v in os.environ.items() if not name.startswith(_PREFIX)}
+        given = {_PREFIX + name.upper(): str(value) for name, value in settings.items()}
+        self._environment = {**inherited, **given, "PYTHONPATH": str(ROOT)}
+        directory.mkdir(parents=True, exist_ok=True)
+        self.start()
+
+    def start(self) -> None:
+        """Start, also again after an end; returns when it is ready."""
+        logged = self._log.stat().st_size if self._log.exists() else 0
+        place = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self.command, "serve", *place, *self._flags],
+                stdin=self.pipe,
+                stdout=self.pipe,
+                stderr=log,
+                env=self._environment,
+                cwd=self._directory,
+            )
+        try:
+            self._wait_for(lambda: self._listens(logged))
+            self._wait_for(self._is_ready)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_for(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not done():
+            assert self.process.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.01)
+
+    def _listens(self, logged: int) -> bool:
+        found = _LISTENING.search(self._log.read_bytes()[logged:].decode(errors="replace"))
+        if found:
+            self.port = int(found[1])
+        return found is not None
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=_START_SECONDS)
+        with contextlib.closing(connection):
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def failures(self) -> list[str]:
+        """Lines of the log about failures of the server's own, but for those expected."""
+        lines = [line for line in self.log().splitlines() if any(f in line for f in _FAILURES)]
+        return [line for line in lines if not any(text in line for text in self.expected_failures)]
+
+    # -- ends ------------------------------------------------------------------------
+
+    def term(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self._close()
+
+    def end(self, seconds: float = 60.0) -> int:
+        """Wait for it to end by itself; returns the exit code."""
+        self.process.wait(seconds)
+        return self._close()
+
+    def stop(self) -> int:
+        """Ask it to end; returns the exit code."""
+        self.term()
+        return self.end()
+
+    def _close(self) -> int:
+        code = self.process.wait(30)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return code
+
+    # -- what the system knows of it -------------------------------------------------
+
+    def open_files(self) -> list[str]:
+        """What its descriptors refer to."""
+        targets = []
+        for entry in Path(f"/proc/{self.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                targets.append(str(entry.readlink()))
+        return targets
+
+    def descriptors(self) -> int:
+        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+
+    def threads(self) -> list[str]:
+        """Their names."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sorted((task / "comm").read_text().strip() for task in tasks)
+
+    def memory(self, field: str = "VmRSS") -> int:
+        """Resident memory in bytes; its peak for ``VmHWM``."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return 1024 * int(status.split(f"{field}:")[1].split()[0])
+
+    def reset_peak(self) -> None:
+        """Have the peak of memory begin anew."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def worker_pids(self) -> list[int]:
+        """Processes that serve, where there are several."""
+        text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        pids = [int(pid) for pid in text.split()]
+        return [p for p in pids if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
