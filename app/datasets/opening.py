@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from app.errors import InvalidOptionError
 from core.errors import FormatError
+from core.tiles.chunked import ArrayFrames
+from core.tiles.formats.arrays import BlockArray, recording_of
 from core.tiles.formats.detect import understand
+from core.tiles.formats.source import Source as Headers
 from core.tiles.recording import Hints, Recording
 
-from .files.arrays import ArrayFrames, BlockArray, recording_of
 from .files.file_set import FileSet
 from .files.fingerprints import fingerprint, store_fingerprint
 from .files.roots import Roots
@@ -158,7 +160,7 @@ def understand_source(
         raise FormatError(
             f"a growing dataset cannot be {form}", hint="Register it once it is complete"
         )
-    recording = recording_of(form, files, arrays, hints)
+    recording = recording_of(form, Headers(files.infos, files), arrays, hints)
     plain = all(array.offset is not None for array in arrays)
     return Source(files, recording, () if plain else arrays)
 

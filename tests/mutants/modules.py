@@ -45,8 +45,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/losses/input_store.py": (),
     "app/losses/outputs.py": (),
     "app/tiles/partials.py": (),
-    "app/datasets/files/ranges.py": (
-        "tests/app/datasets/files/test_ranges.py",
+    "core/tiles/ranges.py": (
+        "tests/core/tiles/test_ranges.py",
         "tests/app/datasets/files/test_backends.py",
     ),
     "app/datasets/files/roots.py": (),

@@ -36,11 +36,11 @@ import numpy as np
 
 from app.errors import InvalidOptionError
 from core.arrays import Indices, Octets
+from core.tiles.ranges import Ranges, arrange, gather
 
 from .buffers import PAGE, BufferPool
 from .file_set import FileSet
 from .mapped import Leases, Maps
-from .ranges import Ranges, arrange, gather
 
 Name = Literal["buffered", "mmap", "direct"]
 

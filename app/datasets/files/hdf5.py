@@ -22,10 +22,10 @@ import numpy as np
 
 from core.arrays import Array
 from core.errors import FormatError
+from core.tiles.formats.arrays import ArrayInfo, check, choose, linear
 from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
-from .arrays import ArrayInfo, check, choose, linear
 from .file_set import FileSet
 
 _LOCK = threading.Lock()
@@ -38,7 +38,7 @@ _THIS_FILE = "."
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hdf5Array:
-    """A numeric array in an HDF5 file; see :class:`.arrays.BlockArray`."""
+    """A numeric array in an HDF5 file; see :class:`core.tiles.formats.arrays.BlockArray`."""
 
     files: FileSet
     file: int

@@ -15,9 +15,9 @@ import numpy as np
 
 from app.errors import DataChangedError
 from core.errors import FormatError
+from core.tiles.formats.arrays import ArrayInfo, check, choose
 from core.tiles.recording import FileInfo
 
-from .arrays import ArrayInfo, check, choose
 from .file_set import FileSet
 from .roots import Roots
 

@@ -22,10 +22,10 @@ from zarr.abc.store import (
 from app.errors import ServiceError
 from core.arrays import Array
 from core.errors import CoreError, FormatError
+from core.tiles.formats.arrays import linear
 from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
-from .arrays import linear
 from .zarr_files import METADATA, StoredArray, StoreFiles, names_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZarrArray:
-    """An array in a zarr store; see :class:`.arrays.BlockArray`."""
+    """An array in a zarr store; see :class:`core.tiles.formats.arrays.BlockArray`."""
 
     files: StoreFiles
     array: Any

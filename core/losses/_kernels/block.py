@@ -96,7 +96,7 @@ def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
         at += leap
     while at + s <= last and words[at] != 0:
         at += s
-    return np.int64(at)  # type: ignore[return-value]  # signed, as every other word
+    return int(at)
 
 
 @subkernel

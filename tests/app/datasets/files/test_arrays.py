@@ -18,8 +18,6 @@ import numpy.typing as npt
 import pytest
 
 from app.datasets.catalogue import Catalogue
-from app.datasets.files import arrays
-from app.datasets.files.arrays import ArrayFrames, boxes, linear, pieces
 from app.datasets.files.backends import open_backend
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
@@ -30,9 +28,10 @@ from app.datasets.spec import parse_dataset
 from app.errors import DataChangedError, InvalidOptionError
 from app.state.memory import MemoryStateStore
 from core.errors import AmbiguousFormatError, CoreError, FormatError, ShapeError
+from core.tiles import chunked
 from core.tiles.corrections import Corrections
 from core.tiles.frames import FileFrames, FrameSource
-from core.tiles.plan import Box, make_plan
+from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader
 from core.tiles.recording import Hints
 from core.tiles.view import parse_view
@@ -161,7 +160,7 @@ def test_views_are_what_numpy_says(
     path = tmp_path / f"made.{form}"
     name = WRITERS[form](path, data, rng)
     scan, sig = data.shape[: data.ndim - dims], data.shape[data.ndim - dims :]
-    monkeypatch.setattr(arrays, "READ_BYTES", int(rng.choice([1, 50, 400, 8 << 20])))
+    monkeypatch.setattr(chunked, "READ_BYTES", int(rng.choice([1, 50, 400, 8 << 20])))
     found = open_recording(Roots([tmp_path]), [path.name], Hints(sig_shape=sig), array=name)
     with found.files:
         recording = found.recording
@@ -177,82 +176,6 @@ def test_views_are_what_numpy_says(
             wanted = reference.view(flat, scan, {"select": {"all": True}, **spec})
             assert np.array_equal(whole_view(found, spec), wanted)
         assert len(found.fingerprint()) == 8
-
-
-class Spy:
-    """An array in memory that remembers what was read of it."""
-
-    file, name, axes, offset = 0, "spy", (), None
-
-    def __init__(self, data: Array, chunks: tuple[int, ...]) -> None:
-        self.data, self.shape, self.dtype, self.chunks = data, data.shape, data.dtype, chunks
-        self.boxes: list[Box] = []
-
-    def read(self, box: Box) -> Array:
-        self.boxes.append(box)
-        return np.array(self.data[tuple(slice(a, b) for a, b in box)])
-
-    def chunks_read(self) -> list[tuple[int, ...]]:
-        found: list[tuple[int, ...]] = []
-        for box in self.boxes:
-            cells = [range(a // c, -(-b // c)) for (a, b), c in zip(box, self.chunks, strict=True)]
-            found += [tuple(i) for i in np.stack(np.meshgrid(*cells), -1).reshape(-1, len(cells))]
-        return found
-
-
-@pytest.mark.parametrize("seed", range(examples(200)))
-def test_no_chunk_is_read_twice_and_no_read_is_larger_than_it_must_be(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(seed)
-    shape = (*rng.integers(1, 9, int(rng.integers(1, 4))).tolist(), *rng.integers(1, 9, 2).tolist())
-    data = rng.integers(0, 999, shape).astype("u2")
-    spies = [Spy(data, chunks_of(rng, shape)), Spy(data + 1, chunks_of(rng, shape))]
-    limit = int(rng.choice([2, 100, 1000, 1 << 20]))
-    monkeypatch.setattr(arrays, "READ_BYTES", limit)
-    count = math.prod(shape[:-2])
-    frames = rng.integers(0, 2 * count, int(rng.integers(1, 3 * count))).astype(np.int64)
-    if rng.random() < 0.5:
-        frames = np.unique(frames)
-    rows = sorted(rng.choice(shape[-2] + 1, 2, replace=False).tolist())
-    loaded = ArrayFrames(spies, 2).load(frames, (rows[0], rows[1]))
-    assert not loaded.values.flags.writeable
-    assert loaded.pitch == shape[-1]
-    size = (rows[1] - rows[0]) * loaded.pitch
-    every = np.concatenate([spy.data.reshape(-1, *shape[-2:]) for spy in spies])
-    for frame, start in zip(frames, loaded.starts, strict=True):
-        part = loaded.values[start : start + size].reshape(-1, loaded.pitch)
-        assert np.array_equal(part, every[frame, rows[0] : rows[1]])
-    for spy in spies:
-        seen = spy.chunks_read()
-        assert len(seen) == len(set(seen))
-        most = max(limit, math.prod(spy.chunks) * 2)
-        assert all(2 * math.prod(b - a for a, b in box) <= most for box in spy.boxes)
-
-
-def test_consecutive_frames_are_one_selection() -> None:
-    spy = Spy(np.zeros((16, 16, 4, 4), "u2"), (1, 1, 4, 4))
-    ArrayFrames([spy], 2).load(np.arange(32, 112, dtype=np.int64), (1, 3))
-    assert spy.boxes == [((2, 7), (0, 16), (1, 3), (0, 4))]
-
-
-def test_boxes_and_pieces_of_one_place() -> None:
-    ((box, members),) = boxes(np.zeros((3, 1), np.int64), (1,), 1)
-    assert box == ((0, 1),)
-    assert members.tolist() == [0, 1, 2]
-    assert list(pieces(((3, 9), (0, 2)), (4, 2), 8)) == [
-        ((3, 4), (0, 2)),
-        ((4, 8), (0, 2)),
-        ((8, 9), (0, 2)),
-    ]
-
-
-def test_coordinates() -> None:
-    assert linear(np.array([1.0, 1.5, 2.0])) == (0.5, 1.0)
-    assert linear(np.array([3])) == (1.0, 3.0)
-    assert linear(np.array([1.0, 2.0, 4.0])) is None
-    assert linear(np.array([1.0, np.nan])) is None
-    assert linear(np.array(["a"])) is None
 
 
 # -- HDF5 -----------------------------------------------------------------------------

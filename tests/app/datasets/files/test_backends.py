@@ -25,12 +25,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.datasets.files import backends
-from app.datasets.files import ranges as gathering
 from app.datasets.files.backends import MmapBackend, RangeBackend, open_backend
 from app.datasets.files.buffers import PAGE, BufferPool
 from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import BusyError, DataChangedError, InvalidOptionError
+from core.tiles import ranges as gathering
 from tests.scale import examples
 
 SIZES = (300_000, 0, 70_001, 1, 8192)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from core.arrays import Indices, Mask, Octets
+from ..arrays import Indices, Mask, Octets
 
 _FEW = 4
 """Number of ranges below which looking for a pattern does not pay."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.datasets.files.ranges import Ranges, arrange, gather
+from core.tiles.ranges import Ranges, arrange, gather
 
 Rows = list[tuple[int, int, int, int]]
 """(file, start, stop, offset) of each."""

@@ -1,0 +1,186 @@
+"""Frames of arrays stored in chunks: every chunk a request needs is decoded once.
+
+A chunk is the unit of decoding: to read one value of it, all of it is decompressed. Frames of a
+request lie in chunks in an order that has nothing to do with the order of the request, so
+reading frame by frame would decode a chunk again and again. Instead the frames are grouped:
+
+* :func:`boxes` covers the positions of the frames in the scan with boxes. All positions of a
+  chunk are in one box, and boxes that touch are merged while what is read at once stays bounded.
+* :func:`pieces` divides a box along chunk borders where it is too large to be read at once.
+
+Every piece is read with one call of the library, and its frames go to their slots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, Indices
+from .formats.arrays import BlockArray
+from .frames import Loaded
+from .plan import Box
+
+READ_BYTES = 8 << 20
+"""Maximum bytes read at once, unless a single chunk is larger."""
+
+
+class ArrayFrames:
+    """Frames of one or more arrays, in the order of the arrays; for one thread at a time.
+
+    Args:
+        arrays: arrays of one dtype, whose last dimensions are a frame.
+        sig_dims: number of dimensions of a frame.
+    """
+
+    def __init__(self, arrays: Sequence[BlockArray], sig_dims: int) -> None:
+        self._arrays = arrays
+        self._sig_dims = sig_dims
+        self._rest = arrays[0].shape[len(arrays[0].shape) - sig_dims :][1:]
+        self._dtype = arrays[0].dtype
+        counts = [math.prod(array.shape[: len(array.shape) - sig_dims]) for array in arrays]
+        self._ends = np.cumsum(np.array(counts, np.int64))
+        self._firsts = self._ends - counts
+        self._buffer: Array = np.zeros(0, self._dtype)
+
+    def load(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
+        """Read frames, cropped along their first axis.
+
+        Args:
+            frames: indices of the frames, in any order; repetitions are allowed.
+            rows: (start, stop) along the first axis of a frame.
+
+        Returns:
+            The values, valid until the next call.
+        """
+        pitch = math.prod(self._rest)
+        size = (rows[1] - rows[0]) * pitch
+        if len(frames) * size > len(self._buffer):
+            self._buffer = np.empty(len(frames) * size, self._dtype)
+        flat = self._buffer[: len(frames) * size]
+        out = flat.reshape(len(frames), rows[1] - rows[0], *self._rest)
+        owners = np.searchsorted(self._ends, frames, side="right")
+        for number in np.unique(owners).tolist():
+            slots = np.flatnonzero(owners == number)
+            self._fill(number, frames[slots] - self._firsts[number], rows, (out, slots))
+        values = flat.view()
+        values.flags.writeable = False
+        return Loaded(values, np.arange(len(frames), dtype=np.int64) * size, pitch)
+
+    def _fill(
+        self, number: int, frames: Indices, rows: tuple[int, int], target: tuple[Array, Indices]
+    ) -> None:
+        """Read frames of one array into their slots of the output.
+
+        Args:
+            number: index of the array.
+            frames: indices of the frames in the array.
+            rows: (start, stop) along the first axis of a frame.
+            target: the output, and the slot of each frame in it.
+        """
+        array = self._arrays[number]
+        out, slots = target
+        split = len(array.shape) - self._sig_dims
+        sig: Box = (rows, *((0, length) for length in self._rest))
+        pixels = math.prod(stop - start for start, stop in sig)
+        max_items = READ_BYTES // self._dtype.itemsize
+        order = np.argsort(frames, kind="stable")
+        nav_shape = array.shape[:split] or (1,)
+        positions = np.stack(np.unravel_index(frames[order], nav_shape), axis=1).astype(np.int64)
+        cells = array.chunks[:split] or (1,)
+        for nav, members in boxes(positions, cells, max(max_items // max(pixels, 1), 1)):
+            low = np.array([start for start, _ in nav])
+            lengths = [stop - start for start, stop in nav]
+            inside = np.ravel_multi_index(tuple((positions[members] - low).T), lengths)
+            for part in pieces(sig, array.chunks[split:], max_items // math.prod(lengths)):
+                values = array.read((*nav, *part) if split else part)
+                extent = [stop - start for start, stop in part]
+                images = values.reshape(math.prod(lengths), *extent)
+                shifted: Any = (
+                    slice(a - s, b - s) for (a, b), (s, _) in zip(part, sig, strict=True)
+                )
+                selection: Any = (slots[order[members]], *shifted)
+                out[selection] = images[inside]
+
+
+def boxes(
+    positions: Indices, cells: Sequence[int], max_positions: int
+) -> Iterator[tuple[Box, Indices]]:
+    """Cover positions with boxes; yield each box and the indices of its positions.
+
+    All positions of a cell share a box, so that no cell is read twice. Boxes that touch
+    are merged while the result has at most ``max_positions`` positions.
+
+    Args:
+        positions: shape (n, axes), n ≥ 1.
+        cells: shape of a cell.
+        max_positions: maximum size of a merged box.
+    """
+    coordinates = positions // np.array(cells)
+    order = np.lexsort(coordinates.T[::-1])
+    ordered = coordinates[order]
+    begins = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)])
+    lows = np.minimum.reduceat(positions[order], begins)
+    highs = np.maximum.reduceat(positions[order], begins) + 1
+    owner = np.arange(len(begins))
+    for axis in reversed(range(len(cells))):
+        lows, highs, merged = _merge(lows, highs, axis, max_positions)
+        owner = merged[owner]
+    label = np.empty(len(positions), np.int64)
+    label[order] = owner[np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(order)]))]
+    by_box = np.argsort(label, kind="stable")
+    ends = np.cumsum(np.bincount(label, minlength=len(lows)))
+    for number, members in enumerate(np.split(by_box, ends[:-1])):
+        pairs = zip(lows[number].tolist(), highs[number].tolist(), strict=True)
+        yield tuple(pairs), members
+
+
+def _merge(
+    lows: Indices, highs: Indices, axis: int, max_positions: int
+) -> tuple[Indices, Indices, Indices]:
+    """Merge boxes that touch along an axis.
+
+    Returns:
+        Starts and stops of the merged boxes, shape (m, axes), and for each original box the
+        index of the merged box it became part of.
+    """
+    others = [k for k in range(lows.shape[1]) if k != axis]
+    order = np.lexsort((lows[:, axis], *(lows[:, k] for k in reversed(others))))
+    low, high = lows[order], highs[order]
+    touch = (low[1:, axis] == high[:-1, axis]) & (
+        (low[1:, others] == low[:-1, others]) & (high[1:, others] == high[:-1, others])
+    ).all(axis=1)
+    across = np.prod(high[:, others] - low[:, others], axis=1).tolist()
+    starts, stops = low[:, axis].tolist(), high[:, axis].tolist()
+    heads = [0]
+    for k, follows in enumerate(touch.tolist(), 1):
+        if not follows or (stops[k] - starts[heads[-1]]) * across[k] > max_positions:
+            heads.append(k)
+    owner = np.empty(len(order), np.int64)
+    owner[order] = np.repeat(np.arange(len(heads)), np.diff([*heads, len(order)]))
+    tails = [*(head - 1 for head in heads[1:]), len(order) - 1]
+    ends = high[heads]
+    ends[:, axis] = high[tails, axis]
+    return low[heads], ends, owner
+
+
+def pieces(box: Box, cells: Sequence[int], max_items: int, axis: int = 0) -> Iterator[Box]:
+    """Divide a box along cell borders into parts of at most ``max_items`` items.
+
+    A part is never smaller than a cell, even if a cell has more items.
+    """
+    items = math.prod(stop - start for start, stop in box)
+    if items <= max_items or axis == len(box):
+        yield box
+        return
+    start, stop = box[axis]
+    cell = cells[axis]
+    slab = items // max(stop - start, 1) * cell
+    step = cell * max(max_items // slab, 1)
+    while start < stop:
+        end = min((start // cell) * cell + step, stop)
+        yield from pieces((*box[:axis], (start, end), *box[axis + 1 :]), cells, max_items, axis + 1)
+        start = end

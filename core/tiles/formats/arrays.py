@@ -1,0 +1,211 @@
+"""Named arrays of a file or store as a recording: which one, whether it can be, its frames."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...arrays import Array
+from ...errors import AmbiguousFormatError, FormatError, ShapeError
+from ..plan import Box
+from ..recording import Axis, Extent, Hints, Recording
+from .layout import Found, settle
+from .source import Source
+
+MAX_CHUNK_BYTES = 1 << 30
+"""Maximum decoded size of a chunk, which must fit into memory as a whole."""
+MAX_DIMENSIONS = 8
+_FRAME_DIMENSIONS = 2
+_ITEM_SIZES = {"b": {1}, "u": {1, 2, 4, 8}, "i": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
+"""Supported sizes of a value in bytes, by kind of dtype."""
+_MAX_LISTED = 8
+
+
+class BlockArray(Protocol):
+    """An array in a file that can be read in boxes; several threads may read at once."""
+
+    @property
+    def file(self) -> int:
+        """Index of the file."""
+
+    @property
+    def name(self) -> str:
+        """Path of the array in the file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape, navigation and signal dimensions together."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype."""
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Shape of a chunk, the unit of decoding."""
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """One axis per dimension; empty if the file describes none."""
+
+    @property
+    def offset(self) -> int | None:
+        """Byte of the file at which the values begin if they lie there as in memory, else None."""
+
+    def read(self, box: Box) -> Array:
+        """Read the values in a box, given as (start, stop) along each axis.
+
+        Raises:
+            FormatError: the values cannot be decoded.
+            DataChangedError: a file changed since it was opened.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """Metadata of an array, read before the array is opened."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int, ...]
+
+
+def choose(shapes: Mapping[str, tuple[int, ...]], source: str) -> str:
+    """Choose the only array that has the dimensions of a scan and a frame.
+
+    Args:
+        shapes: shapes of the numeric arrays, by name.
+        source: name of the file, for messages.
+
+    Raises:
+        AmbiguousFormatError: there are no such arrays, or several.
+    """
+    candidates = [name for name, shape in shapes.items() if len(shape) > _FRAME_DIMENSIONS]
+    if len(candidates) == 1:
+        return candidates[0]
+    listed = candidates or list(shapes)
+    names = ", ".join(f"{name} {shapes[name]}" for name in listed[:_MAX_LISTED])
+    if len(listed) > _MAX_LISTED:
+        names += ", …"
+    message = "there is no array of three dimensions or more"
+    if candidates:
+        message = f"there are several arrays of three dimensions or more: {names}"
+    hint = "Name a file with an array of numbers"
+    if names:
+        hint = f"Name one of them in array: {names}"
+    raise AmbiguousFormatError(message, source=source, hint=hint)
+
+
+def check(info: ArrayInfo, name: str, source: str) -> None:
+    """Check that an array can be served.
+
+    Raises:
+        FormatError: the dtype, number of dimensions or size of chunks is unsupported, or the
+            array is empty.
+    """
+    problem = hint = None
+    if info.dtype.itemsize not in _ITEM_SIZES.get(info.dtype.kind, ()):
+        problem = f"has values of type {info.dtype}"
+        hint = "Convert them to integers, real or complex numbers of standard size"
+    elif not 1 <= len(info.shape) <= MAX_DIMENSIONS:
+        problem = f"has {len(info.shape)} dimensions"
+        hint = f"Write it with 1 to {MAX_DIMENSIONS} dimensions"
+    elif not all(info.shape):
+        problem, hint = f"of shape {info.shape} is empty", "Write its values first"
+    elif math.prod(info.chunks) * info.dtype.itemsize > MAX_CHUNK_BYTES:
+        problem = f"is in chunks of {info.chunks}, of more than {MAX_CHUNK_BYTES} bytes"
+        hint = "Write it with smaller chunks"
+    if problem is not None:
+        raise FormatError(f"the array {name!r} {problem}", source=source, hint=hint)
+
+
+def recording_of(
+    form: str, source: Source, arrays: Sequence[BlockArray], hints: Hints
+) -> Recording:
+    """Describe arrays as one recording, their frames in the order of the arrays.
+
+    If all values lie in the files as in memory, the extents locate them; else they only
+    count frames.
+
+    Raises:
+        FormatError: the arrays differ in dtype or frame shape, or contradict the hints.
+        ShapeError: the hints do not fit the arrays.
+    """
+    first = arrays[0]
+    nav, sig = _split(first, hints, source.files[first.file].name)
+    plain = all(array.offset is not None for array in arrays)
+    size = math.prod(sig) * first.dtype.itemsize
+    extents: list[Extent] = []
+    shapes: list[tuple[int, ...]] = []
+    for array in arrays:
+        split = len(array.shape) - len(sig)
+        if array.dtype != first.dtype or split < 0 or array.shape[split:] != sig:
+            raise FormatError(
+                f"the array is {array.dtype.str} {array.shape}, but "
+                f"{first.dtype.str} {first.shape} in {source.files[first.file].name}",
+                source=source.files[array.file].name,
+                hint="Register each file as a dataset of its own",
+            )
+        shapes.append(array.shape[:split])
+        frames = math.prod(array.shape[:split])
+        extents.append(Extent(array.file, frames, (array.offset or 0) if plain else 0, size))
+    found = Found(
+        format=form,
+        extents=extents,
+        sig_shape=sig,
+        stored=first.dtype,
+        nav_shape=_concatenated(shapes) if len(arrays) > 1 else nav or (1,),
+        axes=first.axes if len(arrays) == 1 and nav else (),
+        metadata={"array": first.name, "chunks": list(first.chunks)},
+    )
+    return settle(source, found, hints)
+
+
+def _split(array: BlockArray, hints: Hints, source: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split the shape of an array into those of the scan and of a frame."""
+    shape, sig, nav = array.shape, hints.sig_shape, hints.nav_shape
+    if sig is not None:
+        split = len(shape) - len(sig)
+        if split < 0 or shape[split:] != sig:
+            raise ShapeError(
+                f"the array {array.name!r} of shape {shape} does not end in frames of {sig}",
+                source=source,
+                hint="Omit sig_shape, or set it to the last dimensions",
+            )
+        return shape[:split], sig
+    if nav is not None and len(nav) < len(shape) and shape[: len(nav)] == nav:
+        return nav, shape[len(nav) :]
+    if len(shape) < _FRAME_DIMENSIONS:
+        raise ShapeError(
+            f"an array of shape {shape} has no frames",
+            source=source,
+            hint="Set sig_shape to the shape of a frame",
+        )
+    return shape[:-_FRAME_DIMENSIONS], shape[-_FRAME_DIMENSIONS:]
+
+
+def _concatenated(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape of scans concatenated along their first axis; flat if they differ."""
+    rest = shapes[0][1:]
+    if all(shape and shape[1:] == rest for shape in shapes):
+        return (sum(shape[0] for shape in shapes), *rest)
+    return (sum(math.prod(shape) for shape in shapes),)
+
+
+def linear(values: Array) -> tuple[float, float] | None:
+    """Return (scale, offset) of evenly spaced coordinates; None if they are not."""
+    flat = np.asarray(values).reshape(-1)
+    if flat.dtype.kind not in "iuf" or not len(flat) or not np.isfinite(flat).all():
+        return None
+    flat = flat.astype(np.float64)
+    if len(flat) == 1:
+        return 1.0, float(flat[0])
+    step = float(flat[-1] - flat[0]) / (len(flat) - 1)
+    line = flat[0] + step * np.arange(len(flat))
+    if not step or not np.allclose(flat, line, rtol=0, atol=abs(step) * 1e-3):
+        return None
+    return step, float(flat[0])
