@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -54,6 +55,16 @@ def test_every_format(save: Save, tmp_path: Path, service: FakeService, table_fo
     assert end == End("complete", "declared", 40, len(STREAM), "whole")
     assert (tmp_path / "out").read_bytes() == WANTED[table_format]
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("mode", ["parts", "whole"])
+def test_a_pipe_gets_every_row(save: Save, service: FakeService, mode: str) -> None:
+    service.script[:] = [None, Fault(cut=300), Fault(cut=0)]
+    read_end, write_end = os.pipe()
+    save(service, STREAM, write_end, "csv", mode=mode)
+    os.close(write_end)
+    with open(read_end, "rb") as file:  # noqa: PTH123 - a descriptor
+        assert file.read() == WANTED["csv"]
 
 
 def test_ndjson_has_rows_only(save: Save, tmp_path: Path, service: FakeService) -> None:
