@@ -71,7 +71,7 @@ def test_neighbours_are_joined_if_their_outputs_are() -> None:
 def test_ranges_that_cannot_be() -> None:
     assert rows_of(ranges_of([(0, 0, 4, 0), (0, 7, 7, 3)], 4)) == [(0, 0, 4, 0)]
     for wrong in ((0, 5, 4, 0), (0, -1, 4, 0), (0, 0, 4, -1)):
-        with pytest.raises(ValueError, match="before 0 or behind"):
+        with pytest.raises(ValueError, match="before 0 or after"):
             ranges_of([(0, 0, 1, 0), wrong])
     with pytest.raises(ValueError, match="does not fit"):
         ranges_of([(0, 0, 1, 0), (0, 0, 4, 1)], 4)
