@@ -7,13 +7,14 @@ TOOLS := $(VENV)/.tools
 CLIENT := $(VENV)/.client
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Files of tests side by side. Those that compute take a core each; the others mostly wait.
-ON_CORES := -n auto --maxprocesses=4 --dist=loadgroup
-SIDE_BY_SIDE := -n 4 --dist=loadgroup
-# Tests of what kernels are part of.
-ENGINE := tests/core
+GROUPS := --dist=loadgroup --no-loadscope-reorder
+ON_CORES := -n auto --maxprocesses=4 $(GROUPS)
+SIDE_BY_SIDE := -n 4 $(GROUPS)
+# Tests of what kernels are part of, but for those that show the same however kernels run.
+ENGINE := tests/core -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test test-torch fmt lint unit bounds nojit coverage soak mutants bench lock clean
+.PHONY: help install serve demo test test-torch fmt lint unit warm-bounds bounds nojit coverage soak mutants bench lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,7 +50,10 @@ serve: install  ## start the service on its defaults
 demo: install  ## the service, a connection that keeps breaking, and a table that is whole
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
 
-test: install lint unit bounds nojit  ## everything CI checks
+# The types and the second compilation take a core each, and need nothing of one another.
+test: install  ## everything CI checks
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint warm-bounds
+	@$(MAKE) --no-print-directory unit bounds nojit
 
 fmt: $(TOOLS)  ## format the code and put imports in order
 	$(BIN)/ruff check --fix --exit-zero --quiet .
@@ -64,9 +68,11 @@ lint: $(TOOLS)  ## format, lint, types, import directions
 unit: $(TOOLS) $(CLIENT)  ## the test suite as users run the code
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
-bounds: $(TOOLS)  ## the engine's tests with every array index checked
+warm-bounds: $(TOOLS)
 	NUMBA_BOUNDSCHECK=1 $(BIN)/thalweg-server warmup
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(ON_CORES) tests/core
+
+bounds: warm-bounds  ## the engine's tests with every array index checked
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
 
 nojit: $(TOOLS)  ## the engine's tests as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)

@@ -1,4 +1,4 @@
-"""The application, put together: the only module that knows every product."""
+"""Assemble the application; the only module that knows every product."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ PARTIALS = "partials"
 STATE = "state.sqlite"
 
 _DESCRIPTION = (
-    "Event reports from catastrophe model loss streams: post a stream, get its tables, "
-    "go on from a token after any interruption."
+    "Streams of binary records in exact, verifiable, resumable steps: event reports from "
+    "catastrophe model loss streams, tiles of detector datasets, and batches for training. "
+    "A token resumes each of them after any interruption, on any server."
 )
 _EXPOSED = (
     "Thalweg-Completeness",
@@ -80,7 +81,7 @@ _EXPOSED = (
     "Retry-After",
 )
 _ROUTERS = (
-    # Routes are tried one after the other: those of many small answers come first.
+    # Routes are matched in this order: those with many small answers come first.
     routes_tile.router,
     routes_zarr.router,
     pipelines_routes.router,
@@ -95,10 +96,10 @@ _ROUTERS = (
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Build the service with these settings.
+    """Build the service.
 
     Raises:
-        ValueError: token keys are malformed.
+        ValueError: a token key is malformed.
     """
     resources = contextlib.ExitStack()
     warm_up = WarmUp()
@@ -117,7 +118,8 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         separate_input_output_schemas=False,
-        # A redirect would come before a body was read, and name a place proxies do not know.
+        # A redirect would answer before the body was read, and with an address that
+        # proxies may not know.
         redirect_slashes=False,
     )
     _add_services(app, settings, warm_up, resources)
@@ -132,7 +134,7 @@ def create_app(settings: Settings) -> FastAPI:
 def _add_services(
     app: FastAPI, settings: Settings, warm_up: WarmUp, resources: contextlib.ExitStack
 ) -> None:
-    """Make the parts of every product; ``resources`` closes them, the last one first."""
+    """Create the service of every product; ``resources`` closes their parts in reverse."""
     keys = KeyRing(resolve_keys(settings.token_keys, settings.data_dir))
     metrics = Metrics()
     addresses = Addresses(settings.public_url)
@@ -178,12 +180,16 @@ def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: AN
 
 
 def _store(settings: Settings) -> StateStore:
-    """The state of all workers; of this process alone if it cannot be stored."""
+    """Return the store that workers share, or one in memory if the disk is read-only."""
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         return SqliteStateStore(settings.data_dir / STATE)
     except (OSError, StoreReadOnlyError) as e:
-        structlog.get_logger().warning("what is registered will not be kept", error=str(e))
+        structlog.get_logger().warning(
+            "registered resources will be lost when this process ends",
+            error=str(e),
+            hint="Make THALWEG_DATA_DIR writable",
+        )
         return MemoryStateStore()
 
 
@@ -198,7 +204,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
     metrics = app.state.operations.metrics
     app.add_middleware(Guard, keys=Keys(settings.api_keys), metrics=metrics)
     if settings.cors_origins:
-        # Outermost: a browser must be able to read refusals too.
+        # Outermost, so that browsers can read refusals too.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(settings.cors_origins),
@@ -210,7 +216,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
 
 
 def _describe(app: FastAPI, settings: Settings) -> None:
-    """Have the OpenAPI document say what FastAPI cannot know."""
+    """Replace FastAPI's OpenAPI document with the completed one."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -226,11 +232,11 @@ def _describe(app: FastAPI, settings: Settings) -> None:
             app.openapi_schema = document
         return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents
 
 
 def from_environment() -> FastAPI:
-    """The service as a server process starts it: settings from ``THALWEG_…`` variables."""
+    """Build the service with settings from ``THALWEG_…`` variables, as workers start it."""
     settings = Settings()
     configure_logging(settings.log_level)
     return create_app(settings)

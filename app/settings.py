@@ -1,4 +1,4 @@
-"""Everything that can be set, from ``THALWEG_…`` variables or flags, with its default."""
+"""All settings and their defaults, from ``THALWEG_…`` variables or command line options."""
 
 from __future__ import annotations
 
@@ -9,76 +9,82 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 Names = Annotated[tuple[str, ...], NoDecode]
-"""Several values, separated by commas in a variable."""
+"""Several values, comma-separated in a variable."""
 
 MIB = 1 << 20
 
 
 class Settings(BaseSettings):
-    """The service's settings; passed on, never global."""
+    """The settings of the service; passed as an argument, never global."""
 
     model_config = SettingsConfigDict(env_prefix="THALWEG_", frozen=True, extra="ignore")
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     workers: int = Field(default=1, ge=1, le=256)
-    """Processes that serve."""
+    """Number of server processes."""
     threads: int | None = Field(default=None, ge=1, le=256)
-    """Threads of a process that parse and encode; default: its share of the cores."""
+    """Compute threads per process; default: its share of the cores."""
     data_dir: Path = Path("thalweg-data")
-    """Where inputs, the token key and waiting rows are kept."""
+    """Directory for inputs, registered resources, the token key and spooled rows."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     dataset_roots: str = ""
-    """Directories that datasets' files may lie in, separated as in PATH; none: none."""
+    """Directories that may hold the files of datasets, separated as in PATH."""
     scan: bool = False
-    """Whether recordings under the roots are datasets without being registered."""
+    """Whether to serve recordings under the roots without registration."""
     catalogue: Path | None = None
-    """TOML file of datasets that are always there."""
+    """TOML catalogue of datasets."""
     read_buffers: int = Field(default=16, ge=1)
-    """Buffers of 1 MiB for reading what is not wanted whole."""
+    """Number of 1 MiB buffers for reading parts of datasets."""
 
     public_url: str | None = None
-    """How clients reach the service; default: as the request says."""
+    """URL under which clients reach the service; default: as the request states it."""
     trusted_proxies: str | None = None
-    """Addresses whose X-Forwarded headers are believed, comma separated, or ``*``."""
+    """Addresses whose X-Forwarded headers are trusted, comma-separated, or ``*``."""
     cors_origins: Names = ()
+    """Web origins that may call the service."""
     api_keys: Names = ()
-    """SHA-256 of each key that is let in, as ``thalweg-server key`` prints it; a name may
-    come before it: ``alice:9f86…``. None: everybody is let in."""
+    """SHA-256 digests of the API keys, as ``thalweg-server key`` prints them, each
+    optionally after a name: ``alice:9f86…``. Without any, access is open."""
     token_keys: Names = ()
-    """``id:sign|accept|refresh-only:64 hexadecimal digits``; default: made once and kept
-    in the data directory."""
+    """``id:sign|accept|refresh-only:64 hexadecimal digits``; default: a key generated once
+    and stored in the data directory."""
 
     buffers: int = Field(default=512, ge=2)
-    """Buffers of ``buffer_bytes`` that requests may hold at once, two each."""
+    """Number of read buffers of the process; a posted body takes two."""
     buffer_bytes: int = Field(default=MIB, ge=4096, le=64 * MIB)
     spool_memory: int = Field(default=8 * MIB, ge=0)
-    """Bytes of rows of one request that wait in memory; more wait on disk."""
+    """Maximum bytes of rows per request that wait in memory; further rows wait on disk."""
     spool_limit: int = Field(default=64 << 30, ge=MIB)
-    """Bytes of rows of one request that may wait in all."""
+    """Maximum bytes of rows per request that wait in total."""
     max_body: int | None = Field(default=None, ge=1)
-    """Bytes of a loss stream in one request, as sent and as decoded; default: any."""
+    """Maximum bytes of a posted loss stream, as sent and as decoded; default: no limit."""
     max_input: int = Field(default=128 * MIB, ge=1)
-    """Bytes of an auxiliary file, decoded."""
+    """Maximum bytes of an auxiliary file, as sent and as decoded."""
     input_days: float = Field(default=7.0, gt=0)
-    """Days an auxiliary file is kept after its last use."""
+    """Lifetime of an auxiliary file after its last use, in days."""
     max_samples: int = Field(default=200_000, ge=1)
+    """Largest accepted len_sample of a loss stream."""
     max_blocks: int = Field(default=1 << 22, ge=1)
+    """Maximum blocks per event of a loss stream."""
 
     header_bytes: int = Field(default=64 << 10, ge=1024)
+    """Maximum bytes of request line and headers."""
     header_seconds: float = Field(default=10.0, gt=0)
+    """Time limit for the headers of a request."""
     idle_seconds: float = Field(default=30.0, gt=0)
-    """A body that brings no byte for so long is given up."""
+    """Time limit for a body that sends no byte."""
     body_seconds: float | None = Field(default=None, gt=0)
-    """A body may take so long in all; default: any time."""
+    """Time limit for a whole body; default: no limit."""
     write_seconds: float = Field(default=60.0, gt=0)
-    """A client that takes no byte of its answer for so long is given up."""
+    """Time limit for a client that takes no byte of its answer."""
     keep_alive_seconds: float = Field(default=15.0, gt=0)
+    """Time limit for an idle connection."""
     drain_seconds: float = Field(default=20.0, ge=0)
-    """Running requests may go on for so long after a request to stop."""
+    """Grace period of running requests at shutdown."""
     drain_delay: float = Field(default=0.0, ge=0)
-    """Seconds between readiness turning 503 and no longer taking connections."""
+    """Seconds between turning unready and refusing connections at shutdown."""
 
     @field_validator("cors_origins", "api_keys", "token_keys", mode="before")
     @classmethod
@@ -88,7 +94,7 @@ class Settings(BaseSettings):
         return value
 
     def environment(self) -> dict[str, str]:
-        """The variables that give a worker process the same settings."""
+        """Return the variables that give a worker process the same settings."""
         prefix = self.model_config["env_prefix"].upper()
         values = self.model_dump(mode="json", exclude_none=True)
         return {

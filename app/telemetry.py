@@ -1,4 +1,4 @@
-"""Logs and metrics of a process."""
+"""Logging and metrics of a process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 LEVELS = ("debug", "info", "warning", "error")
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
-"""Variable that names the directory through which workers share their metrics."""
+"""Environment variable with the directory through which workers share their metrics."""
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0)
 
 
 def configure_logging(level: str) -> None:
-    """Send logs to standard error: for people on a terminal, as JSON everywhere else."""
+    """Log to standard error: for people on a terminal, as JSON otherwise."""
     on_terminal = sys.stderr.isatty()
     renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
     if on_terminal:
@@ -36,7 +36,7 @@ def configure_logging(level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    # The server's own messages come through the standard library.
+    # uvicorn logs through the standard library.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -52,12 +52,12 @@ def configure_logging(level: str) -> None:
 
 
 def forget_process(pid: int) -> None:
-    """What a process had running at the moment does not count any more: it died."""
+    """Drop the gauges of a process that has died."""
     mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """What a process counts; the same names in every worker, added up when they are read."""
+    """The metrics of a process; reading them adds up all workers."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -69,19 +69,21 @@ class Metrics:
         )
         self.seconds = Histogram(
             "thalweg_request_seconds",
-            "Time from the request's headers to the end of its answer",
+            "Time from the headers of a request to the end of its answer",
             ["route"],
             buckets=_SECONDS,
             registry=self._registry,
         )
         self.running = Gauge(
             "thalweg_requests_running",
-            "Requests that are being answered",
+            "Requests being answered",
             registry=self._registry,
             multiprocess_mode="livesum",
         )
         self.body_bytes = Counter(
-            "thalweg_body_bytes", "Bytes of loss streams read, as sent", registry=self._registry
+            "thalweg_body_bytes",
+            "Bytes of posted loss streams read, as sent",
+            registry=self._registry,
         )
         self.answer_bytes = Counter(
             "thalweg_answer_bytes", "Bytes of answers sent", registry=self._registry
@@ -98,7 +100,7 @@ class Metrics:
         )
 
     def text(self) -> bytes:
-        """All workers' metrics in the text format of Prometheus."""
+        """Return the metrics of all workers in the Prometheus text format."""
         if os.environ.get(MULTIPROCESS):
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]

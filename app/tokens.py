@@ -1,8 +1,34 @@
-"""Tokens: signed, self-contained positions, checked before they are read.
+"""Tokens: signed, self-contained positions in a stream.
 
-A token is ``version, key id, kind, identity (8 bytes), fingerprint (8), minutes since
-2020, state…, HMAC-SHA256 cut to 16``, as url-safe base64 without padding. Numbers are
-varints: seven bits a byte, least first, top bit on all but the last.
+A server stores nothing between two requests of a stream. The position travels with the
+client instead, as a token that any server with the same key can resume from:
+
+    0       1      2    3          11            19                       n-16        n
+    +-------+------+----+----------+-------------+------------------------+-----------+
+    |version|key id|kind| identity | fingerprint | issued | state ...     | signature |
+    +-------+------+----+----------+-------------+------------------------+-----------+
+     1 byte  1      1    8 bytes    8 bytes       varints                  16 bytes
+    |<----------------------- covered by the signature ------------------>|
+
+* *kind* says which product defines the state: loss streams, tiles or batches.
+* *identity* is a digest of the request. A token of another request is refused (409), as
+  its position would mean something else there.
+* *fingerprint* is a digest of the data. If the data changed, so would the rest of the
+  stream, and the server refuses to join the two (412).
+* *issued* is the time in minutes since 2020-01-01 UTC; the numbers of the *state* are not
+  negative. Both are varints (unsigned LEB128): seven bits per byte, least significant
+  first, the top bit set on all bytes but the last, no needless bytes.
+* *signature* is HMAC-SHA256 truncated to 16 bytes. It is verified, in constant time, before
+  anything but the key id is read: no parser sees bytes that a stranger wrote, and no client
+  can invent a position.
+
+The text is URL-safe base64 without padding. Only this canonical form is accepted, so a
+token has exactly one text, as immutable URLs and caches require. A position takes fewer
+than 100 characters; the same fields as a JSON web token would take more than twice as many.
+
+Keys rotate without invalidating tokens: a new key signs, the old one goes from ``sign`` to
+``accept`` (its tokens still resume streams), then to ``refresh-only`` (they can only be
+exchanged for new ones), and is finally removed.
 """
 
 from __future__ import annotations
@@ -28,9 +54,9 @@ KIND_BATCHES = 3
 _DIGEST = 8
 _SIGNATURE = 16
 _FIXED = 3 + 2 * _DIGEST
-_LONGEST = 512
+_MAX_CHARACTERS = 512
 _EPOCH = 1_577_836_800
-"""2020-01-01, from which the minutes of issue are counted."""
+"""2020-01-01 UTC in seconds since 1970."""
 _VARINT_BYTES = 10
 
 Use = Literal["sign", "accept", "refresh-only"]
@@ -38,33 +64,33 @@ Use = Literal["sign", "accept", "refresh-only"]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A signing key and what it may still be used for."""
+    """A signing key and its permitted use."""
 
     ident: int
     use: Use
     secret: bytes
 
     def to_text(self) -> str:
-        """As settings and the key file have it."""
+        """Return the key in the form of settings and of the key file."""
         return f"{self.ident}:{self.use}:{self.secret.hex()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token says."""
+    """The contents of a token; see the module."""
 
     kind: int
     identity: bytes
-    """Digest of the request it belongs to, 8 bytes."""
+    """Digest of the request, 8 bytes."""
     fingerprint: bytes
-    """Of the data it was made from, 8 bytes."""
+    """Digest of the data, 8 bytes."""
     state: tuple[int, ...]
     """Non-negative numbers; their meaning depends on the kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A token whose signature is right."""
+    """A token whose signature is valid, with its key and time of issue."""
 
     token: Token
     key: Key
@@ -72,22 +98,22 @@ class Verified:
 
 
 def parse_key(text: str) -> Key:
-    """A key out of settings or the key file.
+    """Parse ``id:use:secret``, the secret in hexadecimal digits.
 
     Raises:
-        ValueError: it is malformed, or shorter than 16 bytes.
+        ValueError: the text is malformed, or the secret shorter than 16 bytes.
     """
     ident, use, secret = text.strip().split(":")
     if use not in get_args(Use):
         raise ValueError(f"{use!r} is not one of {', '.join(get_args(Use))}")
     key = Key(int(ident), use, bytes.fromhex(secret))  # type: ignore[arg-type]
     if not 0 <= key.ident <= 255 or len(key.secret) < 16:  # noqa: PLR2004
-        raise ValueError("a key needs an id of 0 to 255 and at least 16 bytes")
+        raise ValueError("a token key needs an id from 0 to 255 and at least 16 bytes")
     return key
 
 
 def new_key(ident: int = 1) -> Key:
-    """A fresh signing key."""
+    """Generate a signing key."""
     return Key(ident, "sign", secrets.token_bytes(32))
 
 
@@ -124,10 +150,10 @@ class KeyRing:
     """Signs and verifies tokens.
 
     Args:
-        keys: exactly one of them signs.
+        keys: the keys, exactly one of which signs.
 
     Raises:
-        ValueError: none or several sign, or two have one id.
+        ValueError: no key or several keys sign, or two have the same id.
     """
 
     def __init__(self, keys: Sequence[Key]) -> None:
@@ -141,15 +167,16 @@ class KeyRing:
 
     @property
     def signer(self) -> int:
-        """Id of the key that signs."""
+        """Id of the signing key."""
         return self._signing.ident
 
     def sign(self, token: Token, issued: datetime | None = None) -> str:
-        """The token as text, at most 512 characters.
+        """Sign a token and return its text.
 
         Args:
-            token: what it says.
-            issued: when, if not now: with it, equal tokens are equal texts.
+            token: the contents.
+            issued: time of issue, None for now. Fix it where equal tokens must have equal
+                texts.
         """
         seconds = time.time() if issued is None else issued.timestamp()
         minutes = (int(seconds) - _EPOCH) // 60
@@ -163,32 +190,33 @@ class KeyRing:
         return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
 
     def verify(self, text: str, *, refresh: bool = False) -> Verified:
-        """What a token says, if it is one of ours.
+        """Verify the signature of a token and read its contents.
 
         Args:
             text: the token.
-            refresh: accept keys that may only refresh.
+            refresh: whether to accept keys that may only refresh.
 
         Raises:
-            TokenMalformedError: it cannot be a token.
-            TokenForgedError: its signature is wrong, or its key unknown.
-            TokenRetiredError: its key may only refresh.
+            TokenMalformedError: the text is not a token.
+            TokenForgedError: the signature is invalid, or the key unknown.
+            TokenRetiredError: the key may only refresh.
         """
         octets = _decode(text)
         key = self._keys.get(octets[1])
         if key is None:
             raise TokenForgedError(
                 f"the token is signed with key {octets[1]}, which this server does not have",
-                hint="Servers that share clients must share THALWEG_TOKEN_KEYS",
+                hint="Set the same THALWEG_TOKEN_KEYS on all servers that share clients",
             )
         body, signature = octets[:-_SIGNATURE], octets[-_SIGNATURE:]
         if not hmac.compare_digest(_signature(key, body), signature):
-            raise TokenForgedError("the token's signature is not right")
+            raise TokenForgedError("the signature of the token is invalid")
         if body[0] != VERSION:
             raise TokenMalformedError(f"the token has version {body[0]}, not {VERSION}")
         if key.use == "refresh-only" and not refresh:
             raise TokenRetiredError(
-                "the token's key is retired", hint="POST it to /v1/tokens/refresh, use the answer"
+                "the key of the token is retired",
+                hint="POST the token to /v1/tokens/refresh, and use the one in the answer",
             )
         return _read(body, key)
 
@@ -198,16 +226,18 @@ def _signature(key: Key, octets: bytes) -> bytes:
 
 
 def _decode(text: str) -> bytes:
-    if len(text) > _LONGEST:
-        raise TokenMalformedError(f"the token has {len(text)} characters, more than {_LONGEST}")
+    if len(text) > _MAX_CHARACTERS:
+        raise TokenMalformedError(
+            f"the token has {len(text)} characters, more than {_MAX_CHARACTERS}"
+        )
     try:
         octets = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as e:
-        raise TokenMalformedError("the token is not url-safe base64") from e
+        raise TokenMalformedError("the token is not URL-safe base64") from e
     if base64.urlsafe_b64encode(octets).rstrip(b"=").decode() != text:
-        raise TokenMalformedError("the token is not in its canonical form")
+        raise TokenMalformedError("the token is not in canonical form")
     if len(octets) <= _FIXED + _SIGNATURE:
-        raise TokenMalformedError("the token is too short", hint="Was it cut when it was copied?")
+        raise TokenMalformedError("the token is too short", hint="Copy the whole token")
     return octets
 
 

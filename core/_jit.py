@@ -37,6 +37,7 @@ import llvmlite
 import llvmlite.binding
 import numba
 import numpy as np
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import is_jitted
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -154,6 +155,10 @@ def _private_build() -> Path | None:
     return None
 
 
+_index_file: Any = IndexDataCacheFile
+"""Its methods are untyped."""
+
+
 class _Build:
     """The directory this process loads kernels from, or saves them to."""
 
@@ -177,6 +182,20 @@ class _Build:
             # Another process published the same build first: theirs is as good.
             shutil.rmtree(self.path, ignore_errors=True)
         self.path = target
+
+    def hand_over(self) -> None:
+        """Save nothing more, and leave the directory to another process."""
+        self.complete = True
+
+    def absorb(self, other: Path) -> None:
+        """Take in the kernels that another process compiled, and remove its directory."""
+        if not self.complete and self.path is not None and _is_ours_alone(other):
+            for index in sorted(other.glob("*.nbi")):
+                theirs = _index_file(str(other), index.stem, build_digest())
+                ours = _index_file(str(self.path), index.stem, build_digest())
+                for key in theirs._load_index().keys() - ours._load_index().keys():  # noqa: SLF001 - no public way
+                    ours.save(key, theirs.load(key))
+        shutil.rmtree(other, ignore_errors=True)
 
     def _discard(self, pid: int) -> None:
         if not self.complete and self.path is not None and pid == os.getpid():
@@ -304,6 +323,23 @@ def foreign_kernel(function: F) -> F:
 def is_build_published() -> bool:
     """Whether this process loads its kernels from a complete build."""
     return _build().complete
+
+
+def hand_over() -> str | None:
+    """Leave this process's build to another one; return its directory, or None.
+
+    Nothing more is saved to it. A published build, which needs no handing over, is None.
+    """
+    build = _build()
+    if build.complete or build.path is None:
+        return None
+    build.hand_over()
+    return str(build.path)
+
+
+def absorb(directory: str) -> None:
+    """Take the kernels of a build that was handed over into this process's build."""
+    _build().absorb(Path(directory))
 
 
 def publish() -> str | None:

@@ -1,118 +1,120 @@
-"""Compiles every kernel by using it on a few bytes, and publishes the build."""
+"""Compiles every kernel by using it on a few bytes, and publishes the build.
+
+The work is a list of tasks, most of which come from the tables of formats and stages: a new
+format or stage is warmed up because its row says how. Compiling takes some 30 seconds of one
+core, so where another process can be had it takes half of the tasks::
+
+    this process    |-- tasks of its half --|-- absorb the other's build --|-- publish
+    another process |-- tasks of its half --|
+
+Two threads would not do: compilers hold a lock. Kernels that tasks of both halves call are
+compiled twice; the halves are chosen so that there are few.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
-
-from ._jit import publish
-from .arrays import Rows
-from .errors import StreamError
-from .iterate.warm import use_kernels as use_iteration
-from .losses.analysis import Analysis
-from .losses.events import StreamHeader
-from .losses.format import FLOAT_WIDTHS, Kind
-from .losses.inputs import EventRates
-from .losses.policy import Policy
-from .losses.reader import LossReader
-from .losses.reports import REPORTS
-from .losses.tables import CsvEncoder
-from .losses.writer import LossWriter
+from ._jit import absorb, hand_over, is_build_published, publish
+from .losses.format import FLOAT_WIDTHS
+from .losses.warm import use_losses, use_tables
+from .pipelines.operations import OPERATIONS
+from .pipelines.warm import use_operation
+from .rng.warm import use_random_numbers
 from .tiles.formats import FORMATS
 from .tiles.warm import use_format, use_reading, use_reductions
 
-_SAMPLES = 70
-"""More than one group of lanes, so that no loop stays unused."""
+Wait = Callable[[], str | None]
+"""Waits for another process; gives the directory of its build, or None if it failed."""
+Start = Callable[[Sequence[str]], Wait]
+"""Calls :func:`compile_apart` with names of tasks in another process."""
 
 
-def _stream(float_width: int) -> bytes:
-    header = StreamHeader(Kind.SUMMARY, 1, 3, _SAMPLES, 1, float_width)
-    writer = LossWriter(header)
-    sidx = [-1, -5, *range(1, _SAMPLES + 1)]
-    losses = [1.0, 9.0, *(float(s % 7) for s in range(1, _SAMPLES + 1))]
-    blocks = [writer.block(e, s, sidx, losses, 10.0) for e in (1, 2) for s in (1, 2)]
-    return writer.begin() + b"".join(blocks)
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A part of the work."""
+
+    name: str
+    weight: float
+    """How long compiling takes, about, in seconds of one core."""
+    use: Callable[[], None]
 
 
-def _analyse(data: bytes, float_width: int) -> None:
-    encoders = {name: CsvEncoder(report, float_width) for name, report in REPORTS.items()}
-
-    def sink(name: str, rows: Rows) -> None:
-        encoders[name].encode(rows)
-
-    def analysis() -> Analysis:
-        return Analysis(
-            list(REPORTS),
-            sink,
-            policy=Policy(float_width=float_width, event_order="ascending"),
-            quantiles=np.array([0.0, 0.5, 0.9], np.float32),
-            event_rates=EventRates(np.array([1], np.int32), np.array([0.5])),
-        )
-
-    first = analysis()
-    first.receive(data[:-8])
-    second = analysis()
-    second.setstate(first.getstate())
-    second.receive(data[first.offset :])
-    second.close()
-
-
-def _read(data: bytes, float_width: int) -> None:
-    reader = LossReader(Policy(float_width=float_width))
-    reader.receive(data)
-    reader.close()
-    reader.drain()
+def tasks() -> list[Task]:
+    """All parts of the work, in the order they are done by one process."""
+    listed = [
+        Task(f"losses of {width} bytes", 11, partial(use_losses, width)) for width in FLOAT_WIDTHS
+    ]
+    listed += [
+        Task("tables", 1.5, use_tables),
+        Task("tiles", 3, use_reading),
+        Task("reductions", 2, use_reductions),
+        Task("random numbers", 1, use_random_numbers),
+    ]
+    listed += [
+        Task(f"format {form.name}", 0.2 * len(form.decoders), partial(use_format, form))
+        for form in FORMATS.values()
+        if form.decoders
+    ]
+    listed += [
+        Task(f"stage {row.name}", 0.3 * len(row.samples), partial(use_operation, row))
+        for row in OPERATIONS.values()
+        if row.samples
+    ]
+    return listed
 
 
-def _refuse(data: bytes, float_width: int) -> None:
-    """The paths of a stream with a fault, and of one that was cut."""
-    for octets, width in ((data[:-4], float_width), (data, 12 - float_width)):
-        reader = LossReader(Policy(float_width=width))
-        reader.receive(octets)
-        reader.close()
-        try:
-            reader.drain()
-        except StreamError:
-            continue
-        raise AssertionError("the warm-up stream was not refused")
+def halves(listed: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+    """The tasks in two lists that take about as long: the heaviest first, to the lighter list."""
+    mine: list[Task] = []
+    theirs: list[Task] = []
+    for task in sorted(listed, key=lambda task: -task.weight):
+        weights = [sum(each.weight for each in half) for half in (mine, theirs)]
+        (mine if weights[0] <= weights[1] else theirs).append(task)
+    return mine, theirs
 
 
-def _use_formats() -> None:
-    for form in FORMATS.values():
-        use_format(form)
+def warm_up(start: Start | None = None) -> dict[str, float]:
+    """Compile or load every kernel; return the seconds each task took here.
 
+    After a first call on a machine the kernels are cached, where that is possible, and later
+    processes load them in less than a second.
 
-_STEPS: dict[str, Callable[[bytes, int], None]] = {
-    "reports": _analyse,
-    "reader": _read,
-    "refusals": _refuse,
-}
-
-
-def warm_up() -> dict[str, float]:
-    """Compile or load every kernel; return the seconds each step took.
-
-    After a first call on a machine the kernels are kept, where that is possible,
-    and later processes load them in less than a second.
+    Args:
+        start: starts another process to take half of the work, where it has to be done.
     """
-    seconds = {}
-    for width in FLOAT_WIDTHS:
-        data = _stream(width)
-        for name, step in _STEPS.items():
-            start = time.perf_counter()
-            step(data, width)
-            seconds[f"{name}, f{width} losses"] = time.perf_counter() - start
-    engines: dict[str, Callable[[], None]] = {
-        "tiles": use_reading,
-        "reductions": use_reductions,
-        "packed formats": _use_formats,
-        "iteration": use_iteration,
-    }
-    for name, use in engines.items():
-        start = time.perf_counter()
-        use()
-        seconds[name] = time.perf_counter() - start
+    listed = tasks()
+    seconds: dict[str, float] = {}
+    if start is not None and not is_build_published():
+        mine, theirs = halves(listed)
+        wait = start([task.name for task in theirs])
+        for task in mine:
+            seconds[task.name] = _timed(task)
+        build = wait()
+        if build is not None:
+            absorb(build)
+    for task in listed:
+        seconds[task.name] = seconds.get(task.name, 0.0) + _timed(task)
     publish()
     return seconds
+
+
+def compile_apart(names: Sequence[str]) -> str | None:
+    """Do the tasks of these names for another process.
+
+    Returns:
+        The directory of the build, which that process is to absorb; None if there is none.
+    """
+    for task in tasks():
+        if task.name in names:
+            task.use()
+    return hand_over()
+
+
+def _timed(task: Task) -> float:
+    begin = time.perf_counter()
+    task.use()
+    return time.perf_counter() - begin

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from app.engine.warmup import warm_kernels
 from app.losses.sampling import write_sample
 from app.telemetry import configure_logging
 from core.errors import CoreError, OptionError, ReportError
 from core.losses.format import Kind
 from core.losses.samples import SampleSpec
-from core.warmup import warm_up
 
 from .aggregate import aggregate
 from .inspect import inspect_command
@@ -46,7 +46,7 @@ def _sample(args: argparse.Namespace) -> int:
 
 
 def _warmup(_args: argparse.Namespace) -> int:
-    seconds = warm_up()
+    seconds = warm_kernels()
     for name, value in seconds.items():
         print(f"{value:8.2f} s  {name}")  # noqa: T201 - the command's output
     print(f"{sum(seconds.values()):8.2f} s  total")  # noqa: T201 - as above

@@ -1,1 +1,1 @@
-"""Datasets: the catalogue, what each is made of, and its open files."""
+"""Datasets: the catalogue, their files and their items."""

@@ -1,4 +1,4 @@
-"""The datasets that are served: entries of a catalogue, opened when they are asked for."""
+"""The catalogue: datasets by id, opened on request and cached."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from app.errors import DataChangedError, InvalidOptionError, NotFoundError
 from app.state.base import HeadExistsError, HeadMissingError, StateStore
+from core.arrays import Array
 from core.errors import ShapeError
 from core.tiles.corrections import Corrections
 from core.tiles.formats.detect import understand
@@ -32,19 +32,19 @@ from .opening import open_items, open_recording
 from .spec import ITEM_FORMATS, CorrectionSpec, DatasetSpec, parse_dataset
 
 KIND = "dataset"
-_MOST_OPEN = 32
-"""Datasets that stay open for the next request."""
-_MOST_CORRECTION_BYTES = 1 << 30
+_MAX_OPEN = 32
+"""Datasets that stay open for later requests."""
+_MAX_CORRECTION_BYTES = 1 << 30
 
 
 class Catalogue:
     """Datasets by id, shared by all workers through the state store.
 
     Args:
-        store: keeps what was registered.
-        roots: the only places files may lie in.
-        entries: datasets that are always there, by id.
-        buffers: what reading may borrow.
+        store: holds the entries registered through the API.
+        roots: the directories that files may lie in.
+        entries: fixed entries by id, from the catalogue file and from scanning.
+        buffers: lends buffers for reading.
     """
 
     def __init__(
@@ -62,11 +62,15 @@ class Catalogue:
         self._lock = threading.Lock()
 
     def register(self, values: Mapping[str, Any]) -> tuple[Opened, bool]:
-        """Add a dataset; (dataset, to be closed, and whether it is new).
+        """Register a dataset, whose files must be readable.
+
+        Returns:
+            The open dataset, which the caller closes, and whether it is new.
 
         Raises:
-            InvalidOptionError, CoreError: what is wrong with the entry or its files.
-            HeadExistsError: another one has its id.
+            InvalidOptionError: a member of the entry is invalid.
+            CoreError, ServiceError: the files cannot be opened or understood.
+            HeadExistsError: another dataset has its id.
         """
         spec = parse_dataset(values)
         opened = self._opened(spec)
@@ -77,11 +81,11 @@ class Catalogue:
             opened.files.close()
             raise
         shared = opened.share()
-        self._keep(opened)
+        self._cache(opened)
         return shared, created
 
     def _record(self, spec: DatasetSpec, text: bytes) -> bool:
-        """Keep an entry; whether it is new."""
+        """Store an entry; return whether it is new."""
         if spec.id in self._entries:
             if self._entries[spec.id] == spec:
                 return False
@@ -95,10 +99,10 @@ class Catalogue:
         return True
 
     def spec(self, ident: str) -> DatasetSpec:
-        """The entry of a dataset.
+        """Look up the entry of a dataset.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such dataset.
         """
         if ident in self._entries:
             return self._entries[ident]
@@ -109,71 +113,71 @@ class Catalogue:
         return parse_dataset(json.loads(value))
 
     def ids(self, after: str = "", limit: int = 1000) -> list[str]:
-        """Ids of all datasets, in order."""
+        """List up to ``limit`` ids after ``after``, in order."""
         page = self._store.list(KIND, after=after, limit=limit)
         stored = {head.id for head in page.heads}
         return sorted(stored | {i for i in self._entries if i > after})[:limit]
 
     def open(self, ident: str) -> OpenDataset:
-        """A dataset of an array with its files as they are now; whoever asked closes it.
+        """Open an array dataset in the current state of its files; the caller closes it.
 
         Raises:
-            NotFoundError: there is none.
-            InvalidOptionError: it is of items.
-            CoreError, ServiceError: its files are missing, or no longer what they should be.
+            NotFoundError: there is no such dataset.
+            InvalidOptionError: the dataset holds items rather than an array.
+            CoreError, ServiceError: the files are missing or no longer fit the entry.
         """
         opened = self.open_any(ident)
         if isinstance(opened, OpenItems):
             opened.close()
             raise InvalidOptionError(
-                f"dataset {ident!r} holds {opened.spec.format} items, no array",
-                hint="Pipelines read them: POST /v1/pipelines",
+                f"dataset {ident!r} holds {opened.spec.format} items, not an array",
+                hint="Read them with a pipeline: POST /v1/pipelines",
             )
         return opened
 
     def open_any(self, ident: str, *, grown: bool = True) -> Opened:
-        """A dataset with its files as they are now; whoever asked closes it.
+        """Open a dataset in the current state of its files; the caller closes it.
 
         Args:
-            ident: of the dataset.
-            grown: whether what a growing one has grown by since it was opened is wanted.
+            ident: id of the dataset.
+            grown: whether to include what a growing dataset gained since it was cached.
 
         Raises:
-            NotFoundError: there is none.
-            CoreError, ServiceError: its files are missing, or no longer what they should be.
+            NotFoundError: there is no such dataset.
+            CoreError, ServiceError: the files are missing or no longer fit the entry.
         """
         spec = self.spec(ident)
         with self._lock:
-            known = self._open.get(ident)
-            # Shared before anybody else can close it.
-            known = None if known is None else known.share()
-        if known is not None:
-            if known.spec == spec and self._is_fresh(known, grown=grown):
-                return known
-            known.close()
+            cached = self._open.get(ident)
+            # Shared under the lock: another thread may evict and close it at any time.
+            cached = None if cached is None else cached.share()
+        if cached is not None:
+            if cached.spec == spec and self._is_fresh(cached, grown=grown):
+                return cached
+            cached.close()
         opened = self._opened(spec)
         shared = opened.share()
-        self._keep(opened)
+        self._cache(opened)
         return shared
 
     @staticmethod
-    def _is_fresh(known: Opened, *, grown: bool) -> bool:
-        """Whether its files are what they were when it was opened."""
+    def _is_fresh(opened: Opened, *, grown: bool) -> bool:
+        """Whether the files are unchanged since the dataset was opened."""
         try:
-            known.files.verify()
+            opened.files.verify()
         except DataChangedError:
             return False
-        return not (grown and known.spec.growing and known.files.refresh())
+        return not (grown and opened.spec.growing and opened.files.refresh())
 
-    def _keep(self, opened: Opened) -> None:
+    def _cache(self, opened: Opened) -> None:
         with self._lock:
-            before = self._open.pop(opened.spec.id, None)
+            previous = self._open.pop(opened.spec.id, None)
             self._open[opened.spec.id] = opened
-            gone = [] if before is None or before is opened else [before]
-            while len(self._open) > _MOST_OPEN:
-                gone.append(self._open.popitem(last=False)[1])
-        for each in gone:
-            each.forget()
+            evicted = [] if previous is None or previous is opened else [previous]
+            while len(self._open) > _MAX_OPEN:
+                evicted.append(self._open.popitem(last=False)[1])
+        for dataset in evicted:
+            dataset.forget()
 
     def _opened(self, spec: DatasetSpec) -> Opened:
         if spec.format in ITEM_FORMATS:
@@ -188,33 +192,33 @@ class Catalogue:
             self._roots, patterns, spec.hints, form=spec.format, array=spec.array
         )
         try:
-            way = "mmap" if spec.immutable else "buffered"
-            backend = open_backend(way, source.files, self._buffers, immutable=spec.immutable)
+            name = "mmap" if spec.immutable else "buffered"
+            backend = open_backend(name, source.files, self._buffers, immutable=spec.immutable)
             corrections = self._corrections(spec.corrections, source.recording)
             return OpenDataset(spec, source, backend, corrections, source.fingerprint())
         except BaseException:
             source.files.close()
             raise
 
-    def _corrections(self, given: CorrectionSpec, recording: Recording) -> Corrections:
+    def _corrections(self, spec: CorrectionSpec, recording: Recording) -> Corrections:
         built_in = recording.built_in
         shape = recording.sig_shape
-        dark = built_in.dark if given.dark is None else self._array(given.dark, shape)
-        gain = built_in.gain if given.gain is None else self._array(given.gain, shape)
-        excluded: npt.NDArray[Any] | None = built_in.excluded
-        if isinstance(given.excluded, str):
-            excluded = np.argwhere(self._array(given.excluded, shape))
-        elif given.excluded is not None:
-            if any(len(pixel) != len(shape) for pixel in given.excluded):
-                raise ShapeError(f"excluded pixels need {len(shape)} coordinates each")
-            excluded = np.array(given.excluded, np.int64).reshape(-1, len(shape))
+        dark = built_in.dark if spec.dark is None else self._array(spec.dark, shape)
+        gain = built_in.gain if spec.gain is None else self._array(spec.gain, shape)
+        excluded: Array | None = built_in.excluded
+        if isinstance(spec.excluded, str):
+            excluded = np.argwhere(self._array(spec.excluded, shape))
+        elif spec.excluded is not None:
+            if any(len(pixel) != len(shape) for pixel in spec.excluded):
+                raise ShapeError(f"an excluded pixel has not {len(shape)} coordinates")
+            excluded = np.array(spec.excluded, np.int64).reshape(-1, len(shape))
         return Corrections(shape, dark, gain, excluded)
 
-    def _array(self, pattern: str, sig_shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """One frame out of a file of any format."""
+    def _array(self, pattern: str, sig_shape: tuple[int, ...]) -> Array:
+        """Read a correction image: one frame from a file of any format."""
         with FileSet(self._roots.expand([pattern]), self._roots.open) as files:
-            if sum(info.size for info in files.infos) > _MOST_CORRECTION_BYTES:
-                raise ShapeError(f"{pattern} is too large to be one frame")
+            if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
+                raise ShapeError(f"{pattern} is too large for a single frame")
             recording = understand(files.infos, files)
             backend = open_backend("buffered", files, self._buffers)
             frames = FileFrames(recording, backend)
@@ -225,27 +229,27 @@ class Catalogue:
                 or recording.frames * math.prod(recording.sig_shape) != pixels
             ):
                 raise ShapeError(
-                    f"{pattern} has shape {list(shape)}, and a frame has {list(sig_shape)}",
+                    f"{pattern} has shape {list(shape)}, but a frame has {list(sig_shape)}",
                     source=pattern,
                 )
-            every = np.arange(recording.frames, dtype=np.int64)
-            loaded = frames.load(every, (0, recording.sig_shape[0]))
+            indices = np.arange(recording.frames, dtype=np.int64)
+            loaded = frames.load(indices, (0, recording.sig_shape[0]))
             values = loaded.values[:pixels].reshape(sig_shape)
             return np.array(values, recording.dtype)
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all cached datasets."""
         with self._lock:
-            opened, self._open = list(self._open.values()), OrderedDict()
-        for each in opened:
-            each.forget()
+            evicted, self._open = list(self._open.values()), OrderedDict()
+        for dataset in evicted:
+            dataset.forget()
 
 
 def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:
-    """Entries of a TOML file: one table per dataset, named by its id.
+    """Read entries from a TOML file with one table per dataset, named by its id.
 
     Raises:
-        InvalidOptionError: it cannot be read, or an entry is wrong.
+        InvalidOptionError: the file cannot be read, or an entry is invalid.
     """
     if path is None:
         return {}
@@ -253,9 +257,9 @@ def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:
         tables = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as e:
         raise InvalidOptionError(f"the catalogue {path.name} cannot be read: {e}") from e
-    found = {}
+    entries = {}
     for ident, values in tables.items():
         if not isinstance(values, Mapping):
-            raise InvalidOptionError(f"the catalogue's {ident!r} is no table")
-        found[ident] = parse_dataset({"id": ident, **values})
-    return found
+            raise InvalidOptionError(f"{ident!r} in the catalogue is not a table")
+        entries[ident] = parse_dataset({"id": ident, **values})
+    return entries

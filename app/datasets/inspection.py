@@ -1,4 +1,4 @@
-"""What is in the files of a dataset."""
+"""Description of files that are not in the catalogue, for the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .opening import understand_source
 
 
 def _open(path: Path) -> int:
-    # A fifo opened without O_NONBLOCK would wait for its writer.
+    # Without O_NONBLOCK, opening a fifo would wait for a writer.
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
@@ -32,31 +32,38 @@ def _opened(paths: Sequence[Path], array: str | None) -> tuple[FileSet, StoredAr
 def inspect_files(
     paths: Sequence[Path], hints: Hints, form: str | None, array: str | None = None
 ) -> dict[str, Any]:
-    """What the headers say, as JSON values.
+    """Describe the array in some files by their headers, as JSON values.
+
+    Args:
+        paths: the files of one dataset, or one directory that is a zarr store.
+        hints: what the caller knows of the data.
+        form: name of the format; None to detect it.
+        array: path of the array, in formats that hold several.
 
     Raises:
-        FormatError, AmbiguousFormatError, ShapeError: what is wrong with the files.
-        InputError: they cannot be read.
+        FormatError, AmbiguousFormatError, ShapeError: the files cannot be understood.
+        InputError: the files cannot be read.
     """
     try:
         files, stored = _opened(paths, array)
         with files:
-            found = understand_source(files, stored, hints, form=form, array=array).recording
+            recording = understand_source(files, stored, hints, form=form, array=array).recording
     except (ServiceError, OSError, ValueError) as e:
         raise InputError(f"cannot be read: {e}", source=str(paths[0])) from e
-    built_in = found.built_in
+    built_in = recording.built_in
     corrections = {"dark": built_in.dark, "gain": built_in.gain, "excluded": built_in.excluded}
     return {
-        "format": found.format,
-        "frames": found.frames,
-        "nav_shape": list(found.nav_shape),
-        "sig_shape": list(found.sig_shape),
-        "dtype": found.dtype.str,
-        "stored": found.decoder or (found.stored.str if found.stored is not None else None),
-        "sync_offset": found.sync_offset,
+        "format": recording.format,
+        "frames": recording.frames,
+        "nav_shape": list(recording.nav_shape),
+        "sig_shape": list(recording.sig_shape),
+        "dtype": recording.dtype.str,
+        "stored": recording.decoder
+        or (recording.stored.str if recording.stored is not None else None),
+        "sync_offset": recording.sync_offset,
         "files": len(paths),
         "corrections": [name for name, image in corrections.items() if image is not None],
-        "axes": [f"{axis.name} {axis.size} {axis.scale} {axis.unit}" for axis in found.axes],
-        "metadata": dict(found.metadata),
-        "notes": list(found.notes),
+        "axes": [f"{axis.name} {axis.size} {axis.scale} {axis.unit}" for axis in recording.axes],
+        "metadata": dict(recording.metadata),
+        "notes": list(recording.notes),
     }

@@ -1,4 +1,4 @@
-"""Datasets whose files are open, and what is known of them."""
+"""Datasets whose files are open."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from core.arrays import Array, Octets
 from core.iterate.base import Schema
 from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
@@ -24,36 +22,36 @@ from .spec import DatasetSpec
 
 @dataclass(slots=True, eq=False)
 class OpenDataset:
-    """A dataset whose files are open, and what is in them."""
+    """An array dataset whose files are open."""
 
     spec: DatasetSpec
     source: Source
     backend: RangeBackend
     corrections: Corrections
     fingerprint: bytes
-    """8 bytes; other bytes if a file changes."""
+    """8 bytes that change if a file changes."""
 
     @property
     def files(self) -> FileSet:
-        """Its files."""
+        """The open files."""
         return self.source.files
 
     @property
     def recording(self) -> Recording:
-        """What is in them."""
+        """Layout and metadata of the array in the files."""
         return self.source.recording
 
     def share(self) -> OpenDataset:
-        """The same, to be closed once more."""
+        """Return the dataset for another user, who must call ``close`` too."""
         self.files.share()
         return self
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the dataset for one user; the last one closes the files."""
         self.files.close()
 
     def forget(self) -> None:
-        """Let go of it for good: those who still use it keep the maps they have."""
+        """Drop cached memory maps and close; other users keep the maps they hold."""
         self.backend.close()
         self.files.close()
 
@@ -64,7 +62,7 @@ class OpenDataset:
 
     @property
     def sync_offset(self) -> int:
-        """Frame of the files at which the scan begins."""
+        """Index of the frame at which the scan begins; negative if frames are missing."""
         if self.spec.sync_offset is not None:
             return self.spec.sync_offset
         return self.recording.sync_offset
@@ -73,18 +71,18 @@ class OpenDataset:
     def axes(self) -> tuple[Axis, ...]:
         """Navigation axes, then signal axes."""
         shape = self.nav_shape + self.recording.sig_shape
-        given = self.spec.axes or self.recording.axes
-        if len(given) != len(shape):
+        axes = self.spec.axes or self.recording.axes
+        if len(axes) != len(shape):
             nav, sig = len(self.nav_shape), len(self.recording.sig_shape)
             names = [f"nav_{k}" for k in range(nav)] + [f"sig_{k}" for k in range(sig)]
             return tuple(Axis(n, size) for n, size in zip(names, shape, strict=True))
         return tuple(
             Axis(axis.name, size, axis.unit, axis.scale, axis.offset)
-            for axis, size in zip(given, shape, strict=True)
+            for axis, size in zip(axes, shape, strict=True)
         )
 
     def frames(self) -> FrameSource:
-        """A source of its frames, for one thread."""
+        """Return a new source of the frames, for one thread."""
         if self.source.arrays:
             return self.source.array_frames()
         decode = None
@@ -92,14 +90,14 @@ class OpenDataset:
             decoder = DECODERS[self.recording.decoder]
             shape, size = self.recording.panel_shape, self.recording.frame_bytes
 
-            def decode(octets: npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> None:
+            def decode(octets: Octets, out: Array) -> None:
                 pixels = out.reshape(len(out), -1)
                 decoder.decode(octets.reshape(-1), size, pixels, shape)
 
         return FileFrames(self.recording, self.backend, decode)
 
     def sync_info(self) -> dict[str, int]:
-        """Frames left out or missing at both ends of the scan."""
+        """Count the frames left out or missing at both ends of the scan."""
         positions, frames, sync = math.prod(self.nav_shape), self.recording.frames, self.sync_offset
         return {
             "frames_skipped_start": max(0, min(sync, frames)),
@@ -109,7 +107,7 @@ class OpenDataset:
         }
 
     def describe(self) -> dict[str, Any]:
-        """What is known of it, as JSON values."""
+        """Describe the dataset, as JSON values."""
         recording = self.recording
         return {
             "id": self.spec.id,
@@ -150,23 +148,23 @@ class OpenItems:
     files: FileSet
     items: Items
     fingerprint: bytes
-    """8 bytes; other bytes if a file changes."""
+    """8 bytes that change if a file changes."""
 
     def share(self) -> OpenItems:
-        """The same, to be closed once more."""
+        """Return the dataset for another user, who must call ``close`` too."""
         self.files.share()
         return self
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the dataset for one user; the last one closes the files."""
         self.files.close()
 
     def forget(self) -> None:
-        """Let go of it for good."""
+        """Close the dataset; it holds no memory maps."""
         self.close()
 
     def describe(self) -> dict[str, Any]:
-        """What is known of it, as JSON values."""
+        """Describe the dataset, as JSON values."""
         return {
             "id": self.spec.id,
             "format": self.spec.format,
@@ -189,7 +187,7 @@ Opened = OpenDataset | OpenItems
 
 
 def describe_schema(schema: Schema) -> list[dict[str, Any]]:
-    """Fields as JSON values."""
+    """Describe the fields of a schema, as JSON values."""
     return [
         {
             "name": field.name,

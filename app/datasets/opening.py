@@ -1,4 +1,4 @@
-"""Opening what a dataset is made of: frames that lie in files, or arrays in chunks."""
+"""Opening datasets: frames stored back to back, arrays stored in chunks, or items."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ from .spec import DatasetSpec
 
 HDF5, ZARR = "hdf5", "zarr"
 ARRAY_FORMATS = (HDF5, ZARR)
-"""Formats of arrays with a name in the file, besides those of the engine."""
+"""Formats whose files hold named arrays, decoded here rather than in the engine."""
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-_HDF5_AT = (0, 512, 1024, 2048, 4096, 8192)
-"""Bytes the magic can begin at: something else may lie before it."""
+_HDF5_OFFSETS = (0, 512, 1024, 2048, 4096, 8192)
+"""Offsets the magic can begin at: other data may precede an HDF5 file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The open files of a dataset, and what is in them."""
+    """The open files of an array dataset, and the layout of their contents."""
 
     files: FileSet
     recording: Recording
     arrays: tuple[BlockArray, ...]
-    """What the frames are read from; empty if they lie in the files as the recording says."""
+    """Arrays to decode frames from; empty if frames lie in the files as in memory."""
 
     def array_frames(self) -> ArrayFrames:
-        """A source of frames out of the arrays, for one thread."""
+        """Return a new source of frames decoded from the arrays, for one thread."""
         return ArrayFrames(self.arrays, len(self.recording.sig_shape))
 
     def fingerprint(self) -> bytes:
-        """8 bytes; other bytes if a file changes.
+        """Compute the fingerprint of the files, 8 bytes.
 
         Raises:
             DataChangedError: a file changed since it was opened.
             ReadFailedError: the disk failed.
         """
         if isinstance(self.files, StoreFiles):
-            return store_fingerprint(self.files, self.files.described)
+            return store_fingerprint(self.files, self.files.metadata)
         return fingerprint(self.files)
 
 
 def open_items(roots: Roots, spec: DatasetSpec) -> tuple[FileSet, Items]:
-    """The files of a dataset of items, and what is in them; the caller closes them.
+    """Open the files of an item dataset and index their items; the caller closes the files.
 
     Raises:
-        CoreError, ServiceError: what is wrong with the files.
+        CoreError, ServiceError: the files cannot be opened or understood.
     """
     patterns = list(spec.files) if spec.glob is None else [spec.glob]
     files = FileSet(roots.expand(patterns), roots.open, growing=spec.growing)
@@ -85,17 +85,17 @@ def open_recording(
     form: str | None = None,
     array: str | None = None,
 ) -> Source:
-    """The files some paths and patterns name, and what is in them; the caller closes them.
+    """Open the files that paths and patterns name; the caller closes them.
 
     Args:
-        roots: the only places files may lie in.
-        patterns: files, or one directory that is a store of arrays.
-        hints: what the owner says.
-        form: name of the format; None to find out by content.
-        array: which array of the file, where it can have several.
+        roots: the directories that files may lie in.
+        patterns: paths or patterns of files, or the path of one zarr store.
+        hints: what the owner declares of the data.
+        form: name of the format; None to detect it.
+        array: path of the array, in formats that hold several.
 
     Raises:
-        CoreError, ServiceError: what is wrong with the files.
+        CoreError, ServiceError: the files cannot be opened or understood.
     """
     top = roots.directory(patterns[0]) if len(patterns) == 1 else None
     files: FileSet
@@ -119,46 +119,54 @@ def understand_source(
     form: str | None = None,
     array: str | None = None,
 ) -> Source:
-    """What is in open files; see open_recording.
+    """Determine the layout of the array in open files.
 
     Args:
         files: all files of the dataset.
-        stored: what is known of the array, if they are a store.
-        hints: what the owner says.
-        form: name of the format; None to find out by content.
-        array: which array of the file, where it can have several.
+        stored: metadata of the array, if the files are a zarr store.
+        hints: what the owner declares of the data.
+        form: name of the format; None to detect it.
+        array: path of the array, in formats that hold several.
 
     Raises:
-        CoreError, ServiceError: what is wrong with the files.
+        CoreError, ServiceError: the files cannot be understood.
     """
     arrays: tuple[BlockArray, ...]
     if stored is not None and isinstance(files, StoreFiles):
         if form not in {None, ZARR}:
-            raise FormatError(f"a directory is no {form} dataset", source=files.top.name)
+            raise FormatError(
+                f"a directory cannot be a {form} dataset",
+                hint="Name the files, or omit the format",
+                source=files.top.name,
+            )
         form, arrays = ZARR, (_zarr(files, stored),)
     elif form == HDF5 or (form is None and is_hdf5(files)):
         form, arrays = HDF5, _hdf5(files, array)
     elif form == ZARR:
-        raise FormatError("a zarr store is one directory", hint="Name the directory alone")
+        raise FormatError(
+            "a zarr store is a single directory", hint="Name the directory and nothing else"
+        )
     elif array is not None:
         raise InvalidOptionError(
-            f"array is for {' and '.join(ARRAY_FORMATS)}", hint="Leave it out", option="array"
+            f"array applies only to {' and '.join(ARRAY_FORMATS)}",
+            hint="Omit array",
+            option="array",
         )
     else:
         return Source(files, understand(files.infos, files, hints, name=form), ())
     if hints.growing:
         raise FormatError(
-            f"{form} cannot be read while it grows", hint="Register it when it is whole"
+            f"a growing dataset cannot be {form}", hint="Register it once it is complete"
         )
     recording = recording_of(form, files, arrays, hints)
-    plain = all(each.offset is not None for each in arrays)
+    plain = all(array.offset is not None for array in arrays)
     return Source(files, recording, () if plain else arrays)
 
 
 def is_hdf5(files: FileSet) -> bool:
-    """Whether the first file begins as HDF5 does, perhaps behind something else."""
-    magic = len(_HDF5_MAGIC)
-    return any(files.read(0, at, at + magic) == _HDF5_MAGIC for at in _HDF5_AT)
+    """Whether the first file is HDF5, at any of the offsets the format allows."""
+    length = len(_HDF5_MAGIC)
+    return any(files.read(0, at, at + length) == _HDF5_MAGIC for at in _HDF5_OFFSETS)
 
 
 def _hdf5(files: FileSet, array: str | None) -> tuple[BlockArray, ...]:
@@ -179,6 +187,6 @@ def _zarr(files: StoreFiles, stored: StoredArray) -> BlockArray:
 
 def _missing(package: str, extra: str) -> FormatError:
     return FormatError(
-        f"{extra} files are read with the package {package}, which is not installed",
+        f"reading {extra} needs the package {package}, which is not installed",
         hint=f"Install the extra {extra}: pip install 'thalweg-server[{extra}]'",
     )

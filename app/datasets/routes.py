@@ -1,4 +1,4 @@
-"""Routes of the catalogue of datasets."""
+"""Routes of the catalogue: datasets and their files."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ DatasetsDep = Annotated[DatasetService, from_state("datasets")]
 )
 async def list_datasets(
     datasets: DatasetsDep,
-    after: Annotated[str, Query(max_length=128, description="Ids behind this one")] = "",
-    limit: Annotated[int, Query(ge=1, le=1000, description="Ids at the most")] = 100,
+    after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
 ) -> Response:
-    """Ids of the datasets, in order."""
+    """List the ids of the datasets, in order."""
     ids = await datasets.threads.start(datasets.catalogue.ids, after, limit)
     return json_response({"datasets": ids, "after": ids[-1] if len(ids) == limit else None})
 
@@ -60,18 +60,19 @@ async def list_datasets(
     | _PROBLEMS,
 )
 async def register_dataset(request: Request, datasets: DatasetsDep) -> ExchangeResponse:
-    """Make a dataset of files under the roots; the same request again finds it again."""
+    """Register files under the roots as a dataset; registering them again returns it."""
 
     async def handle(exchange: Exchange) -> None:
         values = await read_json(exchange, datasets.buffers, _MAX_BODY)
         register = datasets.catalogue.register
         opened, created = await datasets.threads.start(register, values)
         try:
-            about = opened.describe()
+            description = opened.describe()
         finally:
             opened.close()
-        where = datasets.addresses.of(str(request.base_url), f"/v1/datasets/{opened.spec.id}")
-        await send_json(exchange, about, 201 if created else 200, {"Location": where})
+        location = datasets.addresses.of(str(request.base_url), f"/v1/datasets/{opened.spec.id}")
+        status = 201 if created else 200
+        await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 
@@ -83,16 +84,16 @@ async def register_dataset(request: Request, datasets: DatasetsDep) -> ExchangeR
     responses=content_response(200, "application/json") | _PROBLEMS,
 )
 async def dataset(ident: str, datasets: DatasetsDep) -> Response:
-    """Shape, axes, type, files and what else is known of a dataset."""
+    """Describe a dataset: shape, axes, dtype, files, metadata and fingerprint."""
 
-    def about() -> dict[str, Any]:
+    def describe() -> dict[str, Any]:
         opened = datasets.catalogue.open_any(ident)
         try:
             return opened.describe()
         finally:
             opened.close()
 
-    return json_response(await datasets.threads.start(about))
+    return json_response(await datasets.threads.start(describe))
 
 
 @router.head("/{ident}/files/{number}", include_in_schema=False, response_class=ExchangeResponse)
@@ -109,7 +110,7 @@ async def dataset(ident: str, datasets: DatasetsDep) -> Response:
 async def dataset_file(
     ident: str, number: int, request: Request, datasets: DatasetsDep
 ) -> ExchangeResponse:
-    """A file of a dataset as it is, whole or a range of it."""
+    """Send a file of a dataset unconverted: the whole file, or a byte range."""
 
     async def handle(exchange: Exchange) -> None:
         opened = await datasets.threads.start(datasets.catalogue.open_any, ident)

@@ -1,4 +1,4 @@
-"""Datasets found by looking through directories."""
+"""Discovery of datasets by scanning directories."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from .files.roots import Roots, numerically
 from .opening import is_hdf5, open_recording
 from .spec import DatasetSpec
 
-MAX_FOUND = 10_000
-"""Files looked at: whoever has more writes a catalogue."""
+MAX_FILES = 10_000
+"""Maximum number of files to examine; larger collections need a catalogue file."""
 
 _STORE = frozenset({"zarr.json", ".zarray", ".zgroup"})
-"""A directory that has one of these files is a store of arrays."""
+"""A directory that contains one of these files is a zarr store."""
 _DIGITS = re.compile(r"\d+")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def scan(roots: Roots) -> dict[str, DatasetSpec]:
-    """A dataset for every recording under the roots whose format shows in its content.
+    """Find the recordings under the roots whose format can be told from their content.
 
-    Files whose names differ only in numbers, of a format that is made of several files,
-    are one dataset, and so is a directory that is a store of arrays. Ids are paths under
-    the root, with dots for separators. HDF5 files and stores with more than one array are
-    left out: which one is meant is for their owner to say.
+    Files whose names differ only in numbers form one dataset if their format spreads
+    recordings over several files; a zarr store is one dataset. Ids are the paths relative
+    to the root, with dots for separators. HDF5 files and stores with several candidate
+    arrays are left out: only their owner can tell which array to serve.
     """
-    found: dict[str, DatasetSpec] = {}
+    specs: dict[str, DatasetSpec] = {}
     for root in roots.roots:
         for group in _groups(Path(root)):
             for files in _recordings(roots, group):
                 ident = _NOT_IN_ID.sub(".", str(files[0].relative_to(root))).strip(".-_")[:120]
-                if ident and ident not in found:
-                    found[ident] = DatasetSpec(id=ident, files=tuple(map(str, files)))
-    return found
+                if ident and ident not in specs:
+                    specs[ident] = DatasetSpec(id=ident, files=tuple(map(str, files)))
+    return specs
 
 
 def _groups(root: Path) -> Iterator[list[Path]]:
-    """Files of one directory whose names differ only in numbers; a store is one alone."""
+    """Yield the files of a directory whose names differ only in numbers; a store by itself."""
     seen = 0
     for directory, names, files in os.walk(root):
         if Path(directory) != root and not _STORE.isdisjoint(files):
@@ -65,14 +65,14 @@ def _groups(root: Path) -> Iterator[list[Path]]:
                 groups[_DIGITS.sub("#", name)].append(Path(directory, name))
         for key in sorted(groups):
             seen += len(groups[key])
-            if seen > MAX_FOUND:
-                structlog.get_logger().warning("too many files to look at", root=str(root))
+            if seen > MAX_FILES:
+                structlog.get_logger().warning("too many files to scan", root=str(root))
                 return
             yield sorted(groups[key], key=numerically)
 
 
 def _recordings(roots: Roots, group: list[Path]) -> Iterator[list[Path]]:
-    """The group as one recording, or each of its files as one; none if no format fits."""
+    """Yield the group as one recording, or each file as one; nothing if no format fits."""
     form = _format(roots, group[:1])
     if form is None:
         return
@@ -95,7 +95,7 @@ def _format(roots: Roots, paths: list[Path]) -> str | None:
 
 
 def _array_format(roots: Roots, path: Path) -> str | None:
-    """Of a file or store of named arrays, if it is plain which one is meant."""
+    """Return the format of a file or store of named arrays, if only one array can be meant."""
     with contextlib.suppress(CoreError, ServiceError, OSError, ValueError):
         source = open_recording(roots, [str(path)], Hints())
         source.files.close()

@@ -1,4 +1,4 @@
-"""The parts of a running service that the catalogue of datasets needs."""
+"""The dataset product of a running service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .catalogue import Catalogue
 
 @dataclass(frozen=True, slots=True)
 class DatasetService:
-    """What registering and describing datasets takes."""
+    """Everything the routes of datasets need."""
 
     catalogue: Catalogue
     threads: Workers

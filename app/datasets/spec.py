@@ -1,4 +1,4 @@
-"""What the owner of a dataset says about it, checked before a file is opened."""
+"""Catalogue entries: what owners declare of their datasets, checked before opening a file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from core.tiles.recording import Axis, Hints
 from core.tiles.view import MAX_DIMS, parse_dtype
 
 ITEM_FORMATS = ("loss", "parquet", "arrow", "lines")
-"""Formats of items, which pipelines read; all others are of arrays."""
-_OF_ARRAYS = (
+"""Formats of items, which only pipelines read; all others are formats of arrays."""
+_ARRAY_MEMBERS = (
     "array",
     "dtype",
     "nav_shape",
@@ -33,13 +33,13 @@ _OF_ARRAYS = (
 _GROWING_ITEMS = ("loss", "lines")
 _FLOAT_WIDTHS = (4, 8)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-_MOST = 2**62
-_LONGEST_PATH = 1024
+_MAX_NUMBER = 2**62
+_MAX_PATH = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class CorrectionSpec:
-    """Where corrections come from: files under the roots, or pixels by number."""
+    """Corrections of frames: files under the roots, or excluded pixels by coordinates."""
 
     dark: str | None = None
     gain: str | None = None
@@ -52,11 +52,11 @@ class DatasetSpec:
 
     id: str
     format: str | None = None
-    """None to find out by content."""
+    """None to detect it."""
     files: tuple[str, ...] = ()
     glob: str | None = None
     array: str | None = None
-    """Path of the array in files that can have several."""
+    """Path of the array, in formats that hold several."""
     dtype: str | None = None
     nav_shape: tuple[int, ...] | None = None
     sig_shape: tuple[int, ...] | None = None
@@ -67,13 +67,13 @@ class DatasetSpec:
     immutable: bool = False
     growing: bool = False
     float_width: int | None = None
-    """Bytes of a loss, which a stored loss stream does not say; None for 4."""
+    """Bytes of a loss, which loss streams do not record; None for 4."""
     axes: tuple[Axis, ...] = ()
     corrections: CorrectionSpec = field(default_factory=CorrectionSpec)
 
     @property
     def hints(self) -> Hints:
-        """For the format module."""
+        """The declarations that detection and parsing of the format need."""
         return Hints(
             dtype=None if self.dtype is None else np.dtype(self.dtype),
             nav_shape=self.nav_shape,
@@ -86,15 +86,15 @@ class DatasetSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As canonical JSON values, what was not said left out."""
-        made = {
+        """Return the entry as canonical JSON values, defaults left out."""
+        values = {
             name: value for name, value in asdict(self).items() if value not in (None, (), False)
         }
         corrections = {n: v for n, v in asdict(self.corrections).items() if v is not None}
-        made.pop("corrections", None)
+        values.pop("corrections", None)
         if corrections:
-            made["corrections"] = corrections
-        copied: dict[str, Any] = json.loads(json.dumps(made))
+            values["corrections"] = corrections
+        copied: dict[str, Any] = json.loads(json.dumps(values))
         return copied
 
 
@@ -103,26 +103,28 @@ _AXIS_MEMBERS = frozenset(Axis.__dataclass_fields__)
 
 
 def parse_dataset(spec: Mapping[str, Any]) -> DatasetSpec:
-    """An entry out of JSON or TOML values.
+    """Parse and check an entry from JSON or TOML values.
 
     Raises:
-        InvalidOptionError: naming the member that is unknown or cannot be.
-        CastingError: dtype is no type of numbers.
+        InvalidOptionError: a member is unknown or invalid; names the member.
+        CastingError: ``dtype`` is not a numeric dtype.
     """
     unknown = sorted(set(spec) - _MEMBERS)
     if unknown:
-        raise _wrong(unknown[0], "is not known", f"There are {', '.join(sorted(_MEMBERS))}")
+        raise _invalid(unknown[0], "is unknown", f"Use {', '.join(sorted(_MEMBERS))}")
     files = _strings(spec.get("files", []), "files")
     glob = _string(spec, "glob")
     if bool(files) is (glob is not None):
-        raise _wrong("files", "or glob is needed, and not both")
+        raise _invalid("files", "or glob is required, but not both")
     if spec.get("immutable") and spec.get("growing"):
-        raise _wrong("growing", "and immutable exclude each other")
+        raise _invalid("growing", "and immutable exclude each other")
     ident = _string(spec, "id")
     if ident is None:
-        ident = _made_up_id(spec)
+        ident = _default_id(spec)
     if not _ID.fullmatch(ident):
-        raise _wrong("id", f"is {ident[:80]!r}", "Up to 128 of A-Z a-z 0-9 . _ -")
+        raise _invalid(
+            "id", f"{ident[:80]!r} is invalid", "Use up to 128 characters of A-Z a-z 0-9 . _ -"
+        )
     _check_format(spec)
     return DatasetSpec(
         id=ident,
@@ -133,7 +135,7 @@ def parse_dataset(spec: Mapping[str, Any]) -> DatasetSpec:
         dtype=parse_dtype(spec.get("dtype")),
         nav_shape=_shape(spec, "nav_shape"),
         sig_shape=_shape(spec, "sig_shape"),
-        sync_offset=_number(spec, "sync_offset", -_MOST),
+        sync_offset=_number(spec, "sync_offset", -_MAX_NUMBER),
         file_header=_number(spec, "file_header", 0),
         frame_header=_number(spec, "frame_header", 0),
         frame_footer=_number(spec, "frame_footer", 0),
@@ -146,71 +148,75 @@ def parse_dataset(spec: Mapping[str, Any]) -> DatasetSpec:
 
 
 def _check_format(spec: Mapping[str, Any]) -> None:
-    """Accept members that go with the format."""
+    """Check that members and format go together."""
     form = _string(spec, "format")
     if form != "loss" and spec.get("float_width") is not None:
-        raise _wrong("float_width", "is for loss streams")
+        raise _invalid("float_width", "applies only to loss streams")
     if spec.get("float_width") not in {None, *_FLOAT_WIDTHS}:
-        raise _wrong("float_width", f"is {spec['float_width']!r}, not 4 or 8")
+        raise _invalid("float_width", f"is {spec['float_width']!r}, not 4 or 8")
     if form not in ITEM_FORMATS:
         return
-    for name in _OF_ARRAYS:
+    for name in _ARRAY_MEMBERS:
         if spec.get(name):
-            raise _wrong(name, f"is for arrays, and the format is {form}", "Leave it out")
+            raise _invalid(name, f"applies only to arrays, not to {form} items", f"Omit {name}")
     if spec.get("growing") and form not in _GROWING_ITEMS:
-        raise _wrong("growing", f"does not go with {form}: its end says what is in it")
+        raise _invalid(
+            "growing",
+            f"does not apply to {form} files, whose metadata is at their end",
+            "Register them once they are complete",
+        )
 
 
-def _made_up_id(spec: Mapping[str, Any]) -> str:
-    """An id that the same request gets again."""
+def _default_id(spec: Mapping[str, Any]) -> str:
+    """Derive an id from the entry, so that a repeated request gets the same one."""
     text = json.dumps(spec, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _wrong(name: str, problem: str, hint: str | None = None) -> InvalidOptionError:
+def _invalid(name: str, problem: str, hint: str | None = None) -> InvalidOptionError:
     return InvalidOptionError(f"{name} {problem}", hint=hint, option=name)
 
 
 def _string(spec: Mapping[str, Any], name: str) -> str | None:
     value = spec.get(name)
     if value is not None and (not isinstance(value, str) or not value):
-        raise _wrong(name, f"is {value!r}, not a string")
+        raise _invalid(name, f"is {value!r}, not a string")
     return value
 
 
 def _array(spec: Mapping[str, Any]) -> str | None:
-    """A path of names, none of which leads upwards."""
+    """Parse the path of an array, which must not lead upwards."""
     path = _string(spec, "array")
     if path is not None and (
-        len(path) > _LONGEST_PATH
+        len(path) > _MAX_PATH
         or not path.isprintable()
         or not {".", ".."}.isdisjoint(path.split("/"))
     ):
-        raise _wrong("array", f"is {path[:80]!r}, no path of an array", 'Such as "entry/data"')
+        raise _invalid("array", f"is {path[:80]!r}, not a path", 'Use a path such as "entry/data"')
     return path
 
 
 def _strings(value: Any, name: str) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise _wrong(name, "is not an array of strings")
+        raise _invalid(name, "is not an array of strings")
     if not all(isinstance(item, str) and item for item in value):
-        raise _wrong(name, "is not an array of strings")
+        raise _invalid(name, "is not an array of strings")
     return tuple(value)
 
 
-def _number(spec: Mapping[str, Any], name: str, least: int) -> int | None:
+def _number(spec: Mapping[str, Any], name: str, minimum: int) -> int | None:
     value = spec.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-        raise _wrong(name, f"is {value!r}, not a whole number from {least}")
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _MAX_NUMBER:
+        raise _invalid(name, f"is {value!r}, not an integer of at least {minimum}")
     return value
 
 
 def _flag(spec: Mapping[str, Any], name: str) -> bool:
     value = spec.get(name, False)
     if not isinstance(value, bool):
-        raise _wrong(name, f"is {value!r}, not true or false")
+        raise _invalid(name, f"is {value!r}, not true or false")
     return value
 
 
@@ -219,22 +225,26 @@ def _shape(spec: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
     if value is None:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence) or not 1 <= len(value) <= MAX_DIMS:
-        raise _wrong(name, f"is {value!r}, not an array of 1 to {MAX_DIMS} lengths")
+        raise _invalid(name, f"is {value!r}, not an array of 1 to {MAX_DIMS} lengths")
     for item in value:
         if isinstance(item, bool) or not isinstance(item, int) or item < 1:
-            raise _wrong(name, f"has {item!r}, which is no length")
-    if math.prod(value) > _MOST:
-        raise _wrong(name, "has more positions than can be counted")
+            raise _invalid(name, f"contains {item!r}, which is not a length")
+    if math.prod(value) > _MAX_NUMBER:
+        raise _invalid(name, f"has more than {_MAX_NUMBER} positions")
     return tuple(value)
 
 
 def _axes(value: Any) -> tuple[Axis, ...]:  # noqa: ANN401 - JSON
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise _wrong("axes", "is not an array")
-    found = []
+        raise _invalid("axes", "is not an array")
+    axes = []
     for item in value:
         if not isinstance(item, Mapping) or set(item) - _AXIS_MEMBERS or "name" not in item:
-            raise _wrong("axes", "has members name, size, unit, scale, offset")
+            raise _invalid(
+                "axes",
+                "contains an element without a name, or with an unknown member",
+                "Use name, size, unit, scale and offset",
+            )
         try:
             axis = Axis(
                 str(item["name"]),
@@ -244,20 +254,26 @@ def _axes(value: Any) -> tuple[Axis, ...]:  # noqa: ANN401 - JSON
                 float(item.get("offset", 0.0)),
             )
         except (TypeError, ValueError) as e:
-            raise _wrong("axes", f"has a value that cannot be: {e}") from e
+            raise _invalid("axes", f"contains an invalid value: {e}") from e
         if not (math.isfinite(axis.scale) and math.isfinite(axis.offset)):
-            raise _wrong("axes", "has a scale or offset that is not finite")
-        found.append(axis)
-    return tuple(found)
+            raise _invalid("axes", "contains a scale or offset that is not finite")
+        axes.append(axis)
+    return tuple(axes)
 
 
 def _corrections(value: Any) -> CorrectionSpec:  # noqa: ANN401 - JSON
     if not isinstance(value, Mapping) or set(value) - {"dark", "gain", "excluded"}:
-        raise _wrong("corrections", "has members dark, gain and excluded")
+        raise _invalid(
+            "corrections",
+            "is not an object, or has an unknown member",
+            "Use dark, gain and excluded",
+        )
     excluded = value.get("excluded")
     if excluded is not None and not isinstance(excluded, str):
         try:
             excluded = tuple(tuple(int(i) for i in pixel) for pixel in excluded)
         except (TypeError, ValueError):
-            raise _wrong("corrections.excluded", "is no array of pixels, nor a file") from None
+            raise _invalid(
+                "corrections.excluded", "is neither an array of pixels nor a file"
+            ) from None
     return CorrectionSpec(_string(value, "dark"), _string(value, "gain"), excluded)

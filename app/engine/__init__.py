@@ -1,1 +1,1 @@
-"""Where heavy work runs."""
+"""Threads and buffers: where heavy work runs."""

@@ -1,4 +1,4 @@
-"""What heavy work needs of wherever it runs: what ``concurrent.futures`` has."""
+"""The interface of engines, which run heavy work: that of ``concurrent.futures``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class Engine(Protocol):
-    """Runs calls, in whatever order; results do not depend on where or when."""
+    """Runs calls in any order; their results must not depend on it."""
 
     @property
     def width(self) -> int:
-        """How many calls run at once."""
+        """Number of calls that run at once."""
 
     def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:  # noqa: ANN401
-        """Begin a call."""
+        """Schedule a call."""
 
     def close(self) -> None:
-        """End, after the calls that run."""
+        """Finish the running calls, drop the others, and stop."""

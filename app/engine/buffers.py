@@ -1,4 +1,4 @@
-"""Bounded memory that request bodies are read into."""
+"""A bounded number of buffers for request bodies."""
 
 from __future__ import annotations
 
@@ -7,54 +7,54 @@ import threading
 
 from app.errors import BusyError
 
-_KEEP_FREE = 16
-"""Buffers that are kept for the next request; memory of others is given back."""
+_MAX_FREE = 16
+"""Maximum number of free buffers to retain for later requests."""
 
 
 class Buffers:
     """A bounded number of page-aligned buffers.
 
     Args:
-        most: buffers that may be out at once.
-        size: bytes of each.
+        limit: maximum number of buffers in use.
+        size: size of a buffer in bytes.
     """
 
-    def __init__(self, most: int, size: int) -> None:
+    def __init__(self, limit: int, size: int) -> None:
         self.size = size
-        self._most = most
+        self._limit = limit
         self._out = 0
         self._free: list[mmap.mmap] = []
         self._lock = threading.Lock()
 
     @property
     def out(self) -> int:
-        """Buffers that are in use."""
+        """Number of buffers in use."""
         return self._out
 
     def take(self, count: int) -> list[mmap.mmap]:
-        """So many buffers, all or none.
+        """Take ``count`` buffers, all or none.
 
         Raises:
-            BusyError: fewer are left.
+            BusyError: fewer are free.
         """
         with self._lock:
-            if self._out + count > self._most:
+            if self._out + count > self._limit:
                 raise BusyError(
-                    "as many bodies as this server has buffers for are being read",
-                    hint="Try again after the seconds in Retry-After",
+                    "all buffers for request bodies are in use",
+                    hint="Retry after the seconds in Retry-After",
                     retry_after=1,
                 )
             self._out += count
             free = [self._free.pop() for _ in range(min(count, len(self._free)))]
-        # An anonymous mapping has memory only where it was written to, so that a slow
-        # upload, which never fills its buffer, costs a page or two.
+        # An anonymous mapping has memory only where it was written to: a slow upload that
+        # never fills its buffer costs a page or two.
         return free + [mmap.mmap(-1, self.size) for _ in range(count - len(free))]
 
     def give_back(self, buffers: list[mmap.mmap]) -> None:
-        """Return buffers; nothing may write to them any more."""
+        """Return buffers; nothing may write to them from now on."""
         with self._lock:
             self._out -= len(buffers)
-            room = _KEEP_FREE - len(self._free)
-            # The others are not closed: the traceback of what ended a request may still
-            # refer to them. Their memory goes with the last reference.
+            room = _MAX_FREE - len(self._free)
+            # The others are not closed, since the traceback of a failed request may still
+            # refer to them. Their memory is freed with the last reference.
             self._free += buffers[:room]

@@ -1,4 +1,4 @@
-"""Threads of this process: kernels release the interpreter's lock."""
+"""An engine of threads in this process; kernels release the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class LocalEngine:
-    """A pool of its own, so that heavy work never holds up requests.
+    """An engine with its own pool, so that heavy work never delays requests.
 
     Args:
-        width: how many calls run at once.
+        width: number of calls that run at once.
     """
 
     def __init__(self, width: int) -> None:
@@ -21,9 +21,9 @@ class LocalEngine:
         self._pool = ThreadPoolExecutor(width, "engine")
 
     def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:  # noqa: ANN401
-        """Begin a call."""
+        """See Engine."""
         return self._pool.submit(function, *args)
 
     def close(self) -> None:
-        """End, after the calls that run."""
+        """See Engine."""
         self._pool.shutdown(wait=True, cancel_futures=True)

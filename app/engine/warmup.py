@@ -1,29 +1,55 @@
-"""Getting the kernels ready beside the event loop."""
+"""Getting the kernels ready: in two processes where they have to be compiled."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from collections.abc import Sequence
 
 import structlog
 
-from core.warmup import warm_up
+from core.warmup import Wait, warm_up
+
+_APART = "import sys; from core.warmup import compile_apart; print(compile_apart(sys.argv[1:]))"
+
+
+def warm_kernels() -> dict[str, float]:
+    """Compile or load every kernel; return the seconds each task took."""
+    return warm_up(_start)
+
+
+def _start(names: Sequence[str]) -> Wait:
+    """Compile the kernels of these tasks in another process; if it fails, this one does it."""
+    command = [sys.executable, "-c", _APART, *names]
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    except OSError as e:
+        structlog.get_logger().warning("kernels are compiled in one process", reason=str(e))
+        return lambda: None
+
+    def wait() -> str | None:
+        build = process.communicate()[0].strip()
+        return build if process.returncode == 0 and build not in {"", "None"} else None
+
+    return wait
 
 
 class WarmUp:
-    """Compiles or loads every kernel in a thread."""
+    """Compiles or loads every kernel in a thread, beside the event loop."""
 
     def __init__(self) -> None:
         self._done = threading.Event()
 
     def start(self) -> None:
-        """Start."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="warm-up", daemon=True).start()
 
     def _run(self) -> None:
-        seconds = warm_up()
+        seconds = warm_kernels()
         self._done.set()
         structlog.get_logger().info("kernels ready", seconds=round(sum(seconds.values()), 2))
 
     def problem(self) -> str | None:
-        """Why requests should wait, if they should."""
+        """Return why the service is not ready; None if it is."""
         return None if self._done.is_set() else "kernels are being compiled"

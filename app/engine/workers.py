@@ -1,4 +1,4 @@
-"""Bounded threads for parsing and encoding."""
+"""A bounded number of threads for parsing and encoding."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Workers:
     def start(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """Begin a call in a thread; await the future for what it returns."""
+        """Start a call in a thread; await the future for its result."""
         return asyncio.wrap_future(self._pool.submit(function, *args, **kwargs))
 
     def close(self) -> None:
-        """End the threads after their current call."""
+        """Finish the running calls, drop the others, and stop."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def share_of_cores(processes: int) -> int:
-    """Threads for one of several processes: at least two, as one answer must not block all."""
+    """Return the number of threads per process: at least two, so that no call blocks all."""
     return max(2, len(os.sched_getaffinity(0)) // processes)

@@ -1,1 +1,1 @@
-"""What all routes share: identity, problems, negotiation, bodies, ranges, codings."""
+"""Shared by all routes: identity, problems, negotiation, bodies, ranges and codings."""

@@ -10,7 +10,7 @@ class Addresses:
     """Builds absolute URLs.
 
     Args:
-        public_url: base of all URLs; None to use the base of each request.
+        public_url: base of all URLs; None for the base of the request.
     """
 
     public_url: str | None

@@ -3,8 +3,8 @@
 A compressed body is an amplifier: 1 MiB of zstd can decode to 30 GiB of zeros, and 1 MiB
 of empty gzip members costs the set-up of 50,000 decoders without yielding a byte. A limit
 on the size of the body as sent catches neither, and a limit on the decoded size alone
-would refuse honest loss streams, which may be of any length. So the decoder weighs what
-it has done against what it was sent, and stops as soon as
+would refuse honest loss streams, which may be of any length. So the decoder weighs its
+output against its input, and stops as soon as
 
     decoded bytes + 8 KiB x frames  >  64 MiB + 200 x sent bytes
 
@@ -182,7 +182,7 @@ def decoder(coding: str | None, limit: int | None) -> Decoder:
 
     Args:
         coding: value of the header, None if it is absent.
-        limit: most bytes to accept, as sent and as decoded; None for no limit.
+        limit: maximum bytes to accept, as sent and as decoded; None for no limit.
 
     Raises:
         UnsupportedCodingError: the coding is not one of CODINGS.

@@ -21,7 +21,7 @@ _CODES: list[JsonValue] = [*sorted(KINDS)]
 
 
 class ProblemDocument(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """A problem (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,1 +1,1 @@
-"""Loss streams: posted, read from files, aggregated into reports."""
+"""Loss streams: posted or read from files, and aggregated into reports."""

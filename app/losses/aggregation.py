@@ -1,4 +1,4 @@
-"""From named streams to finished report files."""
+"""Aggregate named streams into report files, without the service."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import numpy.typing as npt
 
 from core.arrays import Rows
 from core.errors import OptionError
-from core.losses.analysis import Analysis, Sink
+from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd
 from core.losses.inputs import EventRates
 from core.losses.merge import READ_AHEAD, Order, Partitions
+from core.losses.outputs import Sink
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
+from core.losses.reports.choosing import check_inputs, choose_reports
 from core.losses.seen import SeenEvents
-from core.losses.wanted import check_inputs, choose_reports
 
 from .outputs import Output, PipeOutput, open_output
 from .sources import Sources
@@ -29,7 +30,7 @@ STDOUT = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One aggregation, as asked for."""
+    """One requested aggregation."""
 
     streams: Sequence[str]
     reports: Sequence[str]
@@ -48,10 +49,10 @@ class Job:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a running job is."""
+    """Progress of a running job."""
 
     total: int | None
-    """Bytes there are to read, None if unknown."""
+    """Bytes to read, None if unknown."""
     bytes: int = 0
     events: int = 0
 
@@ -60,7 +61,7 @@ Observer = Callable[[Progress], None]
 
 
 class _Tables:
-    """The wanted report files: all of them are there at the end, or none."""
+    """The report files of a job, committed together or not at all."""
 
     def __init__(self, job: Job) -> None:
         self._encoders: dict[str, TableEncoder] = {}
@@ -99,11 +100,15 @@ class _Tables:
 
 
 class Aggregation:
-    """Runs one job; the observer hears of progress, taps of rows.
+    """Runs one job.
+
+    Args:
+        job: the job.
+        observer: called with the progress after each piece of a stream.
+        taps: further consumers of rows, by report; called as the rows arise.
 
     Raises:
-        CoreError: what is wrong with the job, its inputs or its streams; no report
-            file is left behind then.
+        CoreError: the reports, inputs and streams of the job contradict each other.
     """
 
     def __init__(
@@ -112,20 +117,25 @@ class Aggregation:
         observer: Observer | None = None,
         taps: Mapping[str, Callable[[Rows], None]] | None = None,
     ) -> None:
-        check_inputs(choose_reports(job.reports), job.quantiles, job.event_rates)
+        inputs = {"quantiles": job.quantiles, "event_rates": job.event_rates}
+        check_inputs(choose_reports(job.reports), inputs)
         if job.out == STDOUT and len(job.reports) > 1:
             raise OptionError(
-                "standard output takes one report", hint="Name a directory with --out"
+                "standard output takes a single report", hint="Name a directory with --out"
             )
         several = len(job.streams) > 1
         if several and (job.expect_events is not None or job.expect_bytes is not None):
-            raise OptionError("expect_events and expect_bytes are about a single stream")
+            raise OptionError("expect_events and expect_bytes apply to a single stream only")
         self._job = job
         self._observer = observer
         self._taps = dict(taps or {})
 
     def run(self) -> list[StreamEnd]:
-        """Read the streams to their ends and write the reports."""
+        """Read all streams and write the reports; return how each stream ended.
+
+        Raises:
+            CoreError: an input or a stream is faulty; no report file is written then.
+        """
         job = self._job
         with Sources(job.streams, job.idle_timeout) as sources:
             tables = _Tables(job)
@@ -148,7 +158,7 @@ class Aggregation:
             if name in self._taps:
                 self._taps[name](rows)
 
-        def make(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
+        def analyse(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
             return Analysis(
                 [*job.reports, *(tap for tap in self._taps if tap not in job.reports)],
                 sink,
@@ -162,7 +172,7 @@ class Aggregation:
             )
 
         names = [source.name for source in sources.sources]
-        return Partitions(names, make, sink, order=job.order, read_ahead=job.read_ahead)
+        return Partitions(names, analyse, sink, order=job.order, read_ahead=job.read_ahead)
 
     def _pump(self, sources: Sources, partitions: Partitions) -> None:
         progress = Progress(sources.total)

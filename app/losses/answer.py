@@ -1,4 +1,4 @@
-"""Answering one posted loss stream: after its body, or while it arrives."""
+"""Answer a posted loss stream, after its body or while it arrives."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class LossAnswer:
     """The handler of one exchange.
 
     Args:
-        options: what the request asks for.
-        checkpoints: makes the tokens of this analysis.
-        after: where the stream goes on, None for its beginning.
-        losses: parts of the service.
-        drain: tells when the server stops.
+        options: the options of the request.
+        checkpoints: creates the tokens of this analysis.
+        after: the mark at which the body begins; None for the beginning of the stream.
+        losses: the loss service.
+        drain: signals that the server is shutting down.
     """
 
     options: PostOptions
@@ -49,7 +49,7 @@ class LossAnswer:
         """Read the body and answer it.
 
         Raises:
-            ProblemError: the body is faulty, and nothing was answered.
+            ProblemError: the body is faulty, and nothing was sent yet.
             ClientDisconnected: the client left.
         """
         losses = self.losses
@@ -59,7 +59,7 @@ class LossAnswer:
         try:
             decode = decoder(self.options.body_coding, losses.max_body)
             posting = Posting(self.options.request, decode, spool, self.after)
-            answer = self._while_it_arrives if self.options.duplex else self._after_the_body
+            answer = self._answer_duplex if self.options.duplex else self._answer_after_body
             try:
                 await answer(exchange, posting, spool, buffers)
             except (CoreError, ServiceError) as e:
@@ -72,30 +72,29 @@ class LossAnswer:
             losses.metrics.buffers.dec(2)
 
     def _problem(self, error: Exception, posting: Posting) -> ProblemError:
-        """The problem, with where to try again: where this post began."""
-        # The analysis keeps the error, whose traceback would keep the analysis: megabytes
-        # that only the garbage collector finds.
-        found = problem_of(error.with_traceback(None))
-        found.members["token"] = self.checkpoints.token(posting.start)
-        found.members["resume_offset"] = posting.start.position.offset
-        return ProblemError(found)
+        """Return the problem of an error, with the position at which this post began."""
+        # The analysis references the error, and the error's traceback the analysis: a cycle
+        # of megabytes that only the garbage collector would free.
+        problem = problem_of(error.with_traceback(None))
+        problem.members["token"] = self.checkpoints.token(posting.start)
+        problem.members["resume_offset"] = posting.start.position.offset
+        return ProblemError(problem)
 
     # -- after the body ----------------------------------------------------------
 
-    async def _after_the_body(
+    async def _answer_after_body(
         self, exchange: Exchange, posting: Posting, spool: Spool, buffers: list[mmap.mmap]
     ) -> None:
         ending = await self._pump(exchange, posting, buffers).run()
         if ending.reason == "drain":
             raise DrainingError(
-                "the server stops before the body was read",
-                hint="Post it again: another server answers",
+                "the server is shutting down and has not read the whole body",
+                hint="Post it again: another server will answer",
                 retry_after=1,
             )
         self._count_events(ending, posting)
-        place = ending.mark
-        # Where the stream's own header is not whole yet, the table has not begun.
-        begun = place is None or place.position.offset > 0
+        # A part that ends inside the stream's header does not begin the table yet.
+        begun = ending.mark is None or ending.mark.position.offset > 0
         encoder = self._encoder(posting, titled=begun and posting.start.position.offset == 0)
         ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         ended.set_result(ending)
@@ -117,9 +116,9 @@ class LossAnswer:
             headers["Thalweg-Offset"] = str(ending.mark.position.offset)
         return headers
 
-    # -- while it arrives --------------------------------------------------------
+    # -- while the body arrives --------------------------------------------------
 
-    async def _while_it_arrives(
+    async def _answer_duplex(
         self, exchange: Exchange, posting: Posting, spool: Spool, buffers: list[mmap.mmap]
     ) -> None:
         request = self.options.request
@@ -158,7 +157,7 @@ class LossAnswer:
             RowStream(encoder, rows, posting.start, announced=not live),
             head,
             self.losses.threads,
-            # The pump ends the body when the server stops, at a place between two events.
+            # The pump watches it instead, and ends the post between two events.
             drain=None,
             coding=self.options.coding,
             heartbeat=None,

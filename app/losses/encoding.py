@@ -1,4 +1,4 @@
-"""Rows and marks out of a spool as the bytes of an answer, in every format."""
+"""Encode rows and marks as the bytes of an answer, in every format."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from .spool import Item, Mark, Table
 from .tables import ArrowEncoder, TableEncoder, table_encoder
 
 Tokens = Callable[[Mark], str]
-"""Makes the token of a mark."""
+"""Returns the token of a mark."""
 
 
 class RowEncoder(Protocol):
-    """Encodes the rows of one answer. The buffers stay unchanged by later calls."""
+    """Encodes the rows of one answer. Later calls do not change the returned buffers."""
 
     tells_end: bool
-    """Whether the end has a reason; otherwise an end means that the answer is whole."""
+    """Whether the format states why an answer ends; if not, any end means it is whole."""
 
     def begin(self) -> Buffers:
-        """What comes before the first row."""
+        """Encode what comes before the first row."""
 
     def add(self, item: Item) -> Buffers:
-        """The next rows or mark."""
+        """Encode the next rows or mark."""
 
     def end(self, ending: Ending) -> Buffers:
-        """What comes behind the last row."""
+        """Encode what comes after the last row."""
 
     def fail(self, problem: Problem, last: Mark) -> Buffers | None:
-        """The end of an answer that went wrong; None if it can only be broken off.
+        """Encode a failure; None if the format cannot express it.
 
         Args:
-            problem: what went wrong.
+            problem: the failure.
             last: the last mark whose rows were all answered.
         """
 
 
-def place(mark: Mark | None, tokens: Tokens) -> dict[str, object]:
-    """A mark as answers have it."""
+def describe_mark(mark: Mark | None, tokens: Tokens) -> dict[str, object]:
+    """Return a mark as JSON members ``token`` and ``offset``, null without a mark."""
     if mark is None:
         return {"token": None, "offset": None}
     return {"token": tokens(mark), "offset": mark.position.offset}
@@ -59,7 +59,7 @@ def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
         "events": ending.events,
         "bytes": ending.bytes,
         "reopened_check": ending.reopened_check,
-        **place(ending.mark, tokens),
+        **describe_mark(ending.mark, tokens),
     }
 
 
@@ -79,7 +79,7 @@ class _TableAnswer:
     def add(self, item: Item) -> Buffers:
         if isinstance(item, Mark):
             return []
-        # The encoder's buffer is used again for the next rows.
+        # The encoder reuses its buffer for the next rows.
         return [bytes(self._encoder.encode(item.rows))]
 
     def end(self, _ending: Ending) -> Buffers:
@@ -90,7 +90,7 @@ class _TableAnswer:
 
 
 class _NdjsonAnswer:
-    """Rows with checkpoints between them, and an end."""
+    """Ndjson: rows, checkpoints between them, and an end."""
 
     tells_end = True
 
@@ -103,14 +103,14 @@ class _NdjsonAnswer:
 
     def add(self, item: Item) -> Buffers:
         if isinstance(item, Mark):
-            return [_line({"checkpoint": place(item, self._tokens)})]
+            return [_line({"checkpoint": describe_mark(item, self._tokens)})]
         return [bytes(self._encoder.encode(item.rows))]
 
     def end(self, ending: Ending) -> Buffers:
         return [_line({"end": _ending(ending, self._tokens)})]
 
     def fail(self, problem: Problem, last: Mark) -> Buffers | None:
-        return [_line({"error": problem.to_json(), **place(last, self._tokens)})]
+        return [_line({"error": problem.to_json(), **describe_mark(last, self._tokens)})]
 
 
 def _line(value: object) -> bytes:
@@ -118,7 +118,7 @@ def _line(value: object) -> bytes:
 
 
 class _ArrowAnswer:
-    """Record batches; the last one before a mark has its token."""
+    """Arrow record batches; the last one before a mark carries its token as metadata."""
 
     tells_end = False
 
@@ -132,19 +132,19 @@ class _ArrowAnswer:
 
     def add(self, item: Item) -> Buffers:
         if isinstance(item, Table):
-            made = self._release(None)
+            batch = self._release(None)
             self._held = item
-            return made
+            return batch
         return self._release(item)
 
     def _release(self, mark: Mark | None) -> Buffers:
         held, self._held = self._held, None
         if held is None:
             return []
-        about = None
+        metadata = None
         if mark is not None:
-            about = {"token": self._tokens(mark), "offset": str(mark.position.offset)}
-        return [self._encoder.encode(held.rows, about)]
+            metadata = {"token": self._tokens(mark), "offset": str(mark.position.offset)}
+        return [self._encoder.encode(held.rows, metadata)]
 
     def end(self, ending: Ending) -> Buffers:
         return [*self._release(ending.mark), self._encoder.end()]
@@ -154,7 +154,7 @@ class _ArrowAnswer:
 
 
 class _FramesAnswer:
-    """Frames; the last one before a mark has its token, those before it have MORE."""
+    """Frames; the last one before a mark carries its token, those before it the flag MORE."""
 
     tells_end = True
 
@@ -162,7 +162,7 @@ class _FramesAnswer:
         self._tokens = tokens
         self._writer = FrameWriter()
         self._heartbeats = heartbeats
-        self._before = place(start, tokens)
+        self._position = describe_mark(start, tokens)
         self._held: Table | None = None
 
     def begin(self) -> Buffers:
@@ -170,49 +170,49 @@ class _FramesAnswer:
 
     def add(self, item: Item) -> Buffers:
         if isinstance(item, Table):
-            made = self._release(more=True)
+            frame = self._release(more=True)
             self._held = item
-            return made
-        self._before = place(item, self._tokens)
+            return frame
+        self._position = describe_mark(item, self._tokens)
         if self._held is None and self._heartbeats:
-            return self._writer.frame(FrameKind.HEARTBEAT, self._before)
+            return self._writer.frame(FrameKind.HEARTBEAT, self._position)
         return self._release(more=False)
 
     def _release(self, *, more: bool) -> Buffers:
         held, self._held = self._held, None
         if held is None:
             return []
-        header = rows_header(held.report, held.rows) | self._before
+        header = rows_header(held.report, held.rows) | self._position
         payload = held.rows.view("u1").data
         return self._writer.frame(FrameKind.DATA, header, payload, more=more)
 
     def end(self, ending: Ending) -> Buffers:
         if ending.mark is not None:
-            # Rows behind the last mark are of an event that is not whole.
+            # Rows after the last mark belong to an incomplete event.
             self._held = None
-        # The end of the stream closes the group too.
+        # The END frame closes the group of rows.
         last = self._release(more=True)
         return last + self._writer.frame(FrameKind.END, _ending(ending, self._tokens))
 
     def fail(self, problem: Problem, last: Mark) -> Buffers | None:
         self._held = None
-        header = {"problem": problem.to_json(), **place(last, self._tokens)}
+        header = {"problem": problem.to_json(), **describe_mark(last, self._tokens)}
         return self._writer.frame(FrameKind.ERROR, header)
 
 
-def row_encoder(  # noqa: PLR0913 - all of them shape the answer
+def row_encoder(  # noqa: PLR0913 - each shapes the answer
     form: str, request: LossRequest, tokens: Tokens, start: Mark, *, duplex: bool, titled: bool
 ) -> RowEncoder:
-    """An encoder for the answer to one request.
+    """Return an encoder for the answer to one request.
 
     Args:
-        form: one of MEDIA_TYPES.
-        request: what was asked for; several reports only in frames.
-        tokens: makes tokens.
-        start: where the post began.
+        form: format of the answer, one of MEDIA_TYPES.
+        request: the requested analysis; several reports in frames only.
+        tokens: creates tokens.
+        start: the mark at which the post began.
         duplex: whether the client reads while it sends.
-        titled: whether csv begins with its header row. It belongs to the first part
-            alone, so that parts can be joined.
+        titled: whether csv begins with a header row. Only the first part has one, so that
+            the parts can be concatenated.
     """
     if form == "frames":
         return _FramesAnswer(tokens, start, heartbeats=duplex)
@@ -226,7 +226,7 @@ def row_encoder(  # noqa: PLR0913 - all of them shape the answer
 
 
 def rows_header(report: str, rows: npt.NDArray[np.void]) -> dict[str, Any]:
-    """Header of a DATA frame whose payload is these rows alone, without its token."""
+    """Return the header, without token, of a DATA frame with these rows as its payload."""
     array = describe_array("rows", rows)
     return {
         "report": report,

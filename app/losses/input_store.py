@@ -1,4 +1,4 @@
-"""Auxiliary files, kept under the digest of their content until nobody uses them."""
+"""Auxiliary files on disk, named by the digest of their content, until they fall unused."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from pathlib import Path
 from app.errors import InputGoneError, StorageFullError
 
 DIGEST_SIZE = 16
-"""Bytes of a digest, which is written as twice as many hexadecimal digits."""
+"""Bytes of a digest, written as twice as many hexadecimal digits."""
 _DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A file that is kept."""
+class Receipt:
+    """Confirms that a file is stored."""
 
     created: bool
+    """False if the file was stored before."""
     expires: float
-    """Seconds since 1970."""
+    """When the file expires if it is not used, in seconds since 1970."""
 
 
 class InputStore:
-    """Files named by kind and digest in one directory, shared by all workers.
+    """Files in one directory, shared by all workers.
 
     Args:
-        directory: made when needed.
-        days: how long a file is kept after its last use.
+        directory: created when needed.
+        days: lifetime of a file after its last use.
     """
 
     def __init__(self, directory: Path, days: float) -> None:
         self.directory = directory
         self._seconds = days * _DAY
 
-    def put(self, kind: str, digest: str, data: bytes) -> Kept:
-        """Keep a file, durably.
+    def put(self, kind: str, digest: str, data: bytes) -> Receipt:
+        """Store a file durably.
 
         Raises:
-            StorageFullError: it cannot be written.
+            StorageFullError: the file cannot be written.
         """
         path = self._path(kind, digest)
         try:
@@ -52,8 +53,10 @@ class InputStore:
                 self._write(path, data)
             os.utime(path)
         except OSError as e:
-            raise StorageFullError(f"the file cannot be kept: {e.strerror}", retry_after=30) from e
-        return Kept(created, time.time() + self._seconds)
+            raise StorageFullError(
+                f"the file cannot be stored: {e.strerror}", retry_after=30
+            ) from e
+        return Receipt(created, time.time() + self._seconds)
 
     def _write(self, path: Path, data: bytes) -> None:
         descriptor, name = tempfile.mkstemp(dir=self.directory, prefix=".")
@@ -68,10 +71,10 @@ class InputStore:
             raise
 
     def touch(self, kind: str, digest: str) -> None:
-        """Note that a file is used.
+        """Extend the lifetime of a file, because it is being used.
 
         Raises:
-            InputGoneError: it is not there, or no longer.
+            InputGoneError: the file has expired or was never stored.
         """
         path = self._path(kind, digest)
         try:
@@ -82,24 +85,24 @@ class InputStore:
         except OSError as e:
             raise InputGoneError(
                 f"there is no {kind} input {digest}",
-                hint=f"PUT it to /v1/inputs/{kind}, and use the digest it answers",
+                hint=f"PUT it to /v1/inputs/{kind}, and use the digest in the answer",
             ) from e
 
     def read(self, kind: str, digest: str) -> bytes:
-        """The content of a file.
+        """Return the content of a file.
 
         Raises:
-            InputGoneError: it is not there, or no longer.
+            InputGoneError: the file has expired or was never stored.
         """
         self.touch(kind, digest)
         return self._path(kind, digest).read_bytes()
 
     def sweep(self) -> None:
-        """Remove files that nobody has used for long."""
+        """Remove expired files."""
         oldest = time.time() - self._seconds
         with contextlib.suppress(OSError), os.scandir(self.directory) as entries:
             for entry in entries:
-                # Another worker may be first.
+                # Another worker may remove it first.
                 with contextlib.suppress(FileNotFoundError):
                     if entry.stat().st_mtime < oldest:
                         Path(entry.path).unlink()

@@ -1,4 +1,4 @@
-"""Auxiliary files: checked when they come, found again by digest, parsed once."""
+"""Auxiliary files: checked on upload, found by digest, parsed once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core.losses.inputs import (
     quantiles_from_text,
 )
 
-from .input_store import DIGEST_SIZE, InputStore, Kept
+from .input_store import DIGEST_SIZE, InputStore, Receipt
 
 KINDS = ("quantiles", "event_rates", "occurrence")
 
@@ -32,14 +32,14 @@ _CACHED = 16
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of a file."""
+    """A stored file."""
 
     digest: str
-    kept: Kept
+    receipt: Receipt
 
 
 class Inputs:
-    """The auxiliary files of a service."""
+    """The auxiliary files of a service, the last few of them parsed in memory."""
 
     def __init__(self, store: InputStore) -> None:
         self._store = store
@@ -48,13 +48,18 @@ class Inputs:
         self._parsing = threading.Lock()
 
     def put(self, kind: str, data: bytes, periods: int | None = None) -> Stored:
-        """Check a file and keep it.
+        """Check a file and store it.
+
+        Args:
+            kind: one of KINDS.
+            data: content of the file.
+            periods: number of periods, for an occurrence csv.
 
         Raises:
-            InputError: it is not a file of this kind.
-            StorageFullError: it cannot be kept.
+            InputError: the content is not valid for this kind.
+            StorageFullError: the file cannot be stored.
         """
-        # One at a time: parsing takes several times the memory of the file.
+        # One at a time, because parsing takes several times the memory of the file.
         with self._parsing:
             if kind == "quantiles":
                 parse_quantiles(data)
@@ -66,10 +71,10 @@ class Inputs:
         return Stored(digest, self._store.put(kind, digest, data))
 
     def quantiles(self, text: str) -> npt.NDArray[np.float32]:
-        """Quantiles from a list, or from the file of this digest.
+        """Return the quantiles in a list, or in the file with this digest.
 
         Raises:
-            InvalidOptionError: a quantile is no number, or not in 0 to 1, or comes twice.
+            InvalidOptionError: the list is not one of distinct numbers from 0 to 1.
             InputGoneError: there is no such file.
         """
         if not _is_digest(text):
@@ -77,28 +82,28 @@ class Inputs:
                 return quantiles_from_text(text)
             except InputError as e:
                 raise InvalidOptionError(e.message, hint=e.hint, option="quantiles") from e
-        found: npt.NDArray[np.float32] = self._cached(
+        quantiles: npt.NDArray[np.float32] = self._cached(
             "quantiles", _digest(text, "quantiles"), None, parse_quantiles
         )
-        return found
+        return quantiles
 
     def event_rates(self, text: str) -> EventRates:
-        """The event rates of this digest.
+        """Return the event rates in the file with this digest.
 
         Raises:
-            InvalidOptionError: it is no digest.
+            InvalidOptionError: ``text`` is not a digest.
             InputGoneError: there is no such file.
         """
         digest = _digest(text, "event_rates")
-        found: EventRates = self._cached("event_rates", digest, None, parse_event_rates)
-        return found
+        rates: EventRates = self._cached("event_rates", digest, None, parse_event_rates)
+        return rates
 
     def occurrence_rates(self, text: str, periods: int | None) -> EventRates:
-        """Event rates from the occurrences of this digest.
+        """Return event rates computed from the occurrence file with this digest.
 
         Raises:
-            InvalidOptionError: it is no digest, or the number of periods is missing or
-                does not fit.
+            InvalidOptionError: ``text`` is not a digest, or the number of periods is
+                missing or does not match the file.
             InputGoneError: there is no such file.
         """
         digest = _digest(text, "occurrence")
@@ -107,17 +112,17 @@ class Inputs:
             try:
                 return _parse_occurrence(data, periods)
             except InputError as e:
-                # It was right when it came: the number of periods is what does not fit.
+                # The file was valid on upload, so the number of periods must be wrong.
                 raise InvalidOptionError(
-                    e.message, hint="It is the number of periods", option="no_of_periods"
+                    e.message, hint="Correct no_of_periods", option="no_of_periods"
                 ) from e
 
-        found: EventRates = self._cached("occurrence", digest, periods, parse)
-        return found
+        rates: EventRates = self._cached("occurrence", digest, periods, parse)
+        return rates
 
     def _cached(
         self, kind: str, digest: str, extra: int | None, parse: Callable[[bytes], Any]
-    ) -> Any:  # noqa: ANN401 - whatever was parsed
+    ) -> Any:  # noqa: ANN401 - the result of parse
         key = (kind, digest, extra)
         with self._lock:
             parsed = self._parsed.get(key)
@@ -141,8 +146,8 @@ def _is_digest(text: str) -> bool:
 def _digest(text: str, option: str) -> str:
     if not _is_digest(text):
         raise InvalidOptionError(
-            f"{option} is {text!r}, which is no digest of an input",
-            hint=f"PUT the file to /v1/inputs/{option}, and use the digest it answers",
+            f"{option} is {text!r}, not the digest of an input",
+            hint=f"PUT the file to /v1/inputs/{option}, and use the digest in the answer",
             option=option,
         )
     return text

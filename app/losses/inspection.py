@@ -1,4 +1,4 @@
-"""What is in a stream: header, counts, order, and the first thing wrong with it."""
+"""Inspect a stream: its header, counts and order, and its first fault."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .sources import Source, Sources
 
 @dataclass(slots=True)
 class Findings:
-    """What was found in one stream, up to its end or its first fault."""
+    """Facts about one stream, up to its end or its first fault."""
 
     source: str
     header: StreamHeader | None = None
     bytes: int = 0
-    """Bytes of whole blocks, header included."""
+    """Bytes of the header and of whole blocks."""
     events: int = 0
     blocks: int = 0
     pairs: int = 0
@@ -31,12 +31,12 @@ class Findings:
     lowest_event: int | None = None
     highest_event: int | None = None
     most_blocks: int = 0
-    """Blocks of the event that has most."""
+    """Number of blocks of the event that has the most."""
     ascending: bool = True
     fault: CoreError | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The findings as plain values."""
+        """Return the findings as a JSON object."""
         values = {name: getattr(self, name) for name in self.__slots__}
         if self.header is not None:
             values["header"] = asdict(self.header) | {"kind": self.header.kind.value}
@@ -53,7 +53,7 @@ class Findings:
         return values
 
     def note_events(self, rows: Rows) -> None:
-        """Take rows of the ``events`` report."""
+        """Add rows of the ``events`` report."""
         ids = rows["EventId"]
         if self.first_event is None:
             self.first_event = int(ids[0])
@@ -63,10 +63,10 @@ class Findings:
 
 
 def looks_like_stream(name: str) -> bool:
-    """Whether a file begins as a loss stream does, or can be read only once.
+    """Whether a file begins like a loss stream, or can be read only once.
 
     Raises:
-        InputError: it cannot be opened.
+        InputError: the file cannot be opened.
     """
     source = Source(name)
     try:
@@ -85,7 +85,7 @@ def inspect(name: str, policy: Policy) -> Findings:
     """Read one stream to its end or its first fault.
 
     Raises:
-        InputError: it cannot be opened or read.
+        InputError: the stream cannot be opened or read.
     """
     with Sources([name]) as sources:
         findings = Findings(sources.sources[0].name)

@@ -1,4 +1,4 @@
-"""A posted loss stream's query and headers as what is asked for."""
+"""The options of a posted loss stream, from its query and headers."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from .service import LossService
 
 @dataclass(frozen=True, slots=True)
 class PostOptions:
-    """One post: the analysis, and how it is to be answered."""
+    """The requested analysis, and how to answer it."""
 
     request: LossRequest
     form: str
     """Format of the answer."""
     coding: str | None
-    """Compression of the answer."""
+    """Content coding of the answer, None for identity."""
     body_coding: str | None
-    """Compression of the body."""
+    """Content-Encoding of the body, None if absent."""
     duplex: bool
     after: str | None
+    """Token to resume from."""
 
 
 def read_options(
     reports: tuple[str, ...], query: LossQuery, headers: Headers, losses: LossService
 ) -> PostOptions:
-    """Check everything that can be checked before the body.
+    """Check all options before the body is read.
 
-    May read and parse auxiliary files: not for the event loop.
+    May read and parse auxiliary files, so it must not run on the event loop.
 
     Raises:
-        CoreError, ServiceError: what is wrong.
+        CoreError, ServiceError: an option is invalid, or an auxiliary file is missing.
     """
     partial = _is_partial(headers)
     if partial and query.duplex:
         raise InvalidOptionError(
-            "a part of a stream (Upload-Complete: ?0) is answered after it, not in duplex",
+            "duplex does not work for a part of a stream (Upload-Complete: ?0)",
             option="duplex",
         )
     request = LossRequest(
@@ -77,11 +78,11 @@ def read_options(
 def _event_rates(query: LossQuery, losses: LossService) -> EventRates | None:
     if query.event_rates is not None and query.occurrence is not None:
         raise InvalidOptionError(
-            "event rates come from event_rates or from occurrence, not from both",
+            "event_rates and occurrence exclude each other",
             option="occurrence",
         )
     if query.no_of_periods is not None and query.occurrence is None:
-        raise InvalidOptionError("no_of_periods goes with occurrence", option="no_of_periods")
+        raise InvalidOptionError("no_of_periods requires occurrence", option="no_of_periods")
     if query.event_rates is not None:
         return losses.inputs.event_rates(query.event_rates)
     if query.occurrence is not None:
@@ -95,8 +96,8 @@ def _format(query: LossQuery, headers: Headers) -> str:
         return choose_format(joined(headers, "accept"), formats)
     if query.format not in formats:
         raise NotAcceptableError(
-            f"reports made in one pass come in frames, not in {query.format}",
-            hint="Post to /v1/losses/ and the report, or ask for format=frames",
+            f"several reports are available as frames, not as {query.format}",
+            hint="Post to /v1/losses/{report}, or use format=frames",
         )
     return query.format
 
@@ -105,8 +106,8 @@ def _is_partial(headers: Headers) -> bool:
     value = joined(headers, "upload-complete")
     if value not in {None, "?0", "?1"}:
         raise BadRequestError(
-            f"Upload-Complete is {str(value)[:80]!r}",
-            hint="?0: more follows; ?1: this is the last part",
+            f"Upload-Complete is {str(value)[:80]!r}, not ?0 or ?1",
+            hint="Send ?0 if more follows, ?1 with the last part",
         )
     return value == "?0"
 
@@ -121,6 +122,6 @@ def _expected_bytes(query: LossQuery, headers: Headers) -> int | None:
     if query.expect_bytes not in {None, length}:
         raise BadRequestError(
             f"Upload-Length is {length}, but expect_bytes is {query.expect_bytes}",
-            hint="Both are the length of the whole stream; give one of them",
+            hint="Both declare the length of the whole stream; send one of them",
         )
     return length

@@ -1,4 +1,4 @@
-"""Writing results: a file is there whole or not at all, a pipe as far as it is read."""
+"""Write results: to files, which appear whole or not at all, or to pipes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from core.errors import InputError
 
 
 class Output(Protocol):
-    """Somewhere bytes can be written to."""
+    """A destination for bytes."""
 
-    def write(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
-        """Write all of the bytes."""
+    def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
+        """Write all bytes."""
 
     def commit(self) -> None:
-        """Everything was written and is right."""
+        """Complete the output, after the last write."""
 
     def discard(self) -> None:
-        """Something went wrong: leave nothing that looks whole."""
+        """Give up after an error; leave nothing that looks complete."""
 
 
-def _write_all(fd: int, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
-    """Write all of the bytes, also to a descriptor that does not block.
+def _write_all(fd: int, data: Any) -> None:  # noqa: ANN401 - a buffer
+    """Write all bytes, even to a non-blocking descriptor.
 
     Raises:
         BrokenPipeError: the reader has gone.
@@ -43,31 +43,36 @@ def _write_all(fd: int, data: Any) -> None:  # noqa: ANN401 - whatever has the b
 
 
 class PipeOutput:
-    """A pipe or fifo: bytes cannot be taken back, so an error just ends it."""
+    """A pipe or fifo. Bytes cannot be taken back, so an error merely ends it.
+
+    Args:
+        fd: the descriptor.
+        owned: whether to close it at the end.
+    """
 
     def __init__(self, fd: int, *, owned: bool) -> None:
         self._fd = fd
         self._owned = owned
 
-    def write(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
-        """Write all of the bytes; waits for the reader."""
+    def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
+        """Write all bytes; block while the pipe is full."""
         _write_all(self._fd, data)
 
     def commit(self) -> None:
-        """Close it, if it was opened for this."""
+        """Close the descriptor if it is owned."""
         if self._owned:
             os.close(self._fd)
 
     def discard(self) -> None:
-        """Close it, if it was opened for this."""
+        """Close the descriptor if it is owned."""
         self.commit()
 
 
 class FileOutput:
-    """A file that is written beside its place and moved there at the end.
+    """A file that is written under a temporary name beside its own, then renamed.
 
     Raises:
-        InputError: the directory cannot be written to.
+        InputError: the file cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -82,14 +87,14 @@ class FileOutput:
         self._written: Future[None] | None = None
         self._copy = bytearray()
 
-    def write(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
-        """Take a copy of the bytes, to be written while the caller makes the next ones.
+    def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
+        """Copy the bytes, and write the copy while the caller prepares the next bytes.
 
-        Copying into pages costs as long as formatting what is copied: side by side
+        Writing rows into the page cache takes as long as formatting them; side by side
         they take half the time.
 
         Raises:
-            InputError: the disk is full, or failed, by now.
+            InputError: the disk was full, or failed, during the previous write.
         """
         self._wait()
         view = memoryview(data).cast("B")
@@ -112,10 +117,10 @@ class FileOutput:
             raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
 
     def commit(self) -> None:
-        """Move the file to its place.
+        """Give the file its name.
 
         Raises:
-            InputError: the disk is full, or failed.
+            InputError: the disk was full, or failed.
         """
         self._wait()
         self._writer.shutdown()
@@ -123,17 +128,17 @@ class FileOutput:
         self._partial.replace(self._path)
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the temporary file."""
         self._writer.shutdown()
         self._file.close()
         self._partial.unlink(missing_ok=True)
 
 
 def open_output(path: Path) -> Output:
-    """A file, or what is there already if that is a pipe or device.
+    """Return an output for a path: a new file, or the pipe or device that exists there.
 
     Raises:
-        InputError: it cannot be opened for writing.
+        InputError: the path cannot be opened for writing.
     """
     try:
         mode = path.stat().st_mode

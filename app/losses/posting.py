@@ -1,6 +1,35 @@
-"""The body of one post, fed as it comes, turned into rows and marks in a spool.
+"""One post: from the bytes of its body to rows and marks in a spool.
 
-Runs in worker threads, one call at a time.
+The problem. A loss stream may be posted in parts, to a different server each time, and no
+server stores anything in between. Rows can be answered for complete events only, and an
+event is known to be complete only when the next one begins; so a part nearly always ends
+inside an event. The token therefore points *back*, to the first byte of that event, and
+the next part repeats the bytes after it:
+
+    part 1   |header|  event 4  |  event 7  |  event 9 ..|
+                                            ^<-- tail -->
+                                            mark
+
+    part 2                                  |  event 9 ......  |  event 12 ..|
+                                             <- proof ->       ^<--- tail --->
+                                                               mark
+
+Client and server must agree on those bytes. If the client went on with another run of the
+model, or from a wrong offset, the joined table would be a mixture that looks whole. The
+first server has seen the tail, so the token of its mark carries the tail's length and
+digest (xxh3-64). The second server digests as many bytes of its body, the *proof*, and
+answers 412 if they differ.
+
+The proof may come in many pieces, and its bytes are parsed before it is complete. Two
+rules keep an unproven body harmless: rows may leave the spool only once the post is
+``proven``; and a fault in the proof is held back until then, because the bytes of another
+stream look faulty, and "data changed" is the answer that helps.
+
+A part without a new event moves no mark: its tail is all of it. A post that is not
+declared partial digests no tail; if draining stops it, the tail in its token is empty, and
+the service relies on the client to resend the same stream.
+
+All methods run in worker threads, one call at a time.
 """
 
 from __future__ import annotations
@@ -11,13 +40,14 @@ import xxhash
 
 from app.errors import DataChangedError
 from app.http.decompression import Decoder
+from core.arrays import Rows
 from core.errors import CoreError
 from core.losses.analysis import Analysis
 from core.losses.events import Completeness
 from core.losses.position import Position
 
-from .request import LossRequest, keep_rows
-from .spool import Item, Mark, Rows, Spool, Table
+from .request import LossRequest, select_rows
+from .spool import Item, Mark, Spool, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +59,21 @@ class Ending:
     completeness: str
     """``declared``, ``undeclared`` or ``partial``."""
     mark: Mark | None
-    """Where to go on; None when complete."""
+    """Where to resume; None when complete."""
     events: int
-    """Complete events of the whole stream so far."""
+    """Number of complete events in the whole stream so far."""
     bytes: int
-    """Bytes of the whole stream that were read."""
+    """Number of bytes read of the whole stream so far."""
     reopened_check: str
-    """``whole``, or ``since resume`` where earlier events are unknown."""
+    """``whole``, or ``since resume`` if events before the resume could reopen unnoticed."""
 
 
-class _Made:
-    """What an analysis has made; apart, so that it does not know the posting, nor keep it."""
+class _Collector:
+    """Collects the output of an analysis.
+
+    Separate from the posting, so that the analysis holds no reference to it: the cycle
+    would keep megabytes alive until the garbage collector runs.
+    """
 
     def __init__(self, request: LossRequest, last: Mark) -> None:
         self.last = last
@@ -47,9 +81,9 @@ class _Made:
         self._ids = request.summary_ids
 
     def take_rows(self, report: str, rows: Rows) -> None:
-        kept = rows.copy() if self._ids is None else keep_rows(rows, self._ids)
-        if len(kept):
-            self.items.append(Table(report, kept))
+        selected = rows.copy() if self._ids is None else select_rows(rows, self._ids)
+        if len(selected):
+            self.items.append(Table(report, selected))
 
     def take_position(self, position: Position) -> None:
         self.last = Mark(position)
@@ -57,16 +91,16 @@ class _Made:
 
 
 class Posting:
-    """One stream, or one part of it, on its way into a spool.
+    """The analysis of one stream, or of one part of it; see the module.
 
     Args:
-        request: what is wanted.
+        request: the requested analysis.
         decoder: undoes the body's compression.
         spool: receives rows and marks.
-        after: where the stream goes on; None for its beginning.
+        after: the mark at which the body begins; None for the beginning of the stream.
 
     Raises:
-        CoreError: ``after`` and the request do not fit each other.
+        CoreError: ``after`` contradicts the request.
     """
 
     def __init__(
@@ -76,16 +110,16 @@ class Posting:
         self._decoder = decoder
         self._spool = spool
         self._after = Mark(Position()) if after is None else after
-        self._made = _Made(request, self._after)
+        self._output = _Collector(request, self._after)
         self._analysis = Analysis(
             request.reports,
-            self._made.take_rows,
+            self._output.take_rows,
             policy=request.policy,
             quantiles=request.quantiles,
             event_rates=request.event_rates,
             expect_events=request.expect_events,
             expect_bytes=request.expect_bytes,
-            at_event=self._made.take_position,
+            at_event=self._output.take_position,
         )
         self._analysis.resume(self._after.position)
         self._unproven = self._after.tail
@@ -95,22 +129,22 @@ class Posting:
 
     @property
     def last(self) -> Mark:
-        """The last place whose rows, all of them, are in the spool."""
-        return self._made.last
+        """The last mark; the rows of all events before it are in the spool."""
+        return self._output.last
 
     @property
     def start(self) -> Mark:
-        """Where this post began."""
+        """The mark at which this post began."""
         return self._after
 
     @property
     def proven(self) -> bool:
-        """Whether the body began with the bytes the token stands for."""
+        """Whether the body has begun with the bytes that the token stands for."""
         return self._unproven == 0
 
     @property
     def offset(self) -> int:
-        """Bytes of the whole stream that were read."""
+        """Number of bytes read of the whole stream."""
         return self._analysis.received
 
     # -- bytes in ----------------------------------------------------------------
@@ -119,8 +153,9 @@ class Posting:
         """Take the next bytes of the body.
 
         Raises:
-            CoreError: what is wrong with the stream.
-            ServiceError: what is wrong with the body, or with the rows' storage.
+            CoreError: the stream is faulty.
+            ServiceError: the body is faulty, is not what the token stands for, or the
+                rows cannot be stored.
         """
         for piece in self._decoder.decode(data):
             self._take(memoryview(piece))
@@ -137,20 +172,20 @@ class Posting:
             raise self._fault
 
     def _prove(self, piece: memoryview) -> None:
-        """Compare with what was seen before the cut; it comes before any other fault."""
+        """Digest the proof, and compare it with the token's digest once it is complete."""
         part = piece[: self._unproven]
         self._proof.update(part)
         self._unproven -= len(part)
         if not self._unproven and self._proof.intdigest() != self._after.digest:
             raise DataChangedError(
-                f"the {self._after.tail} bytes from offset {self._after.position.offset} are not"
-                " those the token was made from",
-                hint="Post the same stream from Thalweg-Offset on, or begin anew without after",
+                f"the {self._after.tail} bytes from offset {self._after.position.offset} differ"
+                " from those that the token was issued for",
+                hint="Post the same stream from Thalweg-Offset on, or start over without after",
                 offset=self._after.position.offset,
             )
 
     def _analyse(self, piece: memoryview) -> None:
-        begin, before = self._analysis.offset, self._made.last
+        begin, before = self._analysis.offset, self._output.last
         rest = bytes(self._analysis.rest) if self._request.partial else b""
         try:
             self._analysis.receive(piece)
@@ -160,40 +195,40 @@ class Posting:
             self._publish()
 
     def _add_tail(self, rest: bytes, piece: memoryview, begin: int, before: Mark) -> None:
-        """Digest the unfinished event's bytes, which the next part must begin with.
+        """Digest the bytes of the unfinished event.
 
         Args:
-            rest: bytes of a block that the piece before cut off; ``begin`` is the
-                offset of the first of them, or of the piece.
-            piece: the bytes behind them.
-            begin: see ``rest``.
+            rest: bytes of an incomplete block, left over from earlier pieces.
+            piece: the bytes after them.
+            begin: offset in the stream of ``rest``, or of ``piece`` if that is empty.
             before: the last mark before this piece.
         """
-        if self._made.last is not before:
+        if self._output.last is not before:
             self._tail = xxhash.xxh3_64()
-            skip = self._made.last.position.offset - begin
+            skip = self._output.last.position.offset - begin
             self._tail.update(rest[skip:])
             piece = piece[max(skip - len(rest), 0) :]
         self._tail.update(piece)
 
     def _publish(self) -> None:
-        items, self._made.items = self._made.items, []
+        items, self._output.items = self._output.items, []
         self._spool.put(items)
 
     # -- end ---------------------------------------------------------------------
 
     def finish(self) -> Ending:
-        """The body ended.
+        """End the post after the last byte of its body.
 
         Raises:
-            CoreError: the stream is not whole, or not what was declared.
-            ServiceError: the body is not.
+            CoreError: the stream is truncated, or not as declared.
+            ServiceError: the body is truncated, or shorter than the token's tail.
         """
         self._decoder.end()
         if not self.proven:
             raise DataChangedError(
-                f"the body ends {self._unproven} bytes before what the token was made from",
-                hint="A part begins with the unfinished event, from Thalweg-Offset on",
+                f"the body ends {self._unproven} bytes short of those that the token was"
+                " issued for",
+                hint="Begin each part at Thalweg-Offset, the first byte of the unfinished event",
                 offset=self.offset,
             )
         if self._request.partial:
@@ -204,20 +239,20 @@ class Posting:
             self._publish()
         declared = end.completeness is Completeness.DECLARED
         events, size = end.events, end.bytes
-        known = "declared" if declared else "undeclared"
-        return Ending("complete", known, None, events, size, end.reopened_check)
+        completeness = "declared" if declared else "undeclared"
+        return Ending("complete", completeness, None, events, size, end.reopened_check)
 
     def suspend(self) -> Ending:
-        """The server stops: end at the last place between two events."""
+        """End the post at its last mark, because the server stops."""
         return self._suspend("drain")
 
     def _suspend(self, reason: str) -> Ending:
         self._spool.drop_open()
-        mark = self._made.last
+        mark = self._output.last
         position = mark.position
         if self._request.partial and self.proven:
             mark = Mark(position, self.offset - position.offset, self._tail.intdigest())
-            self._made.last = mark
+            self._output.last = mark
         resumed = self._after.position.offset > 0 and not position.ascending
         check = "since resume" if resumed else "whole"
         return Ending(reason, "partial", mark, position.events, self.offset, check)

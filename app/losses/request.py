@@ -1,4 +1,4 @@
-"""What one post of a loss stream asks for, checked before a byte of it is read."""
+"""The analysis that a post requests, checked before a byte of its body is read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from core.losses.format import ID_MAX
 from core.losses.inputs import EventRates
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS, Report
-from core.losses.wanted import check_inputs, choose_reports
+from core.losses.reports.choosing import check_inputs, choose_reports
 
 from .tokens import identity_of
 
 ALGORITHM = b"losses 1"
-"""Changes when the same stream and options would give other rows."""
+"""To be changed whenever the same stream and options would give other rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossRequest:
-    """One analysis of one stream, or of a part of it.
+    """An analysis of one stream, or of a part of it.
 
     Raises:
-        ReportError: reports and inputs do not fit each other.
+        ReportError: a report lacks its inputs, or an input has no report.
         InvalidOptionError: options contradict each other.
     """
 
@@ -35,30 +35,31 @@ class LossRequest:
     quantiles: npt.NDArray[np.float32] | None = None
     event_rates: EventRates | None = None
     summary_ids: npt.NDArray[np.int32] | None = None
-    """Rows of these summaries only, ascending."""
+    """Ids of the summaries to report, ascending; None for all."""
     expect_events: int | None = None
     expect_bytes: int | None = None
     partial: bool = False
-    """More of the stream follows in another request."""
+    """Whether more of the stream follows in another request."""
 
     def __post_init__(self) -> None:
-        chosen = choose_reports(self.reports)
-        check_inputs(chosen, self.quantiles, self.event_rates)
-        if self.summary_ids is not None and any(r.name == "events" for r in chosen):
+        reports = choose_reports(self.reports)
+        check_inputs(reports, {"quantiles": self.quantiles, "event_rates": self.event_rates})
+        overall = next((report.name for report in reports if not report.has_summaries), None)
+        if self.summary_ids is not None and overall is not None:
             raise InvalidOptionError(
-                "events has one row for all summaries of an event",
-                hint="Leave summary_ids out, or ask for another report",
+                f"the report {overall} has one row for all summaries of an event",
+                hint="Omit summary_ids, or request another report",
                 option="summary_ids",
             )
 
     @property
     def tables(self) -> tuple[Report, ...]:
-        """The wanted reports."""
+        """The requested reports."""
         return tuple(REPORTS[name] for name in self.reports)
 
     @property
     def identity(self) -> bytes:
-        """Digest of everything that the rows depend on besides the stream, 8 bytes."""
+        """Digest, 8 bytes, of everything besides the stream that the rows depend on."""
         policy = self.policy
         parts = [
             ALGORITHM,
@@ -74,24 +75,26 @@ class LossRequest:
 
 
 def parse_reports(text: str) -> tuple[str, ...]:
-    """Names of reports out of a list.
+    """Parse a comma-separated list of report names.
 
     Raises:
-        InvalidOptionError: one is unknown, comes twice, or there is none.
+        InvalidOptionError: a name is unknown or repeated, or the list is empty.
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in names if name not in REPORTS]
     if unknown or not names or len(set(names)) < len(names):
-        wrong = f"there is no report {unknown[0]!r}" if unknown else "no report, or one twice"
-        raise InvalidOptionError(wrong, hint=f"Choose from {', '.join(REPORTS)}", option="reports")
+        fault = "reports is empty or names a report twice"
+        if unknown:
+            fault = f"there is no report {unknown[0]!r}"
+        raise InvalidOptionError(fault, hint=f"Choose from {', '.join(REPORTS)}", option="reports")
     return names
 
 
 def parse_ids(text: str) -> npt.NDArray[np.int32]:
-    """Summary ids out of a list such as ``1,5,10-20``; ascending, each once.
+    """Parse a list of summary ids such as ``1,5,10-20``; ascending, without repeats.
 
     Raises:
-        InvalidOptionError: it is no such list.
+        InvalidOptionError: the list is malformed or too long.
     """
     parts: list[npt.NDArray[np.int64]] = []
     count = 0
@@ -99,28 +102,28 @@ def parse_ids(text: str) -> npt.NDArray[np.int32]:
         match = _IDS.fullmatch(part.strip())
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         count += high - low + 1
-        if not 1 <= low <= high <= ID_MAX or count > _MOST_IDS:
-            raise _no_ids(text)
+        if not 1 <= low <= high <= ID_MAX or count > _MAX_IDS:
+            raise _invalid_ids(text)
         parts.append(np.arange(low, high + 1))
     ids = np.sort(np.concatenate(parts)).astype(np.int32)
     return ids[np.diff(ids, prepend=0) > 0]
 
 
 _IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
-_MOST_IDS = 1_000_000
+_MAX_IDS = 1_000_000
 
 
-def _no_ids(text: str) -> InvalidOptionError:
+def _invalid_ids(text: str) -> InvalidOptionError:
     return InvalidOptionError(
-        f"summary_ids is {text[:80]!r}, which is no list of ids such as 1,5,10-20",
-        hint=f"Ids are 1 to {ID_MAX}; at most {_MOST_IDS} may be listed",
+        f"summary_ids is {text[:80]!r}, not a list of ids such as 1,5,10-20",
+        hint=f"List at most {_MAX_IDS} ids between 1 and {ID_MAX}",
         option="summary_ids",
     )
 
 
-def keep_rows(rows: npt.NDArray[np.void], ids: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
-    """The rows of these summaries, shape (k,)."""
+def select_rows(rows: npt.NDArray[np.void], ids: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
+    """Return a copy of the rows whose SummaryId is one of ``ids``, ascending, shape (k,)."""
     summaries = rows["SummaryId"]
     at = np.minimum(np.searchsorted(ids, summaries), len(ids) - 1)
-    kept: npt.NDArray[np.void] = rows[ids[at] == summaries]
-    return kept
+    selected: npt.NDArray[np.void] = rows[ids[at] == summaries]
+    return selected

@@ -1,4 +1,4 @@
-"""Routes that take a loss stream and answer with its reports."""
+"""Routes that accept a loss stream and answer with its reports."""
 
 from __future__ import annotations
 
@@ -33,13 +33,19 @@ _TEXT = {"schema": {"type": "string"}}
 _NUMBER = {"schema": {"type": "integer"}}
 _HEADERS: dict[str, Any] = {
     "Thalweg-Completeness": {"description": "declared, undeclared or partial", **_TEXT},
-    "Thalweg-Token": {"description": "Partial answers: goes on behind these rows", **_TEXT},
-    "Thalweg-Offset": {"description": "Partial answers: first byte to post next", **_NUMBER},
-    "Thalweg-Events": {"description": "Events complete so far in the stream", **_NUMBER},
-    "Thalweg-Bytes": {"description": "Bytes of the stream that were read", **_NUMBER},
-    "Thalweg-Reopened-Check": {"description": "whole or since resume", **_TEXT},
-    "Upload-Complete": {"description": "As the request had it: ?0 or ?1", **_TEXT},
-    "Content-Encoding": {"description": "gzip or zstd, if one was accepted", **_TEXT},
+    "Thalweg-Token": {
+        "description": "Partial answers: the token that resumes after these rows",
+        **_TEXT,
+    },
+    "Thalweg-Offset": {"description": "Partial answers: first byte of the next part", **_NUMBER},
+    "Thalweg-Events": {"description": "Complete events of the stream so far", **_NUMBER},
+    "Thalweg-Bytes": {"description": "Bytes read of the stream so far", **_NUMBER},
+    "Thalweg-Reopened-Check": {
+        "description": "Scope of the check for reopened events: whole or since resume",
+        **_TEXT,
+    },
+    "Upload-Complete": {"description": "?0 or ?1, as in the request", **_TEXT},
+    "Content-Encoding": {"description": "gzip or zstd, if the client accepts one", **_TEXT},
 }
 
 
@@ -52,20 +58,22 @@ def _responses(*formats: str) -> dict[int | str, dict[str, Any]]:
 
 LossesDep = Annotated[LossService, from_state("losses")]
 UploadComplete = Annotated[
-    str | None, Header(alias="Upload-Complete", description="?0: more of the stream follows")
+    str | None,
+    Header(alias="Upload-Complete", description="?0 if more of the stream follows, else ?1"),
 ]
 UploadLength = Annotated[
-    str | None, Header(alias="Upload-Length", description="Bytes of the whole stream")
+    str | None, Header(alias="Upload-Length", description="Length of the whole stream in bytes")
 ]
 ContentEncoding = Annotated[
-    str | None, Header(alias="Content-Encoding", description="gzip or zstd; of the body")
+    str | None,
+    Header(alias="Content-Encoding", description="Coding of the body: gzip, zstd or identity"),
 ]
 
 
 async def _answer(
     reports: tuple[str, ...], query: LossQuery, request: Request, losses: LossService, drain: Drain
 ) -> ExchangeResponse:
-    """Check all that can be checked, then let the body come."""
+    """Check the options, then let the body arrive."""
 
     def prepare() -> LossAnswer:
         options = read_options(reports, query, request.headers, losses)
@@ -86,7 +94,7 @@ async def _one_report(
     _length: UploadLength = None,
     _coding: ContentEncoding = None,
 ) -> ExchangeResponse:
-    """Rows of one report of the posted stream."""
+    """Compute one report of the posted loss stream."""
     return await _answer((report,), query, request, losses, drain)
 
 
@@ -99,12 +107,12 @@ async def _several_reports(
     _length: UploadLength = None,
     _coding: ContentEncoding = None,
 ) -> ExchangeResponse:
-    """Rows of several reports, made in one pass, in frames."""
+    """Compute several reports of the posted loss stream in one pass, answered in frames."""
     return await _answer(parse_reports(query.reports), query, request, losses, drain)
 
 
 for _method in ("POST", "PUT"):
-    # `curl -T` sends PUT; each method is an operation of its own in the document.
+    # `curl -T` sends PUT. The OpenAPI document needs one operation per method.
     router.add_api_route(
         "/{report}",
         _one_report,

@@ -1,4 +1,4 @@
-"""Routes of auxiliary files."""
+"""The route that accepts auxiliary files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/inputs", tags=["inputs"], dependencies=[OPTIONS_O
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "Csv or the packed form; told apart by content",
+        "description": "The file, csv or packed; the form is detected by content",
         "content": {
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
             "text/csv": {"schema": {"type": "string"}},
@@ -56,15 +56,15 @@ async def _read_all(exchange: Exchange, coding: str | None, limit: int, buffer: 
     response_class=ExchangeResponse,
     openapi_extra=_BODY,
     responses={
-        200: {"description": "Known already", "model": InputAnswer},
-        201: {"description": "Kept", "model": InputAnswer},
+        200: {"description": "The file was already stored", "model": InputAnswer},
+        201: {"description": "The file is stored", "model": InputAnswer},
         **problem_responses(400, 401, 408, 413, 415, 422, 503),
     },
 )
 async def put_input(
     name: InputName, query: Annotated[InputQuery, Query()], request: Request, losses: LossesDep
 ) -> ExchangeResponse:
-    """Keep an auxiliary file; its digest is what queries name it by."""
+    """Store an auxiliary file; queries refer to it by its digest."""
     coding = joined(request.headers, "content-encoding")
 
     async def handle(exchange: Exchange) -> None:
@@ -79,8 +79,8 @@ async def put_input(
             name=name,
             digest=stored.digest,
             bytes=len(data),
-            expires=datetime.fromtimestamp(int(stored.kept.expires), UTC).isoformat(),
+            expires=datetime.fromtimestamp(int(stored.receipt.expires), UTC).isoformat(),
         )
-        await send_json(exchange, answer.model_dump(), 201 if stored.kept.created else 200)
+        await send_json(exchange, answer.model_dump(), 201 if stored.receipt.created else 200)
 
     return ExchangeResponse(handle)

@@ -1,8 +1,8 @@
-"""The rows of a post as a supply of encoded chunks, for an answer to be streamed.
+"""The rows of a post as the supply of a streamed answer.
 
-Rows wait in a spool while the body is read. The answer may begin after the body, or while
-it arrives; either way the pump that reads the body decides how the answer ends, and the
-rows in the spool are sent before that end, or before the failure.
+Rows wait in the spool while the body is read. Whether the answer begins after the body or
+while it arrives, the outcome of the pump decides how the answer ends, and the rows in the
+spool are sent before that end or failure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .posting import Ending, Posting
 from .spool import Mark, Spool
 
 CHUNK = 1 << 20
-"""Bytes of an answer encoded at a time, or a little more."""
+"""Bytes of an answer to encode per call, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Chunk:
 
 
 def next_chunk(encoder: RowEncoder, spool: Spool) -> Chunk:
-    """Encode about CHUNK bytes of the rows that wait."""
+    """Encode at least CHUNK bytes of the waiting rows, or all of them."""
     buffers: Buffers = []
     size = 0
     mark = None
@@ -52,13 +52,13 @@ class PostedRows:
     """Supplies the rows of one post.
 
     Args:
-        spool: where they wait.
+        spool: holds the rows until they are taken.
         encoder: encodes them.
-        posting: where they come from.
-        threads: encode them.
-        pump: reads the body; its result is the ending.
-        started: tells whether anything was sent. A failure before that is answered as a
-            problem document, and the rows before it are not sent.
+        posting: their source.
+        threads: run the encoder.
+        pump: the task that reads the body; its result is the ending.
+        started: whether anything was sent. A failure before that is answered with a
+            problem document instead of the rows before it.
     """
 
     def __init__(
@@ -77,23 +77,23 @@ class PostedRows:
         self._pump = pump
         self._started = started
         self._news = asyncio.Event()
-        self._coming: asyncio.Task[Sequence[Chunk]] | None = None
+        self._upcoming: asyncio.Task[Sequence[Chunk]] | None = None
         pump.add_done_callback(lambda _: self._news.set())
 
     def notice(self) -> None:
-        """Rows may have come: look for them."""
+        """Check the spool again: rows may have arrived."""
         self._news.set()
 
     @property
     def ending(self) -> Ending:
-        """How the answer ends, once all rows are taken."""
+        """How the answer ends; available after the last rows."""
         return self._pump.result()
 
-    def coming(self) -> asyncio.Task[Sequence[Chunk]]:
-        """The next rows; nothing once the body ended and all rows are taken."""
-        if self._coming is None:
-            self._coming = asyncio.ensure_future(self._next())
-        return self._coming
+    def upcoming(self) -> asyncio.Task[Sequence[Chunk]]:
+        """Return the future of the next rows; it yields none after the last."""
+        if self._upcoming is None:
+            self._upcoming = asyncio.ensure_future(self._next())
+        return self._upcoming
 
     async def _next(self) -> Sequence[Chunk]:
         while not self._pump.done() and not (self._posting.proven and len(self._spool)):
@@ -107,21 +107,21 @@ class PostedRows:
         return []
 
     def take(self) -> Sequence[Chunk]:
-        """Return the rows that have come.
+        """Return the rows that have arrived.
 
         Raises:
-            CoreError, ServiceError: the body is faulty, and all rows before it were taken.
+            CoreError, ServiceError: the body is faulty; all rows before the fault were taken.
         """
-        chunks = self.coming().result()
-        self._coming = None
+        chunks = self.upcoming().result()
+        self._upcoming = None
         return chunks
 
     async def close(self) -> None:
         """Stop reading the body, and wait until no thread uses the spool."""
         self._pump.cancel()
         waiting: set[asyncio.Future[Any]] = {self._pump}
-        if self._coming is not None:
-            waiting.add(self._coming)
+        if self._upcoming is not None:
+            waiting.add(self._upcoming)
         self._news.set()
         await asyncio.wait(waiting)
         for future in waiting:
@@ -129,13 +129,13 @@ class PostedRows:
 
 
 class RowStream:
-    """What the rows of a post look like on the wire, in whatever format.
+    """Adapts the encoded rows of a post to the driver's encoder protocol.
 
     Args:
-        encoder: of the format.
-        rows: supplies the chunks it has encoded.
-        start: where the post began.
-        announced: whether the headers say how the answer ends.
+        encoder: the encoder of the format.
+        rows: the supply of the chunks it has encoded.
+        start: the mark at which the post began.
+        announced: whether the headers state how the answer ends.
     """
 
     heavy = False
@@ -150,25 +150,25 @@ class RowStream:
         self._announced = announced
 
     def begin(self) -> Buffers:
-        """A header where the format has one."""
+        """Return the header of the format, if it has one."""
         return self._encoder.begin()
 
     def item(self, item: Chunk) -> Buffers:
-        """The chunk, which is encoded already."""
+        """Return the chunk, which is already encoded."""
         self._last = item.mark or self._last
         return item.buffers
 
     def heartbeat(self) -> Buffers:
-        """A stream of rows is alive as long as its body arrives."""
+        """Return nothing: a body that is being read is sign of life enough."""
         return []
 
     def end(self, _reason: str, _progress: Progress) -> Buffers | None:
-        """The ending of the body; None if rows are missing and nothing tells that."""
+        """Encode the ending; None if it is partial and the format cannot tell."""
         ending = self._rows.ending
         if ending.mark is not None and not self._encoder.tells_end and not self._announced:
             return None
         return self._encoder.end(ending)
 
     def fail(self, problem: Problem) -> Buffers | None:
-        """The failure, with the last mark whose rows were all sent."""
+        """Encode the failure, with the last mark whose rows were all sent."""
         return self._encoder.fail(problem, self._last)

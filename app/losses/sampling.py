@@ -1,4 +1,4 @@
-"""Writing a generated stream and its auxiliary files."""
+"""Write a generated stream and its auxiliary files."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def _write(path: Path, chunks: Iterable[bytes]) -> int:
 
 
 def write_sample(spec: SampleSpec, directory: Path) -> Iterator[tuple[Path, int]]:
-    """Write the stream and, in ``input/``, what a run directory holds beside it.
+    """Write a stream and, in ``input/``, the auxiliary files of a run directory.
 
-    Yields (path, bytes) of each file once it is there.
+    Yields:
+        Path and size in bytes of each file, after it was written.
 
     Raises:
-        InputError: the directory cannot be written to.
+        InputError: the directory is not writable.
     """
     name = "summary.bin" if spec.kind is Kind.SUMMARY else "gul.bin"
     path = directory / name

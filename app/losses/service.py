@@ -1,4 +1,4 @@
-"""The parts of a running service that loss streams need."""
+"""The service of loss streams: its parts and limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .spool import Spools
 
 @dataclass(frozen=True, slots=True)
 class LossService:
-    """What answering posted loss streams takes."""
+    """The parts that routes of loss streams use."""
 
     keys: KeyRing
     inputs: Inputs
@@ -24,9 +24,10 @@ class LossService:
     buffers: Buffers
     metrics: Metrics
     max_body: int | None
-    """Bytes of a posted stream, as sent and as decoded; None for any number."""
+    """Maximum bytes of a posted stream, as sent and as decoded; None for no limit."""
     max_input: int
-    """Bytes of an auxiliary file, decoded."""
+    """Maximum bytes of an auxiliary file, as sent and as decoded."""
     max_samples: int
+    """Largest accepted len_sample."""
     max_blocks: int
-    """Blocks of one event."""
+    """Maximum blocks per event."""

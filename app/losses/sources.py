@@ -1,4 +1,4 @@
-"""Reading several files, pipes and fifos at once, whichever has bytes."""
+"""Read several files, pipes and fifos at once, in the order in which bytes arrive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Self
 from core.errors import InputError, StarvedError
 
 CHUNK = 1 << 20
-"""Bytes asked for at a time: the size of a second-level cache, and of a pipe at most."""
+"""Bytes per read: about a second-level cache, and the largest buffer a pipe can have."""
 
 STDIN = "-"
 
@@ -23,15 +23,15 @@ class Source:
     """One open input.
 
     Raises:
-        InputError: it cannot be opened.
+        InputError: the input cannot be opened, or is a directory.
     """
 
     def __init__(self, name: str) -> None:
         self.name = "standard input" if name == STDIN else name
         self._owned = name != STDIN
         try:
-            # A fifo opened without O_NONBLOCK would wait for its writer, and a second
-            # one, whose writer comes first, would never be opened.
+            # Without O_NONBLOCK, opening a fifo waits for its writer; if the writer of
+            # another fifo has to come first, neither would ever be opened.
             self.fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK) if self._owned else 0
             status = os.fstat(self.fd)
         except OSError as e:
@@ -40,10 +40,14 @@ class Source:
             os.close(self.fd)
             raise InputError("is a directory, not a stream", source=self.name)
         self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
-        """Bytes in a regular file, None for anything that is read as it comes."""
+        """Size in bytes of a regular file; None for other inputs."""
 
     def read(self, buffer: memoryview) -> int | None:
-        """Bytes read into the buffer, 0 at the end, None if there are none yet."""
+        """Read into the buffer; return the number of bytes, 0 at the end, None if none yet.
+
+        Raises:
+            InputError: the input cannot be read.
+        """
         try:
             return os.readv(self.fd, [buffer])
         except BlockingIOError:
@@ -52,7 +56,7 @@ class Source:
             raise InputError(f"cannot be read: {e.strerror}", source=self.name) from e
 
     def close(self) -> None:
-        """Close what was opened here."""
+        """Close the input, unless it is standard input."""
         if self._owned:
             os.close(self.fd)
 
@@ -62,10 +66,10 @@ class Sources:
 
     Args:
         names: paths, ``-`` for standard input.
-        idle_timeout: seconds without a byte from any of them before giving up.
+        idle_timeout: seconds without a byte from any input before giving up; None to wait.
 
     Raises:
-        InputError: one of them cannot be opened, or standard input is named twice.
+        InputError: an input cannot be opened, or standard input is named twice.
     """
 
     def __init__(self, names: Sequence[str], idle_timeout: float | None = None) -> None:
@@ -91,7 +95,7 @@ class Sources:
         try:
             self._selector.register(source.fd, selectors.EVENT_READ, index)
         except PermissionError:
-            # What epoll refuses, such as a regular file, never blocks.
+            # epoll refuses regular files, which never block.
             self._always_ready.append(index)
 
     def __enter__(self) -> Self:
@@ -106,7 +110,7 @@ class Sources:
         self.close()
 
     def close(self) -> None:
-        """Close everything that is still open."""
+        """Close all open inputs."""
         self._selector.close()
         for source in self._open.values():
             source.close()
@@ -114,19 +118,22 @@ class Sources:
 
     @property
     def total(self) -> int | None:
-        """Bytes there are to read, None if that is not known."""
+        """Bytes to read from all inputs, None if unknown."""
         sizes = [source.size for source in self.sources]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def read(self, preferred: int | None = None) -> tuple[int, memoryview] | None:
-        """The next bytes of one input; None when all have ended.
+        """Read the next bytes of one input.
 
-        Returns (index, bytes), the bytes being empty at that input's end; they are
-        valid until the next call. The preferred input is read if it is ready,
-        others only while it is not.
+        Args:
+            preferred: index of the input to read if it is ready.
+
+        Returns:
+            Index of the input and its bytes, empty at its end and valid until the next
+            call; None when all inputs have ended.
 
         Raises:
-            StarvedError: nothing came for ``idle_timeout`` seconds.
+            StarvedError: no input had a byte for ``idle_timeout`` seconds.
             InputError: an input cannot be read.
         """
         while self._open:
@@ -149,8 +156,8 @@ class Sources:
         if ready or self._always_ready:
             return (ready or self._always_ready)[0]
         raise StarvedError(
-            f"no bytes came for {self._idle_timeout:g} seconds",
-            hint="Its writer is stuck, or was never started",
+            f"no bytes arrived for {self._idle_timeout:g} seconds",
+            hint="Check the writer: it is stuck, or was never started",
             source=", ".join(source.name for source in self._open.values()),
         )
 
@@ -168,10 +175,10 @@ class Sources:
 
 
 def read_file(path: str) -> bytes:
-    """All bytes of a small file.
+    """Return the content of a small file, or of standard input for ``-``.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     try:
         return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()

@@ -1,7 +1,24 @@
-"""Rows on their way from a body to its answer: in memory first, then on disk.
+"""The spool: a queue of rows between a body and its answer, in memory and then on disk.
 
-One thread puts, one takes. What is put waits until it is taken, so a client that does
-not read its answer never holds up the reading of its body.
+Most HTTP clients read no answer before they have sent their whole body. If the server
+stopped reading a body until its rows were taken, both sides would wait for each other.
+So ``put`` never waits for ``take``: rows stay in memory up to a limit, further ones go to
+a temporary file, and a post whose rows exceed a second limit fails.
+
+    take <-  | Table | Mark | Spilled | Spilled | Mark | Table |  <- put
+                                 |         |
+    file                    |  rows   |  rows   |  ... free       (it has no name)
+                            0                  end
+
+Items keep their order wherever they wait, so a ``Mark`` still means that all rows of the
+events before it come before it. The file is written from ``end`` on, and rewound whenever
+no rows wait.
+
+One thread puts and another takes, at the same time. A ``deque`` is safe for that; the
+counters are not, and neither is the rewind, which must not happen between the moment a
+``put`` claims a range of the file and the moment its rows are in the queue. Both are
+therefore guarded by a lock, and rows count as waiting from the moment of the claim. Reads
+and writes themselves run outside the lock.
 """
 
 from __future__ import annotations
@@ -15,12 +32,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from app.errors import StorageFullError, TooLargeError
+from core.arrays import Rows
 from core.losses.position import Position
-
-Rows = npt.NDArray[np.void]
 
 
 @dataclass(slots=True)
@@ -33,20 +48,20 @@ class Table:
 
 @dataclass(slots=True)
 class Mark:
-    """A place between two events: all rows of the events before it come before it."""
+    """A position between two events; the rows of all events before it come before it."""
 
     position: Position
     tail: int = 0
-    """Bytes of the unfinished event that were seen."""
+    """Number of bytes seen after the position, all of the unfinished event."""
     digest: int = 0
-    """Their xxh3-64."""
+    """xxh3-64 of those bytes."""
 
 
 Item = Table | Mark
 
 
 @dataclass(slots=True)
-class _Stored:
+class _Spilled:
     """Rows in the file."""
 
     report: str
@@ -56,19 +71,19 @@ class _Stored:
 
 
 class Spool:
-    """A queue of rows and marks.
+    """A queue of rows and marks; see the module.
 
     Args:
-        directory: where a file is made when memory does not suffice; it has no name.
-        memory: bytes of rows that wait in memory.
-        limit: bytes of rows that may wait in all.
+        directory: where the temporary file is created, if one is needed.
+        memory: maximum bytes of rows to hold in memory.
+        limit: maximum bytes of rows to hold in total.
     """
 
     def __init__(self, directory: Path, memory: int, limit: int) -> None:
         self._directory = directory
         self._memory = memory
         self._limit = limit
-        self._items: deque[Table | Mark | _Stored] = deque()
+        self._items: deque[Table | Mark | _Spilled] = deque()
         self._held = 0
         self._waiting = 0
         self._file: int | None = None
@@ -80,14 +95,14 @@ class Spool:
 
     @property
     def waiting(self) -> int:
-        """Bytes of rows that wait."""
+        """Bytes of rows in the queue."""
         return self._waiting
 
     def put(self, items: list[Item]) -> None:
-        """Put items; arrays of rows must not be changed afterwards.
+        """Append items; the caller must not change their arrays afterwards.
 
         Raises:
-            TooLargeError: more rows wait than may.
+            TooLargeError: the limit is exceeded.
             StorageFullError: the disk is full, or failed.
         """
         for item in items:
@@ -101,7 +116,7 @@ class Spool:
         with self._lock:
             if self._waiting + size > self._limit:
                 raise TooLargeError(
-                    f"more than {self._limit} bytes of rows wait for their client",
+                    f"more than {self._limit} bytes of rows are waiting for the client",
                     hint="Read the answer faster, or post the stream in parts",
                 )
             self._waiting += size
@@ -112,12 +127,12 @@ class Spool:
             offset = self._end
             self._end += size
         self._write(table.rows, offset)
-        self._items.append(_Stored(table.report, table.rows.dtype, offset, size))
+        self._items.append(_Spilled(table.report, table.rows.dtype, offset, size))
 
     def _write(self, rows: Rows, offset: int) -> None:
         try:
             if self._file is None:
-                # No name: nothing is left behind, however the process ends.
+                # Without a name, it disappears however the process ends.
                 with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
                     self._file = os.dup(file.fileno())
             view = rows.view(np.uint8).data
@@ -127,11 +142,11 @@ class Spool:
                 offset += count
         except OSError as e:
             raise StorageFullError(
-                f"rows that wait cannot be stored: {e.strerror}", retry_after=30
+                f"waiting rows cannot be stored: {e.strerror}", retry_after=30
             ) from e
 
     def take(self) -> Item | None:
-        """The next item, or None if none waits.
+        """Remove and return the first item; None if the queue is empty.
 
         Raises:
             StorageFullError: the disk failed.
@@ -140,38 +155,39 @@ class Spool:
             return None
         item = self._items.popleft()
         self._uncount(item)
-        if not isinstance(item, _Stored):
+        if not isinstance(item, _Spilled):
             return item
         table = self._load(item)
         with self._lock:
-            if not any(isinstance(other, _Stored) for other in self._items) and not self._waiting:
+            if not any(isinstance(other, _Spilled) for other in self._items) and not self._waiting:
                 self._end = 0
         return table
 
-    def _uncount(self, item: Table | Mark | _Stored) -> None:
+    def _uncount(self, item: Table | Mark | _Spilled) -> None:
         with self._lock:
-            if isinstance(item, _Stored):
+            if isinstance(item, _Spilled):
                 self._waiting -= item.size
             elif isinstance(item, Table):
                 self._waiting -= item.rows.nbytes
                 self._held -= item.rows.nbytes
 
-    def _load(self, stored: _Stored) -> Table:
+    def _load(self, spilled: _Spilled) -> Table:
         assert self._file is not None  # noqa: S101 - it was written to
-        octets = np.empty(stored.size, np.uint8)
+        octets = np.empty(spilled.size, np.uint8)
         view = octets.data
         at = 0
-        while at < stored.size:
-            count = os.preadv(self._file, [view[at:]], stored.offset + at)
+        while at < spilled.size:
+            count = os.preadv(self._file, [view[at:]], spilled.offset + at)
             if count == 0:
-                raise StorageFullError("rows that wait were lost")
+                raise StorageFullError("waiting rows were lost")
             at += count
-        return Table(stored.report, octets.view(stored.dtype))
+        return Table(spilled.report, octets.view(spilled.dtype))
 
     def drop_open(self) -> Mark | None:
-        """Drop what is behind the last mark: rows of an event that is not whole.
+        """Drop the rows after the last mark, which are of an incomplete event.
 
-        Returns the mark, or None, everything being dropped, if there is none.
+        Returns:
+            The mark; None if there was none, in which case the queue is now empty.
         """
         while self._items and not isinstance(self._items[-1], Mark):
             self._uncount(self._items.pop())
@@ -179,7 +195,7 @@ class Spool:
         return last if isinstance(last, Mark) else None
 
     def close(self) -> None:
-        """Forget everything; may be called twice."""
+        """Drop all items and close the file; may be called twice."""
         self._items.clear()
         file, self._file = self._file, None
         if file is not None:
@@ -188,31 +204,25 @@ class Spool:
 
 @dataclass(frozen=True, slots=True)
 class Spools:
-    """Makes the spools of a process.
-
-    Args:
-        directory: see :class:`Spool`.
-        memory: see :class:`Spool`.
-        limit: see :class:`Spool`.
-    """
+    """Creates the spools of a process; for the arguments see :class:`Spool`."""
 
     directory: Path
     memory: int
     limit: int
 
     def new(self) -> Spool:
-        """A spool for the rows of one answer."""
+        """Return a spool for the rows of one answer."""
         self._make_directory()
         return Spool(self.directory, self.memory, self.limit)
 
     def problem(self) -> str | None:
-        """Why rows cannot wait on disk, if they cannot."""
+        """Return the reason why rows cannot be spooled to disk, or None."""
         self._make_directory()
         if os.access(self.directory, os.W_OK):
             return None
-        return "the data directory cannot be written to"
+        return "the data directory is not writable"
 
     def _make_directory(self) -> None:
-        # A failure shows in readiness, and at the first row that does not fit in memory.
+        # A failure shows in readiness, and at the first rows that do not fit in memory.
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True)

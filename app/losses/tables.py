@@ -1,4 +1,4 @@
-"""Report rows as the bytes of a table, in every format there is."""
+"""Encode report rows as tables: csv, packed records, Arrow, parquet and ndjson."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.arrays import Rows
 from core.errors import ReportError
 from core.losses.reports import Report
 from core.losses.tables import BinEncoder, CsvEncoder
 
-Rows = npt.NDArray[np.void]
-
 ROW_GROUP = 1 << 18
-"""Rows of a parquet row group: many enough for its readers, few enough to be held."""
+"""Rows per parquet row group: enough for efficient reading, few enough to hold in memory."""
 
 
 class TableEncoder(Protocol):
-    """Turns a table into bytes, piece by piece, in bounded memory."""
+    """Encodes a table piece by piece, in bounded memory."""
 
     def begin(self) -> bytes:
-        """What comes before the first row."""
+        """Encode what comes before the first row."""
 
     def encode(self, rows: Rows) -> bytes | memoryview:
-        """The next rows, shape (n,); valid until the next call, and possibly empty."""
+        """Encode the next rows, shape (n,); the result may be empty.
+
+        It is valid until the next call.
+        """
 
     def end(self) -> bytes:
-        """What comes after the last row."""
+        """Encode what comes after the last row."""
 
 
 class _Plain:
-    """Csv and packed records, which have no end."""
+    """Csv and packed records, which have no footer."""
 
     def __init__(self, encoder: CsvEncoder | BinEncoder) -> None:
         self._encoder = encoder
@@ -52,7 +54,7 @@ class _Plain:
 
 
 class _Ndjson:
-    """One JSON object a line; numbers that are no numbers are null."""
+    """One JSON object per line; NaN becomes null."""
 
     def __init__(self, report: Report) -> None:
         self._names = [column.name for column in report.columns]
@@ -73,8 +75,8 @@ class _Ndjson:
     @staticmethod
     def _values(column: npt.NDArray[Any]) -> list[Any]:
         if column.dtype == np.float32:
-            # The shortest number that reads back as the same float32, not its
-            # expansion to float64.
+            # The shortest text that reads back as the same float32, rather than the
+            # digits of its conversion to float64.
             text = orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY)
             values: list[Any] = orjson.loads(text)
             return values
@@ -85,7 +87,7 @@ class _Ndjson:
 
 
 class _Drain(io.BufferedIOBase):
-    """A file that is emptied as it is written."""
+    """A write-only file whose content is taken away while it is being written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,16 +96,16 @@ class _Drain(io.BufferedIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 - whatever has the buffer protocol
+    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
         part = bytes(data)
         self._parts.append(part)
         return len(part)
 
     def take(self) -> bytes:
-        """What was written since the last call."""
-        taken = b"".join(self._parts)
+        """Return the bytes written since the last call."""
+        data = b"".join(self._parts)
         self._parts.clear()
-        return taken
+        return data
 
 
 def _schema(report: Report, float_width: int) -> pa.Schema:
@@ -113,12 +115,12 @@ def _schema(report: Report, float_width: int) -> pa.Schema:
         kind = pa.from_numpy_dtype(dtype[column.name])
         description = report.describe(column.name)
         fields.append(pa.field(column.name, kind, nullable=False, metadata=description))
-    about: dict[bytes | str, bytes | str] = {
+    metadata: dict[bytes | str, bytes | str] = {
         "report": report.name,
         "title": report.title,
         "float_width": str(float_width),
     }
-    return pa.schema(fields, metadata=about)
+    return pa.schema(fields, metadata=metadata)
 
 
 def _batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
@@ -135,27 +137,28 @@ class ArrowEncoder:
         self._writer = pa.ipc.new_stream(self._drain, self._schema)
 
     def begin(self) -> bytes:
-        """The schema."""
+        """Encode the schema."""
         return self._drain.take()
 
     def encode(self, rows: Rows, metadata: Mapping[str, str] | None = None) -> bytes:
-        """The next rows as a record batch, with metadata of its own."""
+        """Encode the next rows as a record batch with this metadata."""
         if len(rows):
-            about = None
+            pairs = None
             if metadata is not None:
-                pairs = {name.encode(): value.encode() for name, value in metadata.items()}
-                about = pa.KeyValueMetadata(pairs)
-            self._writer.write_batch(_batch(rows, self._schema), about)
+                pairs = pa.KeyValueMetadata(
+                    {name.encode(): value.encode() for name, value in metadata.items()}
+                )
+            self._writer.write_batch(_batch(rows, self._schema), pairs)
         return self._drain.take()
 
     def end(self) -> bytes:
-        """The end of the stream."""
+        """Encode the end of the stream."""
         self._writer.close()
         return self._drain.take()
 
 
 class _Parquet:
-    """Parquet with row groups of a normal size, however the rows come."""
+    """Parquet, with row groups of ROW_GROUP rows however the rows arrive."""
 
     def __init__(self, report: Report, float_width: int) -> None:
         self._schema = _schema(report, float_width)
@@ -190,7 +193,7 @@ class _Parquet:
         return self._drain.take()
 
 
-_MAKERS: dict[str, Callable[[Report, int], TableEncoder]] = {
+_ENCODERS: dict[str, Callable[[Report, int], TableEncoder]] = {
     "csv": lambda report, width: _Plain(CsvEncoder(report, width)),
     "bin": lambda _report, _width: _Plain(BinEncoder()),
     "arrow": ArrowEncoder,
@@ -198,21 +201,21 @@ _MAKERS: dict[str, Callable[[Report, int], TableEncoder]] = {
     "ndjson": lambda report, _width: _Ndjson(report),
 }
 
-FORMATS = tuple(_MAKERS)
-"""Names of the formats, which are their file name endings too."""
+FORMATS = tuple(_ENCODERS)
+"""Names of the formats, which are also their file name extensions."""
 
 
 def table_encoder(name: str, report: Report, float_width: int) -> TableEncoder:
-    """An encoder for one table.
+    """Return an encoder for one table.
 
     Args:
-        name: one of FORMATS.
-        report: the table.
-        float_width: bytes of a loss in its rows, 4 or 8.
+        name: format, one of FORMATS.
+        report: the report, which defines the columns.
+        float_width: bytes per loss in the rows, 4 or 8.
 
     Raises:
         ReportError: there is no such format.
     """
-    if name not in _MAKERS:
+    if name not in _ENCODERS:
         raise ReportError(f"there is no format {name!r}", hint=f"Choose from {', '.join(FORMATS)}")
-    return _MAKERS[name](report, float_width)
+    return _ENCODERS[name](report, float_width)

@@ -1,4 +1,15 @@
-"""Positions in loss streams as tokens, and back."""
+"""Tokens of loss streams: convert marks to tokens, and back.
+
+The state of a token is ten numbers:
+
+    source, aggregation, float_width, len_sample, summary_set,      the stream's header
+    offset, last_event, ascending, events,                          the position
+    tail                                                            bytes seen after it
+
+The header is all zeros before it has been read. The digest of the tail takes the place of
+the data fingerprint, because a posted stream has no other. See :mod:`.posting` for the
+proof that they serve.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +24,12 @@ from core.losses.position import Position
 
 from .spool import Mark
 
-NO_TAIL = Mark(Position())
 _FIELDS = 10
 _SIGN_BIT = 1 << 31
 
 
 def identity_of(parts: tuple[bytes, ...]) -> bytes:
-    """Digest of what makes two requests the same analysis, 8 bytes."""
+    """Return a digest, 8 bytes, of the parts that define an analysis."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)
@@ -28,42 +38,48 @@ def identity_of(parts: tuple[bytes, ...]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Makes and reads the tokens of one analysis."""
+    """Creates and reads the tokens of one analysis.
+
+    Args:
+        keys: sign and verify.
+        identity: digest of the analysis, 8 bytes.
+    """
 
     keys: KeyRing
     identity: bytes
 
     def token(self, mark: Mark) -> str:
-        """The token that goes on at a mark."""
+        """Return the token that resumes at a mark."""
         fingerprint = mark.digest.to_bytes(8, "little")
         return self.keys.sign(Token(KIND_LOSSES, self.identity, fingerprint, _state(mark)))
 
     def read(self, text: str) -> Mark:
-        """The mark a token stands for.
+        """Return the mark in a token.
 
         Raises:
             TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
-            TokenForeignError: it is of a request for something else.
+            TokenForeignError: the token belongs to another analysis.
         """
         token = self.keys.verify(text).token
         if token.kind != KIND_LOSSES:
-            raise TokenForeignError("the token is not of a loss stream")
+            raise TokenForeignError("the token does not belong to a loss stream")
         if token.identity != self.identity:
             raise TokenForeignError(
-                "the token is of a request with other reports, inputs or options",
-                hint="Post with the same query, except format, duplex and what is expected",
+                "the token belongs to a request with other reports, inputs or options",
+                hint="Post with the same query; only format, duplex, expect_events and"
+                " expect_bytes may differ",
             )
         return read_mark(token)
 
 
 def _state(mark: Mark) -> tuple[int, ...]:
-    place = mark.position
-    header = place.header
+    position = mark.position
+    header = position.header
     if header is None:
-        described: tuple[int, ...] = (0, 0, 0, 0, 0)
+        fields: tuple[int, ...] = (0, 0, 0, 0, 0)
     else:
         summary_set = 0 if header.summary_set is None else header.summary_set & 0xFFFFFFFF
-        described = (
+        fields = (
             header.source,
             header.aggregation,
             header.float_width,
@@ -71,27 +87,27 @@ def _state(mark: Mark) -> tuple[int, ...]:
             summary_set,
         )
     return (
-        *described,
-        place.offset,
-        place.last_event,
-        int(place.ascending),
-        place.events,
+        *fields,
+        position.offset,
+        position.last_event,
+        int(position.ascending),
+        position.events,
         mark.tail,
     )
 
 
 def read_mark(token: Token) -> Mark:
-    """The mark in a verified token of a loss stream.
+    """Return the mark in a verified token of a loss stream.
 
     Raises:
-        TokenMalformedError: it holds something else.
+        TokenMalformedError: the state of the token is not a valid position.
     """
     if len(token.state) != _FIELDS:
         raise TokenMalformedError("the token does not hold a position in a loss stream")
-    *described, offset, last_event, ascending, events, tail = token.state
-    header = _header(*described)
+    *fields, offset, last_event, ascending, events, tail = token.state
+    header = _header(*fields)
     if (header is None and offset) or last_event > ID_MAX or ascending > 1:
-        raise TokenMalformedError("the token holds a position that cannot be")
+        raise TokenMalformedError("the token holds an impossible position")
     position = Position(header, offset, last_event, bool(ascending), events)
     return Mark(position, tail, int.from_bytes(token.fingerprint, "little"))
 
@@ -103,27 +119,27 @@ def _header(
         return None
     kind = TYPES.get((source, aggregation))
     if kind is None or width not in FLOAT_WIDTHS or samples < 1:
-        raise TokenMalformedError("the token holds a stream header that cannot be")
-    chosen = None
+        raise TokenMalformedError("the token holds an impossible stream header")
+    signed_set = None
     if kind.value == "summary":
-        chosen = summary_set - 2 * (summary_set & _SIGN_BIT)
-    return StreamHeader(kind, aggregation, source, samples, chosen, width)
+        signed_set = summary_set - 2 * (summary_set & _SIGN_BIT)
+    return StreamHeader(kind, aggregation, source, samples, signed_set, width)
 
 
 def describe(token: Token) -> dict[str, object]:
-    """Describe the position in a verified token of a loss stream.
+    """Describe the position in a verified token, as ``/v1/tokens/inspect`` answers it.
 
     Raises:
-        TokenMalformedError: it holds something else.
+        TokenMalformedError: the state of the token is not a valid position.
     """
     mark = read_mark(token)
-    place = mark.position
+    position = mark.position
     return {
         "kind": "losses",
-        "stream": None if place.header is None else place.header.describe(),
-        "offset": place.offset,
-        "last_event": place.last_event or None,
-        "ascending": place.ascending,
-        "events": place.events,
+        "stream": None if position.header is None else position.header.describe(),
+        "offset": position.offset,
+        "last_event": position.last_event or None,
+        "ascending": position.ascending,
+        "events": position.events,
         "unfinished_bytes": mark.tail,
     }

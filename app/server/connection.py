@@ -1,6 +1,7 @@
-"""A connection as its request bodies and answers see it.
+"""The interface of a connection to its request bodies and answers.
 
-The protocol makes bodies and cycles, and both call back: these are the calls.
+The protocol creates bodies and cycles, and they call back. This module holds the calls, so
+that none of the three imports another in a circle.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .limits import ServerLimits
 
 
 class Connection(Protocol):
-    """What bodies and answers need of the protocol that owns them."""
+    """What bodies and cycles need of the protocol that owns them."""
 
     loop: asyncio.AbstractEventLoop
     flow: FlowControl
@@ -24,28 +25,28 @@ class Connection(Protocol):
         """Limits of time and size."""
 
     def read_body(self, reader: asyncio.BufferedProtocol) -> None:
-        """Let the transport write into a body."""
+        """Make a body the protocol of the transport, and read from the socket."""
 
-    def body_over(self, rest: bytes) -> None:
-        """Take note that a body was read to its end; ``rest`` came after it."""
+    def body_complete(self, remainder: bytes) -> None:
+        """Take the transport back at the end of a body; ``remainder`` arrived after it."""
 
     def write(self, *pieces: bytes | memoryview) -> None:
         """Send bytes, which must not change until they are sent."""
 
     def refuse(self, status: int, code: str, detail: str) -> None:
-        """Answer in place of the application, and leave."""
+        """Answer with a problem in place of the application, then close."""
 
-    def break_off(self, *, hard: bool) -> None:
-        """End the connection in the middle of an answer."""
+    def abort_answer(self, *, reset: bool) -> None:
+        """End the connection in the middle of an answer, by a TCP reset if asked to."""
 
     def eof_received(self) -> None:
-        """Take note that the client sends no more."""
+        """Handle that the client has finished sending."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take note that the connection is gone."""
+        """Handle that the connection is closed."""
 
     def pause_writing(self) -> None:
-        """Take note that the answer is not taken as fast as it is written."""
+        """Handle that the transport's write buffer is full."""
 
     def resume_writing(self) -> None:
-        """Take note that it is again."""
+        """Handle that the transport's write buffer has drained."""

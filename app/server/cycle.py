@@ -1,4 +1,33 @@
-"""One request and its answer on a connection."""
+"""One request and its answer on a connection.
+
+uvicorn's cycle is an ASGI application's view of a request: ``receive``, ``send``, and the
+bookkeeping between them. We replace both calls. Bodies do not pass through ``receive`` as
+copies but are read by the application where it wants them (:mod:`.reader`), and ``send``
+tells the truth: uvicorn's returns silently after the client left, so that an application
+could compute for hours for nobody.
+
+The answer goes through these states; the body is read independently of them.
+
+    waiting ──http.response.start──▶ started ──last body message──▶ complete
+       │                                │
+       │ application fails:             │ application fails, or calls abort:
+       │ 408, 400, 500 or 503           │ aborted, in a way no client mistakes
+       │ in its place, then close       │ for the end of the answer
+       ▼                                ▼
+    complete                         client gone
+                                        ▲
+       client leaves, in any state ─────┘  ``gone`` is set, ``send`` raises ClientDisconnected
+
+How an answer ends on the wire follows from its framing, and so does how to abort it:
+
+    framing          used for                    end             abort
+    Content-Length   known length                last byte       close early
+    chunked          HTTP/1.1, unknown length    empty chunk     close without it
+    until close      HTTP/1.0, unknown length    FIN             RST: FIN would be its end
+
+An answer may start before the body has arrived. The connection cannot be reused then, as
+nobody knows whether the application will read the rest: it says ``connection: close``.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +57,10 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class BodyCycle(RequestResponseCycle):
-    """uvicorn's cycle, with a body that is read where the application wants it.
+    """A request whose body the application reads into its own memory.
 
     Args:
-        stock: The cycle uvicorn made.
+        stock: The cycle that uvicorn created for the request.
         owner: The connection.
         reader: The body.
     """
@@ -55,9 +84,9 @@ class BodyCycle(RequestResponseCycle):
         self.gone = asyncio.Event()
         self._received = False
         self._until_close = False
-        self._unyielded = 0
+        self._sent_since_yield = 0
 
-    def offer(self, extensions: dict[str, Any]) -> None:
+    def add_extensions(self, extensions: dict[str, Any]) -> None:
         """Add what applications may use to the extensions of the scope."""
         extensions["thalweg.body"] = self.reader
         extensions["thalweg.trailers"] = self.reader.trailers
@@ -65,31 +94,31 @@ class BodyCycle(RequestResponseCycle):
         extensions["thalweg.abort"] = self.abort
         extensions["thalweg.disconnected"] = self.gone
 
-    def lose(self) -> None:
-        """The client is gone: wake whoever waits for it."""
+    def disconnect(self) -> None:
+        """Handle that the client left: wake everything that waits for it."""
         if not self.response_complete:
             self.disconnected = True
             self.gone.set()
         self.message_event.set()
-        self.reader.fail(ClientDisconnected("the client is gone"))
+        self.reader.fail(ClientDisconnected("the client left"))
         self.flow.resume_writing()
 
     def abort(self) -> None:
-        """Break the answer off, in a way no client takes for its end."""
+        """Abort the answer in a way that no client mistakes for its end."""
         if not self.disconnected and not self.response_complete:
-            hard = self._until_close or not self.response_started
-            self.lose()
-            self.owner.break_off(hard=hard)
+            reset = self._until_close or not self.response_started
+            self.disconnect()
+            self.owner.abort_answer(reset=reset)
 
-    def want_continue(self) -> None:
-        """Tell a client that waits for it to send the body."""
+    def send_continue(self) -> None:
+        """Send 100 Continue to a client that waits for it."""
         if self.waiting_for_100_continue:
             self.waiting_for_100_continue = False
             if not self.response_started and not self.transport.is_closing():
                 self.owner.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def informational(self, status: int, headers: Headers) -> None:
-        """Send an interim answer; nothing to clients of HTTP/1.0, or once it is too late."""
+        """Send an interim answer; does nothing under HTTP/1.0, or once the answer started."""
         if self.response_started or self.disconnected or self.scope["http_version"] == "1.0":
             return
         content = [STATUS_LINE[status]]
@@ -99,26 +128,25 @@ class BodyCycle(RequestResponseCycle):
         self.owner.write(b"".join([*content, b"\r\n"]))
 
     async def run_asgi(self, app: ASGI3Application) -> None:
-        """Run the application; answers for it where it fails."""
+        """Run the application; answer in its place if it fails."""
         try:
             await app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
             self._give_up(503, "cut-off", "the server is shutting down")
         except BaseException as error:  # noqa: BLE001 - the last resort
-            self._failed(error)
+            self._handle_failure(error)
         else:
             if not self.response_complete and not self.disconnected:
                 self.logger.error("ASGI callable returned without completing its response.")
-                self._give_up(500, "internal", "no answer was made")
+                self._give_up(500, "internal", "the application returned no answer")
         finally:
             self.on_response = lambda: None
 
     async def receive(self) -> ASGIReceiveEvent:
-        """The next message for applications that know nothing of ours.
+        """Return the next ASGI message, for applications that do not use our body.
 
         Raises:
-            BodyStalled: As the body would raise it.
-            FramingError: Likewise.
+            BodyStalled, FramingError: See RequestBody.
         """
         if not self._received and not self.disconnected and not self.response_complete:
             try:
@@ -137,19 +165,21 @@ class BodyCycle(RequestResponseCycle):
         """Send a message of the application.
 
         Raises:
-            ClientDisconnected: The client is gone: whoever makes the answer may stop.
+            ClientDisconnected: The client left; producing the answer can stop.
+            RuntimeError: The message is out of order, or the answer does not match its
+                Content-Length.
         """
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
-        elif self._unyielded >= _TURN_BYTES:
-            # A client as fast as the application would have all others wait.
-            self._unyielded = 0
+        elif self._sent_since_yield >= _TURN_BYTES:
+            # A client as fast as the application would make all others wait.
+            self._sent_since_yield = 0
             await asyncio.sleep(0)
         if self.transport.is_closing():
-            # The loop has not told us yet.
-            self.lose()
+            # connection_lost is scheduled, but has not been called yet.
+            self.disconnect()
         if self.disconnected:
-            raise ClientDisconnected("the client is gone")
+            raise ClientDisconnected("the client left")
         if self.response_complete:
             raise RuntimeError(f"{message['type']!r} was sent after the end of the answer")
         if not self.response_started:
@@ -162,8 +192,8 @@ class BodyCycle(RequestResponseCycle):
             self._continue(message.get("body", b""), more=message.get("more_body", False))
 
     def _start(self, status: int, headers: Headers) -> None:
-        if not self.reader.at_hand:
-            # Nobody knows yet whether the body will be read to its end.
+        if not self.reader.received:
+            # It is unknown whether the rest of the body will be read.
             self.keep_alive = False
         content = [STATUS_LINE[status]]
         closes = False
@@ -180,7 +210,7 @@ class BodyCycle(RequestResponseCycle):
                 closes = True
             content += [lower, b": ", value, b"\r\n"]
         if self.chunked_encoding is None and status not in {204, 304}:
-            content += self._unsized()
+            content += self._frame_unsized()
         if not self.keep_alive and not closes:
             content.append(b"connection: close\r\n")
         content.append(b"\r\n")
@@ -190,7 +220,8 @@ class BodyCycle(RequestResponseCycle):
             self._log(status)
         self.owner.write(b"".join(content))
 
-    def _unsized(self) -> list[bytes]:
+    def _frame_unsized(self) -> list[bytes]:
+        """Choose the framing of an answer of unknown length; return its header."""
         if self.scope["method"] == "HEAD":
             return []
         if self.scope["http_version"] == "1.0":
@@ -201,7 +232,7 @@ class BodyCycle(RequestResponseCycle):
         return [b"transfer-encoding: chunked\r\n"]
 
     def _continue(self, body: bytes | memoryview, *, more: bool) -> None:
-        self._unyielded += len(body)
+        self._sent_since_yield += len(body)
         if self.scope["method"] == "HEAD":
             self.expected_content_length = 0
         elif self.chunked_encoding:
@@ -226,26 +257,27 @@ class BodyCycle(RequestResponseCycle):
         self.message_event.set()
         self.on_response()
 
-    def _failed(self, error: BaseException) -> None:
+    def _handle_failure(self, error: BaseException) -> None:
         cause = self.reader.error
-        if self.disconnected and _left(error):
+        expected = _is_client_fault(error)
+        if self.disconnected and expected:
             self.logger.debug("client left: %s", error)
-        elif isinstance(cause, BodyStalled) and _left(error):
+        elif isinstance(cause, BodyStalled) and expected:
             self._give_up(408, "stalled", str(cause))
-        elif isinstance(cause, FramingError) and _left(error):
+        elif isinstance(cause, FramingError) and expected:
             self._give_up(400, "framing", str(cause))
         else:
             self.logger.error("Exception in ASGI application\n", exc_info=error)
             self._give_up(500, "internal", "the server failed")
 
     def _give_up(self, status: int, code: str, detail: str) -> None:
-        """Answer for the application if it has not begun to, else break off."""
+        """Answer in place of the application if it has not started to, else abort."""
         if self.response_started:
             self.abort()
         elif not self.disconnected:
             self.response_started = self.response_complete = True
             self.message_event.set()
-            self.reader.fail(ClientDisconnected("the answer is over"))
+            self.reader.fail(ClientDisconnected("the answer has ended"))
             self.owner.refuse(status, code, detail)
 
     def _log(self, status: int) -> None:
@@ -260,7 +292,7 @@ class BodyCycle(RequestResponseCycle):
 
 
 def problem(status: int, code: str, detail: str) -> bytes:
-    """The JSON of an RFC 9457 problem; ``detail`` must need no escapes."""
+    """Encode an RFC 9457 problem as JSON; ``detail`` must need no escapes."""
     title = http.HTTPStatus(status).phrase
     return (
         f'{{"type":"/problems/{code}","title":"{title}","status":{status},'
@@ -270,11 +302,11 @@ def problem(status: int, code: str, detail: str) -> bytes:
 
 def _check_header(name: bytes, value: bytes) -> None:
     if HEADER_RE.search(name) or HEADER_VALUE_RE.search(value):
-        raise RuntimeError("an invalid header")
+        raise RuntimeError("a header of the answer is invalid")
 
 
-def _left(error: BaseException) -> bool:
-    """Whether an exception, or all in a group, say that the body or the client ended."""
+def _is_client_fault(error: BaseException) -> bool:
+    """Whether an exception, or all in a group, report a fault of the body or the client."""
     if isinstance(error, BaseExceptionGroup):
-        return all(_left(inner) for inner in error.exceptions)
+        return all(_is_client_fault(inner) for inner in error.exceptions)
     return isinstance(error, (ClientDisconnected, ClientDisconnect, BodyStalled, FramingError))

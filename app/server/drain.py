@@ -1,4 +1,4 @@
-"""Telling the application that the process is about to end."""
+"""Draining: telling the application that the process is about to end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ DRAIN_EXTENSION = "thalweg.drain"
 
 
 class Drain:
-    """State of an orderly end; of one server process.
+    """The state of draining of one server process.
 
     Attributes:
-        draining: No new work should be begun; readiness is to say 503.
-        deadline: ``time.monotonic()`` at which running requests are cut; None before.
-        hard: Set shortly before the deadline: streams should end now, in good order.
+        draining: Whether to refuse new work and report 503 as readiness.
+        deadline: ``time.monotonic()`` at which running requests are cut; None before
+            draining.
+        hard: Set shortly before the deadline, when streams should end in an orderly way.
     """
 
     def __init__(self) -> None:
@@ -25,17 +26,17 @@ class Drain:
         self.hard = asyncio.Event()
 
     def begin(self, seconds: float) -> None:
-        """Start draining; running requests have ``seconds``. Later calls do nothing."""
+        """Start draining with ``seconds`` for running requests; later calls do nothing."""
         if not self.draining:
             self.deadline = time.monotonic() + seconds
             self.draining = True
 
     def left(self) -> float | None:
-        """Seconds to the deadline, not below 0; None while not draining."""
+        """Return the seconds until the deadline, at least 0; None before draining."""
         return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
 
 
 def drain_of(scope: Scope) -> Drain:
-    """The drain of the server of a request; one that never begins under other servers."""
+    """Return the drain of the server; under other servers than ours, one that never begins."""
     drain: Drain | None = (scope.get("extensions") or {}).get(DRAIN_EXTENSION)
     return drain or Drain()

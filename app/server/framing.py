@@ -1,4 +1,4 @@
-"""The chunked coding, taken off in place."""
+"""Decoding of the chunked transfer coding, in place."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from .body import FramingError
 
 _LINE_BYTES = 4096
 _NEVER = b"no line of a chunk"
+"""A value that no line equals."""
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n")
-_SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{0,15}(?:[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r?)?")
+_SIZE_PREFIX = re.compile(rb"[0-9A-Fa-f]{0,15}(?:[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r?)?")
 _TRAILER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*")
 
 
 class ChunkDecoder:
-    """Finds the payload of a chunked body.
+    """Extracts the payload of a chunked body.
+
+    Senders tend to use chunks of one size. Its line is compared as bytes rather than
+    parsed, which makes small chunks cheap.
 
     Args:
-        trailer_bytes: Most bytes of all trailers together.
+        trailer_bytes: Maximum size of all trailers together.
 
     Attributes:
-        done: Whether the end of the body was found.
-        trailers: Names in lower case, and values; complete when ``done``.
+        done: Whether the end of the body was reached.
+        trailers: Lower-case names and values; complete once ``done``.
     """
 
     def __init__(self, trailer_bytes: int) -> None:
@@ -32,18 +36,18 @@ class ChunkDecoder:
         self._pending = b""
         self._ending = b""
         self._in_trailers = False
-        # Senders use chunks of one size: its line is compared, not parsed.
         self._usual_line = _NEVER
         self._usual_size = 0
 
     def decode(self, view: memoryview, size: int) -> tuple[int, int]:
-        """Move the payload among the first ``size`` bytes to the front.
+        """Move the payload within the first ``size`` bytes of a view to its front.
 
         Returns:
-            Bytes of payload, and bytes looked at: fewer than ``size`` only behind the end.
+            Number of payload bytes, and of bytes consumed: fewer than ``size`` only if the
+            body ends before.
 
         Raises:
-            FramingError: Not the chunked coding.
+            FramingError: The bytes are not chunked.
         """
         at = out = 0
         usual, usual_bytes = self._usual_line, len(self._usual_line)
@@ -71,23 +75,23 @@ class ChunkDecoder:
         return out, at
 
     def _line(self, view: memoryview, at: int, size: int) -> int:
-        """Take a line, or what is there of it; returns where it ends."""
+        """Consume a line, or the beginning of one; return the offset after it."""
         if self._in_trailers:
             return self._trailer(view, at, size)
         known = len(self._pending)
         head = self._pending + bytes(view[at : min(at + _LINE_BYTES, size)])
         start = len(self._ending)
         if head[:start] != self._ending[: len(head)]:
-            raise FramingError("a chunk is longer than its size says")
+            raise FramingError("a chunk is longer than its size")
         end = head.find(b"\r\n", start)
         if end < 0:
-            if len(head) >= _LINE_BYTES or not _SIZE_BEGUN.fullmatch(head, start):
-                raise FramingError("not the size of a chunk")
+            if len(head) >= _LINE_BYTES or not _SIZE_PREFIX.fullmatch(head, start):
+                raise FramingError("the size of a chunk is malformed")
             self._pending, self._usual_line, self._left = head, _NEVER, 0
             return size
         match = _SIZE.fullmatch(head, start, end + 2)
         if not match:
-            raise FramingError("not the size of a chunk")
+            raise FramingError("the size of a chunk is malformed")
         self._pending = b""
         self._left = int(match[1], 16)
         if self._left:

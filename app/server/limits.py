@@ -1,4 +1,4 @@
-"""What one connection may ask of the server."""
+"""Limits of a connection."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ class ServerLimits:
     """Bounds of a connection; sizes in bytes, times in seconds.
 
     Attributes:
-        header_bytes: Request line and headers together; more is answered with 431.
-        header_count: Headers of a request; more is answered with 431.
-        header_seconds: From the first byte of a request to the end of its headers;
-            longer is answered with 408.
-        body_idle_seconds: Without a byte of the body while the application waits for some.
+        header_bytes: Request line and headers together; beyond it, 431.
+        header_count: Number of headers; beyond it, 431.
+        header_seconds: From the first byte of a request to the end of its headers; beyond
+            it, 408.
+        body_idle_seconds: Without a byte of the body while the application waits for one.
         body_seconds: From the end of the headers to the end of the body; None for no limit.
-        write_idle_seconds: Without a byte of the answer taken while some wait to be sent.
-        keep_alive_seconds: Without a byte of a next request before the connection is closed.
-        linger_seconds: How long what is still sent is discarded after an answer that did
-            not wait for the whole body, so that the client can read the answer.
+        write_idle_seconds: Without the client taking a byte while some wait to be sent.
+        keep_alive_seconds: Without a byte of a further request.
+        linger_seconds: For discarding input after an answer sent before the end of the
+            body, so that the client can read the answer.
     """
 
     header_bytes: int = 65536

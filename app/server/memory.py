@@ -1,4 +1,4 @@
-"""Keeping malloc from giving memory back between two reads of a body."""
+"""Thresholds of glibc's malloc, raised so that reads of bodies reuse memory."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _MMAP_BYTES = 32 << 20
 
 
 def raise_malloc_thresholds() -> str | None:
-    """Let glibc keep blocks up to 32 MiB, and 256 MiB free, instead of unmapping them.
+    """Have glibc reuse blocks of up to 32 MiB, and retain 256 MiB of free memory.
 
-    Reads of 256 KB lie above the default thresholds: each then costs a mapping and a
-    page fault per 4 KiB. Both are set, as setting one switches off the adaption of the
-    other.
+    Blocks of 256 KiB lie above the default thresholds: each would cost a new mapping and a
+    page fault per 4 KiB. Both thresholds must be set, since setting one turns off the
+    automatic adjustment of the other.
 
     Returns:
-        None when set, else why not.
+        None on success, else the reason.
     """
     if platform.libc_ver()[0] != "glibc":
         return "the C library is not glibc"
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError) as error:
-        return f"no mallopt: {error}"
+        return f"the C library has no mallopt: {error}"
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
     done = mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES) and mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)

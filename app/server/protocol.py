@@ -1,4 +1,34 @@
-"""A connection: uvicorn's protocol, with limits, and bodies read into place."""
+"""A connection: uvicorn's protocol, with limits, and bodies read into place.
+
+uvicorn feeds every byte of a connection to one HTTP parser. Ours stops at the end of a
+head: httptools parses heads only, the body reads the socket itself (:mod:`.reader`), and
+bytes of a pipelined request wait until the answer before them is complete. So a connection
+is in one state at a time:
+
+    idle ──▶ head ──complete──▶ body and answer ──both complete──▶ next head, or idle
+      │        │                       │
+      │        │ too long, too slow,   │ answer complete or aborted,
+      │        │ not HTTP: refused     │ body not read to its end
+      │        ▼                       │
+      │      linger ◀──────────────────┘
+      │        │ a moment, and all sent
+      ▼        ▼
+    closed ◀── from every state: the client left, or took nothing for too long (reset)
+
+*Linger* exists because of TCP: closing a socket that has unread input sends a reset, which
+can destroy an answer the client has not read yet. A client in the middle of an upload would
+never see why it was refused. So we send FIN after the answer and go on reading, dropping
+the input, for a moment.
+
+Which object is the transport's protocol, and thus receives its callbacks, changes with the
+state. It is the connection itself, except while a body is read, when it is the
+:class:`.reader.SocketBody`. Only ``read_body``, ``body_complete`` and ``_leave`` change it,
+and none of them while the transport is closing.
+
+Reading is paused while an application is busy, so that the kernel's buffer fills and the
+sender slows down. The price is that a reset goes unnoticed meanwhile: a probe asks the
+kernel for the state of the socket every second.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +64,20 @@ _logger = logging.getLogger(__name__)
 _HEAD_END = b"\r\n\r\n"
 _PROBE_SECONDS = 1.0
 _TCP_CLOSED = 7
-_DROP_BYTES = 32 << 20
-# Of uvicorn's class, what is overridden or called here.
+"""State of a socket in ``TCP_INFO`` that was reset."""
+_MAX_DROPPED = 32 << 20
+"""Bytes to drop while lingering before reading stops."""
 _BUILT_ON = frozenset(
     {"_start_asgi_task", "_should_upgrade", "_unset_keepalive_if_required"}
     | {"handle_websocket_upgrade", "on_headers_complete", "timeout_keep_alive_handler"}
 )
 
 
-class BodyProtocol(HttpToolsProtocol):
-    """One connection.
+"""Methods of uvicorn's class that ours overrides or calls."""
 
-    Heads are parsed by httptools, one at a time; what follows a head is read by its
-    body, and what follows that is held until the answer is over.
-    """
+
+class BodyProtocol(HttpToolsProtocol):
+    """One connection; see the module for its states."""
 
     limits: ClassVar[ServerLimits] = ServerLimits()
 
@@ -74,14 +104,14 @@ class BodyProtocol(HttpToolsProtocol):
     # Events of the connection.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client connected."""
+        """Start waiting for a request."""
         super().connection_made(transport)
         seconds = self.limits.write_idle_seconds
-        self._watch = WriteWatch(transport, self.loop, seconds, self._not_taken)
+        self._watch = WriteWatch(transport, self.loop, seconds, self._on_stalled_write)
         self._set_timer("head", self.limits.header_seconds, self.timeout_keep_alive_handler)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Stop all timers, and tell the running request."""
         self._leaving = True
         for name in list(self._timers):
             self._stop_timer(name)
@@ -90,37 +120,37 @@ class BodyProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._active:
-            self._active.lose()
+            self._active.disconnect()
             self._active = None
         self.cycle = None  # type: ignore[assignment]
 
     def eof_received(self) -> None:
-        """The client sends no more: as for uvicorn, it is gone."""
+        """Treat a client that has finished sending as gone, as uvicorn does."""
         if self._active:
-            self._active.lose()
+            self._active.disconnect()
         self._watch_writes()
 
     def pause_writing(self) -> None:
-        """The answer is not taken as fast as it is written."""
+        """Pause the application, and watch that the client takes its answer."""
         super().pause_writing()
         self._watch_writes()
 
     def shutdown(self) -> None:
-        """Close once the running request is answered; now if none is."""
+        """Close after the running request, or now if there is none."""
         super().shutdown()
         self._watch_writes()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Nobody asked for anything in time."""
+        """Close a connection without a request."""
         super().timeout_keep_alive_handler()
         self._watch_writes()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came outside of a body."""
+        """Handle bytes that arrive while no body is read."""
         if self._leaving:
             self._dropped += len(data)
-            if self._dropped > _DROP_BYTES:
-                # It may wait for the rest of the time, but not keep us busy.
+            if self._dropped > _MAX_DROPPED:
+                # The client may wait for the end of lingering, but not keep us busy.
                 self.flow.pause_reading()
             return
         if self._active is None:
@@ -138,7 +168,7 @@ class BodyProtocol(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         while data and self._active is None and not self._leaving:
             if not self._head_bytes:
-                self._set_timer("head", self.limits.header_seconds, self._head_late)
+                self._set_timer("head", self.limits.header_seconds, self._on_slow_head)
             known = len(self._tail)
             end = (self._tail + data).find(_HEAD_END)
             size = len(data) if end < 0 else end + len(_HEAD_END) - known
@@ -155,7 +185,7 @@ class BodyProtocol(HttpToolsProtocol):
                 return
 
     def _feed(self, piece: bytes, *, ended: bool) -> bool:
-        """Parse a piece of a head; False if the connection is over, or no longer ours."""
+        """Parse a piece of a head; return False if the connection closes or is handed over."""
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
@@ -173,56 +203,60 @@ class BodyProtocol(HttpToolsProtocol):
         return True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header was parsed."""
+        """Collect a header, within the limit on their number."""
         if len(self.headers) >= self.limits.header_count:
             self._refusal = (431, "headers-too-large", "the request has too many headers")
             return
         super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
-        """Not called: bodies do not go through the parser."""
+        """Do nothing: bodies do not pass through the parser."""
         del body
 
     def on_message_complete(self) -> None:
-        """Nothing to do: framing is taken from the headers."""
+        """Do nothing: the body finds its own end."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Keep for later what uvicorn would start in the middle of parsing."""
+        """Postpone a request that uvicorn would start in the middle of parsing its head."""
         self._pending = (cycle, app)
 
-    def _begin(self, rest: bytes) -> None:
-        """Start the application on a request whose head is complete."""
-        assert self._pending is not None  # noqa: S101 - the caller looked
+    def _begin(self, early: bytes) -> None:
+        """Start the application on a request whose head is complete.
+
+        Args:
+            early: bytes that arrived in one read with the head.
+        """
+        assert self._pending is not None  # noqa: S101 - the caller checked
         (stock, app), self._pending = self._pending, None
         self._stop_timer("head")
         self._head_bytes = 0
         self._tail = b""
         codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
         if codings and codings != [b"chunked"]:
-            self.refuse(501, "not-implemented", "only the chunked transfer coding is known")
+            self.refuse(501, "not-implemented", "only the chunked transfer coding is supported")
             return
         size = None if codings else int(dict(self.headers).get(b"content-length", b"0"))
         if size != 0 or self.parser.should_upgrade():
             self._renew_parser()
-        reader = SocketBody(self, size, rest)
+        reader = SocketBody(self, size, early)
         self.cycle = self._active = cycle = BodyCycle(stock, self, reader)
         self._extend(cycle)
-        if rest or not reader.complete:
+        if early or not reader.complete:
             self.flow.pause_reading()
         if not reader.complete:
             self._set_timer("probe", _PROBE_SECONDS, self._probe)
         super()._start_asgi_task(cycle, app)
 
     def _renew_parser(self) -> None:
-        """The old one still waits for a body it will not see."""
+        """Replace the parser, which waits for a body that it will not see."""
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def _extend(self, cycle: BodyCycle) -> None:
-        # Sending to a client that left raises an OSError, as version 2.4 has it.
+        # Sending to a client that left raises an OSError, as version 2.4 specifies.
         self.scope["asgi"]["spec_version"] = "2.4"
         extensions: dict[str, Any] = {}
-        cycle.offer(extensions)
+        cycle.add_extensions(extensions)
         if self._drain is not None:
             extensions[DRAIN_EXTENSION] = self._drain
         self.scope["extensions"] = extensions
@@ -230,25 +264,25 @@ class BodyProtocol(HttpToolsProtocol):
     # The body of a request.
 
     def read_body(self, reader: asyncio.BufferedProtocol) -> None:
-        """Let the transport write into a body."""
+        """Make a body the protocol of the transport, and read from the socket."""
         if self._active:
-            self._active.want_continue()
+            self._active.send_continue()
         if self.transport.is_closing():
             return
         if self.transport.get_protocol() is not reader:
             self.transport.set_protocol(reader)
         self.flow.resume_reading()
 
-    def body_over(self, rest: bytes) -> None:
-        """A body was read to its end; ``rest`` came after it."""
+    def body_complete(self, remainder: bytes) -> None:
+        """Take the transport back at the end of a body; ``remainder`` arrived after it."""
         self._stop_timer("probe")
-        self._held = rest
+        self._held = remainder
         if self.transport.is_closing():
             return
         if self.transport.get_protocol() is not self:
             self.transport.set_protocol(self)
-        if self._active and not rest:
-            # Nothing is expected, but this is how the end of the connection is seen.
+        if self._active and not remainder:
+            # No input is expected, but reading reveals that the client left.
             self.flow.resume_reading()
 
     # The answer.
@@ -263,15 +297,15 @@ class BodyProtocol(HttpToolsProtocol):
             self.transport.writelines(pieces)
 
     def on_response_complete(self) -> None:
-        """An answer is over: take the next request, or leave."""
+        """Continue with the next request, or close."""
         cycle, self._active = self._active, None
         self.server_state.total_requests += 1
         if cycle is None or self.transport.is_closing():
             return
         reader = cycle.reader
-        reader.drop_rest()
+        reader.discard_received()
         if not cycle.keep_alive or not reader.complete:
-            reader.fail(ClientDisconnected("the answer is over"))
+            reader.fail(ClientDisconnected("the answer has ended"))
             self._leave(linger=not reader.complete)
             return
         self.flow.resume_reading()
@@ -286,7 +320,7 @@ class BodyProtocol(HttpToolsProtocol):
         return self._active is None and not self._head_bytes and not self._leaving
 
     def refuse(self, status: int, code: str, detail: str) -> None:
-        """Answer a request the application does not get to answer, and leave."""
+        """Answer with a problem in place of the application, then close."""
         body = problem(status, code, detail)
         content = [STATUS_LINE[status]]
         for name, value in self.server_state.default_headers:
@@ -298,13 +332,13 @@ class BodyProtocol(HttpToolsProtocol):
             self.write(b"".join(content))
             self._leave(linger=True)
 
-    def break_off(self, *, hard: bool) -> None:
-        """End the connection in the middle of an answer."""
+    def abort_answer(self, *, reset: bool) -> None:
+        """End the connection in the middle of an answer, by a TCP reset if asked to."""
         self._active = None
-        if hard:
+        if reset:
             sock = self.transport.get_extra_info("socket")
             if sock is not None and sock.family != socket.AF_UNIX:
-                # A reset, as an answer without a length could be taken for whole.
+                # Zero linger time turns close(2) into a reset.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._leaving = True
             self.transport.abort()
@@ -312,10 +346,7 @@ class BodyProtocol(HttpToolsProtocol):
             self._leave(linger=True)
 
     def _leave(self, *, linger: bool) -> None:
-        """Close; with ``linger`` only after a while in which what still comes is dropped.
-
-        Closing on unread bytes would send a reset, which can overtake the answer.
-        """
+        """Close the connection, after a moment of lingering if asked to."""
         self._leaving = True
         self._held = b""
         self._stop_timer("head")
@@ -328,12 +359,12 @@ class BodyProtocol(HttpToolsProtocol):
             if self.transport.can_write_eof():
                 self.transport.write_eof()
             self.flow.resume_reading()
-            self._set_timer("linger", self.limits.linger_seconds, self._linger_over)
+            self._set_timer("linger", self.limits.linger_seconds, self._end_linger)
         self._watch_writes()
 
-    def _linger_over(self) -> None:
+    def _end_linger(self) -> None:
         if self.transport.get_write_buffer_size():
-            self._set_timer("linger", self.limits.linger_seconds, self._linger_over)
+            self._set_timer("linger", self.limits.linger_seconds, self._end_linger)
         else:
             self.transport.close()
 
@@ -347,11 +378,11 @@ class BodyProtocol(HttpToolsProtocol):
         if timer := self._timers.pop(name, None):
             timer.cancel()
 
-    def _head_late(self) -> None:
+    def _on_slow_head(self) -> None:
         self.refuse(408, "headers-too-slow", "the headers took too long")
 
     def _probe(self) -> None:
-        """Look for a reset, which nobody sees while the socket is not read."""
+        """Look for a reset, which goes unnoticed while the socket is not read."""
         sock = self.transport.get_extra_info("socket")
         if sock is None or sock.family == socket.AF_UNIX or self.transport.is_closing():
             return
@@ -366,34 +397,34 @@ class BodyProtocol(HttpToolsProtocol):
         if self._watch:
             self._watch.start()
 
-    def _not_taken(self) -> None:
-        """The client does not take its answer."""
+    def _on_stalled_write(self) -> None:
+        """Give up on a client that does not take its answer."""
         if self._active:
-            self._active.lose()
-        self.break_off(hard=True)
+            self._active.disconnect()
+        self.abort_answer(reset=True)
 
 
 def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol] | str:
-    """The class for ``uvicorn.Config(http=...)``, with limits.
+    """Return a protocol class with these limits, for ``uvicorn.Config(http=...)``.
 
     Returns:
-        A class; or ``"auto"``, after a warning, if this uvicorn is not one it builds on.
+        The class; or ``"auto"``, after a warning, if the installed uvicorn is unsuitable.
     """
-    reason = _unfit()
+    reason = _unsuitable()
     if reason:
         _logger.warning("uvicorn %s: %s; serving without limits", uvicorn.__version__, reason)
         return "auto"
     return type("LimitedBodyProtocol", (BodyProtocol,), {"limits": limits})
 
 
-def _unfit() -> str | None:
-    """Why the installed uvicorn cannot be built on; None if it can."""
+def _unsuitable() -> str | None:
+    """Return why our class cannot build on the installed uvicorn; None if it can."""
     version = tuple(int(part) for part in uvicorn.__version__.split(".")[:2] if part.isdigit())
     if not (0, 50) <= version < (0, 60):
-        return "not a version this was written for"
+        return "this version is not supported"
     lost = [name for name in sorted(_BUILT_ON) if not hasattr(HttpToolsProtocol, name)]
     if lost:
         return f"HttpToolsProtocol has no {lost[0]}"
-    wanted = {"scope", "transport", "flow", "message_event", "on_response", "expect_100_continue"}
-    missing = wanted - set(inspect.signature(RequestResponseCycle).parameters)
+    required = {"scope", "transport", "flow", "message_event", "on_response", "expect_100_continue"}
+    missing = required - set(inspect.signature(RequestResponseCycle).parameters)
     return f"its cycle takes no {', '.join(sorted(missing))}" if missing else None

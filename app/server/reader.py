@@ -1,4 +1,36 @@
-"""The body of a request, from the socket straight into the reader's memory."""
+"""The body of a request, read from the socket straight into the application's memory.
+
+asyncio normally hands received bytes to ``data_received`` as new objects, which an ASGI
+server then passes on in messages, and the application copies into its buffers. For uploads
+of many gigabytes those copies dominate the cost of receiving. asyncio's buffered protocols
+avoid them: the transport asks ``get_buffer()`` where to write. A body is such a protocol.
+It answers with the memory that the application passed to ``read_into``, and is the protocol
+of the transport only while it is read:
+
+    phase                         protocol of the       socket
+                                  transport
+    head of a request, idle       BodyProtocol          read
+    application busy              either                not read: the sender is slowed down
+    application in read_into      SocketBody            read once, into its memory
+    body read, answer running     BodyProtocol          read, to notice a disconnect
+    lingering                     BodyProtocol          read and dropped
+
+The socket is read only while a reader waits. So the application's pace is the sender's
+pace, through TCP's window, and no queue grows in between. What remains are bytes nobody
+asked for yet: those that came in one read with the head (``early``), and those a transport
+delivers just after reading was paused; ``_raw`` holds them, and the next read starts there.
+
+    read_into(view) ──▶ _raw has bytes? ──yes──▶ _take: copy ───────────┐
+                              │ no                                      ▼
+                              ▼                                     _settle: count (sized)
+                        _fill: become the protocol, wait ──filled──▶ or unchunk in place
+                              │                                         │
+                              ├─ cancelled: bytes go to _raw            ├─ more: return
+                              └─ fail(): disconnect, stall, framing     └─ end: body_complete
+
+Small views take a detour: below ``_DIRECT_BYTES`` a system call costs more than a copy, so
+the socket is read into a spill buffer.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +44,17 @@ from .framing import ChunkDecoder
 SPILL_BYTES = 65536
 MESSAGE_BYTES = 1 << 18
 
-# Below this, a read of the socket for its own sake costs more than a copy.
 _DIRECT_BYTES = 8192
+"""Minimum size of a view that the socket is read into directly."""
 
 
 class SocketBody(asyncio.BufferedProtocol):
-    """A request body; the protocol of the transport while somebody waits for its bytes.
-
-    The socket is read only while a reader waits, so that a slow one slows the sender.
+    """A request body; the protocol of the transport while it is read.
 
     Args:
-        owner: The protocol of the connection, which gets everything but the body.
-        size: Bytes of the body; None if chunked.
-        early: What came in one read with the headers.
+        owner: The connection, which handles everything but the body.
+        size: Length of the body in bytes; None if chunked.
+        early: Bytes that arrived in one read with the head.
     """
 
     def __init__(self, owner: Connection, size: int | None, early: bytes) -> None:
@@ -50,28 +80,28 @@ class SocketBody(asyncio.BufferedProtocol):
 
     @property
     def complete(self) -> bool:
-        """Whether the end of the body was reached by the reader."""
+        """Whether the whole body has been read."""
         return self._done
 
     @property
     def error(self) -> Exception | None:
-        """Why no more can be read; None while all is well."""
+        """Error that ended the body, if any."""
         return self._error
 
     @property
-    def at_hand(self) -> bool:
-        """Whether the rest of the body was received already."""
+    def received(self) -> bool:
+        """Whether the whole body has arrived, read or not."""
         return self._done or (self._left is not None and len(self._raw) >= self._left)
 
     @property
     def trailers(self) -> list[tuple[bytes, bytes]]:
-        """Headers behind a chunked body, names in lower case; filled at its end."""
+        """Headers after a chunked body, names in lower case; filled at its end."""
         return self._decoder.trailers if self._decoder else []
 
     async def read_into(self, view: memoryview) -> int:
-        """Fill as much of a view as is there; see ``RequestBody``."""
+        """See :class:`RequestBody`."""
         if not view:
-            raise ValueError("read_into needs room for a byte")
+            raise ValueError("the view is empty")
         size = 0
         while not size:
             if self._done:
@@ -85,7 +115,7 @@ class SocketBody(asyncio.BufferedProtocol):
         return size
 
     async def read_some(self) -> bytes:
-        """As ``read_into``, for those who want bytes."""
+        """Read up to ``MESSAGE_BYTES`` bytes; see ``read_into``."""
         size = MESSAGE_BYTES
         if self._left is not None:
             size = min(size, self._left)
@@ -94,33 +124,33 @@ class SocketBody(asyncio.BufferedProtocol):
         del scratch[filled:]
         return bytes(scratch)
 
-    def drop_rest(self) -> None:
-        """Pass over the rest of the body if it was received already."""
-        if not self._done and self._left is not None and self.at_hand:
+    def discard_received(self) -> None:
+        """Discard the rest of the body if it has arrived, so that a request can follow."""
+        if not self._done and self._left is not None and self.received:
             self._finish(bytes(self._raw[self._left :]))
 
     def fail(self, error: Exception) -> None:
-        """End the body here: the reader gets ``error`` behind what was received."""
+        """End the body here; the reader gets ``error`` after the bytes received so far."""
         self._stop_timers()
         if not self._done and self._error is None:
             self._error = error
             self._wake()
 
     def feed(self, data: bytes) -> None:
-        """Keep bytes that came unasked."""
+        """Hold bytes that arrived while no reader waited."""
         self._raw = memoryview(bytes(self._raw) + data)
 
     # The transport's side.
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the transport is to write."""
+        """Return the memory that the transport reads into next."""
         del sizehint
         if self._target is None or self._filled == len(self._target):
             self._target, self._filled = memoryview(bytearray(SPILL_BYTES)), 0
         return self._target[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand ``nbytes`` to the reader."""
+        """Hand ``nbytes`` to the reader, or hold them if it was cancelled."""
         if self._waiter is None:
             if self._target is not None:
                 self.feed(bytes(self._target[:nbytes]))
@@ -131,29 +161,29 @@ class SocketBody(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> None:
-        """The client sends no more."""
+        """End the body early, and pass the event on."""
         self.fail(ClientDisconnected("the client left before the end of the body"))
         self._owner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Pass the event on."""
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The answer is not taken as fast as it is written."""
+        """Pass the event on."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It is again."""
+        """Pass the event on."""
         self._owner.resume_writing()
 
     # The reader's side.
 
     async def _fill(self, view: memoryview) -> int:
-        """Wait for the socket; returns bytes of payload in the view, perhaps none."""
+        """Wait for the socket; return the number of payload bytes in the view, maybe 0."""
         if self._waiter is not None:
-            raise RuntimeError("a body has one reader")
-        target = self._aim(view)
+            raise RuntimeError("the body already has a reader")
+        target = self._choose_target(view)
         self._target, self._filled = target, 0
         self._waiter = self._owner.loop.create_future()
         self._watch_idle()
@@ -167,13 +197,13 @@ class SocketBody(asyncio.BufferedProtocol):
             self._owner.flow.pause_reading()
             filled, self._filled = self._filled, 0
             if filled and (not taken or target.obj is self._spill):
-                # A cancelled reader must not lose what has arrived.
+                # Bytes that arrived for a cancelled reader must not be lost.
                 self._raw = memoryview(bytes(target[:filled]))
         if not filled or self._raw:
             return 0
         return self._settle(view, filled)
 
-    def _aim(self, view: memoryview) -> memoryview:
+    def _choose_target(self, view: memoryview) -> memoryview:
         if len(view) >= _DIRECT_BYTES:
             target = view
         else:
@@ -185,7 +215,7 @@ class SocketBody(asyncio.BufferedProtocol):
         return target
 
     def _take(self, view: memoryview) -> int:
-        """Copy what was received early; returns bytes of payload."""
+        """Copy held bytes into the view; return the number of payload bytes."""
         size = min(len(view), len(self._raw))
         if self._left is not None:
             size = min(size, self._left)
@@ -194,7 +224,7 @@ class SocketBody(asyncio.BufferedProtocol):
         return self._settle(view, size)
 
     def _settle(self, view: memoryview, size: int) -> int:
-        """Count, or decode, what was put in the view; returns bytes of payload."""
+        """Account for ``size`` raw bytes in the view; return the number of payload bytes."""
         if self._decoder:
             try:
                 payload, used = self._decoder.decode(view, size)
@@ -210,12 +240,12 @@ class SocketBody(asyncio.BufferedProtocol):
             self._finish(bytes(self._raw))
         return size
 
-    def _finish(self, rest: bytes) -> None:
+    def _finish(self, remainder: bytes) -> None:
         self._done = True
         self._raw = memoryview(b"")
         self._spill = None
         self._stop_timers()
-        self._owner.body_over(rest)
+        self._owner.body_complete(remainder)
 
     def _wake(self) -> None:
         if self._waiter and not self._waiter.done():
@@ -228,7 +258,7 @@ class SocketBody(asyncio.BufferedProtocol):
             self._idle_timer = self._owner.loop.call_later(seconds, self._check_idle)
 
     def _check_idle(self) -> None:
-        """Renewed once in a period rather than at each read: those are many."""
+        """Check for a stall; rescheduled once per period, as reads are far more frequent."""
         self._idle_timer = None
         if self._waiter is None:
             return
@@ -236,7 +266,7 @@ class SocketBody(asyncio.BufferedProtocol):
         left = self._quiet_since + seconds - self._owner.loop.time()
         # Clocks of event loops tick in milliseconds.
         if left <= 1e-3:  # noqa: PLR2004
-            self.fail(BodyStalled(f"no byte of the body for {seconds:g} s"))
+            self.fail(BodyStalled(f"no byte of the body arrived for {seconds:g} s"))
         else:
             self._idle_timer = self._owner.loop.call_later(left, self._check_idle)
 

@@ -1,4 +1,4 @@
-"""A response that may read its request while it is sent, and loses nothing of either."""
+"""Exchanges: responses that may read the request while they are sent, without losing data."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ HeaderItems = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 class AnswerAbortedError(RuntimeError):
-    """Raised through other servers than ours, to make them break the connection off."""
+    """Raised to make other servers than ours abort the connection."""
 
 
 class Exchange:
     """One request and its answer.
 
-    ``body`` may be read by one task while another writes. Memory given to
-    :meth:`write` must stay unchanged until the answer is over: the transport keeps it.
+    One task may read ``body`` while another writes. Memory passed to :meth:`write` must
+    stay unchanged until the answer has ended, because the transport refers to it.
 
     Attributes:
         body: The request body.
-        disconnected: Set once the client is known to be gone. Under other servers that
-            is only known after the body was read to its end.
+        disconnected: Set once the client is known to have left; under other servers than
+            ours, only after the whole body has been read.
         started: Whether the status was sent.
         ended: Whether the whole answer was sent.
-        aborted: Whether the answer was broken off.
+        aborted: Whether the answer was aborted.
     """
 
     def __init__(
@@ -61,46 +61,47 @@ class Exchange:
         """Send the status and the headers.
 
         Args:
-            status: Final status code.
-            headers: Take the place of headers of the same name set on the response
-                object; ``set-cookie`` is added.
-            content_length: Bytes of the answer where known; chunked otherwise.
+            status: The status code.
+            headers: Headers; they replace those of the same name set on the response
+                object, except ``set-cookie``, which is added.
+            content_length: Length of the answer in bytes, if known; chunked otherwise.
 
         Raises:
-            ClientDisconnected: Nobody listens any more.
+            ClientDisconnected: The client left, or the answer was aborted.
         """
         items = headers.items() if isinstance(headers, Mapping) else headers
         own = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in items]
         if content_length is not None:
             own.append((b"content-length", b"%d" % content_length))
         names = {name for name, _ in own} - {b"set-cookie"}
-        kept = [item for item in self._headers if item[0] not in names]
+        defaults = [item for item in self._headers if item[0] not in names]
         self._check()
         self.started = True
-        await self._pass({"type": "http.response.start", "status": status, "headers": kept + own})
+        message = {"type": "http.response.start", "status": status, "headers": defaults + own}
+        await self._pass(message)
 
     async def write(self, data: bytes | memoryview) -> None:
-        """Send a piece of the answer, waiting while too much is on its way.
+        """Send a piece of the answer; wait while too much is unsent.
 
         Args:
-            data: Bytes; must not change until the answer is over.
+            data: The bytes, which must not change until the answer has ended.
 
         Raises:
-            ClientDisconnected: Nobody listens any more.
+            ClientDisconnected: The client left, or the answer was aborted.
         """
         self._check()
         if data:
             await self._pass({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes | memoryview = b"") -> None:
-        """Send the last piece of the answer. Does nothing the second time."""
+        """Send the last piece of the answer; further calls do nothing."""
         if not self.ended:
             self._check()
             self.ended = True
             await self._pass({"type": "http.response.body", "body": data, "more_body": False})
 
     def informational(self, status: int, headers: HeaderItems = ()) -> bool:
-        """Send an interim answer such as 104; only where the server can. Says if it did."""
+        """Send an interim answer such as 104 if the server can; return whether it was sent."""
         if self._informational is None or self.started:
             return False
         items = headers.items() if isinstance(headers, Mapping) else headers
@@ -110,7 +111,7 @@ class Exchange:
         return True
 
     def abort(self) -> None:
-        """Break the answer off, so that it cannot be taken for whole."""
+        """Abort the answer, so that no client can mistake it for complete."""
         if not self.aborted and not self.ended:
             self.aborted = True
             if self._abort:
@@ -118,39 +119,38 @@ class Exchange:
 
     @property
     def must_raise(self) -> bool:
-        """Whether only an exception can break this answer off."""
+        """Whether the answer was aborted under a server that needs an exception for it."""
         return self.aborted and self._abort is None
 
     def _check(self) -> None:
         if self.aborted:
-            raise ClientDisconnected("the answer was broken off")
+            raise ClientDisconnected("the answer was aborted")
 
     async def _pass(self, message: dict[str, object]) -> None:
         if self.disconnected.is_set():
-            raise ClientDisconnected("the client is gone")
+            raise ClientDisconnected("the client left")
         try:
             await self._send(message)
         except OSError as error:
             self.disconnected.set()
             if isinstance(error, ClientDisconnected):
                 raise
-            raise ClientDisconnected("the client is gone") from error
+            raise ClientDisconnected("the client left") from error
 
 
 class ExchangeResponse(Response):
-    """An answer made by a handler that reads the request itself.
+    """A response produced by a handler that reads the request itself.
 
-    It is the only reader of ``receive()``, which no ``StreamingResponse`` is. Under our
-    protocol it does not use ``receive()`` at all, so that middleware which wraps it
-    sees nothing of the body.
+    It is the only caller of ``receive()``. A ``StreamingResponse`` would be a second one,
+    listening for the disconnect, and silently lose parts of the body. Under our protocol
+    ``receive()`` is not used at all, so middleware that wraps it does not see the body.
 
-    The handler's exceptions pass on to the application's exception handlers while
-    nothing was sent; afterwards the answer is broken off, and they pass on too. That
-    the client left is no error.
+    Exceptions of the handler propagate to the application's exception handlers. If the
+    answer has started by then, it is aborted as well. A client that left is no error.
 
     Args:
-        handler: Called with the :class:`Exchange`. The answer is ended when it returns.
-        headers: Sent with the answer unless ``start`` has others of the same name.
+        handler: Called with the :class:`Exchange`; the answer ends when it returns.
+        headers: Default headers; those passed to ``start`` take precedence.
         background: Run after the answer.
     """
 
@@ -163,7 +163,7 @@ class ExchangeResponse(Response):
         super().__init__(headers=headers, background=background)
         self._handler = handler
         if headers is None or "content-length" not in {name.lower() for name in headers}:
-            # The base class announces an answer of no bytes.
+            # The base class declares an empty answer.
             del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,7 +172,7 @@ class ExchangeResponse(Response):
         try:
             await self._handler(exchange)
             if not exchange.started and not exchange.aborted:
-                raise RuntimeError("the handler did not start an answer")  # noqa: TRY301
+                raise RuntimeError("the handler started no answer")  # noqa: TRY301
             if not exchange.aborted:
                 await exchange.end()
         except ClientDisconnected:
@@ -185,6 +185,6 @@ class ExchangeResponse(Response):
             if isinstance(exchange.body, ReceiveBody):
                 exchange.body.close()
         if exchange.must_raise and not exchange.disconnected.is_set():
-            raise AnswerAbortedError("the answer was broken off")
+            raise AnswerAbortedError("the answer was aborted")
         if self.background is not None and not exchange.aborted:
             await self.background()

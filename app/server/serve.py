@@ -1,4 +1,4 @@
-"""Running an application until a signal, and ending in good order."""
+"""Running an application until a signal, then draining before the end."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ DrainHook = Callable[[Drain], None]
 
 
 class ServerConfig(Config):
-    """uvicorn's configuration with ours beside it; sent to worker processes by pickle.
+    """uvicorn's configuration and ours; sent to worker processes by pickle.
 
     Attributes:
-        limits: Of every connection.
-        drain: Of this process.
-        drain_seconds: Grace of running requests.
-        drain_delay: Seconds of accepting connections while draining.
-        on_drain: Called in the event loop's thread when draining begins.
+        limits: Limits of every connection.
+        drain: Draining state of this process.
+        drain_seconds: Seconds that running requests have to finish.
+        drain_delay: Seconds for which a draining server still accepts connections.
+        on_drain: Called in the thread of the event loop when draining begins.
         on_worker_end: Called by the supervisor with the pid of a worker that died.
     """
 
@@ -49,32 +49,32 @@ class ServerConfig(Config):
     on_worker_end: Callable[[int], None] | None = None
 
     def load(self) -> None:
-        """Load the application, and the protocol class, which no pickle could carry."""
+        """Load the application, and the protocol class, which cannot be pickled."""
         super().load()
         protocol = protocol_class(self.limits)
         if not isinstance(protocol, str):
             self.http_protocol_class = protocol
         reason = raise_malloc_thresholds()
         if reason:
-            _logger.info("malloc thresholds left alone: %s", reason)
+            _logger.info("malloc thresholds unchanged: %s", reason)
 
 
 class DrainingServer(Server):
-    """A server that announces its end before it stops accepting, and exits with 0."""
+    """A server that drains after a signal, and exits with code 0."""
 
     def __init__(self, config: ServerConfig) -> None:
         super().__init__(config)
         self._settings = config
         self._close_at: float | None = None
-        self._told = False
+        self._notified = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain; a second signal cuts what runs."""
+        """Begin to drain; a second signal cuts running requests."""
         del frame
         if self._close_at is not None:
             self.force_exit = self.should_exit = True
             return
-        # Not put among the captured signals: uvicorn would die of it again at the end.
+        # Not recorded with the captured signals, which uvicorn raises again at the end.
         _logger.info("draining after signal %d", sig)
         delay = self._settings.drain_delay
         self._settings.drain.begin(delay + self._settings.drain_seconds)
@@ -83,8 +83,8 @@ class DrainingServer(Server):
             self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to stop accepting; asked ten times a second."""
-        self._tell()
+        """Return whether to stop accepting; called ten times per second."""
+        self._notify()
         if self._close_at is not None and time.monotonic() >= self._close_at:
             self.should_exit = True
         return await super().on_tick(counter)
@@ -93,30 +93,30 @@ class DrainingServer(Server):
         """Stop accepting, wait for running requests, cut the rest."""
         settings = self._settings
         settings.drain.begin(settings.drain_seconds)
-        self._tell()
-        left = settings.drain.left() or 0.0
+        self._notify()
+        remaining = settings.drain.left() or 0.0
         margin = min(5.0, settings.drain_seconds / 4)
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(max(left - margin, 0), settings.drain.hard.set)
-        settings.timeout_graceful_shutdown = left  # type: ignore[assignment]  # asyncio takes it
+        timer = loop.call_later(max(remaining - margin, 0), settings.drain.hard.set)
+        settings.timeout_graceful_shutdown = remaining  # type: ignore[assignment]  # a float works
         await super().shutdown(sockets)
         timer.cancel()
 
-    def _tell(self) -> None:
-        if self._settings.drain.draining and not self._told:
-            self._told = True
+    def _notify(self) -> None:
+        if self._settings.drain.draining and not self._notified:
+            self._notified = True
             if self._settings.on_drain:
                 self._settings.on_drain(self._settings.drain)
 
 
 class Worker(Process):
-    """A worker process with our server in it."""
+    """A worker process that runs our server."""
 
     config: ServerConfig
 
     @property
     def server(self) -> Server:
-        """The server, made on first use: in the worker."""
+        """The server, created on first use, which is in the worker."""
         if self._server is None:
             self._server = DrainingServer(self.config)
         return self._server
@@ -131,13 +131,13 @@ class Supervisor(Multiprocess):
         self.failed = False
 
     def init_processes(self) -> None:
-        """Start the workers, and say so when the first one serves."""
+        """Start the workers; announce the address when the first one serves."""
         self.processes = [self._start() for _ in range(self.processes_num)]
         if self.processes[0].wait_until_ready(START_SECONDS):
             announce(self.sockets[0])
 
     def keep_subprocess_alive(self) -> None:
-        """Replace workers that died; give up when one cannot start."""
+        """Replace workers that died; give up if one cannot start."""
         for index, process in enumerate(self.processes):
             if self.should_exit.is_set():
                 return
@@ -155,8 +155,8 @@ class Supervisor(Multiprocess):
             self.processes[index] = self._start()
 
     def terminate_all(self) -> None:
-        """Ask all workers that live to drain."""
-        # Open here it would take connections that no worker answers any more.
+        """Tell all running workers to drain."""
+        # A socket left open here would accept connections that no worker answers.
         for sock in self.sockets:
             sock.close()
         for process in self.processes:
@@ -175,29 +175,29 @@ class Supervisor(Multiprocess):
 
 
 class Single(DrainingServer):
-    """The server of this very process."""
+    """The server in a service without worker processes."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and announce the address."""
         await super().startup(sockets)
         if sockets and not self.should_exit:
             announce(sockets[0])
 
 
 def announce(sock: socket.socket) -> None:
-    """Print where the server listens, in one line on stderr."""
+    """Print the address the server listens on, as one line on stderr."""
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
-        where = f"unix:{name}"
+        address = f"unix:{name}"
     elif sock.family == socket.AF_INET6:
-        where = f"http://[{name[0]}]:{name[1]}"
+        address = f"http://[{name[0]}]:{name[1]}"
     else:
-        where = f"http://{name[0]}:{name[1]}"
-    sys.stderr.write(f"listening on {where}\n")
+        address = f"http://{name[0]}:{name[1]}"
+    sys.stderr.write(f"listening on {address}\n")
     sys.stderr.flush()
 
 
-def serve(  # noqa: PLR0913 - the one place all of it comes together
+def serve(  # noqa: PLR0913 - the one place where all settings meet
     app: str | Callable[..., Any],
     *,
     host: str = "127.0.0.1",
@@ -217,24 +217,24 @@ def serve(  # noqa: PLR0913 - the one place all of it comes together
     """Serve until SIGTERM or SIGINT; must be called in the main thread.
 
     Args:
-        app: An ASGI application, or ``module:name`` of one, which more than one worker
-            needs.
-        host: Address to listen at.
-        port: 0 for a free one; ``listening on http://host:port`` is printed on stderr.
-        uds: Path of a unix socket instead.
-        factory: Whether ``app`` makes the application.
-        workers: Processes; one of them is this one where there is only one.
-        limits: Of every connection.
-        drain_seconds: How long running requests may go on after the sockets closed.
+        app: An ASGI application, or its ``module:name``, which several workers require.
+        host: Address to listen on.
+        port: Port to listen on, 0 for a free one; the line ``listening on
+            http://host:port`` on stderr tells which.
+        uds: Path of a unix socket to listen on instead.
+        factory: Whether ``app`` is a function that creates the application.
+        workers: Number of processes; a single worker is this process.
+        limits: Limits of every connection.
+        drain_seconds: Seconds that running requests have after the sockets closed.
         drain_delay: Seconds between the start of draining and the closing of the
             listening socket, for load balancers to notice.
-        trusted_proxies: Addresses, comma-separated, whose ``X-Forwarded`` headers count.
-        on_drain: Called in each process when draining begins; with more workers than
-            one it must be picklable.
-        on_worker_end: Called with the pid of a worker that died, by the process that
-            starts another; picklable too.
+        trusted_proxies: Comma-separated addresses whose ``X-Forwarded`` headers to trust.
+        on_drain: Called in each process when draining begins; must be picklable if there
+            are several workers.
+        on_worker_end: Called by the supervisor with the pid of a worker that died; must be
+            picklable too.
         access_log: Whether uvicorn logs each request.
-        log_config: For :func:`logging.config.dictConfig`; None leaves logging alone.
+        log_config: Passed to :func:`logging.config.dictConfig`; None leaves logging alone.
 
     Returns:
         Exit code: 0 after a signal, even if requests were cut; 3 if the start failed.

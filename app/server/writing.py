@@ -1,4 +1,4 @@
-"""Looking after answers that nobody takes."""
+"""Detection of clients that do not take their answer."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 
 class WriteWatch:
-    """Calls back when a client takes no byte of what waits to be sent.
+    """Calls back when a client takes none of the bytes that wait to be sent.
 
     Args:
-        transport: Of the connection.
+        transport: Transport of the connection.
         loop: Its event loop.
-        seconds: Without progress, before ``stalled`` is called.
-        stalled: What to do then.
+        seconds: Time without progress after which ``stalled`` is called.
+        stalled: The callback.
 
     Attributes:
-        written: Bytes given to the transport; kept by the owner.
+        written: Number of bytes given to the transport; updated by the owner.
     """
 
     def __init__(
@@ -37,34 +37,34 @@ class WriteWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look, from time to time, while something waits to be sent."""
+        """Check periodically while bytes wait to be sent."""
         if self._timer is None and self._transport.get_write_buffer_size():
-            self._mark = (self._taken(), self._loop.time())
-            self._again()
+            self._mark = (self._acknowledged(), self._loop.time())
+            self._schedule()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
 
-    def _again(self) -> None:
+    def _schedule(self) -> None:
         self._timer = self._loop.call_later(self._seconds / 4, self._check)
 
     def _check(self) -> None:
         self._timer = None
         if not self._transport.get_write_buffer_size():
             return
-        taken, now = self._taken(), self._loop.time()
-        if taken > self._mark[0]:
-            self._mark = (taken, now)
+        count, now = self._acknowledged(), self._loop.time()
+        if count > self._mark[0]:
+            self._mark = (count, now)
         elif now - self._mark[1] >= self._seconds * 0.99:
             self._stalled()
             return
-        self._again()
+        self._schedule()
 
-    def _taken(self) -> int:
-        """Bytes the client's machine has confirmed, where the system tells."""
+    def _acknowledged(self) -> int:
+        """Count the bytes the client's machine has acknowledged; those sent if unknown."""
         waiting = self._transport.get_write_buffer_size()
         sock = self._transport.get_extra_info("socket")
         try:

@@ -1,1 +1,1 @@
-"""What the service remembers: small heads in a store, and the keys of tokens."""
+"""Durable state: small heads in a store, and the keys of tokens."""

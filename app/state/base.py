@@ -1,20 +1,21 @@
-"""What the service needs of a store of small heads: one per view, dataset, run and the like.
+"""The interface of a store of small heads: one per view, dataset, pipeline and the like.
 
-A head is a few bytes under a (kind, id). It is replaced whole, and only by whoever saw
-what it replaces: every head has a generation, and a nonce from its creation that no
-other head has, so that one deleted and made again is not taken for the old one.
+A head is a few bytes under a (kind, id). It is replaced as a whole, and only by a caller
+that saw its current version, which is a generation and a nonce. The nonce is drawn when
+the head is created, so that a head that was deleted and created again is not mistaken for
+the old one.
 
 Errors:
 
-* StoreError ``store``: base; the store failed in a way that has no better name
-    * StoreBusyError: others kept it locked for too long; try again
-    * StoreDamagedError: what is stored cannot be read, or is gone
-    * StoreForeignError: of a newer version, or of another program
+* StoreError ``store``: base; the store failed for another reason than these
+    * StoreBusyError: others locked it for too long; try again
+    * StoreDamagedError: the stored data cannot be read, or was removed
+    * StoreForeignError: it is of a newer version, or of another program
     * StoreReadOnlyError: it cannot be written
     * StoreFullError: the disk is full
 * HeadExistsError ``head-exists``, HeadMissingError ``not-found``,
-  HeadConflictError ``head-conflict``: what a call found instead of what it needs
-* HeadInvalidError ``bad-request``: a kind, id or value that no store takes
+  HeadConflictError ``head-conflict``: the head is not in the state that the call requires
+* HeadInvalidError ``bad-request``: a kind, id or value that no store accepts
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from typing import Protocol
 from app.errors import BadRequestError, NotFoundError, ServiceError
 
 MAX_VALUE = 1 << 20
-"""Bytes of a head's value at most."""
+"""Maximum size of a value in bytes."""
 MAX_PAGE = 1000
-"""Heads in one page at most."""
+"""Maximum number of heads per page."""
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 _PREFIX = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,199})?", re.ASCII)
@@ -40,7 +41,7 @@ class StoreError(ServiceError):
     """The store of the service's state failed.
 
     Attributes:
-        path: the file at fault, for the operator; the text does not name it.
+        path: the file at fault, for the operator; the message does not name it.
     """
 
     code = "store"
@@ -58,15 +59,15 @@ class StoreError(ServiceError):
 
 
 class StoreBusyError(StoreError):
-    """Others kept the store locked for too long."""
+    """Others locked the store for too long."""
 
 
 class StoreDamagedError(StoreError):
-    """What is stored cannot be read, or is no longer there."""
+    """The stored data cannot be read, or was removed."""
 
 
 class StoreForeignError(StoreError):
-    """The store is of a newer version, or of another program."""
+    """The store belongs to a newer version, or to another program."""
 
 
 class StoreReadOnlyError(StoreError):
@@ -78,13 +79,13 @@ class StoreFullError(StoreError):
 
 
 class HeadExistsError(ServiceError):
-    """There is a head of this kind and id already."""
+    """A head of this kind and id already exists."""
 
     code = "head-exists"
 
 
 class HeadConflictError(ServiceError):
-    """The head is no longer what the caller saw."""
+    """The head has changed since the caller saw it."""
 
     code = "head-conflict"
 
@@ -94,23 +95,23 @@ class HeadMissingError(NotFoundError):
 
 
 class HeadInvalidError(BadRequestError):
-    """A kind, id, prefix or value that no store takes."""
+    """A kind, id, prefix or value that no store accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A head as it was seen."""
+    """One version of a head."""
 
     kind: str
     id: str
     value: bytes
     generation: int
-    """1 when created, one more with each swap."""
+    """1 on creation, one more with each swap."""
     nonce: str
-    """Hexadecimal digits made at random when created; swaps keep them."""
+    """Random hexadecimal digits drawn on creation and preserved by swaps."""
 
     def same_version(self, generation: int, nonce: str) -> bool:
-        """Whether a head with these is this one, not replaced since."""
+        """Whether a generation and nonce are those of this version."""
         return self.generation == generation and self.nonce == nonce
 
 
@@ -120,126 +121,126 @@ class Page:
 
     heads: tuple[Head, ...]
     after: str | None
-    """What to ask the next page with; None if this is the last."""
+    """Value of ``after`` for the next page; None if this is the last."""
 
 
 class StateStore(Protocol):
-    """Heads by kind and id. Every method may be called by any thread.
+    """Heads by kind and id; several threads may call any method at once.
 
-    A method that returns has done what it says durably, as far as the store is durable
-    at all; one that raises StoreError may or may not have done it, one that raises
-    another error has changed nothing. Reads see every write that returned before them.
+    A method that returns has taken effect, durably if the store is durable at all. One that
+    raises StoreError may or may not have taken effect; one that raises another error has
+    not. Reads see every write that returned before them.
 
-    Beside what is listed, every method raises HeadInvalidError for arguments that no
-    store takes, and StoreError if the store fails.
+    Besides the errors listed, every method raises HeadInvalidError for arguments that no
+    store accepts, and StoreError if the store fails.
     """
 
     def create(self, kind: str, head_id: str, value: bytes) -> Head:
-        """Make a head, at generation 1.
+        """Create a head, at generation 1.
 
         Raises:
-            HeadExistsError: there is one already, whatever its value.
+            HeadExistsError: the head exists, with whatever value.
         """
 
     def get(self, kind: str, head_id: str) -> Head:
-        """The head as it is.
+        """Return the current version of a head.
 
         Raises:
-            HeadMissingError: there is none.
+            HeadMissingError: there is no such head.
         """
 
     def compare_and_swap(self, seen: Head, value: bytes) -> Head:
-        """Replace the value of a head that is still as it was seen; returns the new one.
+        """Replace the value of a head that is unchanged since ``seen``; return the new version.
 
-        Of several callers that saw the same, exactly one succeeds. Equal values count as
-        a change.
+        Of several callers that saw the same version, exactly one succeeds. Replacing a value
+        by an equal one is a change.
 
         Raises:
-            HeadMissingError: there is none any more.
-            HeadConflictError: it was swapped since, or deleted and made again.
+            HeadMissingError: the head was deleted.
+            HeadConflictError: it was swapped, or deleted and created again.
         """
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
-        """Heads whose id begins with a prefix, in the order of their ids' bytes.
+        """List heads whose id begins with a prefix, in the byte order of their ids.
+
+        A head that exists throughout the listing of all pages is listed exactly once; one
+        that is created or deleted meanwhile may or may not be.
 
         Args:
-            kind: which heads.
-            prefix: what their ids begin with.
-            after: an id, there or not; the list begins behind it.
-            limit: heads in the page at most, up to MAX_PAGE.
-
-        A head that is there from the first page to the last is listed exactly once;
-        one that is made or deleted meanwhile may be.
+            kind: kind of the heads.
+            prefix: prefix of their ids.
+            after: list only ids after this one, which need not exist.
+            limit: maximum number of heads in the page, up to ``MAX_PAGE``.
         """
 
     def delete(self, kind: str, head_id: str, seen: Head | None = None) -> None:
-        """Remove a head; if ``seen`` is given, only if it is still as it was seen.
+        """Delete a head; with ``seen``, only if it is unchanged since.
 
         Raises:
-            HeadMissingError: there is none.
-            HeadConflictError: it is not as it was seen.
+            HeadMissingError: there is no such head.
+            HeadConflictError: it has changed since it was seen.
         """
 
     def close(self) -> None:
-        """Let go of everything; may be called twice. Other methods then raise StoreError."""
+        """Close the store; may be called twice. Other methods then raise StoreError."""
 
 
 def check_key(kind: str, head_id: str) -> None:
-    """Accept a kind and an id.
+    """Check a kind and an id.
 
     Raises:
-        HeadInvalidError: one of them is not of the form every store takes.
+        HeadInvalidError: one has a form that not every store accepts.
     """
     if not _KIND.fullmatch(kind):
         raise HeadInvalidError(f"{kind[:50]!r} is not a kind of head")
     if not _ID.fullmatch(head_id):
         raise HeadInvalidError(
             f"{head_id[:50]!r} is not an id",
-            hint="Up to 200 of A-Z a-z 0-9 . _ -, the first a letter or digit",
+            hint="Use up to 200 characters of A-Z a-z 0-9 . _ -, the first a letter or digit",
         )
 
 
 def check_value(value: bytes) -> bytes:
-    """A value as bytes of its own.
+    """Check a value, and return an immutable copy.
 
     Raises:
-        HeadInvalidError: it is too long.
+        HeadInvalidError: it is longer than ``MAX_VALUE``.
     """
     if len(value) > MAX_VALUE:
-        raise HeadInvalidError(f"a head of {len(value)} bytes; it may have {MAX_VALUE}")
+        raise HeadInvalidError(f"a value of {len(value)} bytes is longer than {MAX_VALUE}")
     return bytes(value)
 
 
 def check_page(kind: str, prefix: str, after: str, limit: int) -> None:
-    """Accept the arguments of a list.
+    """Check the arguments of ``list``.
 
     Raises:
-        HeadInvalidError: one of them makes no sense.
+        HeadInvalidError: one is invalid.
     """
     check_key(kind, "any")
     if not (_PREFIX.fullmatch(prefix) and _PREFIX.fullmatch(after)):
-        raise HeadInvalidError("a prefix, or the id to go on after, that no id can have")
+        raise HeadInvalidError("no id can have this prefix, or be listed after this text")
     if not 1 <= limit <= MAX_PAGE:
         raise HeadInvalidError(f"a page has 1 to {MAX_PAGE} heads, not {limit}")
 
 
 def new_nonce() -> str:
-    """A nonce no other head has."""
+    """Draw a nonce: 16 hexadecimal digits."""
     return secrets.token_hex(8)
 
 
 def exists(kind: str, head_id: str) -> HeadExistsError:
-    """The error of a head that is there already."""
-    return HeadExistsError(f"there is a {kind} {head_id} already")
+    """Build the error for a head that already exists."""
+    return HeadExistsError(f"the {kind} {head_id} already exists")
 
 
 def missing(kind: str, head_id: str) -> HeadMissingError:
-    """The error of a head that is not there."""
+    """Build the error for a head that does not exist."""
     return HeadMissingError(f"there is no {kind} {head_id}")
 
 
 def conflict(kind: str, head_id: str) -> HeadConflictError:
-    """The error of a head that is not as it was seen."""
+    """Build the error for a head that has changed since it was seen."""
     return HeadConflictError(
-        f"the {kind} {head_id} was changed meanwhile", hint="Read it again, and try again"
+        f"the {kind} {head_id} has changed since it was read", hint="Read it again, then retry"
     )

@@ -1,4 +1,4 @@
-"""Heads in the memory of one process: for tests, and for a service that keeps nothing."""
+"""Heads in memory: for tests, and for a service whose data directory is not writable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .base import (
 
 
 class MemoryStateStore:
-    """A StateStore that ends with its process."""
+    """A StateStore that lasts as long as its process."""
 
     def __init__(self) -> None:
         self._heads: dict[tuple[str, str], Head] | None = {}
@@ -32,12 +32,7 @@ class MemoryStateStore:
         return self._heads
 
     def create(self, kind: str, head_id: str, value: bytes) -> Head:
-        """Make a head, at generation 1.
-
-        Raises:
-            HeadExistsError: there is one already, whatever its value.
-            HeadInvalidError: an argument that no store takes.
-        """
+        """See StateStore."""
         check_key(kind, head_id)
         head = Head(kind, head_id, check_value(value), 1, new_nonce())
         with self._lock:
@@ -46,12 +41,7 @@ class MemoryStateStore:
         return head
 
     def get(self, kind: str, head_id: str) -> Head:
-        """The head as it is.
-
-        Raises:
-            HeadMissingError: there is none.
-            HeadInvalidError: an argument that no store takes.
-        """
+        """See StateStore."""
         check_key(kind, head_id)
         with self._lock:
             head = self._open.get((kind, head_id))
@@ -60,13 +50,7 @@ class MemoryStateStore:
         return head
 
     def compare_and_swap(self, seen: Head, value: bytes) -> Head:
-        """Replace the value of a head that is still as it was seen; returns the new one.
-
-        Raises:
-            HeadMissingError: there is none any more.
-            HeadConflictError: it was swapped since, or deleted and made again.
-            HeadInvalidError: an argument that no store takes.
-        """
+        """See StateStore."""
         check_key(seen.kind, seen.id)
         head = Head(seen.kind, seen.id, check_value(value), seen.generation + 1, seen.nonce)
         with self._lock:
@@ -82,35 +66,25 @@ class MemoryStateStore:
             raise conflict(kind, head_id)
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
-        """Heads whose id begins with a prefix, in the order of their ids' bytes.
-
-        Raises:
-            HeadInvalidError: an argument that no store takes.
-        """
+        """See StateStore."""
         check_page(kind, prefix, after, limit)
         with self._lock:
-            found = sorted(
+            matches = sorted(
                 (head.id, head)
-                for (its_kind, head_id), head in self._open.items()
-                if its_kind == kind and head_id.startswith(prefix) and head_id > after
+                for (head_kind, head_id), head in self._open.items()
+                if head_kind == kind and head_id.startswith(prefix) and head_id > after
             )
-        heads = tuple(head for _, head in found[:limit])
-        return Page(heads, heads[-1].id if len(found) > limit else None)
+        heads = tuple(head for _, head in matches[:limit])
+        return Page(heads, heads[-1].id if len(matches) > limit else None)
 
     def delete(self, kind: str, head_id: str, seen: Head | None = None) -> None:
-        """Remove a head; if ``seen`` is given, only if it is still as it was seen.
-
-        Raises:
-            HeadMissingError: there is none.
-            HeadConflictError: it is not as it was seen.
-            HeadInvalidError: an argument that no store takes.
-        """
+        """See StateStore."""
         check_key(kind, head_id)
         with self._lock:
             self._compare(kind, head_id, seen)
             del self._open[kind, head_id]
 
     def close(self) -> None:
-        """Let go of everything; may be called twice."""
+        """See StateStore."""
         with self._lock:
             self._heads = None

@@ -1,8 +1,29 @@
 """Heads in a SQLite file, shared by the threads and processes of one machine.
 
-Writes of all processes queue at a lock file of ours before they begin. SQLite would let
-them wait too, but by sleeping, and releases before 3.51.3 can damage a file when one
-connection commits while another checkpoints; here neither happens beside the other.
+The workers of a service are separate processes, and each must see at once what another
+registered. One SQLite file gives them transactions and crash safety without a server.
+
+    worker 1  ── reader ───────────────────────▶ state.sqlite        the database
+              ── writer ─┐                       state.sqlite-wal    commits not yet in it
+    worker 2  ── reader ─│─────────────────────▶ state.sqlite-shm    index of the wal
+              ── writer ─┴▶ state.sqlite.lock
+                            one turn at a time ▶ state.sqlite-wal
+
+*WAL mode*: a commit appends to the write-ahead log, and readers continue on the snapshot
+they began with. So reads never wait for writes, and each process has two connections, one
+for reading, whose query need not wait until another thread's commit is on the disk.
+``synchronous = FULL`` syncs the log before a commit returns. With NORMAL, usual in WAL mode,
+a power failure could undo the last commits, and with them ids that clients were given.
+
+*Turns*: SQLite allows one writer at a time, and lets others sleep and retry, in longer and
+longer pauses. Besides, releases before 3.51.3 can damage the file when one connection
+commits while another moves the log into the database (a checkpoint). Writers therefore take
+a lock of our own before they begin: among our processes no commit or checkpoint happens
+beside another, and the retries of SQLite are only a fallback against other programs.
+
+Checked before every access, because SQLite does not: that the file under our path is still
+the one we opened (writes to a deleted file would succeed, and be lost), and that this is
+the process that opened it (connections must not be carried over a fork).
 """
 
 from __future__ import annotations
@@ -36,19 +57,20 @@ from .base import (
 from .turns import Turns, open_private
 
 VERSION = 1
-"""Of the schema."""
+"""Version of the schema."""
 _APPLICATION = 0x54575331
 _TABLE = """
 CREATE TABLE head (kind TEXT NOT NULL, id TEXT NOT NULL, value BLOB NOT NULL,
     generation INTEGER NOT NULL, nonce TEXT NOT NULL, PRIMARY KEY (kind, id))
 """
 _COLUMNS = "kind, id, value, generation, nonce"
-_BEHIND = "\x7f"  # sorts behind every character of an id
+_LAST = "\x7f"
+"""Sorts after every character of an id."""
 _PRIMARY = 0xFF
-"""Bits of an error code that are not its detail."""
-_BUSY = (StoreBusyError, "others kept the state locked for too long")
+"""Bits of an extended error code that hold the primary one."""
+_BUSY = (StoreBusyError, "the stored state was locked for too long")
 _DAMAGED = (StoreDamagedError, "the stored state is damaged")
-_READ_ONLY = (StoreReadOnlyError, "the state cannot be written")
+_READ_ONLY = (StoreReadOnlyError, "the state is not writable")
 _ERRORS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: _BUSY,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
@@ -67,20 +89,20 @@ _SYSTEM = {
 
 
 class SqliteStateStore:
-    """A StateStore in one file, with two beside it while it is in use, and a lock file.
+    """A StateStore in a SQLite file.
 
-    A commit is on the disk when a method returns. A store must not be carried over a fork.
+    Writes are on the disk when a method returns. A store must not be used after a fork.
 
     Args:
-        path: the file; made, with its directory, if it is not there.
-        wait: seconds to wait for others' writes.
+        path: path of the file; created, with its directory, if it does not exist.
+        wait: maximum seconds to wait for other writers.
 
     Raises:
-        StoreDamagedError: the file is no SQLite file, or damaged.
-        StoreForeignError: it is of a newer version, or of another program.
-        StoreReadOnlyError: it cannot be made, opened or written.
-        StoreBusyError: others kept it locked for too long.
-        StoreError: the file system cannot hold such a file.
+        StoreDamagedError: the file is not a SQLite file, or damaged.
+        StoreForeignError: it belongs to a newer version, or to another program.
+        StoreReadOnlyError: it cannot be created, opened or written.
+        StoreBusyError: others locked it for too long.
+        StoreError: the file system does not support WAL mode.
     """
 
     def __init__(self, path: Path, wait: float = 10.0) -> None:
@@ -96,7 +118,6 @@ class SqliteStateStore:
             file = open_private(path)
             self._inode = os.fstat(file).st_ino
             os.close(file)
-            # Two: a read does not wait until a commit is on the disk.
             self._writer = undo.enter_context(contextlib.closing(self._connect()))
             with self._turns.turn():
                 self._prepare()
@@ -116,42 +137,41 @@ class SqliteStateStore:
         return connection
 
     def _prepare(self) -> None:
-        """Make the table, or make sure that it is ours."""
-        version = self._first("PRAGMA user_version")
-        application = self._first("PRAGMA application_id")
-        tables = self._first("SELECT count(*) FROM sqlite_master")
+        """Create the table, or check that the file is ours."""
+        version = self._scalar("PRAGMA user_version")
+        application = self._scalar("PRAGMA application_id")
+        tables = self._scalar("SELECT count(*) FROM sqlite_master")
         if tables and application != _APPLICATION:
-            raise self._foreign("the file is another program's", "Give another data directory")
+            raise self._foreign(
+                "the file of the state belongs to another program", "Use another data directory"
+            )
         if version > VERSION:
             raise self._foreign(
-                f"the state has version {version}, and this server knows {VERSION}",
-                "A newer server wrote it: run that, or give another data directory",
+                f"the state has version {version}, but this server supports only {VERSION}",
+                "Run the newer server that wrote it, or use another data directory",
             )
-        if self._first("PRAGMA journal_mode = WAL") != "wal":
+        if self._scalar("PRAGMA journal_mode = WAL") != "wal":
             raise StoreError(
-                "the file system cannot hold the state", path=self._path, retry_after=None
+                "the file system does not support SQLite's WAL mode",
+                path=self._path,
+                hint="Use a data directory on a local file system",
+                retry_after=None,
             )
         with self._transaction():
             if not tables:
                 self._writer.execute(f"PRAGMA application_id = {_APPLICATION}")
                 self._writer.execute(_TABLE)
-            # Also written when nothing changes: a file that cannot be is found out now.
+            # Written even without a change: a read-only file must fail now, not later.
             self._writer.execute(f"PRAGMA user_version = {VERSION}")
 
-    def _first(self, query: str) -> Any:  # noqa: ANN401 - what the column holds
+    def _scalar(self, query: str) -> Any:  # noqa: ANN401 - any column type
         return self._writer.execute(query).fetchone()[0]
 
     def _foreign(self, detail: str, hint: str) -> StoreForeignError:
         return StoreForeignError(detail, path=self._path, hint=hint, retry_after=None)
 
     def create(self, kind: str, head_id: str, value: bytes) -> Head:
-        """Make a head, at generation 1.
-
-        Raises:
-            HeadExistsError: there is one already, whatever its value.
-            HeadInvalidError: an argument that no store takes.
-            StoreError: the store failed.
-        """
+        """See StateStore."""
         check_key(kind, head_id)
         head = Head(kind, head_id, check_value(value), 1, new_nonce())
         row = (kind, head_id, head.value, 1, head.nonce)
@@ -162,13 +182,7 @@ class SqliteStateStore:
         return head
 
     def get(self, kind: str, head_id: str) -> Head:
-        """The head as it is.
-
-        Raises:
-            HeadMissingError: there is none.
-            HeadInvalidError: an argument that no store takes.
-            StoreError: the store failed.
-        """
+        """See StateStore."""
         check_key(kind, head_id)
         rows = self._select("kind = ? AND id = ?", (kind, head_id))
         if not rows:
@@ -176,14 +190,7 @@ class SqliteStateStore:
         return rows[0]
 
     def compare_and_swap(self, seen: Head, value: bytes) -> Head:
-        """Replace the value of a head that is still as it was seen; returns the new one.
-
-        Raises:
-            HeadMissingError: there is none any more.
-            HeadConflictError: it was swapped since, or deleted and made again.
-            HeadInvalidError: an argument that no store takes.
-            StoreError: the store failed.
-        """
+        """See StateStore."""
         check_key(seen.kind, seen.id)
         head = Head(seen.kind, seen.id, check_value(value), seen.generation + 1, seen.nonce)
         with self._writing() as connection:
@@ -204,36 +211,24 @@ class SqliteStateStore:
             raise conflict(kind, head_id)
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
-        """Heads whose id begins with a prefix, in the order of their ids' bytes.
-
-        Raises:
-            HeadInvalidError: an argument that no store takes.
-            StoreError: the store failed.
-        """
+        """See StateStore."""
         check_page(kind, prefix, after, limit)
         heads = self._select(
             "kind = ? AND id >= ? AND id < ? AND id > ? ORDER BY id LIMIT ?",
-            (kind, prefix, prefix + _BEHIND, after, limit + 1),
+            (kind, prefix, prefix + _LAST, after, limit + 1),
         )
         page = heads[:limit]
         return Page(page, page[-1].id if len(heads) > limit else None)
 
     def delete(self, kind: str, head_id: str, seen: Head | None = None) -> None:
-        """Remove a head; if ``seen`` is given, only if it is still as it was seen.
-
-        Raises:
-            HeadMissingError: there is none.
-            HeadConflictError: it is not as it was seen.
-            HeadInvalidError: an argument that no store takes.
-            StoreError: the store failed.
-        """
+        """See StateStore."""
         check_key(kind, head_id)
         with self._writing() as connection:
             self._compare(kind, head_id, seen)
             connection.execute("DELETE FROM head WHERE kind = ? AND id = ?", (kind, head_id))
 
     def close(self) -> None:
-        """Let go of everything; may be called twice."""
+        """See StateStore."""
         if self._process != os.getpid():
             return
         self._closed = True
@@ -245,13 +240,13 @@ class SqliteStateStore:
     def _select(self, where: str, values: tuple[str | int, ...]) -> tuple[Head, ...]:
         with self._translated(), self._read_lock:
             self._check_usable()
-            # No value of a caller is in the text.
+            # The text is ours alone: values of callers are bound.
             query = f"SELECT {_COLUMNS} FROM head WHERE {where}"  # noqa: S608
             return tuple(Head(*row) for row in self._reader.execute(query, values))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, alone among all threads and processes; durable behind it."""
+        """Run a transaction alone among all threads and processes; durable after the block."""
         with self._translated(), self._turns.turn():
             self._check_usable()
             with self._transaction():
@@ -264,7 +259,7 @@ class SqliteStateStore:
             yield
             self._writer.execute("COMMIT")
         except BaseException:
-            # After some errors SQLite has rolled back by itself.
+            # After some errors SQLite has already rolled back.
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
@@ -272,9 +267,9 @@ class SqliteStateStore:
     def _check_usable(self) -> None:
         if self._closed or self._process != os.getpid():
             raise StoreError("the store is closed, or was opened before a fork")
-        found = self._path.stat().st_ino if self._path.exists() else None
-        if found != self._inode:
-            # What is written to the old one would be lost.
+        inode = self._path.stat().st_ino if self._path.exists() else None
+        if inode != self._inode:
+            # Writes to the old file would be lost.
             detail = "the file of the state was removed or replaced"
             raise StoreDamagedError(detail, path=self._path)
 

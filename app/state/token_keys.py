@@ -1,4 +1,4 @@
-"""Where the keys that sign tokens come from."""
+"""The keys that sign tokens: from the settings, or stored in the data directory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ FILE = "token.keys"
 
 
 def resolve_keys(texts: Sequence[str], directory: Path) -> list[Key]:
-    """The token keys of the settings, else of the data directory, else for this run only.
+    """Return the token keys of the settings, else of the data directory, else temporary ones.
 
     Args:
-        texts: keys as the settings have them.
-        directory: where data is kept.
+        texts: keys from the settings.
+        directory: the data directory.
 
     Raises:
-        ValueError: they are malformed.
+        ValueError: a key is malformed.
     """
     if texts:
         return [parse_key(text) for text in texts]
@@ -29,7 +29,7 @@ def resolve_keys(texts: Sequence[str], directory: Path) -> list[Key]:
     if stored is not None:
         return stored
     structlog.get_logger().warning(
-        "tokens will not outlive this process: the data directory cannot be written to",
+        "tokens will not outlive this process: the data directory is not writable",
         data_dir=str(directory),
         hint="set THALWEG_TOKEN_KEYS",
     )
@@ -37,10 +37,13 @@ def resolve_keys(texts: Sequence[str], directory: Path) -> list[Key]:
 
 
 def load_keys(directory: Path) -> list[Key] | None:
-    """The keys kept in the data directory, made if there are none; None if they cannot be.
+    """Load the keys of a data directory; create one if there are none.
+
+    Returns:
+        The keys, or None if the directory is not writable.
 
     Raises:
-        ValueError: the file is there, but holds no keys.
+        ValueError: the file contains a malformed key.
     """
     path = directory / FILE
     try:
@@ -55,17 +58,17 @@ def load_keys(directory: Path) -> list[Key] | None:
 
 
 def _create(path: Path, key: Key) -> None:
-    """Make the file for its owner alone, whole or not at all, once among processes."""
-    fresh = path.with_name(f".{FILE}.{os.getpid()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Create the file for its owner alone: atomically, and once among all processes."""
+    temporary = path.with_name(f".{FILE}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         os.write(descriptor, f"{key.to_text()}\n".encode())
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
     try:
-        path.hardlink_to(fresh)
+        path.hardlink_to(temporary)
     except FileExistsError:
-        pass  # another process was first: its key counts
+        pass  # another process was first: its key is used
     finally:
-        fresh.unlink()
+        temporary.unlink()

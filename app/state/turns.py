@@ -1,4 +1,4 @@
-"""One at a time among the threads of all processes of a machine."""
+"""A lock among the threads of all processes of a machine."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PAUSES = (0.0005, 0.01)
-"""Seconds between two looks at what another process has: at first, and at most."""
+"""Seconds between two attempts to lock the file: the first pause, and the longest."""
 
 
 class Turns:
-    """A lock file. Whoever dies with its lock gives it back at once.
+    """A lock file; the kernel releases the lock of a process that dies.
+
+    ``flock`` excludes other processes, but not other threads of this one, which share the
+    descriptor: they queue at a lock in memory first.
 
     Args:
-        path: made if it is not there.
-        wait: seconds to wait for a turn.
+        path: path of the file, created if it does not exist.
+        wait: maximum seconds to wait for a turn.
 
     Raises:
-        OSError: the file cannot be made or opened.
+        OSError: the file cannot be created or opened.
     """
 
     def __init__(self, path: Path, wait: float) -> None:
@@ -33,18 +36,18 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Alone until the end of the block.
+        """Hold the lock until the end of the block.
 
         Raises:
-            TimeoutError: others were not done in time.
-            OSError: it is closed.
+            TimeoutError: the lock did not become free in time.
+            OSError: the file is closed.
         """
         end = time.monotonic() + self._wait
         if not self._threads.acquire(timeout=self._wait):
-            raise TimeoutError("other threads were not done in time")
+            raise TimeoutError("other threads held the lock for too long")
         try:
             if self._file is None:
-                raise OSError(errno.EBADF, "it is closed")
+                raise OSError(errno.EBADF, "the lock file is closed")
             self._lock(self._file, end)
             try:
                 yield
@@ -60,14 +63,14 @@ class Turns:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= end:
-                    raise TimeoutError("other processes were not done in time") from None
+                    raise TimeoutError("other processes held the lock for too long") from None
                 time.sleep(pause)
                 pause = min(2 * pause, longest)
             else:
                 return
 
     def close(self) -> None:
-        """Let go of the file when nobody of this process has its turn; may be called twice."""
+        """Close the file after the turn of this process, if it has one; may be called twice."""
         with self._threads:
             file, self._file = self._file, None
             if file is not None:
@@ -75,9 +78,9 @@ class Turns:
 
 
 def open_private(path: Path) -> int:
-    """A file to be written, made for its owner alone if it is not there.
+    """Open a file for reading and writing; create it for its owner alone if it is missing.
 
     Raises:
-        OSError: it cannot be made or opened.
+        OSError: the file cannot be created or opened.
     """
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,1 +1,1 @@
-"""Resumable answers: their frames, and the driver that sends them."""
+"""Resumable answers: frames, and the driver that sends them."""

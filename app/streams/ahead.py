@@ -1,9 +1,9 @@
-"""Read-ahead: the next items of a stream are prepared while earlier ones are being sent.
+"""Read-ahead: prepare the next items of a stream while earlier ones are being sent.
 
-A product hands over a plain iterator. It runs in worker threads, one call at a time, one
+A product supplies a plain iterator. It runs in worker threads, one call at a time, one
 group of items ahead of the answer. A group is about a megabyte, because a trip to a thread
-and back costs as much as preparing a few kilobytes; it is cut short when time passes, so
-that slow items reach the client one by one.
+and back costs as much as preparing a few kilobytes; it is cut short after GROUP_SECONDS,
+so that slow items reach the client one by one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Ahead(Generic[T]):
     """Items of an iterator, prepared one group ahead.
 
     Args:
-        items: the iterator; an error it raises ends the stream after the items before it.
+        items: the iterator; an error in it ends the stream after the items before.
         start: starts a call in a thread.
-        stopped: set when no more items are needed, for iterators that work long on one.
+        stopped: set when no more items are needed; slow iterators should check it.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class Ahead(Generic[T]):
         self._start = start
         self._stopped = stopped or threading.Event()
         self._failure: CoreError | ServiceError | None = None
-        self._coming: asyncio.Future[list[T]] | None = None
+        self._upcoming: asyncio.Future[list[T]] | None = None
         self.seconds = 0.0
-        """Time the iterator has run."""
+        """Total time that the iterator has run."""
 
-    def coming(self) -> asyncio.Future[list[T]]:
-        """The next group, being prepared; the same future until it is taken."""
-        if self._coming is None:
-            self._coming = self._start(self._group)
-        return self._coming
+    def upcoming(self) -> asyncio.Future[list[T]]:
+        """Return the future of the next group; the same one until it is taken."""
+        if self._upcoming is None:
+            self._upcoming = self._start(self._group)
+        return self._upcoming
 
     def take(self) -> Sequence[T]:
         """Return the group that is ready and start the next; empty after the last item.
@@ -68,17 +68,17 @@ class Ahead(Generic[T]):
         Raises:
             CoreError, ServiceError: the next item could not be prepared.
         """
-        group = self.coming().result()
-        self._coming = None
+        group = self.upcoming().result()
+        self._upcoming = None
         if group:
-            self.coming()
+            self.upcoming()
         return group
 
     async def close(self) -> None:
         """Stop, and wait until the iterator no longer runs."""
         self._stopped.set()
-        if self._coming is not None:
-            await settle(self._coming)
+        if self._upcoming is not None:
+            await settle(self._upcoming)
 
     def _group(self) -> list[T]:
         if self._failure is not None:
@@ -92,7 +92,7 @@ class Ahead(Generic[T]):
             except (CoreError, ServiceError) as error:
                 if not group:
                     raise
-                # The items before the failure are sent first.
+                # Send the items before the failure first.
                 self._failure = error
                 break
             if item is None:
@@ -107,6 +107,6 @@ class Ahead(Generic[T]):
 
 
 async def settle(future: asyncio.Future[Any]) -> None:
-    """Wait for a call in a thread, which cannot be cancelled, and drop its outcome."""
+    """Wait for a call in a thread, which cannot be cancelled, and discard its outcome."""
     await asyncio.wait({future})
     future.cancelled() or future.exception()

@@ -1,8 +1,8 @@
 """The driver of every resumable answer.
 
-A product *supplies* items, each of which is a position a client can resume after, and an
-*encoder* that knows what they look like on the wire. Everything else is done here, once,
-for loss streams, tiles, reductions and batches:
+A product provides a *supply* of items, after each of which a client can resume, and an
+*encoder* of their form on the wire. Everything else happens here, once for loss streams,
+tiles, reductions and batches:
 
     supply ── group of items ──▶ limits, drain ──▶ encoder ──▶ sender ──▶ client
       ▲                              │
@@ -17,10 +17,10 @@ An answer goes through these states:
        │                        └──no END in this format──▶ aborted
        └──failure──▶ raised: the client gets a problem document instead of a stream
 
-The status line waits for the first item, so that a failure before it is an ordinary
-problem document; a client that waits long is sent heartbeats, which start the answer.
-Formats that cannot say how they ended (csv, plain bytes) are aborted, never ended early:
-an answer without an ending is truncated by definition.
+The status line waits for the first item, so that a failure before it becomes an ordinary
+problem document. If the first item takes long, heartbeats start the answer. A format that
+cannot express how it ended (csv, plain bytes) is aborted rather than ended early: an answer
+without an ending is truncated by definition.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .sender import Head, Sender
 from .threads import Threads
 
 HEARTBEAT_SECONDS = 10.0
-"""A client that waits for an item hears from the server this often."""
+"""Interval of heartbeats while the client waits for an item."""
 DRAIN = "drain"
 EXHAUSTED = "exhausted"
 
@@ -54,10 +54,10 @@ T_contra = TypeVar("T_contra", bound=Sized, contravariant=True)
 
 
 class Supply(Protocol[T_co]):
-    """Where the items of an answer come from, group by group."""
+    """The source of the items of an answer, group by group."""
 
-    def coming(self) -> asyncio.Future[Any]:
-        """Done once there is a group to take; the same future until it is taken."""
+    def upcoming(self) -> asyncio.Future[Any]:
+        """Return a future that is done when a group is ready; the same one until it is taken."""
 
     def take(self) -> Sequence[T_co]:
         """Return the group that is ready; empty after the last item.
@@ -67,34 +67,34 @@ class Supply(Protocol[T_co]):
         """
 
     async def close(self) -> None:
-        """Stop preparing items, and wait until that has stopped."""
+        """Stop preparing items; return when no thread works on them any more."""
 
 
 class Encoder(Protocol[T_contra]):
-    """What an answer looks like on the wire. It sees every item sent, in order."""
+    """The form of an answer on the wire. It sees every item that is sent, in order."""
 
     @property
     def heavy(self) -> bool:
-        """Whether encoding an item takes long enough to be done in a worker."""
+        """Whether encoding an item is slow enough to belong in a worker thread."""
 
     @property
     def finished(self) -> bool:
-        """Whether it is known that no item follows those encoded so far."""
+        """Whether the last encoded item is known to be the last of the stream."""
 
     def begin(self) -> Buffers:
         """Encode what comes before the first item."""
 
     def item(self, item: T_contra) -> Buffers:
-        """Encode an item; the buffers stay unchanged by later calls."""
+        """Encode an item; later calls do not change the returned buffers."""
 
     def heartbeat(self) -> Buffers:
-        """Encode a sign of life; empty in formats that have none."""
+        """Encode a sign of life; empty if the format has none."""
 
     def end(self, reason: str, progress: Progress) -> Buffers | None:
-        """Encode the end; None if this format cannot tell an early end from a whole answer."""
+        """Encode the end; None if the answer is cut short and the format cannot tell."""
 
     def fail(self, problem: Problem) -> Buffers | None:
-        """Encode a failure; None if this format cannot tell it."""
+        """Encode a failure; None if the format cannot express it."""
 
 
 @dataclass(slots=True)
@@ -102,16 +102,16 @@ class Stream(Generic[T]):
     """One answer.
 
     Args:
-        supply: gives the items; closed at the end.
+        supply: the source of items; closed at the end.
         encoder: encodes them.
         head: status and headers.
-        threads: heavy encoding and compression run there.
-        drain: ends the answer early when it becomes hard; None if the supply does that.
-        coding: compression of the answer.
-        limits: how much the answer may carry.
+        threads: run heavy encoding and compression.
+        drain: ends the answer early once draining is hard; None if the supply does so.
+        coding: content coding of the answer, None for identity.
+        limits: limits of the answer.
         heartbeat: seconds between signs of life; None for none.
         live: see :class:`Sender`.
-        sent: called with every item sent, to count it.
+        sent: called with every item sent, for metrics.
     """
 
     supply: Supply[T]
@@ -162,7 +162,7 @@ class Stream(Generic[T]):
         except (CoreError, ServiceError) as error:
             if not exchange.started:
                 raise
-            # What keeps the error must not keep, through its traceback, all of this.
+            # Whoever stores the error must not hold all of this through its traceback.
             last = self.encoder.fail(problem_of(error.with_traceback(None)))
             if last is None:
                 exchange.abort()
@@ -173,7 +173,7 @@ class Stream(Generic[T]):
             await wait.close()
 
     async def _send_group(self, group: Sequence[T], add: Callable[[Buffers], Any]) -> str | None:
-        """Send the items of a group; the reason to end the answer after them, if any."""
+        """Send the items of a group; return the reason to end the answer, if any."""
         for item in group:
             reason = self._reason()
             if reason is not None:
@@ -191,7 +191,7 @@ class Stream(Generic[T]):
         return self._reason() or (EXHAUSTED if over else None)
 
     def _reason(self) -> str | None:
-        """Why the next item is not to be sent, if so."""
+        """Return the reason to send no further item, or None."""
         limit = self.progress.reached(self.limits)
         draining = self.drain is not None and self.drain.hard.is_set()
         return limit or (DRAIN if draining else None)
@@ -199,12 +199,12 @@ class Stream(Generic[T]):
     async def _next(
         self, wait: _Wait, add: Callable[[Buffers], Any], sender: Sender
     ) -> Sequence[T] | None:
-        """Wait for the next group, sending heartbeats; None if draining ends the answer."""
+        """Return the next group, sending heartbeats until then; None if draining is hard."""
         begin = time.perf_counter()
-        coming = self.supply.coming()
+        upcoming = self.supply.upcoming()
         try:
-            while not coming.done():
-                if await wait.until(coming, self.heartbeat):
+            while not upcoming.done():
+                if await wait.until(upcoming, self.heartbeat):
                     continue
                 if wait.draining:
                     return None
@@ -216,7 +216,7 @@ class Stream(Generic[T]):
 
 
 class _Wait:
-    """Waiting for an item, for the client to leave, or for the server to stop."""
+    """Waits for an item, the client's departure or draining, whichever comes first."""
 
     def __init__(self, exchange: Exchange, drain: Drain | None) -> None:
         self._exchange = exchange
@@ -226,25 +226,27 @@ class _Wait:
 
     @property
     def draining(self) -> bool:
-        """Whether running answers must end."""
+        """Whether draining is hard: running answers must end."""
         return self._drain is not None and self._drain.hard.is_set()
 
-    async def until(self, coming: asyncio.Future[Any], seconds: float | None) -> bool:
-        """Wait for ``coming``; False after so many seconds, or when draining.
+    async def until(self, upcoming: asyncio.Future[Any], seconds: float | None) -> bool:
+        """Wait for ``upcoming``; return False after a timeout in seconds, or when draining.
 
         Raises:
             ClientDisconnected: the client left.
         """
         others = self._others()
-        await asyncio.wait({coming, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if coming.done():
+        await asyncio.wait(
+            {upcoming, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        if upcoming.done():
             return True
         if self._exchange.disconnected.is_set():
             raise ClientDisconnected("the client left")
         return False
 
     def _others(self) -> list[asyncio.Future[Any]]:
-        # Made once an answer has to wait: most groups are there in time.
+        # Created when an answer first has to wait: most groups are ready in time.
         if self._gone is None:
             self._gone = asyncio.ensure_future(self._exchange.disconnected.wait())
         if self._hard is None and self._drain is not None:
@@ -252,7 +254,7 @@ class _Wait:
         return [self._gone] if self._hard is None else [self._gone, self._hard]
 
     async def close(self) -> None:
-        """Let go of the events."""
+        """Cancel the futures."""
         others = [future for future in (self._gone, self._hard) if future is not None]
         for future in others:
             future.cancel()

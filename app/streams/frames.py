@@ -1,4 +1,36 @@
-"""Frames: the units of an answer that can be checked, and resumed after."""
+"""Frames: the units of an answer on the wire, each checked and each a point to resume.
+
+An HTTP answer that breaks off may still look whole, and bytes alone tell neither where a
+record ends nor how to continue. A frame does: it states its lengths and a checksum, and its
+header carries the token that continues *after* it. All numbers are little endian:
+
+     0        4     5      6       8              12                      20
+    +--------+-----+------+-------+--------------+-----------------------+
+    | "TWG1" | kind| flags|   0   | header bytes | payload bytes         |
+    +--------+-----+------+-------+--------------+-----------------------+
+     20                            28             32
+    +-----------------------------+--------------+
+    | checksum                    | sequence     |
+    +-----------------------------+--------------+
+     32
+    +----------------+-------------------------------------------------- -
+    | header (JSON)  | payload
+    +----------------+-------------------------------------------------- -
+
+Kind and flags are one byte each, the zero and the lengths 2, 4 and 8 bytes, the sequence 4.
+The checksum is the xxh3-64 of everything else: bytes 0 to 20, 28 to 32, header and payload.
+The sequence counts the frames of one answer from 0, so that a lost or repeated frame shows
+even where all checksums are right.
+
+A stream is any number of DATA frames, with EPOCH and HEARTBEAT frames between them, and
+then one END, with a reason, or one ERROR, with a problem document; without either it is
+truncated. The flag MORE ties a frame to the next one, for rows of the same events: a client
+may use them only together.
+
+The prefix has a fixed size and the payload comes last and uncopied, so that a writer needs
+one small buffer per frame, and a reader can receive arrays straight into place. JSON keeps
+the header open to new members; it is read once per frame, not once per row.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +38,23 @@ import struct
 from enum import IntEnum
 from typing import Any
 
-import numpy.typing as npt
 import orjson
 import xxhash
 
+from core.arrays import Array
+
 Buffers = list[bytes | memoryview]
-"""Bytes to be written one buffer after the other."""
+"""Bytes to be written, one buffer after the other."""
 
 MAGIC = b"TWG1"
 MORE = 1
-"""Flag: the frames up to the next one without it belong together."""
+"""Flag: this frame is valid only together with the next."""
 
 _HEAD = struct.Struct("<4sBBHIQ")
 
 
 class FrameKind(IntEnum):
-    """What a frame is."""
+    """The kind of a frame."""
 
     DATA = 1
     EPOCH = 2
@@ -31,7 +64,7 @@ class FrameKind(IntEnum):
 
 
 class FrameWriter:
-    """Numbers the frames of one answer."""
+    """Encodes the frames of one answer."""
 
     def __init__(self) -> None:
         self._sequence = 0
@@ -43,8 +76,15 @@ class FrameWriter:
         payload: bytes | memoryview = b"",
         *,
         more: bool = False,
-    ) -> list[bytes | memoryview]:
-        """A frame as buffers to be written one after the other; the payload uncopied."""
+    ) -> Buffers:
+        """Encode the next frame; its last buffer is the payload itself.
+
+        Args:
+            kind: kind of the frame.
+            header: JSON members.
+            payload: bytes after the header.
+            more: whether the frame is valid only together with the next.
+        """
         text = orjson.dumps(header)
         head = _HEAD.pack(MAGIC, kind, MORE if more else 0, 0, len(text), len(payload))
         number = struct.pack("<I", self._sequence)
@@ -55,8 +95,8 @@ class FrameWriter:
         return [head + struct.pack("<Q", check.intdigest()) + number + text, payload]
 
 
-def describe_array(name: str, array: npt.NDArray[Any], offset: int = 0) -> dict[str, Any]:
-    """An array as a frame's header names it; ``offset`` in the payload."""
+def describe_array(name: str, array: Array, offset: int = 0) -> dict[str, Any]:
+    """Describe an array in a frame's header; ``offset`` is in bytes of the payload."""
     dtype: Any = array.dtype.str if array.dtype.names is None else array.dtype.descr
     return {
         "name": name,

@@ -1,4 +1,4 @@
-"""How much one answer may carry, and how much it has carried."""
+"""Limits and progress of one answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ MAX_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one answer, checked before each item."""
+    """Limits of one answer, in items, payload bytes, seconds and epochs.
+
+    They are checked before each item, so an answer may exceed them by one item.
+    """
 
     count: int = MAX_COUNT
     nbytes: int = MAX_BYTES
@@ -28,7 +31,7 @@ class Limits:
         seconds: float | None = None,
         epochs: int | None = None,
     ) -> Limits:
-        """The limits a client asks for, lowered to those of the server."""
+        """Return the requested limits, lowered to those of the server."""
         return cls(
             MAX_COUNT if count is None else min(count, MAX_COUNT),
             MAX_BYTES if nbytes is None else min(nbytes, MAX_BYTES),
@@ -39,7 +42,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Progress:
-    """How far an answer has come."""
+    """Progress of one answer, in items, payload bytes and epochs."""
 
     count: int = 0
     nbytes: int = 0
@@ -54,11 +57,11 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Time since the answer began."""
+        """Seconds since the answer began."""
         return self.clock() - self.began
 
     def reached(self, limits: Limits) -> str | None:
-        """The limit that ends the answer now: ``count``, ``bytes``, ``epoch``, ``time``."""
+        """Return the limit that is reached: ``count``, ``bytes``, ``epoch``, ``time`` or None."""
         if self.count >= limits.count:
             return "count"
         if self.nbytes >= limits.nbytes:

@@ -1,4 +1,4 @@
-"""Plain bytes of a known length: no frames and no tokens; a client resumes with Range."""
+"""Plain bytes of a known length, without frames or tokens; a client resumes with Range."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ from .threads import Threads
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some of the bytes, in order."""
+    """Consecutive bytes of the content."""
 
     data: bytes | memoryview
 
     @property
     def nbytes(self) -> int:
-        """How many."""
+        """Length in bytes."""
         return len(self.data)
 
 
 class PlainBytes:
-    """Bytes as they are. Content-Length tells whether the answer is whole."""
+    """Encodes bytes as they are; Content-Length shows whether the answer is whole."""
 
     heavy = False
     finished = False
 
     def begin(self) -> Buffers:
-        """Nothing comes before the first byte."""
+        """Return nothing."""
         return []
 
     def item(self, item: Piece) -> Buffers:
-        """The bytes."""
+        """Return the bytes."""
         return [item.data]
 
     def heartbeat(self) -> Buffers:
-        """There is no room for one."""
+        """Return nothing: plain bytes have no room for a sign of life."""
         return []
 
     def end(self, _reason: str, _progress: Progress) -> Buffers:
-        """Nothing comes after the last byte."""
+        """Return nothing."""
         return []
 
     def fail(self, _problem: Problem) -> None:
-        """A failure can only break the answer off."""
+        """Return None: a failure aborts the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Something of a known length that may be asked for in ranges.
+    """Content of a known length, of which clients may request ranges.
 
     Args:
-        size: bytes of it.
-        etag: strong entity tag of its content.
-        headers: of an answer with any part of it.
-        pieces: give bytes start to stop, in order; run in threads.
+        size: length in bytes.
+        etag: strong entity tag.
+        headers: headers of every answer, whole or partial.
+        pieces: returns the bytes from start to stop, in order; runs in threads.
     """
 
     size: int
@@ -80,19 +80,19 @@ async def send_range(
     *,
     body: bool,
 ) -> None:
-    """Answer with the range that a request asks for, or with everything.
+    """Answer with the requested range, or with everything.
 
     Args:
-        exchange: the request.
-        whole: what it is a request for.
-        requested: headers of the request, names in any case.
+        exchange: the request being answered.
+        whole: the content.
+        requested: headers of the request.
         threads: read the pieces.
-        body: whether the bytes themselves are asked for, not only the headers.
+        body: False to send headers only, as to HEAD.
 
     Raises:
-        RangeError: nothing of the range is there.
-        CoreError, ServiceError: the first bytes cannot be read. A later failure breaks
-            the answer off.
+        RangeError: the range lies outside the content.
+        CoreError, ServiceError: the first bytes cannot be read. A later failure aborts
+            the answer.
     """
     headers = {"Accept-Ranges": "bytes", "ETag": whole.etag, **whole.headers}
     if not_modified(requested, whole.etag):

@@ -1,4 +1,4 @@
-"""Writing the buffers of an answer: small ones together, all of them compressed if asked."""
+"""Write the buffers of an answer: merge small ones, and compress if requested."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .frames import Buffers
 from .threads import Threads
 
 TOGETHER = 64 << 10
-"""Bytes of small buffers sent in one write, which costs as much as copying this much."""
+"""Bytes of buffers to merge into one write, which costs as much as copying this many."""
 CHUNK = 1 << 20
-"""Bytes collected before a write when nobody waits for the first of them."""
+"""Bytes to collect per write when the client need not see them at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +24,28 @@ class Head:
     headers: Mapping[str, str]
     status: int = 200
     length: int | None = None
-    """Bytes of the uncompressed answer, where known beforehand."""
+    """Length of the uncompressed answer in bytes, None if unknown."""
 
     @classmethod
     def of_stream(
-        cls, media_type: str, coding: str | None, more: Mapping[str, str] | None = None
+        cls, media_type: str, coding: str | None, headers: Mapping[str, str] | None = None
     ) -> Head:
-        """The head of an answer that no cache keeps and no proxy holds back."""
-        headers = {
+        """Return the head of an answer that no cache stores and no proxy buffers.
+
+        Args:
+            media_type: Content-Type of the answer.
+            coding: content coding of the answer, None for identity.
+            headers: further headers, which take precedence.
+        """
+        defaults = {
             "Content-Type": media_type,
             "Cache-Control": "no-store",
             "Vary": "Accept-Encoding",
             "X-Accel-Buffering": "no",
         }
         if coding is not None:
-            headers["Content-Encoding"] = coding
-        return cls(headers | dict(more or {}))
+            defaults["Content-Encoding"] = coding
+        return cls(defaults | dict(headers or {}))
 
 
 class Sender:
@@ -48,9 +54,9 @@ class Sender:
     Args:
         exchange: the request being answered.
         head: status and headers.
-        threads: compress there.
-        coding: compression of the answer, None for none.
-        live: whether the client is to have every buffer as soon as possible. If not, an
+        threads: run the compressor.
+        coding: content coding of the answer, None for identity.
+        live: whether the client should get every buffer as soon as possible. If not, an
             answer that fits in one chunk is sent with its Content-Length.
     """
 
@@ -66,10 +72,10 @@ class Sender:
         self._size = 0
 
     async def begin(self, length: int | None = None) -> None:
-        """Send the head, unless it was sent.
+        """Send the head unless it was sent before.
 
         Args:
-            length: bytes of the whole answer as sent, if known only now.
+            length: length of the whole answer as sent, if it has become known.
         """
         if self._exchange.started:
             return
@@ -78,14 +84,14 @@ class Sender:
         await self._exchange.start(self._head.status, self._head.headers, content_length=length)
 
     async def add(self, buffers: Buffers) -> None:
-        """Send buffers, small ones together with those that follow."""
+        """Send buffers, or hold small ones back for the next call."""
         self._waiting += buffers
         self._size += sum(map(len, buffers))
         if self._size >= (TOGETHER if self._live else CHUNK):
             await self._write()
 
     async def flush(self) -> None:
-        """Send what is waiting; an answer that is not live waits for a whole chunk."""
+        """Send the buffers held back, if the answer is live."""
         if self._live and self._size:
             await self._write()
 
@@ -120,5 +126,5 @@ def _compress(compressor: Compressor, buffers: Buffers, flush: bool) -> bytes:
 
 def _finish(compressor: Compressor, buffers: Buffers) -> bytes:
     data = b"".join(buffers)
-    # Compressing nothing would still begin a frame.
+    # Even empty input would begin a compressed frame.
     return (compressor.compress(data, flush=False) if data else b"") + compressor.end()

@@ -1,4 +1,4 @@
-"""What streaming needs of a pool of threads."""
+"""The pool of threads, as streaming uses it."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._jit import foreign_kernel
 from ..arrays import Array
-from ._kernels.layout import OK, Record, Scratch, Seen, Tables, Totals, Wanted, Words
+from ._kernels.layout import OK, Parameters, Record, Scratch, Seen, Tables, Totals, Words
 from ._kernels.scan import scan
 
 Function = Callable[..., None]
@@ -66,14 +66,14 @@ def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
         scratch: Scratch,
         seen: Seen,
         totals: Totals,
-        wanted: Wanted,
+        inputs: Parameters,
         tables: Tables,
         most: int,
         states: Any,  # noqa: ANN401 - a tuple of the callers' arrays
     ) -> int:
         status = OK
         while status == OK:
-            status = scan(words, stop, rules, state, scratch, seen, totals, wanted, tables, 1, most)
+            status = scan(words, stop, rules, state, scratch, seen, totals, inputs, tables, 1, most)
             if status == OK:
                 b = scratch.block[0]
                 n = b["pairs"]

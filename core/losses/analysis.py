@@ -7,7 +7,6 @@ they arise. :meth:`Analysis.close` says how the stream ended.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from .. import errors
 from ..arrays import Octets, Rows
 from ._kernels import layout
-from ._kernels.layout import Tables, Totals, Wanted, Words
+from ._kernels.layout import Parameters, Totals, Words
 from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
@@ -25,23 +24,15 @@ from .buffer import as_octets
 from .events import Completeness, StreamEnd, StreamHeader
 from .inputs import EventRates
 from .intake import Intake
+from .outputs import Outputs, Sink
+from .parameters import ReportInputs, make_parameters
 from .policy import Policy
 from .position import Position
 from .reports import Report
+from .reports.choosing import check_inputs, check_kind, choose_reports, digest
 from .scanner import Scanner
 from .seen import SeenEvents
 from .snapshots import encode_aggregators, encode_totals, restore_aggregators, restore_totals
-from .wanted import (
-    check_inputs,
-    check_kind,
-    choose_reports,
-    digest,
-    make_tables,
-    make_wanted,
-)
-
-Sink = Callable[[str, Rows], None]
-"""Takes (report name, rows of it); the rows are valid only during the call."""
 
 _STATE_VERSION = 1
 _NO_LIMIT = 2**62
@@ -90,15 +81,12 @@ class Analysis:
         self.reports: tuple[Report, ...] = ()
         if reports or not self.aggregators:
             self.reports = choose_reports(reports)
-        check_inputs(self.reports, quantiles, event_rates)
-        self._sink = sink
-        self._at_event = at_event
-        self._told = 0
-        self._quantiles = quantiles
-        self._event_rates = event_rates
+        self._inputs = ReportInputs(quantiles, event_rates)
+        check_inputs(self.reports, self._inputs.to_dict())
+        self._outputs = Outputs(self.reports, sink, at_event)
         self._expect_events = expect_events
         self._expect_bytes = expect_bytes
-        self._digest = digest(self.reports, quantiles, event_rates)
+        self._digest = digest(self.reports, self._inputs.octets())
         self._scanner = Scanner(policy or Policy(), name, seen)
         self._intake = Intake(self._scanner)
         self._failure: BaseException | None = None
@@ -106,8 +94,7 @@ class Analysis:
         self._scan_with_aggregators = compile_pass(
             tuple(a.function for a in self.aggregators.values())
         )
-        self._wanted: Wanted
-        self._tables: Tables
+        self._parameters: Parameters
         self._totals: Totals
 
     # -- what is known -----------------------------------------------------------
@@ -223,12 +210,10 @@ class Analysis:
         header = self._scanner.header
         assert header is not None  # noqa: S101 - called behind the header only
         check_kind(self.reports, header, self._scanner.name)
-        samples, width = header.len_sample, header.float_width
-        self._wanted = make_wanted(samples, width, self._quantiles, self._event_rates)
-        self._scanner.make_scratch(len(self._wanted.ranks))
-        for report in self.reports:
-            self._scanner.rules[report.name] = 1
-        self._tables = make_tables(self.reports, width)
+        samples = header.len_sample
+        self._parameters = make_parameters(samples, header.float_width, self._inputs)
+        self._scanner.make_scratch(len(self._parameters.ranks))
+        self._outputs.begin(header, self._scanner.rules, self._inputs.to_dict())
         pages = -(-samples // layout.LANES)
         self._totals = Totals(np.zeros(pages * layout.LANES), np.zeros(pages, np.uint8))
 
@@ -238,7 +223,8 @@ class Analysis:
         while True:
             status = self._scan(words, stop)
             if status == layout.FULL:
-                self._make_room()
+                self._flush()
+                self._outputs.make_room(int(self._scanner.state["needed"][0]))
                 continue
             if status == layout.FAULT:
                 # Rows before the fault are right, and part of the answer.
@@ -254,55 +240,25 @@ class Analysis:
     def _scan(self, words: Words, stop: int) -> int:
         s = self._scanner
         args = (words, stop, s.rules, s.state, s.scratch, s.seen)
-        outputs = (self._totals, self._wanted, self._tables)
+        outputs = (self._totals, self._parameters, self._outputs.tables)
         most = _NO_LIMIT if self._expect_events is None else self._expect_events
         if self._scan_with_aggregators is None:
             return scan(*args, *outputs, _NO_LIMIT, most)
         states = tuple(aggregator.state for aggregator in self.aggregators.values())
         return self._scan_with_aggregators(*args, *outputs, most, states)
 
-    def _make_room(self) -> None:
-        self._flush()
-        needed = int(self._scanner.state["needed"][0])
-        header = self._scanner.header
-        assert header is not None  # noqa: S101 - rows come from blocks
-        if any(0 < len(table) < needed for table in self._tables):
-            self._tables = make_tables(self.reports, header.float_width, 2 * needed)
-
     def _flush(self) -> None:
-        if self._scanner.header is None:
-            return
-        waiting = self._take_rows()
-        if self._at_event is not None and self.position.offset != self._told:
-            position = self.position
-            self._told = position.offset
-            for name, rows in waiting:
-                self._hand_on(name, rows[: _rows_before(rows, self.open_event)])
-            self._at_event(position)
-            waiting = [
-                (name, rows[_rows_before(rows, self.open_event) :]) for name, rows in waiting
-            ]
-        for name, rows in waiting:
-            self._hand_on(name, rows)
-
-    def _take_rows(self) -> list[tuple[str, Rows]]:
-        state = self._scanner.state
-        taken = []
-        for report in self.reports:
-            counter = f"{report.name}_rows"
-            count = int(state[counter][0])
-            state[counter] = 0
-            taken.append((report.name, getattr(self._tables, report.name)[:count]))
-        return taken
-
-    def _hand_on(self, report: str, rows: Rows) -> None:
-        if len(rows):
-            self._sink(report, rows)
+        if self._scanner.header is not None:
+            self._outputs.flush(self._scanner.state, self.position)
 
     # -- end ---------------------------------------------------------------------
 
-    def close(self) -> StreamEnd:
+    def close(self, *, ends_run: bool = True) -> StreamEnd:
         """The stream has ended; the last rows go to the sink.
+
+        Args:
+            ends_run: whether the run ends with the stream, so that the rows of whole-run
+                reports are due; else :meth:`finish_run` hands them on.
 
         Raises:
             TruncatedError: it ended inside its header or a block.
@@ -315,10 +271,16 @@ class Analysis:
             end = self._scanner.finish(self._intake.rest)
             self._close_event()
             self._end = self._certify(end)
+            if ends_run:
+                self._outputs.finish()
         except BaseException as e:
             self._failure = e
             raise
         return self._end
+
+    def finish_run(self, sink: Sink, others: Sequence[Analysis]) -> None:
+        """Hand on the rows of whole-run reports, of this and other closed partitions."""
+        self._outputs.finish(sink, [other._outputs for other in others])  # noqa: SLF001
 
     def _close_event(self) -> None:
         scanner = self._scanner
@@ -327,7 +289,9 @@ class Analysis:
         if scanner.rules["events"][0]:
             lanes = scanner.scratch.lanes
             self._flush()
-            write_event(scanner.rules, scanner.state, self._totals, lanes, self._tables.events)
+            write_event(
+                scanner.rules, scanner.state, self._totals, lanes, self._outputs.tables.events
+            )
         close_event(scanner.state)
         self._flush()
 
@@ -366,13 +330,15 @@ class Analysis:
         totals = None
         if self.header is not None and self._scanner.rules["events"][0]:
             totals = encode_totals(self._totals)
-        return {
+        state = {
             "version": _STATE_VERSION,
             "wanted": self._digest,
             "stream": self._scanner.getstate(),
             "totals": totals,
             "aggregators": encode_aggregators(self.aggregators),
         }
+        collected = self._outputs.getstate()
+        return {**state, "reports": collected} if collected else state
 
     def setstate(self, state: Mapping[str, Any]) -> None:
         """Go on from an exported state; call it before any byte is received.
@@ -406,8 +372,8 @@ class Analysis:
         self._check_usable()
         if self.received:
             raise errors.StateError("a position can only be set before bytes are received")
+        self._outputs.resume(position)
         self._scanner.resume(position)
-        self._told = position.offset
         if self.header is not None:
             self._begin()
 
@@ -421,16 +387,11 @@ class Analysis:
             self._begin()
             if self._scanner.rules["events"][0]:
                 restore_totals(self._totals, state["totals"])
-            wanted = self._wanted
-            rate = event_rate(self.open_event, wanted.rate_ids, wanted.rates)
+            self._outputs.setstate(state.get("reports", {}))
+            parameters = self._parameters
+            rate = event_rate(self.open_event, parameters.rate_ids, parameters.rates)
             self._scanner.state["rate"] = rate
         restore_aggregators(self.aggregators, state["aggregators"])
-
-
-def _rows_before(rows: Rows, event: int) -> int:
-    """Rows before those of this event, which come last."""
-    ids = rows["EventId"]
-    return bisect.bisect_left(range(len(rows)), 1, key=lambda i: ids[i] == event)
 
 
 def aggregate(data: Any, reports: Sequence[str], **options: Any) -> dict[str, Rows]:  # noqa: ANN401

@@ -15,9 +15,10 @@ import numpy as np
 
 from .. import errors
 from ..arrays import Rows
-from .analysis import Analysis, Sink
+from .analysis import Analysis
 from .events import StreamEnd, StreamHeader
 from .header import check_same_header
+from .outputs import Sink
 from .seen import SeenEvents
 
 Order = Literal["received", "event"]
@@ -110,8 +111,11 @@ class Partitions:
         Raises:
             CoreError: as :meth:`Analysis.close`.
         """
-        self._ends[index] = self.analyses[index].close()
+        self._ends[index] = self.analyses[index].close(ends_run=False)
         self._release()
+        if None not in self._ends:
+            first, *others = self.analyses
+            first.finish_run(self._sink, others)
 
     @property
     def ends(self) -> list[StreamEnd]:

@@ -27,7 +27,7 @@ from core.iterate.inorder import in_order
 from core.iterate.positions import Permute
 from core.iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
 from core.iterate.sources import ArraySource
-from core.iterate.warm import use_kernels
+from core.warmup import warm_up
 from tests.bench.__main__ import line, medians, timed
 
 BLOCK = 16_384
@@ -362,7 +362,7 @@ def main() -> None:
         "--only", choices=("permutations", "shuffles", "buckets", "items", "checkpoints")
     )
     args = parser.parse_args()
-    use_kernels()
+    warm_up()
     with worker(args.infinibatch, "infinibatch") as peer:
         board = Board(peer, args.rounds)
         parts: dict[str, Callable[[], None]] = {

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from app.datasets.files.backends import RangeBackend, open_backend
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.file_set import FileSet
-from app.datasets.files.ranges import Indices
 from app.datasets.files.roots import Roots
+from core.arrays import Indices
 
 FRAME = 32 << 10
 ROW = 256

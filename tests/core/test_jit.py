@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from core._jit import KERNELS, build_digest
@@ -30,9 +31,12 @@ if "publish" in sys.argv:
 """
 """Uses one small kernel, so that a cold start takes a second and not a minute."""
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled in this mode"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled in this mode"
+    ),
+    pytest.mark.once,
+]
 
 
 @pytest.fixture
@@ -218,6 +222,97 @@ def test_a_full_disk_only_costs_the_cache(package: Path, tmp_path: Path) -> None
         command, env=env, capture_output=True, text=True, timeout=300, check=True, cwd=package
     )
     assert done.stdout.split()[:2] == ["True", "False"]
+
+
+APART = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from core import _jit
+from core.losses._kernels import seen
+import numpy as np
+seen.fill_table(np.ones(1, np.int32), 1, 1, np.zeros(8, np.int64))
+print(_jit.hand_over())
+"""
+ABSORB = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from core import _jit
+from core.losses._kernels import seen
+import numpy as np
+log = np.ones(1, np.int32)
+log.flags.writeable = False
+seen.fill_table(log, 1, 1, np.zeros(8, np.int64))
+seen.mark_event(5, np.ones(9, np.int32), np.zeros((2, 512), np.uint8))
+_jit.absorb(sys.argv[2])
+before = seen.fill_table.stats.cache_hits.copy()
+seen.fill_table(np.ones(1, np.int32), 1, 1, np.zeros(8, np.int64))
+print(len(before), sum(seen.fill_table.stats.cache_hits.values()), _jit.publish())
+"""
+BOTH = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from core import _jit
+from core.losses._kernels import seen
+import numpy as np
+for writeable in (True, False):
+    log, table = np.array([3], np.int32), np.zeros(8, np.int64)
+    log.flags.writeable = writeable
+    seen.fill_table(log, 1, 1, table)
+    assert np.count_nonzero(table) == 1
+pages = np.zeros((2, 512), np.uint8)
+seen.mark_event(5, np.ones(9, np.int32), pages)
+assert pages.any()
+assert _jit.is_build_published()
+print({name: k.stats.cache_misses for name, k in _jit.KERNELS.items() if k.stats.cache_misses})
+"""
+
+
+def test_what_two_processes_compiled_is_one_build(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    env = variables_for(package, cache)
+
+    def run(code: str, *args: str) -> str:
+        command = [sys.executable, "-c", code, str(package), *args]
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=300, check=True, cwd=package
+        )
+        return done.stdout.strip()
+
+    handed = run(APART)
+    assert Path(handed).is_dir()
+    assert list(Path(handed).glob("*.nbc"))
+    # One specialisation of the same function was compiled here, another there.
+    hits_before, hits, _build = run(ABSORB, handed).split(maxsplit=2)
+    assert (hits_before, hits) == ("0", "1")
+    assert not Path(handed).exists()
+    assert len(builds(cache)) == 1
+    assert run(BOTH) == "{}"
+
+
+def test_a_build_that_others_could_have_written_is_not_absorbed(
+    package: Path, tmp_path: Path
+) -> None:
+    env = variables_for(package, tmp_path / "cache")
+
+    def run(code: str, *args: str) -> list[str]:
+        command = [sys.executable, "-c", code, str(package), *args]
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=300, check=True, cwd=package
+        )
+        return done.stdout.split()
+
+    handed = Path(run(APART)[0])
+    handed.chmod(handed.stat().st_mode | stat.S_IWOTH)
+    assert run(ABSORB, str(handed))[:2] == ["0", "0"]
+
+
+def test_a_kernel_for_kernels_cannot_be_called_from_python() -> None:
+    from core.losses._kernels.seen import add_block, fill_table
+
+    fill_table(np.ones(1, np.int32), 1, 1, np.zeros(8, np.int64))
+    for _ in range(2):
+        with pytest.raises(TypeError, match="add_block"):
+            add_block(3, 1, np.zeros(8, np.int64))
 
 
 def test_the_digest_is_stable_within_a_process() -> None:

@@ -730,55 +730,46 @@ def test_streams_cut_anywhere_are_joined(place: Place, counts: Array) -> None:
         rounds += 1
 
 
-def test_a_killed_server_loses_no_tile(tmp_path: Path) -> None:
+def test_a_killed_server_loses_no_tile(place: Place, big: bytes, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    content = big_content()
-    (root / "big.raw").write_bytes(content)
-    service = start(tmp_path, root)
-    other: Service | None = None
+    (root / "big.raw").write_bytes(big)
+    killed = Place(start(tmp_path, root), root)
     kept: list[bytes] = []
     token: str | None = None
     try:
-        place = Place(service, root)
-        place.register("big", ["big.raw"], **BIG)
-        view = place.view("big", **BIG_VIEW)
+        killed.register("big", ["big.raw"], **BIG)
+        view = killed.view("big", **BIG_VIEW)
         for kill in range(KILLS):
-            wanted = len(content) // (1 << 19) * (kill + 1) // (KILLS + 1)
+            wanted = len(big) // (1 << 19) * (kill + 1) // (KILLS + 1)
             path = f"{view}/tiles" if token is None else f"{view}/tiles?after={token}"
-            with place.stream(path, receive=1 << 16) as stream:
+            with killed.stream(path, receive=1 << 16) as stream:
                 frames = iter(stream)
                 while len(kept) < wanted:
                     frame = next(frames)
                     kept.append(frame.payload)
                     token = frame.header["token"]
-                place.service.kill()
+                killed.service.kill()
                 # What was under way still comes, and is as good as what came before.
                 with contextlib.suppress(Cut):
                     for frame in frames:
                         kept.append(frame.payload)
                         token = frame.header["token"]
             # The next one begins anew, on the same data.
-            place.service = start(tmp_path, root)
-        # Another one beside it, which has only the files and the key in common.
-        with place.stream(f"{view}/tiles?after={token}&max_tiles=5") as stream:
+            killed.service = start(tmp_path, root)
+        with killed.stream(f"{view}/tiles?after={token}&max_tiles=5") as stream:
             *tiles, end = stream
         assert end.header["reason"] == "count"
         kept += [frame.payload for frame in tiles]
         token = end.header["token"]
-        other = start(tmp_path / "other", root)
-        second = Place(other, root)
-        second.register("big", ["big.raw"], **BIG)
-        path = f"/v1/datasets/big/tiles?after={token}"
-        with second.stream(path, BIG_VIEW) as stream:
+        # Another server, which has only the key and a copy of the file.
+        with place.stream(f"/v1/datasets/big/tiles?after={token}", BIG_VIEW) as stream:
             *tiles, end = stream
         assert end.header["reason"] == "complete"
         kept += [frame.payload for frame in tiles]
-        assert b"".join(kept) == content
+        assert b"".join(kept) == big
     finally:
-        place.service.kill()
-        if other is not None:
-            other.kill()
+        killed.service.kill()
 
 
 def touch(path: Path) -> None:

@@ -20,8 +20,8 @@ _POSITION = ("tests/core/losses/test_position.py", *_READER)
 _ANALYSIS = ("tests/core/losses/test_analysis.py",)
 _FAULTS = ("tests/core/losses/test_faults.py",)
 _VIEWS = ("tests/core/tiles/test_reading.py",)
-_SHUFFLES = ("tests/core/iterate/test_shuffles.py",)
-_STAGES = ("tests/core/iterate/test_stages.py", "tests/core/iterate/test_resume.py")
+_SHUFFLES = ("tests/core/iterate/test_shuffle.py",)
+_STAGES = ("tests/core/iterate/test_positions.py", "tests/core/iterate/test_resume.py")
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _TILES = ("tests/client/tiles/test_stream.py",)
 
@@ -31,7 +31,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/streams/frames.py": (),
     "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
     "app/http/decompression.py": (),
-    "app/pipelines/tokens.py": ("tests/app/tiles/test_tokens.py", *_BATCHES),
+    "app/pipelines/tokens.py": ("tests/app/pipelines/test_tokens.py", *_BATCHES),
     "app/losses/posting.py": _POSTING,
     "app/tiles/reductions.py": (),
     "app/losses/request.py": _POSTING,
@@ -54,7 +54,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/losses/spool.py": (),
     "app/state/memory.py": _STATE,
     "app/state/sqlite.py": _STATE,
-    "app/state/token_keys.py": ("tests/app/losses/test_input_store.py",),
+    "app/state/token_keys.py": (),
     "app/state/turns.py": (),
     "app/client/files/outputs.py": (),
     "app/client/files/state.py": (),
@@ -95,7 +95,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/losses/seen.py": (),
     "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
     "core/pipelines/building.py": _PIPELINE,
-    "core/pipelines/spec.py": _PIPELINE,
+    "core/pipelines/spec.py": ("tests/core/pipelines/test_spec.py", *_PIPELINE),
     "core/pipelines/stepping.py": _PIPELINE,
     "core/tiles/plan.py": ("tests/core/tiles/test_plan.py", *_VIEWS),
     "core/tiles/positions.py": ("tests/core/tiles/test_positions.py", *_VIEWS),

@@ -1,1 +1,1 @@
-"""Bytes of datasets' files: which may be read, how, and whether they changed."""
+"""Files of datasets: safe opening, fast reading, and detection of changes."""

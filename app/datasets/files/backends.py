@@ -1,14 +1,29 @@
-"""Three ways to read many ranges of a dataset's files into a caller's buffer.
+"""Backends: three ways to read many ranges of a dataset's files into a caller's buffer.
 
-* ``buffered``: reads through the page cache, straight to where the bytes are wanted.
-* ``mmap``: copies from a memory map, of files nobody can change meanwhile: declared to
-  be immutable, or kept from writers by a lease for as long as a call lasts. A lease makes
-  whoever opens the file for writing wait for that long (with O_NONBLOCK: fail).
-* ``direct``: past the page cache, for scans of what will not be read again.
+One tile may consist of thousands of ranges, so the number of system calls decides the
+speed. :func:`.ranges.arrange` sorts the ranges and joins neighbours; what remains is read
+in one of two ways, by the average length of a range:
 
-All give the same bytes or the same error, and a file that does not allow one way is read
-in the buffered one. Whether files changed is looked at after their bytes were read: bytes
-of two states, or of an old one, are never given without an error.
+    long    file    ──[range]─gap─[range]─────[range]──    one preadv for each group of
+            buffers   place   waste place      place       ranges with small gaps, straight
+                                                           into place; gaps go to waste
+    short   file    ──[hull of many ranges]──────────      whole hulls into a pooled buffer,
+            pool      [·· ··· ·· ·····]                    then numpy copies the ranges out
+
+The backends differ in where the bytes come from:
+
+* ``buffered``, the default: the page cache, by preadv.
+* ``mmap``: a memory map. Touching a page after the end of a truncated file kills the
+  process with SIGBUS, so only files that cannot change are mapped: those declared
+  immutable, and those under a read lease for the duration of the call. A lease makes a
+  writer wait in open(2) until it is released (with O_NONBLOCK: fail), so it is given up
+  between portions when the kernel reports a waiting writer.
+* ``direct``: O_DIRECT, past the page cache, for scans that read everything once.
+
+All give the same bytes or the same error. A file that does not support one way is read in
+the buffered one. Files are compared with their recorded state *after* their bytes were
+read: a check beforehand would miss a change in between, and bytes of two states, or of an
+outdated one, must never be returned without an error.
 """
 
 from __future__ import annotations
@@ -20,65 +35,73 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 
 from app.errors import InvalidOptionError
+from core.arrays import Indices, Octets
 
-from .buffers import PAGE, BufferPool, Octets
+from .buffers import PAGE, BufferPool
 from .file_set import FileSet
 from .mapped import Leases, Maps
-from .ranges import Indices, Ranges, arrange, gather
+from .ranges import Ranges, arrange, gather
 
 Name = Literal["buffered", "mmap", "direct"]
 
 _GAP = 16 << 10
-"""Bytes between two ranges that are read rather than skipped: about what a call costs."""
+"""Maximum gap between two ranges to read rather than skip: reading it costs about a call."""
 _DIRECT_GAP = 128 << 10
-"""The same where a disk is asked each time."""
-_HUGE = 16 << 20
-"""Bytes read in one call, so that a thread comes back once in a while."""
+"""The same where every call reaches the disk."""
+_MAX_CALL = 16 << 20
+"""Maximum bytes per call, so that a thread never blocks for long."""
 _SCATTERED = 2048
-"""Bytes of a piece, on average, below which pieces are read together and copied out."""
-_VECTORS = 1024
-"""Buffers one call may fill: IOV_MAX."""
+"""Average length in bytes below which ranges are read together and copied out."""
+_MAX_BUFFERS = 1024
+"""Maximum number of buffers per call: IOV_MAX."""
 
 
 class RangeBackend(Protocol):
-    """Reads ranges of a set of files. Any thread may call it, also at once."""
+    """Reads ranges of a set of files; several threads may call it at once."""
 
     name: ClassVar[str]
 
     def read_ranges(
         self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
     ) -> None:
-        """Put bytes start to stop of each file at its offset of ``out``.
+        """Read bytes ``starts[k]`` to ``stops[k]`` of ``files[k]`` to ``out[offsets[k]:]``.
 
-        Ranges may come in any order, overlap in the files and be empty.
+        Ranges may be in any order, overlap in the files, and be empty.
+
+        Args:
+            files: index of the file of each range, int64, shape (k,); likewise the others.
+            starts: offset of the first byte of each range.
+            stops: offset after the last byte of each range.
+            out: the output, writable bytes.
+            offsets: where in the output each range begins.
 
         Raises:
-            DataChangedError: a file is not what it was; nothing of ``out`` is to be used.
+            DataChangedError: a file changed since it was opened; discard ``out``.
             ReadFailedError: the disk failed.
             BusyError: no buffers are left, or too many files are open.
-            ValueError: a range that is not in its file or its output, or the set is closed.
+            ValueError: a range lies outside of its file or the output, or the set is closed.
         """
 
     def mapped(self, file: int) -> Octets | None:
-        """A whole file in memory, if it is declared that nobody changes it; else None."""
+        """Return a whole file as memory if it is declared immutable, else None."""
 
     def hint(self, files: Indices, starts: Indices, stops: Indices) -> None:
-        """Have ranges that will be read soon brought into memory; does not wait for them."""
+        """Start to bring ranges into the page cache that will be read soon; does not wait."""
 
     def close(self) -> None:
-        """Let go of memory maps, once nobody uses them; the files stay open."""
+        """Drop memory maps, which last until their users are done; the files stay open."""
 
 
 def open_backend(
     name: str, files: FileSet, pool: BufferPool, *, immutable: bool = False
 ) -> RangeBackend:
-    """The backend of a name, for a set of files, which the caller closes.
+    """Create the backend of this name for a set of files, which the caller closes.
 
     Args:
         name: ``buffered``, ``mmap`` or ``direct``.
-        files: what to read.
-        pool: buffers, where the caller's cannot be read into.
-        immutable: whether it is declared that nobody changes the files.
+        files: the files to read.
+        pool: lends buffers where the caller's cannot be read into.
+        immutable: whether the files are declared never to change.
 
     Raises:
         InvalidOptionError: there is no backend of this name.
@@ -89,7 +112,7 @@ def open_backend(
         return MmapBackend(files, pool, immutable=immutable)
     if name == "direct":
         return DirectBackend(files, pool)
-    raise InvalidOptionError(f"{name!r} is no way to read: buffered, mmap or direct")
+    raise InvalidOptionError(f"there is no backend {name!r}", hint="Use buffered, mmap or direct")
 
 
 class BufferedBackend:
@@ -100,13 +123,13 @@ class BufferedBackend:
     def __init__(self, files: FileSet, pool: BufferPool) -> None:
         self._files = files
         self._pool = pool
-        # Where bytes go that nobody wants; threads may write it at once, nobody reads it.
+        # Gaps are read into it. All threads may write to it at once, since none reads it.
         self._waste = memoryview(bytearray(_GAP))
 
     def read_ranges(
         self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
     ) -> None:
-        """Put bytes start to stop of each file at its offset of ``out``; see RangeBackend."""
+        """See RangeBackend."""
         octets = np.frombuffer(out, np.uint8)
         by_file = arrange(files, starts, stops, offsets, len(octets)).by_file()
         for file, ranges in by_file:
@@ -124,7 +147,7 @@ class BufferedBackend:
         if not 0 <= file < len(self._files):
             raise ValueError(f"there is no file {file}")
         if (stop := ranges.end) > (size := self._files.size(file)):
-            raise ValueError(f"a range ends at byte {stop} of a file of {size}")
+            raise ValueError(f"a range ends at byte {stop} of a file of {size} bytes")
 
     def _read(self, file: int, descriptor: int, ranges: Ranges, out: Octets) -> None:  # noqa: ARG002
         """Read ranges of one file."""
@@ -134,35 +157,34 @@ class BufferedBackend:
         view = out.data
         starts, stops = ranges.starts.tolist(), ranges.stops.tolist()
         ends = (ranges.offsets + ranges.stops - ranges.starts).tolist()
-        wanted = [view[a:b] for a, b in zip(ranges.offsets.tolist(), ends, strict=True)]
+        targets = [view[a:b] for a, b in zip(ranges.offsets.tolist(), ends, strict=True)]
         for first, last in ranges.groups(_GAP):
-            buffers = wanted[first:last]
+            buffers = targets[first:last]
             if last - first > 1:
-                # What is between two pieces is read to nowhere.
                 gaps = zip(stops[first : last - 1], starts[first + 1 : last], strict=True)
                 waste = (self._waste[: start - stop] for stop, start in gaps)
                 buffers = [buffer for pair in zip(buffers, waste, strict=False) for buffer in pair]
-                buffers.append(wanted[last - 1])
+                buffers.append(targets[last - 1])
             begin, end = starts[first], stops[last - 1]
-            # Nearly always one call is enough.
-            short = end - begin > _HUGE or len(buffers) > _VECTORS
-            if short or os.preadv(descriptor, buffers, begin) < end - begin:
+            # A single call nearly always suffices.
+            large = end - begin > _MAX_CALL or len(buffers) > _MAX_BUFFERS
+            if large or os.preadv(descriptor, buffers, begin) < end - begin:
                 self._fill(descriptor, buffers, begin, end)
 
     @staticmethod
     def _fill(descriptor: int, buffers: list[memoryview], at: int, stop: int) -> None:
-        """Fill buffers one after the other from bytes of the file.
+        """Fill buffers, in their order, with bytes ``at`` to ``stop`` of the file.
 
         Raises:
-            EOFError: the file ends before.
+            EOFError: the file ends before ``stop``.
         """
         index = skip = 0
         while at < stop:
             head = buffers[index][skip:] if skip else buffers[index]
-            if len(head) > _HUGE:
-                batch = [head[:_HUGE]]
+            if len(head) > _MAX_CALL:
+                batch = [head[:_MAX_CALL]]
             else:
-                batch = [head, *buffers[index + 1 : index + _VECTORS]]
+                batch = [head, *buffers[index + 1 : index + _MAX_BUFFERS]]
             count = os.preadv(descriptor, batch, at)
             if not count:
                 raise EOFError
@@ -175,25 +197,32 @@ class BufferedBackend:
     def _read_together(
         self, descriptor: int, ranges: Ranges, limits: tuple[int, int], out: Octets
     ) -> None:
-        """Read whole pages with what is between near pieces, and copy the pieces out."""
+        """Read hulls of near ranges into a pooled buffer, and copy the ranges out.
+
+        Args:
+            descriptor: the file.
+            ranges: ranges of this file.
+            limits: maximum gap within a hull, and the page size hulls are aligned to.
+            out: the output.
+        """
         gap, page = limits
         with self._pool.lend() as buffer:
             view = buffer.data
             for load in ranges.loads(gap, len(buffer), page):
                 for hull in load.hulls:
                     self._load(
-                        descriptor, view[hull.at : hull.at + hull.size], hull.begin, hull.wanted
+                        descriptor, view[hull.at : hull.at + hull.size], hull.begin, hull.length
                     )
                 gather(buffer, load.positions, load.ranges, out)
 
-    def _load(self, descriptor: int, buffer: memoryview, at: int, wanted: int) -> None:
-        self._fill(descriptor, [buffer[:wanted]], at, at + wanted)
+    def _load(self, descriptor: int, buffer: memoryview, at: int, length: int) -> None:
+        self._fill(descriptor, [buffer[:length]], at, at + length)
 
     def mapped(self, file: int) -> Octets | None:
-        """None: nothing is in memory."""
+        """Return None: nothing is mapped."""
 
     def hint(self, files: Indices, starts: Indices, stops: Indices) -> None:
-        """Have ranges that will be read soon brought into memory; see RangeBackend."""
+        """See RangeBackend."""
         for file, ranges in arrange(files, starts, stops, starts, None).by_file():
             self._check_size(file, ranges)
             with self._files.use(file) as descriptor:
@@ -202,11 +231,11 @@ class BufferedBackend:
                     os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no maps."""
 
 
 class MmapBackend(BufferedBackend):
-    """Copies from memory maps where that is safe."""
+    """Copies from memory maps where that is safe; reads elsewhere."""
 
     name: ClassVar[str] = "mmap"
 
@@ -223,24 +252,24 @@ class MmapBackend(BufferedBackend):
         super()._read(file, descriptor, ranges, out)
 
     def _copy(self, file: int, descriptor: int, ranges: Ranges, out: Octets, leased: bool) -> bool:
-        """Copy ranges from the map; not to the end if somebody waits for the lease."""
+        """Copy ranges from the map; return False, unfinished, if a writer waits for the lease."""
         size = self._files.size(file)
         if os.fstat(descriptor).st_size < size:
             raise EOFError
         octets = self._maps.of(file, descriptor, size)
-        ranges = ranges.cut(_HUGE)
-        for first, last in ranges.portions(_HUGE):
-            if leased and not self._leases.is_whole(descriptor):
+        ranges = ranges.cut(_MAX_CALL)
+        for first, last in ranges.portions(_MAX_CALL):
+            if leased and not self._leases.is_intact(descriptor):
                 return False
             part = ranges.part(first, last)
             gather(octets, part.starts, part, out)
         return True
 
     def mapped(self, file: int) -> Octets | None:
-        """A whole file in memory, if it is declared that nobody changes it; else None.
+        """Return a whole file as memory if it is declared immutable, else None.
 
         Raises:
-            DataChangedError: it is not what it was.
+            DataChangedError: the file changed since it was opened.
         """
         if not self._immutable or not (size := self._files.size(file)):
             return None
@@ -252,12 +281,12 @@ class MmapBackend(BufferedBackend):
         return octets
 
     def close(self) -> None:
-        """Let go of the maps, once nobody uses them."""
+        """Drop the maps, which last until their users are done."""
         self._maps.clear()
 
 
 class DirectBackend(BufferedBackend):
-    """Reads past the page cache where the file system lets it."""
+    """Reads past the page cache where the file system supports it."""
 
     name: ClassVar[str] = "direct"
 
@@ -277,13 +306,13 @@ class DirectBackend(BufferedBackend):
         finally:
             os.close(direct)
 
-    def _load(self, descriptor: int, buffer: memoryview, at: int, wanted: int) -> None:
+    def _load(self, descriptor: int, buffer: memoryview, at: int, length: int) -> None:
         done = 0
-        while done < wanted:
+        while done < length:
             count = os.preadv(descriptor, [buffer[done:]], at + done)
-            if count < min(PAGE, wanted - done):
+            if count < min(PAGE, length - done):
                 raise EOFError
-            done += count if done + count >= wanted else count // PAGE * PAGE
+            done += count if done + count >= length else count // PAGE * PAGE
 
     def hint(self, files: Indices, starts: Indices, stops: Indices) -> None:
-        """Nothing: what is read does not go through the page cache."""
+        """Do nothing: reads do not go through the page cache."""

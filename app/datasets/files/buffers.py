@@ -1,4 +1,4 @@
-"""Page-aligned buffers, of which there are only so many."""
+"""A bounded pool of page-aligned buffers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import numpy.typing as npt
 
 from app.errors import BusyError
-
-Octets = npt.NDArray[np.uint8]
+from core.arrays import Octets
 
 PAGE = 4096
-"""What buffers are aligned to: enough for unbuffered reads of any disk."""
+"""Alignment of buffers in bytes: enough for O_DIRECT reads from any disk."""
 
 
 class BufferPool:
-    """Buffers that are lent to one thread at a time, and made when first needed.
+    """Buffers lent to one thread at a time, allocated when first needed.
 
     Args:
-        count: how many there are; as many as threads that read, and nobody waits.
-        size: bytes of each, a multiple of PAGE.
-        wait: seconds to wait for one.
+        count: number of buffers; with one per reading thread, none ever waits.
+        size: size of a buffer in bytes, a multiple of ``PAGE``.
+        wait: seconds to wait for a buffer.
 
     Raises:
-        ValueError: a size that is no such multiple.
+        ValueError: ``size`` is not such a multiple.
     """
 
     def __init__(self, count: int = 8, size: int = 1 << 20, wait: float = 5.0) -> None:
         if size <= 0 or size % PAGE:
-            raise ValueError(f"a buffer must have whole pages of {PAGE} bytes, not {size} bytes")
+            raise ValueError(f"a buffer must consist of whole pages of {PAGE} bytes, not {size}")
         self.size = size
         self._wait = wait
         self._left = threading.BoundedSemaphore(count)
@@ -40,10 +38,10 @@ class BufferPool:
 
     @contextmanager
     def lend(self) -> Iterator[Octets]:
-        """A buffer until the end of the block; what is in it is anything.
+        """Lend a buffer with arbitrary contents until the end of the block.
 
         Raises:
-            BusyError: none came free in time.
+            BusyError: no buffer became free in time.
         """
         if not self._left.acquire(timeout=self._wait):
             raise BusyError("no buffers are left to read into", retry_after=1)

@@ -1,8 +1,8 @@
-"""The open files of one dataset, which stay what they were or say that they do not.
+"""The open files of one dataset: unchanged since they were opened, or an error.
 
-Whether a file changed is told by its device, inode, size and time of modification, as
-they were when it was opened. A change that leaves all four as they were, by setting the
-time back or through a writable memory map, cannot be seen.
+A change is detected by comparing device, inode, size and modification time with those at
+opening. A change that preserves all four, by setting the time back or through a writable
+memory map, goes unnoticed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from core.tiles.recording import FileInfo
 from .roots import FileMissingError, PathRefusedError
 
 MAX_OPEN = 256
-_CLOCK_STEP = 0.02  # by how much the clock that stamps files may lag: two of the longest ticks
+_CLOCK_STEP = 0.02
+"""Seconds by which the clock that stamps files may lag: two of the longest kernel ticks."""
 
 OpenFile = Callable[[Path], int]
 
@@ -48,24 +49,24 @@ class _File:
 
 
 class FileSet:
-    """Files in their order; a RangeReader. Any thread may read, also at once.
+    """Files in a fixed order; a RangeReader. Several threads may read at once.
 
-    Each is opened once, and stays open unless there are more than ``max_open``: then
-    those that were not used for longest are closed, and opened again if they are what
-    they were. The set closes its files when everyone who shares it has closed it.
+    Files stay open while there are at most ``max_open``. Beyond that the least recently
+    used are closed, and reopened on use if they are unchanged. The set has a count of
+    users: the last ``close`` closes the files.
 
     Args:
-        paths: the files, at least one, absolute.
-        open_file: gives descriptors to read with, as ``Roots.open`` does.
-        growing: whether the last of them may grow.
-        max_open: how many are kept open.
+        paths: absolute paths of the files, at least one.
+        open_file: opens a path for reading, as ``Roots.open`` does.
+        growing: whether the last file may grow.
+        max_open: maximum number of open files.
 
     Raises:
-        FileMissingError: a file is not there.
-        PathRefusedError: a file is refused.
+        FileMissingError: a file does not exist.
+        PathRefusedError: a file may not be read.
         DataChangedError: a file was changed just now.
         BusyError: too many files are open.
-        ValueError: there are none, or a path is relative.
+        ValueError: there are no paths, or one is relative.
     """
 
     def __init__(
@@ -114,26 +115,26 @@ class FileSet:
 
     @property
     def infos(self) -> tuple[FileInfo, ...]:
-        """Names and sizes."""
+        """Name and size of each file."""
         return tuple(FileInfo(file.path.name, file.size) for file in self._files)
 
     def name(self, file: int) -> str:
-        """Base name of a file."""
+        """Return the base name of a file."""
         return self._files[file].path.name
 
     def size(self, file: int) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes, as of its opening or the last refresh."""
         return self._files[file].size
 
     def modified(self, file: int) -> int:
-        """Nanoseconds since 1970 at which a file was modified, when it was opened."""
+        """Return the modification time of a file at opening, in nanoseconds since 1970."""
         return self._files[file].modified
 
     def share(self) -> Self:
-        """The set itself, for one more who will close it.
+        """Return the set for another user, who must call ``close`` too.
 
         Raises:
-            ValueError: it is closed.
+            ValueError: the set is closed.
         """
         with self._lock:
             if not self._owners:
@@ -142,7 +143,7 @@ class FileSet:
         return self
 
     def close(self) -> None:
-        """Give it up; the last to do so closes the files, those in use when they are not."""
+        """Close the set for one user; the last one closes the files once none is in use."""
         with self._lock:
             self._owners = max(self._owners - 1, 0)
             if not self._owners:
@@ -150,7 +151,7 @@ class FileSet:
                 self._evict()
 
     def _settle(self) -> None:
-        """Wait until a later change cannot have the time of the last one."""
+        """Wait until a further change is certain to get a later modification time."""
         newest = max(file.modified for file in self._files) / 1e9
         if not self.growing and 0 <= (age := time.time() - newest) < _CLOCK_STEP:
             time.sleep(_CLOCK_STEP - age)
@@ -170,10 +171,10 @@ class FileSet:
 
     @contextmanager
     def use(self, file: int) -> Iterator[int]:
-        """A descriptor of a file, which stays open until the end of the block.
+        """Provide the descriptor of a file, open until the end of the block.
 
         Raises:
-            DataChangedError: it changed.
+            DataChangedError: the file changed since it was opened.
             BusyError: too many files are open.
             ValueError: the set is closed.
         """
@@ -182,7 +183,7 @@ class FileSet:
             if not self._owners:
                 raise ValueError("the files are closed")
             if (descriptor := known.descriptor) is None:
-                descriptor = known.descriptor = self._open_again(file)
+                descriptor = known.descriptor = self._reopen(file)
             known.users += 1
             self._opened[file] = None
             self._opened.move_to_end(file)
@@ -196,7 +197,7 @@ class FileSet:
                 known.users -= 1
                 self._evict()
 
-    def _open_again(self, file: int) -> int:
+    def _reopen(self, file: int) -> int:
         try:
             return self._open_file(self._files[file].path)
         except FileMissingError as e:
@@ -205,10 +206,10 @@ class FileSet:
             raise self.changed(file, "was replaced") from e
 
     def read(self, file: int, start: int, stop: int) -> bytes:
-        """Bytes ``start`` to ``stop`` of a file; fewer at the end it had when opened.
+        """Read bytes ``start`` to ``stop`` of a file; fewer at its end.
 
         Raises:
-            DataChangedError: it changed.
+            DataChangedError: the file changed since it was opened.
             ReadFailedError: the disk failed.
         """
         stop = min(stop, self._files[file].size)
@@ -227,7 +228,7 @@ class FileSet:
         return b"".join(pieces)
 
     def verify(self) -> None:
-        """Make sure that all files are what they were, as ``check`` does for some.
+        """Check that all files are unchanged; see ``check``.
 
         Raises:
             DataChangedError: one shrank, grew, was modified, replaced or removed.
@@ -236,9 +237,10 @@ class FileSet:
         self.check(range(len(self._files)))
 
     def check(self, files: Iterable[int]) -> None:
-        """Make sure that some files are what they were when opened, or when refreshed.
+        """Check that files are unchanged since they were opened or refreshed.
 
-        What was read before is then of that content. A growing file may have grown.
+        Bytes read before the call are then known to be of that state. A growing file may
+        have grown.
 
         Raises:
             DataChangedError: one shrank, grew, was modified, replaced or removed.
@@ -262,19 +264,19 @@ class FileSet:
             return "shrank"
         if self.growing and file == len(self._files) - 1:
             return None
-        touched = "was modified" if status.st_mtime_ns != known.modified else None
-        return "grew" if status.st_size > known.size else touched
+        modified = "was modified" if status.st_mtime_ns != known.modified else None
+        return "grew" if status.st_size > known.size else modified
 
-    def changed(self, file: int, how: str) -> DataChangedError:
-        """The error of a file that is not what it was."""
-        detail = f"{self.name(file)!r} {how} since it was opened"
-        return DataChangedError(detail, file=self.name(file), change=how)
+    def changed(self, file: int, change: str) -> DataChangedError:
+        """Build the error for a changed file."""
+        detail = f"{self.name(file)!r} {change} since it was opened"
+        return DataChangedError(detail, file=self.name(file), change=change)
 
     def failed(self, file: int, error: OSError) -> NoReturn:
-        """Say why a file cannot be read.
+        """Raise the error for a failed read.
 
         Raises:
-            DataChangedError: the file server no longer has it.
+            DataChangedError: the file server no longer has the file.
             ReadFailedError: the disk failed.
         """
         if error.errno == errno.ESTALE:
@@ -283,10 +285,10 @@ class FileSet:
         raise ReadFailedError(detail, retry_after=30, file=self.name(file)) from error
 
     def refresh(self) -> bool:
-        """Take note of what a growing set has grown by; returns whether it has.
+        """Include what a growing set gained; return whether it grew.
 
         Raises:
-            DataChangedError: the last file changed in another way.
+            DataChangedError: the last file changed other than by growing.
         """
         last = len(self._files) - 1
         self.check((last,))

@@ -1,4 +1,8 @@
-"""What files are, in a few bytes that hold wherever copies of them lie."""
+"""Fingerprints of files: a few bytes that identify their contents on any replica.
+
+A fingerprint covers names, sizes, modification times and both ends of files, but no path,
+inode or device: copies that preserve times have the fingerprint of the original.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,16 @@ from hashlib import blake2b
 from .file_set import FileSet
 
 FINGERPRINT_SIZE = 8
-"""Bytes of a fingerprint."""
+"""Size of a fingerprint in bytes."""
 SAMPLE = 64 << 10
-"""Bytes at each end of a file that count."""
+"""Bytes at each end of a file that a fingerprint covers."""
 _WHOLE = b"thalweg-files-1"
 _PREFIX = b"thalweg-prefix-1"
 _STORE = b"thalweg-store-1"
 
 
 def fingerprint(files: FileSet) -> bytes:
-    """Of names, sizes, times of modification and both ends of each file, in their order.
+    """Compute the fingerprint of a set: name, size, modification time and ends of each file.
 
     Raises:
         DataChangedError: a file changed since it was opened.
@@ -31,14 +35,15 @@ def fingerprint(files: FileSet) -> bytes:
     return digest.digest()
 
 
-def store_fingerprint(files: FileSet, described: Collection[int]) -> bytes:
-    """Of names, sizes and times of modification of all files, in their order.
+def store_fingerprint(files: FileSet, metadata: Collection[int]) -> bytes:
+    """Compute the fingerprint of a store, which may have one file per chunk.
 
-    There may be a file for each chunk, so that only some of them are looked into.
+    To keep this fast, only the metadata files are read; of the others name, size and
+    modification time count.
 
     Args:
         files: the set.
-        described: those of which both ends count too, by index.
+        metadata: indices of the metadata files.
 
     Raises:
         DataChangedError: a file changed since it was opened.
@@ -47,7 +52,7 @@ def store_fingerprint(files: FileSet, described: Collection[int]) -> bytes:
     digest = blake2b(digest_size=FINGERPRINT_SIZE, person=_STORE)
     for index in range(len(files)):
         modified = files.modified(index).to_bytes(8, "little", signed=True)
-        if index in described:
+        if index in metadata:
             digest.update(_describe(files, index, files.size(index), modified))
         else:
             name = files.name(index).encode("utf-8", "surrogateescape")
@@ -58,16 +63,19 @@ def store_fingerprint(files: FileSet, described: Collection[int]) -> bytes:
 
 
 def prefix_fingerprint(files: FileSet, stops: Sequence[int]) -> bytes:
-    """Of the names, and of both ends of the first bytes, of the first files of a growing set.
+    """Compute the fingerprint of a prefix of a growing set, which later growth preserves.
+
+    Covers names and both ends of each prefix; modification times, which growth changes,
+    do not count.
 
     Args:
         files: the set.
-        stops: how many bytes of each file count, of as many files as count.
+        stops: length in bytes of the prefix of each file; files without one do not count.
 
     Raises:
-        DataChangedError: a file changed, other than by growing.
+        DataChangedError: a file changed other than by growing.
         ReadFailedError: the disk failed.
-        ValueError: more files, or bytes of one, than there are.
+        ValueError: there are fewer files or bytes.
     """
     if len(stops) > len(files):
         raise ValueError(f"{len(stops)} files of {len(files)}")

@@ -1,11 +1,11 @@
-"""Arrays in HDF5 files, through h5py.
+"""Arrays in HDF5 files, read through h5py.
 
-The library keeps what it knows of a file for as long as anybody has it open, and works
-for one thread at a time. So a file is opened for each read, under one lock: a file that
-was written anew is never read with the chunk index of the old one.
+The HDF5 library is not thread-safe, and caches the metadata of a file while anyone has it
+open. Every read therefore opens the file anew, under one lock: a file that was rewritten
+is never read with the chunk index of its predecessor.
 
-Nothing outside of the file is read: links to other files, values kept in other files,
-and virtual arrays of other files are refused.
+Nothing outside of the file is read. Links to other files, values stored in other files and
+virtual arrays over other files are refused: they could name any path of the server.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from typing import Any, NoReturn
 import h5py
 import numpy as np
 
+from core.arrays import Array
 from core.errors import FormatError
+from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
-from .arrays import ArrayInfo, Box, Values, check, choose, linear
+from .arrays import ArrayInfo, check, choose, linear
 from .file_set import FileSet
 
 _LOCK = threading.Lock()
-_MOST_OBJECTS = 100_000
-_MOST_LINKS = 32
-_MOST_COORDINATES = 1 << 20
-_MOST_SOURCES = 10_000
-_HERE = "."
+_MAX_OBJECTS = 100_000
+_MAX_LINKS = 32
+_MAX_COORDINATES = 1 << 20
+_MAX_SOURCES = 10_000
+_THIS_FILE = "."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hdf5Array:
-    """An array of numbers in an HDF5 file; see BlockArray."""
+    """A numeric array in an HDF5 file; see :class:`.arrays.BlockArray`."""
 
     files: FileSet
     file: int
@@ -47,25 +49,30 @@ class Hdf5Array:
     axes: tuple[Axis, ...]
     offset: int | None
 
-    def read(self, box: Box) -> Values:
-        """The values in a box.
+    def read(self, box: Box) -> Array:
+        """Read the values in a box.
 
         Raises:
-            FormatError: they cannot be decoded.
-            DataChangedError: the file is not what it was.
+            FormatError: the values cannot be decoded.
+            DataChangedError: the file changed since it was opened.
         """
         with _opened(self.files, self.file) as handle:
-            values: Values = handle[self.name][tuple(slice(a, b) for a, b in box)]
+            values: Array = handle[self.name][tuple(slice(a, b) for a, b in box)]
         return values
 
 
 def open_hdf5(files: FileSet, file: int, array: str | None) -> Hdf5Array:
-    """The array of a name in one of the files, or the only one there can be.
+    """Open an array of one of the files.
+
+    Args:
+        files: the set.
+        file: index of the file.
+        array: path of the array; None for the only one with at least three dimensions.
 
     Raises:
-        AmbiguousFormatError: no name is given, and no array or several could be meant.
-        FormatError: there is no such array, it cannot be read, or it is in other files.
-        DataChangedError: the file is not what it was.
+        AmbiguousFormatError: no path is given, and no array or several could be meant.
+        FormatError: there is no such array, it cannot be read, or it lies in other files.
+        DataChangedError: the file changed since it was opened.
     """
     with _opened(files, file) as handle:
         source = files.name(file)
@@ -84,18 +91,18 @@ def open_hdf5(files: FileSet, file: int, array: str | None) -> Hdf5Array:
     nbytes = int(np.prod(shape, dtype=object)) * info.dtype.itemsize
     if offset is not None and offset + nbytes > files.size(file):
         raise FormatError(
-            f"the array {name!r} has {nbytes} bytes from byte {offset} on, and the file ends at "
-            f"{files.size(file)}",
+            f"the array {name!r} has {nbytes} bytes from byte {offset} on, but the file ends at "
+            f"byte {files.size(file)}",
             source=source,
             offset=files.size(file),
-            hint="Copy the file again from where it came",
+            hint="Copy the file again from its origin",
         )
     return Hdf5Array(files, file, name, shape, info.dtype, info.chunks, axes, offset)
 
 
 @contextmanager
 def _opened(files: FileSet, file: int) -> Iterator[Any]:
-    """A file, open for as long as the block lasts; what it reads is of the file as it was."""
+    """Open a file until the end of the block, then check that it is still unchanged."""
     with files.use(file) as descriptor, _LOCK:
         try:
             with h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False) as handle:
@@ -105,25 +112,27 @@ def _opened(files: FileSet, file: int) -> Iterator[Any]:
             raise FormatError(
                 f"the HDF5 library cannot read it: {str(e)[:200]}",
                 source=files.name(file),
-                hint="Check that the file is not damaged, and not being written",
+                hint="Check that the file is neither damaged nor being written",
             ) from e
     files.check((file,))
 
 
 def _shapes(handle: Any, source: str) -> Mapping[str, tuple[int, ...]]:  # noqa: ANN401 - h5py
-    """Shapes of all arrays of numbers, by name; each once, and none behind a link."""
-    found: dict[str, tuple[int, ...]] = {}
+    """List the shapes of all numeric arrays by name, each once, without following links."""
+    shapes: dict[str, tuple[int, ...]] = {}
     seen: set[int] = set()
-    waiting = ["/"]
-    looked_at = 0
-    while waiting:
-        path = waiting.pop()
+    pending = ["/"]
+    count = 0
+    while pending:
+        path = pending.pop()
         group = handle[path]
         for name in group:
-            looked_at += 1
-            if looked_at > _MOST_OBJECTS:
+            count += 1
+            if count > _MAX_OBJECTS:
                 raise FormatError(
-                    f"more than {_MOST_OBJECTS} objects", source=source, hint="Give array"
+                    f"the file has more than {_MAX_OBJECTS} objects",
+                    source=source,
+                    hint="Set array to the path of the array",
                 )
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 continue
@@ -134,21 +143,21 @@ def _shapes(handle: Any, source: str) -> Mapping[str, tuple[int, ...]]:  # noqa:
             seen.add(address)
             inner = f"{path.rstrip('/')}/{name}"
             if isinstance(child, h5py.Group):
-                waiting.append(inner)
-            elif isinstance(child, h5py.Dataset) and _is_numbers(child):
-                found[inner] = tuple(child.shape)
-    return dict(sorted(found.items()))
+                pending.append(inner)
+            elif isinstance(child, h5py.Dataset) and _is_numeric(child):
+                shapes[inner] = tuple(child.shape)
+    return dict(sorted(shapes.items()))
 
 
-def _is_numbers(dataset: Any) -> bool:  # noqa: ANN401 - h5py
+def _is_numeric(dataset: Any) -> bool:  # noqa: ANN401 - h5py
     try:
         return dataset.shape is not None and dataset.dtype.kind in "biufc"
-    except TypeError:  # a type numpy has not
+    except TypeError:  # numpy has no such type
         return False
 
 
 def _offset(dataset: Any) -> int | None:  # noqa: ANN401 - h5py
-    """Where values lie that are stored as numpy has them in memory, in one piece."""
+    """Return the offset of values stored contiguously in numpy's representation, else None."""
     layout = dataset.id.get_create_plist().get_layout()
     stored = dataset.id.get_type()
     same = stored.equal(h5py.h5t.py_create(dataset.dtype, logical=True))
@@ -159,95 +168,97 @@ def _offset(dataset: Any) -> int | None:  # noqa: ANN401 - h5py
 
 
 class _Inside:
-    """Looks into an open file, and never out of it."""
+    """Resolves paths and arrays in an open file, and never leaves that file."""
 
     def __init__(self, handle: Any, source: str) -> None:  # noqa: ANN401 - h5py
         self._handle = handle
         self._source = source
 
     def resolve(self, path: str) -> str:
-        """The path of an object without links on it.
+        """Resolve the soft links of a path; return the path of the object itself.
 
         Raises:
-            FormatError: it is not there, or in another file.
+            FormatError: there is no such object, or it is in another file.
         """
         parts = path.split("/")[::-1]
-        at, followed = "", 0
+        resolved, followed = "", 0
         while parts:
             name = parts.pop()
-            if name in {"", _HERE}:
+            if name in {"", "."}:
                 continue
-            group = self._handle[at or "/"]
+            group = self._handle[resolved or "/"]
             link = group.get(name, getlink=True) if isinstance(group, h5py.Group) else None
             if isinstance(link, h5py.HardLink):
-                at = f"{at}/{name}"
+                resolved = f"{resolved}/{name}"
             elif isinstance(link, h5py.SoftLink):
                 followed += 1
-                if followed > _MOST_LINKS:
-                    self._fault(f"{path!r} leads through more than {_MOST_LINKS} links")
+                if followed > _MAX_LINKS:
+                    self._fault(f"{path!r} leads through more than {_MAX_LINKS} links")
                 parts.extend(link.path.split("/")[::-1])
-                at = "" if link.path.startswith("/") else at
+                resolved = "" if link.path.startswith("/") else resolved
             elif isinstance(link, h5py.ExternalLink):
                 self._fault(
-                    f"{at}/{name} is a link to another file", "Name that file in files instead"
+                    f"{resolved}/{name} is a link to another file",
+                    "Name that file in files instead",
                 )
             else:
                 shapes = _shapes(self._handle, self._source)
-                known = ", ".join(f"{name} {shape}" for name, shape in list(shapes.items())[:8])
-                self._fault(f"there is no array {path!r}", f"There are {known or 'no arrays'}")
-        return at or "/"
+                names = ", ".join(f"{name} {shape}" for name, shape in list(shapes.items())[:8])
+                hint = f"Use {names}" if names else "Name a file with an array of numbers"
+                self._fault(f"there is no array {path!r}", hint)
+        return resolved or "/"
 
     def plain(self, name: str) -> Any:  # noqa: ANN401 - h5py
-        """The array of a name, with all of its values in this file.
+        """Open an array that has all of its values in this file.
 
         Raises:
-            FormatError: it is no array, or has values in other files.
+            FormatError: the object is not an array, or has values in other files.
         """
         dataset = self._own(name)
         if dataset.is_virtual:
             sources = dataset.virtual_sources()
-            if len(sources) > _MOST_SOURCES:
-                self._fault(f"{name!r} is put together from {len(sources)} arrays")
-            for each in {(source.file_name, source.dset_name) for source in sources}:
-                if each[0] != _HERE:
+            if len(sources) > _MAX_SOURCES:
+                self._fault(f"the virtual array {name!r} refers to {len(sources)} arrays")
+            for path, inner_name in {(source.file_name, source.dset_name) for source in sources}:
+                if path != _THIS_FILE:
                     self._fault(
-                        f"{name!r} is put together from other files",
+                        f"the virtual array {name!r} refers to other files",
                         "Name those files in files instead",
                     )
-                inner = self._own(self.resolve(each[1]))
+                inner = self._own(self.resolve(inner_name))
                 if inner.is_virtual:
-                    self._fault(f"{name!r} is put together from arrays that are so themselves")
+                    self._fault(f"the virtual array {name!r} refers to another virtual array")
                 self.check_filters(inner)
         return dataset
 
     def _own(self, name: str) -> Any:  # noqa: ANN401 - h5py
         dataset = self._handle[name]
         if not isinstance(dataset, h5py.Dataset):
-            self._fault(f"{name!r} is no array", "Give the path of an array in it")
+            self._fault(f"{name!r} is not an array", "Set array to the path of an array in it")
         if dataset.external:
-            self._fault(f"the values of {name!r} are in other files", "Copy them into this one")
+            self._fault(f"the values of {name!r} are in other files", "Copy them into this file")
         return dataset
 
     def check_filters(self, dataset: Any) -> None:  # noqa: ANN401 - h5py
-        """Refuse chunks that cannot be decoded here.
+        """Check that the filters of an array are installed.
 
         Raises:
-            FormatError: a filter is not installed.
+            FormatError: one is not.
         """
         properties = dataset.id.get_create_plist()
         for number in range(properties.get_nfilters()):
             code, _, _, name = properties.get_filter(number)
             if not h5py.h5z.filter_avail(code):
-                self._more_filters()
+                self._load_plugins()
                 if not h5py.h5z.filter_avail(code):
-                    text = name.decode("utf-8", "replace") or "without a name"
+                    text = name.decode("utf-8", "replace") or "unnamed"
                     self._fault(
-                        f"{dataset.name!r} is compressed with filter {code}, {text}",
-                        "Install the package hdf5plugin, or write it with gzip",
+                        f"{dataset.name!r} is compressed with filter {code} ({text})",
+                        "Install the package hdf5plugin, or compress the array with gzip",
                     )
 
     @staticmethod
-    def _more_filters() -> None:
+    def _load_plugins() -> None:
         try:
             import_module("hdf5plugin")
         except ImportError:
@@ -256,62 +267,62 @@ class _Inside:
     # -- axes -----------------------------------------------------------------------
 
     def axes(self, dataset: Any, name: str) -> tuple[Axis, ...]:  # noqa: ANN401 - h5py
-        """One for each dimension, by what lies beside the array; empty if that is nothing."""
+        """Describe each dimension by labels and coordinates in the file; empty without any."""
         parent = name.rpartition("/")[0] or "/"
         siblings = self._siblings(self._handle[parent], dataset.ndim)
-        made, known = [], False
+        axes, known = [], False
         for k, size in enumerate(dataset.shape):
             scales = [scale for _, scale in dataset.dims[k].items() if self._is_plain(scale)]
             label = dataset.dims[k].label
-            beside = scales[0] if scales else siblings[k]
-            axis = _axis(label or f"axis_{k}", size, beside)
-            known |= bool(label) or beside is not None
-            made.append(axis)
-        return tuple(made) if known else ()
+            coordinates = scales[0] if scales else siblings[k]
+            known |= bool(label) or coordinates is not None
+            axes.append(_axis(label or f"axis_{k}", size, coordinates))
+        return tuple(axes) if known else ()
 
     def _siblings(self, group: Any, count: int) -> list[Any]:  # noqa: ANN401 - h5py
-        """The coordinates NeXus (attribute axes) or EMD (dim1, dim2, …) put beside an array."""
+        """Find the coordinates beside an array, as NeXus (attribute axes) or EMD (dim1, …) do."""
         names = _texts(group.attrs.get("axes"))
         if len(names) != count:
             names = [f"dim{k + 1}" for k in range(count)]
-        found: list[Any] = []
+        siblings: list[Any] = []
         for name in names:
             link = group.get(name, getlink=True) if "/" not in name else None
             sibling = group[name] if isinstance(link, h5py.HardLink) else None
-            found.append(sibling if self._is_plain(sibling) else None)
-        return found
+            siblings.append(sibling if self._is_plain(sibling) else None)
+        return siblings
 
     @staticmethod
     def _is_plain(dataset: Any) -> bool:  # noqa: ANN401 - h5py
-        """Whether coordinates are in this file, and not too many."""
+        """Whether an object holds coordinates in this file, and not too many."""
         return (
             isinstance(dataset, h5py.Dataset)
-            and _is_numbers(dataset)
+            and _is_numeric(dataset)
             and dataset.ndim == 1
-            and 0 < dataset.size <= _MOST_COORDINATES
+            and 0 < dataset.size <= _MAX_COORDINATES
             and not dataset.is_virtual
             and not dataset.external
         )
 
-    def _fault(self, message: str, hint: str = "Give array the path of its values") -> NoReturn:
+    def _fault(self, message: str, hint: str = "Set array to the path of its values") -> NoReturn:
         raise FormatError(message, source=self._source, hint=hint)
 
 
-def _axis(name: str, size: int, beside: Any) -> Axis:  # noqa: ANN401 - h5py
-    """An axis with the name, unit and scale of its coordinates, if they are a line."""
-    if beside is None:
+def _axis(name: str, size: int, coordinates: Any) -> Axis:  # noqa: ANN401 - h5py
+    """Build an axis with the name, unit and, if evenly spaced, the scale of its coordinates."""
+    if coordinates is None:
         return Axis(name, size)
+    attributes = coordinates.attrs
     if name.startswith("axis_"):
-        told = _texts(beside.attrs.get("name")) or _texts(beside.attrs.get("long_name"))
-        name = told[0] if told and told[0] else beside.name.rpartition("/")[2]
-    units = _texts(beside.attrs.get("units"))
+        names = _texts(attributes.get("name")) or _texts(attributes.get("long_name"))
+        name = names[0] if names and names[0] else coordinates.name.rpartition("/")[2]
+    units = _texts(attributes.get("units"))
     unit = units[0].strip("[]") if units and units[0] else None
-    line = linear(beside[...]) if beside.size in {size, 2} else None
+    line = linear(coordinates[...]) if coordinates.size in {size, 2} else None
     return Axis(name, size, unit) if line is None else Axis(name, size, unit, *line)
 
 
 def _texts(value: Any) -> list[str]:  # noqa: ANN401 - an attribute
-    """The texts of an attribute, however it was written."""
+    """Return the strings of an attribute, whether it is one or many, text or bytes."""
     if value is None:
         return []
     items = np.asarray(value, dtype=object).reshape(-1).tolist()[:16]

@@ -1,8 +1,9 @@
-"""Memory maps of files, and leases that keep writers off while one is copied from.
+"""Memory maps of files, and leases that keep writers out while bytes are copied.
 
-Reading a map behind the end of a file that was cut kills the process; under a lease
-nobody can cut it. The kernel tells the holder by a signal that somebody waits: it is made
-one that is ignored by default, for leases are held only as long as a call lasts.
+Reading a map after the end of a truncated file kills the process; under a lease nobody can
+truncate it. The kernel signals a waiting writer to the holder, by default with a signal
+that ends the process. We choose one that is ignored by default: leases last only for one
+call, which looks for waiting writers itself.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from .buffers import Octets
+from core.arrays import Octets
 
 MAX_MAPS = 64
-"""Maps that are kept; each has a descriptor of its own."""
+"""Maximum number of cached maps, each of which holds a descriptor."""
 
 
 class Leases:
-    """Read leases on files, each shared by all threads that want one."""
+    """Read leases on files, shared by threads that hold the same file."""
 
     def __init__(self) -> None:
         self._holders: Counter[int] = Counter()
@@ -32,10 +33,10 @@ class Leases:
 
     @contextmanager
     def hold(self, file: int, descriptor: int) -> Iterator[bool]:
-        """Try to keep writers off a file until the end of the block.
+        """Try to keep writers out of a file until the end of the block.
 
-        Gives False if that cannot be had: somebody has it open for writing, or waits for
-        that; the file is another user's; the file system has no leases.
+        Provides False if there is no lease: someone has the file open for writing, or waits
+        to; it belongs to another user; or the file system has no leases.
         """
         held = self._take(file, descriptor)
         try:
@@ -50,7 +51,7 @@ class Leases:
                 if not self._holders[file]:
                     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
                     fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-                elif not self.is_whole(descriptor):
+                elif not self.is_intact(descriptor):
                     return False
             except OSError:
                 return False
@@ -61,21 +62,23 @@ class Leases:
         with self._lock:
             self._holders[file] -= 1
             if not self._holders[file]:
-                # It is gone already if somebody waited for longer than the kernel lets one.
+                # The kernel breaks a lease itself once a writer has waited too long.
                 with suppress(OSError):
                     fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
     @staticmethod
-    def is_whole(descriptor: int) -> bool:
-        """Whether there is a lease and nobody waits for its end."""
+    def is_intact(descriptor: int) -> bool:
+        """Whether the lease is held and no writer waits for its end."""
         return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_RDLCK
 
 
 class Maps:
-    """Maps of whole files, the last that were used; each lives while somebody has it.
+    """A cache of the most recently used maps of whole files.
+
+    A map that is evicted lives on while an array refers to it.
 
     Args:
-        limit: how many are kept.
+        limit: maximum number of cached maps.
     """
 
     def __init__(self, limit: int = MAX_MAPS) -> None:
@@ -84,11 +87,11 @@ class Maps:
         self._lock = threading.Lock()
 
     def of(self, file: int, descriptor: int, size: int) -> Octets:
-        """The first ``size`` bytes of a file, and maybe more; read-only.
+        """Map at least the first ``size`` bytes of a file, read-only.
 
         Raises:
-            OSError: it cannot be mapped.
-            EOFError: it is shorter.
+            OSError: the file cannot be mapped.
+            EOFError: the file is shorter.
         """
         with self._lock:
             octets = self._maps.get(file)
@@ -104,11 +107,11 @@ class Maps:
             return octets
 
     def known(self, file: int, size: int) -> Octets | None:
-        """A map there is already; its place among those that are kept stays as it was."""
+        """Return the cached map of a file, if any, without marking it as used."""
         octets = self._maps.get(file)
         return None if octets is None or len(octets) < size else octets
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Drop all maps."""
         with self._lock:
             self._maps.clear()

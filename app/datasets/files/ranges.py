@@ -1,4 +1,4 @@
-"""Many ranges of files: put in order, joined, grouped, and gathered from a buffer."""
+"""Ranges of files: sorting, joining, grouping, and copying them out of a buffer."""
 
 from __future__ import annotations
 
@@ -9,45 +9,42 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from .buffers import Octets
-
-Indices = npt.NDArray[np.int64]
+from core.arrays import Indices, Mask, Octets
 
 _FEW = 4
-"""Pieces that are not worth a look for a pattern."""
+"""Number of ranges below which looking for a pattern does not pay."""
 _SHORT = 1024
-"""Bytes of a piece up to which an index of them beats a loop over them."""
+"""Length in bytes up to which fancy indexing beats a loop over ranges."""
 
 
 class Hull(NamedTuple):
-    """Whole pages of a file with some ranges on them."""
+    """Whole pages of a file that contain some ranges."""
 
     begin: int
-    """Byte of the file."""
-    wanted: int
+    """Offset in the file."""
+    length: int
     """Bytes up to the end of the last range."""
     at: int
-    """Where in the buffer it goes."""
+    """Offset in the buffer."""
     size: int
     """Bytes of the whole pages."""
     first: int
     """Index of the first range."""
     last: int
-    """Index behind the last."""
+    """Index after the last range."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """What fits a buffer at a time."""
+    """Hulls that fill a buffer, and their ranges."""
 
     hulls: list[Hull]
     ranges: Ranges
 
     @property
     def positions(self) -> Indices:
-        """Where in the buffer each range lies."""
+        """Offset of each range in the buffer."""
         shifts = np.array([hull.at - hull.begin for hull in self.hulls], np.int64)
         positions: Indices = np.repeat(shifts, [hull.last - hull.first for hull in self.hulls])
         return positions + self.ranges.starts
@@ -55,9 +52,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """Bytes ``starts`` to ``stops`` of ``files``, for ``offsets`` of an output; none empty.
+    """Non-empty ranges ``starts`` to ``stops`` of ``files``, to go to ``offsets`` of an output.
 
-    In the order of files, then starts.
+    Sorted by file, then by start.
     """
 
     files: Indices
@@ -67,23 +64,23 @@ class Ranges:
 
     @property
     def end(self) -> int:
-        """Byte behind the last that is wanted."""
+        """Largest offset that a range reaches."""
         return int(self.stops[0] if len(self.stops) == 1 else self.stops.max())
 
     def part(self, first: int, last: int) -> Ranges:
-        """Some of them."""
-        some = slice(first, last)
-        return Ranges(self.files[some], self.starts[some], self.stops[some], self.offsets[some])
+        """Return ranges ``first`` to ``last``."""
+        part = slice(first, last)
+        return Ranges(self.files[part], self.starts[part], self.stops[part], self.offsets[part])
 
     def by_file(self) -> list[tuple[int, Ranges]]:
-        """Those of each file."""
+        """Group the ranges by file."""
         if len(self.files) and self.files[0] == self.files[-1]:
             return [(int(self.files[0]), self)]
         ends = _ends(self.files[1:] != self.files[:-1], len(self.files))
         return [(int(self.files[a]), self.part(a, b)) for a, b in ends]
 
     def groups(self, gap: int) -> list[tuple[int, int]]:
-        """First and last of neighbours in one file with no more than a gap between them."""
+        """Group neighbours of one file at most ``gap`` bytes apart, as (first, last) indices."""
         if len(self.files) == 1:
             return [(0, 1)]
         between = self.starts[1:] - self.stops[:-1]
@@ -91,18 +88,18 @@ class Ranges:
         return _ends(apart, len(self.files))
 
     def portions(self, size: int) -> list[tuple[int, int]]:
-        """First and last of successive ranges with about this many bytes in all."""
+        """Group successive ranges of about ``size`` bytes in all, as (first, last) indices."""
         total = np.cumsum(self.stops - self.starts)
         number = (total - 1) // size
         return _ends(number[1:] != number[:-1], len(total))
 
     def loads(self, gap: int, capacity: int, page: int) -> Iterator[Load]:
-        """Whole pages with all ranges on them, as many at a time as a buffer holds.
+        """Cover the ranges with hulls of whole pages; yield as many as fit a buffer at a time.
 
         Args:
-            gap: bytes between two ranges that are loaded rather than skipped.
-            capacity: bytes of the buffer.
-            page: bytes of a page.
+            gap: maximum gap in bytes between two ranges of a hull.
+            capacity: size of the buffer in bytes.
+            page: size of a page in bytes.
         """
         ranges = self.cut(capacity - 2 * page)
         starts, stops = ranges.starts.tolist(), ranges.stops.tolist()
@@ -126,7 +123,7 @@ class Ranges:
             yield Load(hulls, ranges.part(hulls[0].first, hulls[-1].last))
 
     def cut(self, size: int) -> Ranges:
-        """The same in pieces that are not longer than a size."""
+        """Cut ranges longer than ``size`` bytes into pieces of at most that length."""
         lengths = self.stops - self.starts
         if not len(lengths) or lengths.max() <= size:
             return self
@@ -138,7 +135,7 @@ class Ranges:
         return Ranges(self.files[index], starts, stops, self.offsets[index] + skip)
 
 
-def _ends(apart: npt.NDArray[np.bool_], count: int) -> list[tuple[int, int]]:
+def _ends(apart: Mask, count: int) -> list[tuple[int, int]]:
     cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), count]
     return list(pairwise(cuts)) if count else []
 
@@ -146,29 +143,29 @@ def _ends(apart: npt.NDArray[np.bool_], count: int) -> list[tuple[int, int]]:
 def arrange(
     files: Indices, starts: Indices, stops: Indices, offsets: Indices, size: int | None
 ) -> Ranges:
-    """Ranges in order, those joined that lie one behind the other on both sides.
+    """Sort ranges, drop empty ones, and join those adjacent in both file and output.
 
     Args:
-        files: of which file.
-        starts: first byte of each.
-        stops: byte behind each.
-        offsets: where each goes.
-        size: bytes of the output; None if there is none.
+        files: index of the file of each range, shape (k,); likewise the others.
+        starts: offset of the first byte of each range.
+        stops: offset after the last byte of each range.
+        offsets: offset of each range in the output.
+        size: size of the output in bytes; None if there is none.
 
     Raises:
-        ValueError: a range that runs backwards, or out of its output.
+        ValueError: a range is negative or does not fit the output, or lengths differ.
     """
     arrays = [np.asarray(a, np.int64) for a in (files, starts, stops, offsets)]
     files, starts, stops, offsets = arrays
     if not len(files) == len(starts) == len(stops) == len(offsets):
-        raise ValueError("files, starts, stops and offsets of different lengths")
+        raise ValueError("files, starts, stops and offsets have different lengths")
     if not len(files):
         return Ranges(files, starts, stops, offsets)
     lengths = stops - starts
     if lengths.min() < 0 or starts.min() < 0 or offsets.min() < 0:
-        raise ValueError("a range that begins before 0 or behind its end")
+        raise ValueError("a range begins before 0 or after its end")
     if size is not None and (offsets + lengths).max() > size:
-        raise ValueError("a range that does not fit its output")
+        raise ValueError("a range does not fit its output")
     if not lengths.min():
         arrays = [a[lengths > 0] for a in arrays]
         files, starts, stops, offsets = arrays
@@ -179,8 +176,8 @@ def arrange(
         order = np.lexsort((starts, files))
         files, starts, stops, offsets = (a[order] for a in arrays)
         same = files[1:] == files[:-1]
-    behind = (starts[1:] == stops[:-1]) & (offsets[1:] - offsets[:-1] == (stops - starts)[:-1])
-    if not (joined := same & behind).any():
+    adjacent = (starts[1:] == stops[:-1]) & (offsets[1:] - offsets[:-1] == (stops - starts)[:-1])
+    if not (joined := same & adjacent).any():
         return Ranges(files, starts, stops, offsets)
     first = np.concatenate(([True], ~joined))
     last = np.concatenate((~joined, [True]))
@@ -188,7 +185,14 @@ def arrange(
 
 
 def gather(source: Octets, positions: Indices, ranges: Ranges, out: Octets) -> None:
-    """Copy ranges that lie at these positions of a buffer to where they are wanted."""
+    """Copy ranges from a buffer to the output.
+
+    Args:
+        source: the buffer.
+        positions: offset of each range in the buffer.
+        ranges: the ranges.
+        out: the output.
+    """
     offsets = ranges.offsets
     lengths = ranges.stops - ranges.starts
     count = len(positions)
@@ -209,12 +213,12 @@ def gather(source: Octets, positions: Indices, ranges: Ranges, out: Octets) -> N
         out[offset : offset + size] = source[position : position + size]
 
 
-def _step(places: Indices) -> int | None:
-    """The constant distance of places, or None."""
-    steps = np.diff(places)
+def _step(offsets: Indices) -> int | None:
+    """Return the constant distance between offsets, or None."""
+    steps = np.diff(offsets)
     return int(steps[0]) if (steps == steps[0]).all() else None
 
 
 def _rows(octets: Octets, first: int, count: int, step: int, length: int) -> Octets:
-    """Rows at a constant distance, which may overlap."""
+    """View ``count`` rows of ``length`` bytes, ``step`` apart; they may overlap."""
     return np.ndarray((count, length), np.uint8, octets.data, first, (step, 1))

@@ -1,9 +1,24 @@
-"""Which files datasets may be made of: regular ones under the directories that are served.
+"""Roots: the directories whose files may be served, and safe opening of paths below them.
 
-A path is opened first, without reading rights or side effects, and then the kernel is
-asked where what was opened really lies. So it does not matter how a path got there, by
-``..``, links or a rename in the middle of it, nor what becomes of the path afterwards:
-what was looked at is what is read.
+Clients name files of datasets, and must never reach a file outside of the roots: not with
+``..``, not through a symbolic link, not by swapping a directory for a link between a check
+and the open that follows it. Checking the text of a path, or its ``realpath``, before
+opening it leaves that window open, so the order is reversed: open first, then ask the
+kernel what was opened.
+
+    path ──open(O_PATH)──▶ descriptor      neither reads nor has side effects: safe even for
+                               │           fifos, devices and files outside
+                               ├─ readlink /proc/self/fd/N   where does the object lie?
+                               │      outside of all roots ──▶ refused
+                               ├─ fstat                      is it a regular file?
+                               │      no ──▶ refused
+                               ▼
+                           open(/proc/self/fd/N, O_RDONLY)   the very same object, whatever
+                                                             the path names by now
+
+Everything a client names passes through ``_look_at``, which is this picture, directories
+that patterns expand to included. Refusals of paths that lead outside are all alike: they
+do not tell whether anything exists there.
 """
 
 from __future__ import annotations
@@ -21,11 +36,14 @@ from typing import NoReturn
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
 
-MAX_FILES = 100_000  # of one dataset, unless told otherwise
-_MAX_ENTRIES = 2_000_000  # looked at for one pattern
-_MAX_DEPTH = 100  # directories one in the other
+MAX_FILES = 100_000
+"""Default maximum number of files of one dataset."""
+_MAX_ENTRIES = 2_000_000
+"""Maximum number of directory entries to examine for one pattern."""
+_MAX_DEPTH = 100
+"""Maximum nesting of directories."""
 _MAGIC = re.compile(r"[*?\[]")
-_UNSPEAKABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _NUMBER = re.compile(r"([0-9]+)")
 _ANY_DEPTH = "**"
 _LOOK = os.O_PATH | os.O_CLOEXEC
@@ -34,25 +52,27 @@ _SCAN = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
 class PathRefusedError(ServiceError):
-    """A path that leads out of the directories that are served, or to no regular file."""
+    """A path leads outside of the served directories, or not to a regular file."""
 
     code = "path-refused"
 
 
 class FileMissingError(ServiceError):
-    """A file of a dataset is not there."""
+    """A file of a dataset does not exist."""
 
     code = "file-missing"
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is in a directory."""
+    """An entry of a directory."""
 
     name: str
     is_link: bool
     is_directory: bool
+    """Whether it is a directory or a link to one."""
     is_plain: bool
+    """Whether it is a regular file itself, not a link."""
 
     @classmethod
     def of(cls, entry: os.DirEntry[str]) -> _Entry:
@@ -64,40 +84,41 @@ class _Entry:
 
 
 class Roots:
-    """The directories below which files may be read; each may be a link, and come late.
+    """The directories below which files may be read.
 
-    Relative paths are relative to the first of them in which there is something.
+    A root may be a link, and may be created later. Relative paths refer to the first root
+    where they exist.
 
     Args:
         roots: absolute paths, none of them ``/``.
 
     Raises:
-        ValueError: one of them is not such a path, or /proc is not mounted.
+        ValueError: a path is relative or ``/``, or /proc is not mounted.
     """
 
     def __init__(self, roots: Sequence[str | Path]) -> None:
         if not Path("/proc/self/fd").is_dir():
-            raise ValueError("/proc must be mounted: it tells where a file lies")
+            raise ValueError("/proc must be mounted: it tells where an open file lies")
         self.roots = tuple(_normal(os.fspath(root)) for root in roots)
-        for root, given in zip(self.roots, roots, strict=True):
+        for root, original in zip(self.roots, roots, strict=True):
             if not root.startswith("/") or os.path.realpath(root) == "/":
-                raise ValueError(f"a root must be an absolute path, and not /: {given}")
+                raise ValueError(f"a root must be an absolute path other than /: {original}")
 
     @classmethod
     def parse(cls, text: str) -> Roots:
-        """Roots from a list as in ``PATH``, whose empty parts do not count.
+        """Parse a list separated as in ``PATH``; empty parts are ignored.
 
         Raises:
-            ValueError: as for the class.
+            ValueError: see the class.
         """
         return cls([part for part in text.split(os.pathsep) if part])
 
     def open(self, path: str | Path) -> int:
-        """A descriptor to read a regular file with; the caller closes it.
+        """Open a regular file for reading; the caller closes the descriptor.
 
         Raises:
-            PathRefusedError: it is not under a root, is no regular file, or may not be read.
-            FileMissingError: it is not there.
+            PathRefusedError: the path is not below a root, not a regular file, or unreadable.
+            FileMissingError: there is no such file.
             BusyError: too many files are open.
         """
         name = os.fspath(path)
@@ -110,61 +131,72 @@ class Roots:
         raise error
 
     def expand(self, patterns: Sequence[str], limit: int = MAX_FILES) -> list[Path]:
-        """The files some paths and patterns name, absolute, to be opened with ``open``.
+        """Expand paths and patterns to absolute paths of files, to be opened with ``open``.
 
-        ``*``, ``?`` and ``[…]`` match within a name, a leading dot excepted, ``**`` any
-        number of directories; a name that exists is taken as it is. What a pattern finds
-        is sorted by its numbers, 2 before 10. Directories that match are passed over.
+        ``*``, ``?`` and ``[…]`` match within a name, except for a leading dot, and ``**``
+        matches any number of directories; a name that exists literally is taken literally.
+        The matches of a pattern are sorted by the numbers in them, 2 before 10. Matching
+        directories are ignored.
+
+        Args:
+            patterns: paths and patterns, absolute or relative to a root.
+            limit: maximum number of files.
 
         Raises:
-            PathRefusedError: what is named, or found, is refused, be it by where a link leads.
-            FileMissingError: a path or pattern finds nothing.
-            TooLargeError: there are more files than the limit, or too much to look through.
-            InvalidOptionError: a file is found twice.
+            PathRefusedError: a path, match or target of a link is refused.
+            FileMissingError: a path or pattern matches nothing.
+            TooLargeError: there are more files than the limit, or too many entries to search.
+            InvalidOptionError: a file is named twice.
             BusyError: too many files are open.
         """
-        found: dict[Path, None] = {}
+        paths: dict[Path, None] = {}
         for pattern in patterns:
-            before = len(found)
-            matches = self._matches(pattern, limit - before)
-            found |= dict.fromkeys(sorted(matches, key=numerically))
-            if len(found) != before + len(matches):
-                raise InvalidOptionError(f"{pattern!r} names a file that was named before")
-        return list(found)
+            count = len(paths)
+            matches = self._matches(pattern, limit - count)
+            paths |= dict.fromkeys(sorted(matches, key=numerically))
+            if len(paths) != count + len(matches):
+                raise InvalidOptionError(
+                    f"{pattern!r} names a file that another pattern names too",
+                    hint="Name each file once",
+                )
+        return list(paths)
 
     def directory(self, path: str | Path) -> Path | None:
-        """Where a directory is that a path names; None if that is something else, or nothing.
+        """Return the absolute path of a directory; None if there is none of this name.
 
         Raises:
-            PathRefusedError: it is not under a root.
+            PathRefusedError: the path is not below a root.
             BusyError: too many files are open.
         """
         name = os.fspath(path)
         for candidate in self._candidates(name):
-            with contextlib.suppress(FileMissingError), self._looking_at(candidate, name) as seen:
+            with contextlib.suppress(FileMissingError), self._look_at(candidate, name) as seen:
                 return Path(candidate) if stat.S_ISDIR(seen[1]) else None
         return None
 
     def below(self, directory: Path, limit: int = MAX_FILES) -> tuple[list[Path], dict[Path, int]]:
-        """All files below a directory, in order, and its directories with their times.
+        """List all files below a directory, and the modification times of its directories.
 
-        The time of a directory, in nanoseconds, is when something in it was last added or
-        removed. Names that begin with a dot are left out.
+        The time of a directory, in nanoseconds, is when an entry was last added or removed.
+        Names that begin with a dot are left out.
+
+        Returns:
+            The files sorted by the numbers in their paths, and the times.
 
         Raises:
-            PathRefusedError: it is not under a root, or a link leads to a directory, out of
-                the roots or to nothing.
-            FileMissingError: it is not there.
-            TooLargeError: there are more files than the limit, or too much to look through.
+            PathRefusedError: the directory is not below a root, or a link in it leads to a
+                directory, out of the roots or nowhere.
+            FileMissingError: there is no such directory.
+            TooLargeError: there are more files than the limit, or too many entries to search.
             BusyError: too many files are open.
         """
         files: list[Path] = []
         directories: dict[Path, int] = {}
         budget = iter(range(_MAX_ENTRIES))
-        waiting = [os.fspath(directory)]
-        while waiting:
-            path = waiting.pop()
-            with self._looking_at(path, path) as (descriptor, _):
+        pending = [os.fspath(directory)]
+        while pending:
+            path = pending.pop()
+            with self._look_at(path, path) as (descriptor, _):
                 directories[Path(path)] = os.fstat(descriptor).st_mtime_ns
             for entry in self._scan(path, budget):
                 inner = f"{path}/{entry.name}"
@@ -174,49 +206,49 @@ class Roots:
                 if entry.is_directory and entry.is_link:
                     raise PathRefusedError(f"{inner!r} is a link to a directory", path=inner)
                 if entry.is_directory:
-                    waiting.append(inner)
+                    pending.append(inner)
                 elif entry.is_plain or self._leads_to_file(inner):
                     files.append(Path(inner))
             if len(files) > limit:
-                raise TooLargeError(f"{str(directory)!r} has more files than are allowed")
+                raise TooLargeError(f"{str(directory)!r} has more than {limit} files")
         return sorted(files, key=numerically), directories
 
     def _matches(self, pattern: str, limit: int) -> list[Path]:
         error: ServiceError = _outside(pattern)
         for candidate in self._candidates(pattern):
-            found: set[Path] = set()
+            matches: set[Path] = set()
             budget = iter(range(_MAX_ENTRIES))
             root = next(root for root in self.roots if _is_below(candidate, root))
             parts = candidate[len(root) + 1 :].split("/")
             with contextlib.suppress(FileMissingError):
                 for match in self._walk(root, parts, budget):
-                    found.add(Path(match))
-                    if len(found) > limit:
-                        raise TooLargeError(f"{pattern!r} finds more files than are allowed")
-            if found:
-                return list(found)
-            error = FileMissingError(f"{pattern!r} finds no file", path=pattern)
+                    matches.add(Path(match))
+                    if len(matches) > limit:
+                        raise TooLargeError(f"{pattern!r} matches more files than allowed")
+            if matches:
+                return list(matches)
+            error = FileMissingError(f"{pattern!r} matches no file", path=pattern)
         raise error
 
     def _candidates(self, name: str) -> list[str]:
-        """Absolute paths a name can mean, as far as its text tells."""
+        """Return the absolute paths below roots that a name can mean, judged by its text."""
         _check_text(name)
         tops = [""] if name.startswith("/") else self.roots
         paths = [_normal(f"{top}/{name}") for top in tops]
         return [path for path in paths if any(_is_below(path, root) for root in self.roots)]
 
     def _walk(self, directory: str, parts: Sequence[str], budget: Iterator[int]) -> Iterator[str]:
-        """Files that match the parts of a pattern below a directory that is inside."""
+        """Yield the files below a directory that match the parts of a pattern."""
         part, rest = parts[0], parts[1:]
         if part == _ANY_DEPTH:
             with contextlib.suppress(FileMissingError):
                 yield from self._walk(directory, rest or ["*"], budget)
             for entry in self._scan(directory, budget):
-                # Links are not followed: they can lead around in circles.
+                # Links are not followed: they can form circles.
                 if entry.is_directory and not entry.is_link and not entry.name.startswith("."):
                     yield from self._walk(f"{directory}/{entry.name}", parts, budget)
         elif _MAGIC.search(part):
-            for entry in _fitting(self._scan(directory, budget), part):
+            for entry in _matching(self._scan(directory, budget), part):
                 yield from self._take(f"{directory}/{entry.name}", entry, rest, budget)
         elif rest:
             yield from self._walk(f"{directory}/{part}", rest, budget)
@@ -227,7 +259,7 @@ class Roots:
         self, path: str, entry: _Entry, rest: Sequence[str], budget: Iterator[int]
     ) -> Iterator[str]:
         if rest and entry.is_directory:
-            # Where the names behind a pattern are not, there is nothing to be found.
+            # A directory may lack the names that the rest of the pattern asks for.
             with contextlib.suppress(FileMissingError):
                 yield from self._walk(path, rest, budget)
         elif not rest and (entry.is_plain or self._leads_to_file(path)):
@@ -238,42 +270,46 @@ class Roots:
         try:
             return self._is_file(path)
         except FileMissingError as e:
-            raise PathRefusedError(f"{path!r} is a link to nowhere", path=path) from e
+            raise PathRefusedError(f"{path!r} is a broken link", path=path) from e
 
     def _scan(self, directory: str, budget: Iterator[int]) -> list[_Entry]:
         descriptor = self._open(directory, directory, _SCAN)
         try:
             with os.scandir(descriptor) as entries:
-                found = [_Entry.of(entry) for entry, _ in zip(entries, budget, strict=False)]
+                listed = [_Entry.of(entry) for entry, _ in zip(entries, budget, strict=False)]
         except OSError as e:
             self._raise(e, directory, directory)
         finally:
             os.close(descriptor)
         if next(budget, None) is None or directory.count("/") > _MAX_DEPTH:
-            raise TooLargeError(f"{directory!r} has too much in it to look through")
-        return found
+            raise TooLargeError(f"{directory!r} has too many entries to search")
+        return listed
 
     def _is_file(self, path: str) -> bool:
-        """Whether a path leads to a file, not a directory; what else there is, is refused."""
-        with self._looking_at(path, path) as (_, mode):
+        """Whether a path leads to a regular file; False for a directory.
+
+        Raises:
+            PathRefusedError: it leads outside, or to anything else.
+        """
+        with self._look_at(path, path) as (_, mode):
             if stat.S_ISDIR(mode):
                 return False
             _check_regular(path, mode)
         return True
 
     def _open(self, path: str, name: str, flags: int) -> int:
-        with self._looking_at(path, name) as (descriptor, mode):
+        with self._look_at(path, name) as (descriptor, mode):
             if flags & os.O_DIRECTORY == 0:
                 _check_regular(name, mode)
             try:
-                # The very same file, whatever became of its name.
+                # The very same file, whatever its path names by now.
                 return os.open(f"/proc/self/fd/{descriptor}", flags)
             except OSError as e:
                 self._raise(e, path, name)
 
     @contextlib.contextmanager
-    def _looking_at(self, path: str, name: str) -> Iterator[tuple[int, int]]:
-        """A descriptor that cannot read, of something that lies inside, and its mode."""
+    def _look_at(self, path: str, name: str) -> Iterator[tuple[int, int]]:
+        """Open a path below the roots with O_PATH; provide the descriptor and its mode."""
         try:
             descriptor = os.open(path, _LOOK)
         except OSError as e:
@@ -294,7 +330,7 @@ class Roots:
         )
 
     def _raise(self, error: OSError, path: str, name: str) -> NoReturn:
-        """Say what is wrong, and nothing about what lies outside."""
+        """Raise the error of a failed call, without revealing what lies outside."""
         if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}:
             raise BusyError("too many files are open", retry_after=5) from error
         if not self._contains(os.path.realpath(path)):
@@ -305,7 +341,7 @@ class Roots:
 
 
 def numerically(path: Path) -> tuple[list[str | int], str]:
-    """A key that sorts paths by the numbers in them: 2 before 10."""
+    """Return a key that sorts paths by the numbers in them, 2 before 10."""
     parts: list[str | int] = list(_NUMBER.split(str(path)))
     parts[1::2] = [int(digits) for digits in parts[1::2]]
     return parts, str(path)
@@ -319,7 +355,7 @@ def _is_below(path: str, root: str) -> bool:
     return path.startswith(f"{root}/")
 
 
-def _fitting(entries: Sequence[_Entry], part: str) -> list[_Entry]:
+def _matching(entries: Sequence[_Entry], part: str) -> list[_Entry]:
     literal = [entry for entry in entries if entry.name == part]
     return literal or [
         entry
@@ -329,10 +365,10 @@ def _fitting(entries: Sequence[_Entry], part: str) -> list[_Entry]:
 
 
 def _check_text(name: str) -> None:
-    if _UNSPEAKABLE.search(name):
-        raise PathRefusedError("a path may have no control characters, and must be UTF-8")
+    if _FORBIDDEN.search(name):
+        raise PathRefusedError("the path has control characters, or is not UTF-8")
     if name.count("/") > _MAX_DEPTH:
-        raise PathRefusedError(f"a path of more than {_MAX_DEPTH} directories")
+        raise PathRefusedError(f"the path has more than {_MAX_DEPTH} directories")
 
 
 def _check_regular(name: str, mode: int) -> None:
@@ -342,7 +378,7 @@ def _check_regular(name: str, mode: int) -> None:
 
 def _outside(name: str) -> PathRefusedError:
     return PathRefusedError(
-        f"{name!r} is not under a directory that is served",
-        hint="The operator of the server says which directories are",
+        f"{name!r} is not below a served directory",
+        hint="Ask the operator which directories the server serves",
         path=name,
     )

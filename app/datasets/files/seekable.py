@@ -1,12 +1,28 @@
-"""Files that may be compressed, as bytes that can be sought in.
+"""Random access to the decoded bytes of files that may be compressed.
 
-* plain: as they are.
-* gzip: while a file is read once, the decompressor is copied every so often, 32 KiB of
-  window each; reading goes on at the copy before. There are at most ``MOST_POINTS``
-  copies, further apart the longer the file, so that a seek costs up to 1/64 of it.
-* zstd: reading goes on at the frame before. A file of one frame is read from its start.
+gzip has no index: byte *n* of the decoded data can only be reached by decoding everything
+before it. But a decompressor is a small state machine (about 32 KiB of window, plus a few
+counters) that can be copied at any byte. So the one scan that every file gets when it is
+opened leaves *checkpoints*, copies of the decompressor as it was at some offsets:
 
-Whoever reads on where it stopped pays for no seek.
+    decoded   0────────┬────────┬────────┬────────┬──────▶ size
+    check-    ●        ●        ●        ●        ●
+    points                               │   ╭ read(start, stop)
+                                         ▼   ▼   ▼
+                                         ├───┼───┤  copy the checkpoint, decode and drop the
+                                           drop     bytes before start, return the undecoded
+
+At most ``MAX_CHECKPOINTS`` are stored, some 4 MiB per file. One more drops every second
+one and doubles the spacing, so a seek decodes at most about 1/64 of the file however long
+it is, and memory stays bounded.
+
+zstd's decompressor cannot be copied. Its checkpoints lie where one frame ends and the next
+begins, and need no state at all; a file of a single frame is decoded from its start. In the
+same way a checkpoint between two members of a gzip file needs none.
+
+Sequential readers never pay for a seek: after each read the decompressor is kept as a
+*cursor*, and a read that begins at or after a cursor continues there if no checkpoint is
+nearer. A cursor belongs to one reader at a time, as decoding moves it.
 """
 
 from __future__ import annotations
@@ -24,20 +40,20 @@ from core.errors import FormatError
 
 from .file_set import FileSet
 
-MOST_POINTS = 128
+MAX_CHECKPOINTS = 128
 SPACING = 1 << 20
-"""Decoded bytes between two points, at least."""
+"""Minimum number of decoded bytes between two checkpoints."""
 _READ = 256 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
-"""Behind a first byte of 0x50 to 0x5f."""
+"""Follows a first byte of 0x50 to 0x5f."""
 _CURSORS = 4
-"""Places that readers stopped at, and may go on from."""
+"""Maximum number of positions at which readers stopped and may continue."""
 
 
 class Seekable(Protocol):
-    """Decoded bytes; any thread may read, also at once."""
+    """The decoded bytes of a file; several threads may read at once."""
 
     @property
     def coding(self) -> str:
@@ -45,21 +61,30 @@ class Seekable(Protocol):
 
     @property
     def size(self) -> int:
-        """Decoded bytes, known once all were read."""
+        """Number of decoded bytes; known after ``scan``."""
 
     @property
-    def points(self) -> int:
-        """Places reading can begin at."""
+    def checkpoints(self) -> int:
+        """Number of offsets at which decoding can begin."""
 
     def scan(self) -> Iterator[bytes]:
-        """All of them, once, before anything else is asked."""
+        """Yield all decoded bytes, once, before the first ``read``.
+
+        Raises:
+            FormatError: the file is cut or damaged.
+        """
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes start to stop."""
+        """Read decoded bytes ``start`` to ``stop``; fewer at the end.
+
+        Raises:
+            FormatError: the bytes cannot be decoded.
+            DataChangedError: the file changed since it was opened.
+        """
 
 
 def open_seekable(files: FileSet, file: int) -> Seekable:
-    """A file by its content."""
+    """Open a file of a set; its coding is detected by content."""
     head = files.read(file, 0, 4)
     if head[:2] == _GZIP_MAGIC:
         return Compressed(files, file, "gzip")
@@ -69,7 +94,7 @@ def open_seekable(files: FileSet, file: int) -> Seekable:
 
 
 class Plain:
-    """A file as it is.
+    """An uncompressed file.
 
     Args:
         files: the set.
@@ -82,36 +107,38 @@ class Plain:
         self._files = files
         self._file = file
         self.size = files.size(file)
-        self.points = self.size
+        self.checkpoints = self.size
 
     def scan(self) -> Iterator[bytes]:
-        """All bytes."""
+        """Yield all bytes."""
         for start in range(0, self.size, 4 * _READ):
             yield self.read(start, min(start + 4 * _READ, self.size))
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes start to stop."""
+        """Read bytes ``start`` to ``stop``; fewer at the end."""
         return self._files.read(self._file, start, stop)
 
 
 @dataclass(slots=True)
 class _Cursor:
-    """A decompressor, and where it stands.
+    """A decompressor and its position, as a checkpoint or between two reads.
 
-    ``waiting`` is behind ``at`` in the decoded bytes, and ``rest`` before ``offset`` in the
-    file: taken, but not decoded.
+    Bytes taken from the file but not decoded are in ``undecoded``, decoded bytes not yet
+    returned in ``unread``.
     """
 
     decoder: Any
-    """None where the next member or frame begins."""
+    """None at the start of a gzip member or zstd frame."""
     offset: int = 0
+    """Offset in the file after ``undecoded``."""
     at: int = 0
-    rest: bytes = b""
-    waiting: bytes = b""
+    """Offset in the decoded bytes before ``unread``."""
+    undecoded: bytes = b""
+    unread: bytes = b""
 
 
 class Compressed:
-    """A compressed file, perhaps of several members or frames.
+    """A gzip or zstd file of one or more members or frames.
 
     Args:
         files: the set.
@@ -125,93 +152,100 @@ class Compressed:
         self.coding = coding
         self.size = 0
         self._spacing = SPACING
-        self._points = [_Cursor(None)]
+        self._checkpoints = [_Cursor(None)]
         self._cursors: list[_Cursor] = []
         self._lock = threading.Lock()
 
     @property
-    def points(self) -> int:
-        """Places reading can begin at."""
-        return len(self._points)
+    def checkpoints(self) -> int:
+        """Number of offsets at which decoding can begin."""
+        return len(self._checkpoints)
 
     def scan(self) -> Iterator[bytes]:
-        """All bytes, once; raises FormatError if they are cut or damaged."""
+        """Yield all decoded bytes, once, and store checkpoints.
+
+        Raises:
+            FormatError: the file is cut or damaged.
+        """
         cursor = _Cursor(None)
         while piece := self._decode(cursor):
             cursor.at += len(piece)
-            if cursor.at - self._points[-1].at >= self._spacing:
-                self._keep_point(cursor)
+            if cursor.at - self._checkpoints[-1].at >= self._spacing:
+                self._add_checkpoint(cursor)
             yield piece
         self.size = cursor.at
 
-    def _keep_point(self, cursor: _Cursor) -> None:
-        if (copied := self._copied(cursor)) is None:
+    def _add_checkpoint(self, cursor: _Cursor) -> None:
+        if (checkpoint := self._copy(cursor)) is None:
             return
-        self._points.append(copied)
-        if len(self._points) > MOST_POINTS:
-            del self._points[1::2]
+        self._checkpoints.append(checkpoint)
+        if len(self._checkpoints) > MAX_CHECKPOINTS:
+            del self._checkpoints[1::2]
             self._spacing *= 2
 
     @staticmethod
-    def _copied(cursor: _Cursor) -> _Cursor | None:
-        """The same place once more; None where it cannot be had."""
+    def _copy(cursor: _Cursor) -> _Cursor | None:
+        """Copy a position; None inside a zstd frame, where that is impossible."""
         if cursor.decoder is None:
-            return _Cursor(None, cursor.offset, cursor.at, cursor.rest)
+            return _Cursor(None, cursor.offset, cursor.at, cursor.undecoded)
         if not hasattr(cursor.decoder, "copy"):
             return None
-        return _Cursor(cursor.decoder.copy(), cursor.offset, cursor.at, cursor.rest)
+        return _Cursor(cursor.decoder.copy(), cursor.offset, cursor.at, cursor.undecoded)
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes start to stop.
+        """Read decoded bytes ``start`` to ``stop``; fewer at the end.
 
         Raises:
-            FormatError: they cannot be decoded.
-            DataChangedError: the file is not what it was.
+            FormatError: the bytes cannot be decoded.
+            DataChangedError: the file changed since it was opened.
         """
-        cursor = self._at(start)
+        cursor = self._seek(start)
         pieces: list[bytes] = []
         while cursor.at < stop:
-            piece = cursor.waiting or self._decode(cursor)
+            piece = cursor.unread or self._decode(cursor)
             if not piece:
                 break
             low, high = max(start - cursor.at, 0), min(stop - cursor.at, len(piece))
             if low < high:
                 pieces.append(piece[low:high])
             taken = min(high, len(piece))
-            cursor.waiting = piece[taken:]
+            cursor.unread = piece[taken:]
             cursor.at += taken
         with self._lock:
             self._cursors.append(cursor)
             del self._cursors[:-_CURSORS]
         return b"".join(pieces)
 
-    def _at(self, start: int) -> _Cursor:
-        """The nearest place at or before a byte, which nobody else uses."""
-        index = bisect_right(self._points, start, key=lambda point: point.at) - 1
+    def _seek(self, start: int) -> _Cursor:
+        """Take the nearest cursor, or copy the nearest checkpoint, at or before a byte."""
+        index = bisect_right(self._checkpoints, start, key=lambda checkpoint: checkpoint.at) - 1
+        checkpoint = self._checkpoints[index]
         with self._lock:
-            known = [each for each in self._cursors if self._points[index].at <= each.at <= start]
-            if known:
-                nearest = max(known, key=lambda each: each.at)
+            usable = [cursor for cursor in self._cursors if checkpoint.at <= cursor.at <= start]
+            if usable:
+                nearest = max(usable, key=lambda cursor: cursor.at)
                 self._cursors.remove(nearest)
                 return nearest
-            copied = self._copied(self._points[index])
-        assert copied is not None  # noqa: S101 - it was copied before
-        return copied
+            copy = self._copy(checkpoint)
+        assert copy is not None  # noqa: S101 - a checkpoint is a copy itself
+        return copy
 
     def _decode(self, cursor: _Cursor) -> bytes:
-        """The next decoded bytes; none at the end."""
+        """Decode the next bytes; none at the end."""
         while True:
-            if not cursor.rest:
-                cursor.rest = self._files.read(self._file, cursor.offset, cursor.offset + _READ)
-                cursor.offset += len(cursor.rest)
-                if not cursor.rest:
+            if not cursor.undecoded:
+                cursor.undecoded = self._files.read(
+                    self._file, cursor.offset, cursor.offset + _READ
+                )
+                cursor.offset += len(cursor.undecoded)
+                if not cursor.undecoded:
                     self._check_end(cursor)
                     return b""
             if cursor.decoder is None:
                 if self.coding == "gzip":
-                    # Zeros may lie behind a member: what gzip itself skips.
-                    cursor.rest = cursor.rest.lstrip(b"\0")
-                    if not cursor.rest:
+                    # Zeros may follow a member as padding, which gzip skips too.
+                    cursor.undecoded = cursor.undecoded.lstrip(b"\0")
+                    if not cursor.undecoded:
                         continue
                 cursor.decoder = self._decoder()
             piece = self._step(cursor)
@@ -222,21 +256,21 @@ class Compressed:
         decoder = cursor.decoder
         try:
             if self.coding == "gzip":
-                piece: bytes = decoder.decompress(cursor.rest, 4 * _READ)
-                cursor.rest = decoder.unconsumed_tail
+                piece: bytes = decoder.decompress(cursor.undecoded, 4 * _READ)
+                cursor.undecoded = decoder.unconsumed_tail
             else:
-                piece = decoder.decompress(cursor.rest, 4 * _READ)
-                cursor.rest = b""
+                piece = decoder.decompress(cursor.undecoded, 4 * _READ)
+                cursor.undecoded = b""
         except (zlib.error, ZstdError) as e:
             raise self._damaged(f"it is damaged: {e}", cursor) from e
         if decoder.eof:
-            cursor.rest, cursor.decoder = decoder.unused_data, None
+            cursor.undecoded, cursor.decoder = decoder.unused_data, None
         elif self.coding == "zstd" and not decoder.needs_input:
-            # It holds what it was given; an empty piece asks it for the rest.
+            # The decoder has buffered its input: empty input asks for more output.
             while not decoder.needs_input and not decoder.eof:
                 piece += decoder.decompress(b"", 4 * _READ)
             if decoder.eof:
-                cursor.rest, cursor.decoder = decoder.unused_data, None
+                cursor.undecoded, cursor.decoder = decoder.unused_data, None
         return piece
 
     def _decoder(self) -> Any:  # noqa: ANN401 - one of two
@@ -246,11 +280,11 @@ class Compressed:
 
     def _check_end(self, cursor: _Cursor) -> None:
         if cursor.decoder is not None:
-            raise self._damaged("it is cut inside its compression", cursor)
+            raise self._damaged(f"it ends inside its {self.coding} data", cursor)
 
-    def _damaged(self, what: str, cursor: _Cursor) -> FormatError:
+    def _damaged(self, message: str, cursor: _Cursor) -> FormatError:
         return FormatError(
-            what,
-            offset=cursor.offset - len(cursor.rest),
+            message,
+            offset=cursor.offset - len(cursor.undecoded),
             source=self._files.name(self._file),
         )

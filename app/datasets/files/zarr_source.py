@@ -1,6 +1,6 @@
-"""Arrays in zarr v3 stores on disk, through the zarr library.
+"""Arrays in zarr v3 stores on disk, read through the zarr library.
 
-The library reads through the files as they were opened, and never opens one itself.
+The library never opens a file itself: it reads through our open files.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from zarr.abc.store import (
 )
 
 from app.errors import ServiceError
+from core.arrays import Array
 from core.errors import CoreError, FormatError
+from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
-from .arrays import Box, Values, linear
+from .arrays import linear
 from .zarr_files import METADATA, StoredArray, StoreFiles, names_of
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZarrArray:
-    """An array of a store; see BlockArray."""
+    """An array in a zarr store; see :class:`.arrays.BlockArray`."""
 
     files: StoreFiles
     array: Any
@@ -44,63 +46,67 @@ class ZarrArray:
     axes: tuple[Axis, ...]
     offset: int | None = None
 
-    def read(self, box: Box) -> Values:
-        """The values in a box.
+    def read(self, box: Box) -> Array:
+        """Read the values in a box.
 
         Raises:
-            FormatError: they cannot be decoded.
-            DataChangedError: a file is not what it was.
+            FormatError: the values cannot be decoded.
+            DataChangedError: a file changed since it was opened.
         """
         return _read(self.files, self.array, self.name, box)
 
 
 def open_zarr(files: StoreFiles, stored: StoredArray) -> ZarrArray:
-    """An array whose files are open.
+    """Open an array over files that are open.
 
     Raises:
-        FormatError: the library cannot read it.
-        DataChangedError: a file is not what it was.
+        FormatError: the library cannot read the array.
+        DataChangedError: a file changed since it was opened.
     """
-    array = _open(files, stored.path, stored.most_stored)
+    array = _open(files, stored.path, stored.max_chunk_bytes)
     info = stored.info
     if tuple(array.shape) != info.shape or array.dtype.newbyteorder("=") != info.dtype:
-        raise FormatError(f"the library reads {array.dtype} {array.shape}", source=files.top.name)
+        raise FormatError(
+            f"zarr reads {array.dtype} {array.shape}, but the metadata declares "
+            f"{info.dtype} {info.shape}",
+            source=files.top.name,
+        )
     file = files.indices[f"{stored.path}/{METADATA}".lstrip("/")]
     axes = _axes(files, stored)
     name = f"/{stored.path}"
     return ZarrArray(files, array, file, name, info.shape, array.dtype, info.chunks, axes)
 
 
-def _open(files: StoreFiles, path: str, most: int | None) -> Any:  # noqa: ANN401 - one of zarr's
+def _open(files: StoreFiles, path: str, limit: int | None) -> Any:  # noqa: ANN401 - one of zarr's
     try:
         return zarr.open_array(
-            _Reading(files, most), path=path, mode="r", zarr_format=3, config={"order": "C"}
+            _OpenFilesStore(files, limit), path=path, mode="r", zarr_format=3, config={"order": "C"}
         )
     except (CoreError, ServiceError, MemoryError):
         raise
-    except Exception as e:  # the library and its codecs raise what they like
+    except Exception as e:  # the library and its codecs document no common error
         raise FormatError(
             f"zarr cannot open it: {str(e)[:200]}", source=f"{path}/{METADATA}".lstrip("/")
         ) from e
 
 
-def _read(files: StoreFiles, array: Any, name: str, box: Box) -> Values:  # noqa: ANN401 - zarr's
+def _read(files: StoreFiles, array: Any, name: str, box: Box) -> Array:  # noqa: ANN401 - zarr's
     try:
         return np.asarray(array[tuple(slice(a, b) for a, b in box)])
     except (CoreError, ServiceError, MemoryError):
         raise
     except Exception as e:  # as above
         files.verify()
-        where = [f"{a}:{b}" for a, b in box]
+        region = ", ".join(f"{a}:{b}" for a, b in box)
         raise FormatError(
-            f"a chunk of {name!r} in [{', '.join(where)}] cannot be decoded: {str(e)[:200]}",
+            f"a chunk of {name!r} in [{region}] cannot be decoded: {str(e)[:200]}",
             source=files.top.name,
-            hint="Copy the store again from where it came",
+            hint="Copy the store again from its origin",
         ) from e
 
 
 def _axes(files: StoreFiles, stored: StoredArray) -> tuple[Axis, ...]:
-    """Named by the metadata, with scales where coordinates lie beside the array."""
+    """Describe each dimension by the metadata, with scales from coordinates if there are any."""
     names = names_of(stored.metadata)
     attributes = stored.metadata.get("attributes")
     units = attributes.get("units") if isinstance(attributes, dict) else None
@@ -108,34 +114,34 @@ def _axes(files: StoreFiles, stored: StoredArray) -> tuple[Axis, ...]:
         units = [None] * len(names)
     if not any(names) and not any(units):
         return ()
-    made = []
+    axes = []
     for k, (name, size) in enumerate(zip(names, stored.info.shape, strict=True)):
         unit, line = units[k], None
-        if (beside := stored.coordinates[k]) is not None:
-            array = _open(files, beside, None)
+        if (path := stored.coordinates[k]) is not None:
+            array = _open(files, path, None)
             if array.dtype.kind in "iuf":
-                line = linear(_read(files, array, beside, ((0, size),)))
+                line = linear(_read(files, array, path, ((0, size),)))
             unit = unit or array.attrs.get("units")
         text = unit if isinstance(unit, str) and unit else None
-        called = name or f"axis_{k}"
-        made.append(Axis(called, size, text) if line is None else Axis(called, size, text, *line))
-    return tuple(made)
+        label = name or f"axis_{k}"
+        axes.append(Axis(label, size, text) if line is None else Axis(label, size, text, *line))
+    return tuple(axes)
 
 
-class _Reading(Store):
-    """A store of zarr's over files that are open."""
+class _OpenFilesStore(Store):
+    """A read-only zarr store over open files; ``limit`` bounds the size of a chunk's file."""
 
     supports_writes = False
     supports_deletes = False
     supports_listing = True
 
-    def __init__(self, files: StoreFiles, most: int | None) -> None:
+    def __init__(self, files: StoreFiles, limit: int | None) -> None:
         super().__init__(read_only=True)
         self._files = files
-        self._most = most
+        self._limit = limit
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Reading) and other._files is self._files
+        return isinstance(other, _OpenFilesStore) and other._files is self._files
 
     def __hash__(self) -> int:
         return id(self._files)
@@ -146,21 +152,21 @@ class _Reading(Store):
         octets = self._octets(key, byte_range)
         return None if octets is None else prototype.buffer.from_bytes(octets)
 
-    def _octets(self, key: str, wanted: ByteRequest | None) -> bytes | None:
+    def _octets(self, key: str, byte_range: ByteRequest | None) -> bytes | None:
         index = self._files.indices.get(key)
         size = 0 if index is None else self._files.size(index)
         start, stop = 0, size
-        if isinstance(wanted, RangeByteRequest):
-            start, stop = wanted.start, wanted.end
-        elif isinstance(wanted, OffsetByteRequest):
-            start = wanted.offset
-        elif isinstance(wanted, SuffixByteRequest):
-            start = max(size - wanted.suffix, 0)
-        elif self._most is not None and size > self._most and not key.endswith(METADATA):
+        if isinstance(byte_range, RangeByteRequest):
+            start, stop = byte_range.start, byte_range.end
+        elif isinstance(byte_range, OffsetByteRequest):
+            start = byte_range.offset
+        elif isinstance(byte_range, SuffixByteRequest):
+            start = max(size - byte_range.suffix, 0)
+        elif self._limit is not None and size > self._limit and not key.endswith(METADATA):
             raise FormatError(
-                f"a chunk of {size} bytes; at most {self._most} can be",
+                f"a chunk has {size} bytes, but can have at most {self._limit}",
                 source=key,
-                offset=self._most,
+                offset=self._limit,
                 hint="Check that the store is not damaged",
             )
         return self._files.get(key, start, stop)
@@ -168,16 +174,16 @@ class _Reading(Store):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        return [await self.get(key, prototype, wanted) for key, wanted in key_ranges]
+        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
     async def exists(self, key: str) -> bool:
         return key in self._files.indices
 
     async def set(self, key: str, value: Buffer) -> None:
-        raise PermissionError(f"{key} cannot be written with {len(value)} bytes: read only")
+        raise PermissionError(f"the store is read-only: {key} ({len(value)} bytes)")
 
     async def delete(self, key: str) -> None:
-        raise PermissionError(f"{key} cannot be removed: read only")
+        raise PermissionError(f"the store is read-only: {key}")
 
     async def list(self) -> AsyncIterator[str]:
         for name in self._files.indices:

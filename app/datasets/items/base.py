@@ -1,6 +1,7 @@
-"""What every format of items gives: sources of them, and what they depend on.
+"""The interface of item formats: sources of items, and the bytes that items depend on.
 
-The formats are :mod:`.loss_items`, :mod:`.table_items` and :mod:`.line_items`.
+Formats are :mod:`.losses` (stored loss streams), :mod:`.tables` (Parquet and Arrow) and
+:mod:`.lines` (text).
 """
 
 from __future__ import annotations
@@ -12,27 +13,34 @@ from core.iterate.base import Indexed, Schema
 
 
 class Items(Protocol):
-    """The items of a dataset's files; any thread may ask, also at once."""
+    """The items in the files of a dataset; several threads may read at once."""
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What an item may be, the default first."""
+        """What an item can be, such as an event or a block; the default first."""
 
     def schema(self, unit: str) -> Schema:
-        """All fields of such items."""
+        """Return all fields of an item."""
 
     def count(self, unit: str) -> int:
-        """How many there are."""
+        """Return the number of items."""
 
     def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
-        """The items, with these fields or all.
+        """Return a source of the items.
+
+        Args:
+            unit: what an item is.
+            fields: names of the requested fields; None for all.
 
         Raises:
-            OptionError: a field is not there.
+            OptionError: there is no such field.
         """
 
     def stops(self, unit: str, count: int) -> tuple[int, ...]:
-        """Bytes of each of the first files that the first items depend on."""
+        """Return the leading bytes of each file that the first ``count`` items depend on.
+
+        Later files, which these items do not need, are left out.
+        """
 
     def describe(self) -> Mapping[str, Any]:
-        """What else is known, as JSON values."""
+        """Return further metadata, as JSON values."""

@@ -1,4 +1,4 @@
-"""Lines of text files as items, without what ends them."""
+"""Lines of text files as items, without their terminators."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from ..files.file_set import FileSet
 from ..files.seekable import Plain, Seekable, open_seekable
 from .segments import Segmented, select_fields
 
-LONGEST_LINE = 64 << 20
-MOST_POINTS = 1 << 18
-"""Places in the index of a file; they are further apart in longer ones."""
+MAX_LINE = 64 << 20
+"""Maximum length of a line in bytes."""
+MAX_POINTS = 1 << 18
+"""Maximum number of index points per file; a longer file has them further apart."""
 _SPACING = {"plain": 16 << 10, "gzip": 256 << 10, "zstd": 256 << 10}
 _NEWLINE, _RETURN = 10, 13
 
 
 class LineItems:
-    """Lines of some files, one file behind the other.
+    """Lines of one or more text files, in the order of the files.
 
-    A line ends with a line feed, which may follow a carriage return. The last one of a
-    file need not, unless the file grows: then it is not known to be whole.
+    A line ends with a line feed, optionally after a carriage return. The last line of a
+    file may lack it, but not in a growing file, where such a line may be incomplete.
 
     Args:
-        files: plain, gzip or zstd, by their content; one that grows must be plain.
+        files: plain, gzip or zstd files, detected by content; a growing one must be plain.
 
     Raises:
-        FormatError: a file is damaged.
-        LimitError: a line is longer than LONGEST_LINE.
+        FormatError: a file is damaged, or compressed and growing.
+        LimitError: a line is longer than ``MAX_LINE``.
     """
 
     units = ("line",)
@@ -48,8 +49,8 @@ class LineItems:
             growing = files.growing and file == last
             if growing and not isinstance(text, Plain):
                 raise FormatError(
-                    f"a {text.coding} file cannot be read while it grows",
-                    hint="Register it when it is whole",
+                    f"a growing file cannot be compressed with {text.coding}",
+                    hint="Register it once it is complete",
                     source=files.name(file),
                 )
             points = _Points(files.name(file), _SPACING[text.coding])
@@ -60,17 +61,17 @@ class LineItems:
             self._points.append(points)
 
     def schema(self, unit: str) -> Schema:
-        """The octets of a line."""
+        """Return the single field ``text``: the bytes of a line, uint8, ragged."""
         assert unit in self.units  # noqa: S101 - there is no other
         return (Field("text", np.dtype(np.uint8), ragged=True),)
 
     def count(self, unit: str) -> int:
-        """Lines of all files."""
+        """Return the number of lines in all files."""
         assert unit in self.units  # noqa: S101 - there is no other
         return sum(points.lines[-1] for points in self._points)
 
     def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
-        """The lines.
+        """Return a source of the lines.
 
         Raises:
             OptionError: there is no such field.
@@ -91,18 +92,18 @@ class LineItems:
         return Segmented(schema, np.array(starts, np.int64), load)
 
     def stops(self, unit: str, count: int) -> tuple[int, ...]:
-        """Bytes of each of the first files that the first lines depend on."""
+        """Return the leading bytes of each file that the first ``count`` lines depend on."""
         assert unit in self.units  # noqa: S101 - there is no other
-        found: list[int] = []
+        stops: list[int] = []
         for file, points in enumerate(self._points):
-            found.append(self._stop(file, min(count, points.lines[-1])))
+            stops.append(self._stop(file, min(count, points.lines[-1])))
             count -= points.lines[-1]
             if count <= 0:
                 break
-        return tuple(found)
+        return tuple(stops)
 
     def _stop(self, file: int, count: int) -> int:
-        """Byte behind the first lines of a file."""
+        """Return the offset after the first ``count`` lines of a file."""
         points, text = self._points[file], self._texts[file]
         if not isinstance(text, Plain):
             return self._files.size(file)
@@ -111,28 +112,28 @@ class LineItems:
         number = int(np.searchsorted(points.lines, count, side="right")) - 1
         start, stop = points.offsets[number : number + 2]
         ends = _newlines(text.read(start, stop))
-        before = count - points.lines[number]
-        return start if not before else start + int(ends[before - 1]) + 1
+        remaining = count - points.lines[number]
+        return start if not remaining else start + int(ends[remaining - 1]) + 1
 
     def describe(self) -> Mapping[str, Any]:
-        """How many lines there are, and what a seek costs."""
+        """Return the number of lines, the codings and the cost of a seek."""
         return {
             "lines": self.count("line"),
             "codings": [text.coding for text in self._texts],
-            # Bytes, decoded, that may have to be read before a line.
+            # Maximum number of decoded bytes read to reach a line.
             "seek_bytes": max(
-                points.widest if isinstance(text, Plain) else -(-text.size // text.points)
+                points.widest if isinstance(text, Plain) else -(-text.size // text.checkpoints)
                 for text, points in zip(self._texts, self._points, strict=True)
             ),
         }
 
 
 class _Points:
-    """Where lines begin in one file, every so many bytes.
+    """The sparse index of the lines of one file.
 
     Attributes:
-        offsets: of the first line of each segment, and behind the last line.
-        lines: number of that line; last, how many there are.
+        offsets: byte at which each segment begins, then the end of the last line.
+        lines: index of the first line of each segment, then the number of lines.
     """
 
     def __init__(self, source: str, spacing: int) -> None:
@@ -143,39 +144,39 @@ class _Points:
         self._at = 0
         self._count = 0
         self._begin = 0
-        """Of the line that is open."""
+        """Offset of the current, incomplete line."""
 
     def add(self, piece: bytes) -> None:
-        """Take the next bytes."""
+        """Index the next bytes of the file."""
         begins = _newlines(piece) + (self._at + 1)
         if len(begins):
-            before = np.r_[self._begin, begins[:-1]]
-            longest = int(np.argmax(begins - before))
-            self._check_length(int(before[longest]), int(begins[longest]), longest)
-            wanted = (begins // self._spacing) > (before // self._spacing)
-            for index in np.flatnonzero(wanted).tolist():
+            previous = np.r_[self._begin, begins[:-1]]
+            longest = int(np.argmax(begins - previous))
+            self._check_length(int(previous[longest]), int(begins[longest]), longest)
+            due = (begins // self._spacing) > (previous // self._spacing)
+            for index in np.flatnonzero(due).tolist():
                 self.offsets.append(int(begins[index]))
                 self.lines.append(self._count + index + 1)
             self._count += len(begins)
             self._begin = int(begins[-1])
         self._at += len(piece)
         self._check_length(self._begin, self._at, 0)
-        while len(self.offsets) > MOST_POINTS:
+        while len(self.offsets) > MAX_POINTS:
             del self.offsets[1::2], self.lines[1::2]
             self._spacing *= 2
 
     def _check_length(self, start: int, stop: int, number: int) -> None:
-        """Accept a line; ``number`` counts from those that are known."""
-        if stop - start > LONGEST_LINE:
+        """Check the length of line ``number`` after those counted so far."""
+        if stop - start > MAX_LINE:
             raise LimitError(
-                f"line {self._count + number + 1} is longer than {LONGEST_LINE} bytes",
+                f"line {self._count + number + 1} is longer than {MAX_LINE} bytes",
                 offset=start,
-                hint="Is it text?",
+                hint="Check that the file is text",
                 source=self._source,
             )
 
     def finish(self, *, growing: bool) -> None:
-        """No more bytes come."""
+        """Complete the index at the end of the file."""
         end = self._begin
         if self._at > self._begin and not growing:
             end = self._at
@@ -188,7 +189,7 @@ class _Points:
 
     @property
     def widest(self) -> int:
-        """Most bytes of a segment."""
+        """Size of the largest segment in bytes."""
         return max(np.diff(self.offsets).tolist(), default=0)
 
 
@@ -197,7 +198,7 @@ def _newlines(octets: bytes) -> Indices:
 
 
 def lines_of(octets: bytes) -> Ragged:
-    """The lines in some bytes that begin with one, without their ends."""
+    """Split bytes that begin with a line into lines without terminators."""
     values = np.frombuffer(octets, np.uint8)
     ends = np.flatnonzero(values == _NEWLINE)
     if len(values) and values[-1] != _NEWLINE:

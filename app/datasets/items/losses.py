@@ -1,8 +1,8 @@
-"""Stored loss streams as items: events, or the blocks they are made of.
+"""Stored loss streams as items: events, or their blocks.
 
-When a stream is opened it is read once, and checked. What is kept is where every so many
-kilobytes an event, and a block, begins: from there a stretch of the stream is read again
-when one of its items is wanted.
+Opening a stream reads and checks it once, and records where an event and a block begin
+about every ``SPACING`` bytes. Reading an item parses the stream again from the nearest
+recorded offset.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ..files.file_set import FileSet
 from .segments import Segmented, select_fields
 
 SPACING = 64 << 10
-"""Bytes of a stream between two places in its index, at least."""
+"""Minimum number of bytes between two points of the index."""
 _PIECE = 4 << 20
 _UNITS = ("event", "block")
 
 
 @dataclass(slots=True)
 class _Points:
-    """Where segments of one unit begin in one file; the last entry is behind the last."""
+    """Offset and first item of every segment of one file; then the ends of both."""
 
     offsets: list[int] = field(default_factory=list)
     items: list[int] = field(default_factory=list)
@@ -47,23 +47,23 @@ class _Points:
 
 @dataclass(slots=True)
 class _Stream:
-    """One file: its header, and its index."""
+    """One file: its header and its index by unit."""
 
     header: StreamHeader
     points: dict[str, _Points]
 
 
 class LossItems:
-    """The events, or blocks, of the streams in some files, one file behind the other.
+    """Events, or blocks, of one or more loss streams in the order of their files.
 
     Args:
-        files: a stream each, of one kind.
-        float_width: bytes of a loss.
-        max_event_bytes: largest memory for one event.
+        files: one stream per file, all of one kind.
+        float_width: bytes of a loss, 4 or 8.
+        max_event_bytes: maximum memory for one event.
 
     Raises:
-        StreamError: what is wrong with a stream, at its place.
-        FormatError: the streams are not alike.
+        StreamError: a stream is damaged; gives the offset.
+        FormatError: the streams differ in kind or number of samples.
     """
 
     units = _UNITS
@@ -80,10 +80,11 @@ class LossItems:
         ]
         self.header = self._streams[0].header
         for file, stream in enumerate(self._streams):
-            if _likeness(stream.header) != _likeness(self.header):
+            if _comparable(stream.header) != _comparable(self.header):
                 raise FormatError(
-                    f"it is a {stream.header.describe()}, and the first a {self.header.describe()}",
-                    hint="Register streams of one kind and sample count together",
+                    f"it is a {stream.header.describe()}, but the first file is a "
+                    f"{self.header.describe()}",
+                    hint="Register only streams of one kind and sample count together",
                     source=files.name(file),
                 )
 
@@ -94,7 +95,7 @@ class LossItems:
     # -- the index ----------------------------------------------------------------------
 
     def _index(self, file: int, *, growing: bool) -> _Stream:
-        """Read a stream once; of one that grows, as far as its blocks are whole."""
+        """Read and check a stream; of a growing one, only what is complete."""
         reader = self._reader(file)
         size = self._files.size(file)
         indexer = _Indexer()
@@ -102,27 +103,27 @@ class LossItems:
             reader.receive(self._files.read(file, start, min(start + _PIECE, size)))
             for event in reader.drain():
                 indexer.add(event, reader.header)
-        opened = reader.position
+        tail = reader.position
         reader.close()
         try:
             for event in reader.drain():
-                # Of a stream that grows, more of its last event may come.
-                indexer.add(event, reader.header, whole=not growing)
+                # The last event of a growing stream may still gain blocks.
+                indexer.add(event, reader.header, complete=not growing)
         except TruncatedError:
             if not growing or reader.header is None:
                 raise
-            indexer.add_blocks(self._open_event(file, opened.offset, reader.header), reader.header)
+            indexer.add_blocks(self._open_event(file, tail.offset, reader.header), reader.header)
         assert reader.header is not None  # noqa: S101 - an empty stream is refused
         return _Stream(reader.header, indexer.finish(header_size(reader.header.kind)))
 
     def _open_event(self, file: int, offset: int, header: StreamHeader) -> Sequence[Event]:
-        """Whole blocks at the end of a stream that is cut inside one."""
+        """Parse the complete blocks at the end of a stream that is cut inside a block."""
         octets = self._files.read(file, offset, self._files.size(file))
         stop = whole_blocks(octets, header)
         return self._parse(file, header, offset, octets[:stop]) if stop else []
 
     def _parse(self, file: int, header: StreamHeader, offset: int, octets: bytes) -> list[Event]:
-        """The events in whole blocks that begin at an offset."""
+        """Parse the events in complete blocks that begin at ``offset``."""
         reader = self._reader(file)
         reader.resume(Position(header, offset))
         reader.receive(octets)
@@ -132,7 +133,12 @@ class LossItems:
     # -- items --------------------------------------------------------------------------
 
     def schema(self, unit: str) -> Schema:
-        """Of an event: its id, and of each of its pairs item (or summary), sidx and loss."""
+        """Return the fields of an event or block.
+
+        An event has its id and, ragged, one item (or summary) id, sidx and loss per pair. A
+        block has its event and item (or summary) id, the exposure in summary streams, and,
+        ragged, one sidx and loss per pair.
+        """
         noun = self.header.kind.block_noun
         losses = LOSS_DTYPES[self._policy.float_width]
         pairs = (
@@ -148,14 +154,14 @@ class LossItems:
         return (*block, *pairs)
 
     def count(self, unit: str) -> int:
-        """Events, or blocks, in all files."""
+        """Return the number of events, or blocks, in all files."""
         return sum(stream.points[unit].items[-1] for stream in self._streams)
 
     def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
-        """The events, or blocks.
+        """Return a source of the events, or blocks.
 
         Raises:
-            OptionError: a field is not there.
+            OptionError: there is no such field.
         """
         schema = select_fields(self.schema(unit), fields)
         segments: list[tuple[int, int]] = []
@@ -165,7 +171,7 @@ class LossItems:
             segments += [(file, number) for number in range(len(items) - 1)]
             first = starts[-1]
             starts += [first + item for item in items[1:]]
-        names = [each.name for each in schema]
+        names = [field.name for field in schema]
 
         def load(number: int) -> dict[str, Column]:
             block = self._load(unit, *segments[number])
@@ -181,21 +187,21 @@ class LossItems:
         return _event_columns(events, noun) if unit == "event" else _block_columns(events, noun)
 
     def stops(self, unit: str, count: int) -> tuple[int, ...]:
-        """Bytes of each of the first files that the first items depend on."""
-        found: list[int] = []
+        """Return the leading bytes of each file that the first ``count`` items depend on."""
+        stops: list[int] = []
         for file, stream in enumerate(self._streams):
             points = stream.points[unit]
             if count >= points.items[-1]:
-                found.append(points.offsets[-1])
+                stops.append(points.offsets[-1])
             elif count > 0 or not file:
-                found.append(self._stop_within(unit, file, count))
+                stops.append(self._stop_within(unit, file, count))
             count -= points.items[-1]
             if count <= 0:
                 break
-        return tuple(found)
+        return tuple(stops)
 
     def _stop_within(self, unit: str, file: int, count: int) -> int:
-        """Byte behind the first items of a file that has more."""
+        """Return the offset after the first ``count`` items of a file that has more."""
         stream = self._streams[file]
         points = stream.points[unit]
         number = int(np.searchsorted(points.items, count, side="right")) - 1
@@ -205,13 +211,13 @@ class LossItems:
         events = self._parse(file, stream.header, start, self._files.read(file, start, stop))
         sizes = [block_sizes(event, stream.header) for event in events]
         if unit == "event":
-            per_item = np.array([each.sum() for each in sizes], np.int64)
+            per_item = np.array([blocks.sum() for blocks in sizes], np.int64)
         else:
             per_item = np.concatenate(sizes)
         return start + int(per_item[: count - points.items[number]].sum())
 
     def describe(self) -> Mapping[str, Any]:
-        """Kind, samples and counts."""
+        """Return the kind of stream, the number of samples and the counts of items."""
         header = self.header
         return {
             "kind": header.kind.value,
@@ -224,7 +230,7 @@ class LossItems:
 
 
 class _Indexer:
-    """Notes where events and blocks begin, as they come."""
+    """Builds the index of one stream from its events."""
 
     def __init__(self) -> None:
         self._points = {unit: _Points() for unit in _UNITS}
@@ -232,13 +238,13 @@ class _Indexer:
         self._blocks = 0
         self._ends = dict.fromkeys(_UNITS, 0)
 
-    def add(self, event: Event, header: StreamHeader | None, *, whole: bool = True) -> None:
-        assert header is not None  # noqa: S101 - there is no event before it
-        if whole:
+    def add(self, event: Event, header: StreamHeader | None, *, complete: bool = True) -> None:
+        assert header is not None  # noqa: S101 - events follow the header
+        if complete:
             self._points["event"].add(event.offset, self._events)
             self._events += 1
         self.add_blocks([event], header)
-        if whole:
+        if complete:
             self._ends["event"] = self._ends["block"]
 
     def add_blocks(self, events: Sequence[Event], header: StreamHeader) -> None:
@@ -246,9 +252,9 @@ class _Indexer:
         for event in events:
             ends = event.offset + np.cumsum(block_sizes(event, header))
             begins = np.concatenate([[event.offset], ends[:-1]])
-            # Looked at one by one only where a point may be due.
-            due = (begins - begins[0]) // SPACING
-            candidates = np.flatnonzero(np.r_[True, due[1:] != due[:-1]])
+            # Only the first block of each multiple of SPACING can become a point.
+            cells = (begins - begins[0]) // SPACING
+            candidates = np.flatnonzero(np.r_[True, cells[1:] != cells[:-1]])
             for index in candidates.tolist():
                 points.add(int(begins[index]), self._blocks + index)
             self._blocks += len(event)
@@ -262,12 +268,12 @@ class _Indexer:
         return self._points
 
 
-def _likeness(header: StreamHeader) -> StreamHeader:
-    """What streams must have in common: all but the summary set."""
+def _comparable(header: StreamHeader) -> StreamHeader:
+    """Blank the summary set, the one value in which the streams of a dataset may differ."""
     return replace(header, summary_set=None if header.summary_set is None else 0)
 
 
-def _joined(events: Sequence[Event]) -> Array:
+def _losses(events: Sequence[Event]) -> Array:
     losses: Array = np.concatenate([event.losses for event in events])
     return losses
 
@@ -279,7 +285,7 @@ def _event_columns(events: Sequence[Event], noun: str) -> dict[str, Column]:
         "event": np.array([event.event_id for event in events], np.int32),
         noun: Ragged(np.concatenate(ids), offsets),
         "sidx": Ragged(np.concatenate([event.sidx for event in events]), offsets),
-        "loss": Ragged(_joined(events), offsets),
+        "loss": Ragged(_losses(events), offsets),
     }
 
 
@@ -292,5 +298,5 @@ def _block_columns(events: Sequence[Event], noun: str) -> dict[str, Column]:
         noun: np.concatenate([event.block_ids for event in events]),
         "exposure": np.concatenate([event.exposures for event in events]),
         "sidx": Ragged(np.concatenate([event.sidx for event in events]), offsets),
-        "loss": Ragged(_joined(events), offsets),
+        "loss": Ragged(_losses(events), offsets),
     }

@@ -1,8 +1,24 @@
-"""Items that lie in segments, each decoded as a whole: loss streams, tables, lines of text.
+"""Random access to items of variable size: loss streams, tables, lines of text.
 
-A *segment* is some neighbouring items that are read and decoded together: a stretch of a
-file, a row group, a record batch. Where each begins is the sparse index that makes any
-item reachable.
+Such items cannot be found by arithmetic, and an index of every item of a large file would
+itself be large. So the index is sparse. A *segment* is a range of neighbouring items that
+is read and decoded as a whole (some 64 KiB of a loss stream, a row group, a record batch),
+and only the first item of each segment is recorded:
+
+    items     0 1 2 3 4 5 6 7 8 9          number of items: 10
+    segments  ├─────┤ ├─────┤ ├─┤
+    starts    0       4       8   10
+
+To read items at arbitrary positions, here 9, 0, 5:
+
+    1. find the segment of each by bisection of ``starts``       2, 0, 1
+    2. group the positions by segment, in the order of segments  [0] [5] [9]
+    3. decode each segment once, and take the rows               0, 5, 9
+    4. permute the rows back to the requested order              9, 0, 5
+
+A request for a shuffled batch thus decodes each segment at most once, and a request in
+order skips step 4. Decoded segments are cached up to a number of bytes, since readers in
+order, and blockwise shuffles, come back to the same ones.
 """
 
 from __future__ import annotations
@@ -18,45 +34,50 @@ from core.errors import OptionError
 from core.iterate.base import Block, Column, Indexed, Ragged, Schema
 from core.iterate.columns import check_positions, concatenate, empty_block, take_block
 
-KEPT_BYTES = 16 << 20
-"""Bytes of decoded segments that a source keeps; the one in use is always kept."""
+CACHED_BYTES = 16 << 20
+"""Bytes of decoded segments that a source caches, besides the latest, which always stays."""
 
 
 def column_bytes(column: Column) -> int:
-    """Memory of a column."""
+    """Return the size of a column in bytes."""
     if isinstance(column, Ragged):
         return column.values.nbytes + column.offsets.nbytes
     return column.nbytes
 
 
 def block_bytes(block: Block) -> int:
-    """Memory of a block."""
+    """Return the size of a block in bytes."""
     return sum(column_bytes(column) for column in block.values())
 
 
 def select_fields(schema: Schema, fields: Sequence[str] | None) -> Schema:
-    """The fields of a schema that are wanted, in the order of the schema.
+    """Select fields of a schema, in the order of the schema.
+
+    Args:
+        schema: the schema.
+        fields: names of the fields; None for all.
 
     Raises:
-        OptionError: one is not there, or none is wanted.
+        OptionError: there is no such field, or the list is empty.
     """
     if fields is None:
         return schema
     names = [field.name for field in schema]
     unknown = [name for name in fields if name not in names]
     if unknown or not fields:
-        what = f"there is no field {unknown[0]!r}" if unknown else "no field is wanted"
-        raise OptionError(what, hint=f"There are {', '.join(names)}")
+        message = f"there is no field {unknown[0]!r}" if unknown else "no field is selected"
+        raise OptionError(message, hint=f"Use {', '.join(names)}")
     return tuple(field for field in schema if field.name in fields)
 
 
 class Segmented(Indexed):
-    """Items in segments; any thread may ask, also at once.
+    """Items in segments; several threads may read at once.
 
     Args:
         schema: fields of the items.
-        starts: first item of each segment and, last, the number of items; shape (k + 1,).
-        load: decodes a segment by its number: all its items, with exactly these fields.
+        starts: index of the first item of each segment, then the number of items; int64,
+            shape (k + 1,).
+        load: decodes all items of a segment, given its number, with exactly these fields.
     """
 
     def __init__(
@@ -65,13 +86,13 @@ class Segmented(Indexed):
         self._schema = schema
         self._starts = starts
         self._load = load
-        self._kept: OrderedDict[int, tuple[Block, int]] = OrderedDict()
+        self._cached: OrderedDict[int, tuple[Block, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     @property
     def schema(self) -> Schema:
-        """Fields of its items."""
+        """Fields of the items."""
         return self._schema
 
     @property
@@ -80,18 +101,18 @@ class Segmented(Indexed):
         return int(self._starts[-1])
 
     def at(self, positions: Indices) -> Block:
-        """The items at these positions, in this order.
+        """Read the items at ``positions``, in this order.
 
         Raises:
-            PositionError: one lies outside.
-            ServiceError, CoreError: why they cannot be read.
+            PositionError: a position lies outside of the source.
+            CoreError, ServiceError: the items cannot be read.
         """
         positions = check_positions(positions, self.length)
         if not len(positions):
             return empty_block(self._schema)
-        which = np.searchsorted(self._starts, positions, side="right") - 1
-        order = np.argsort(which, kind="stable")
-        segments, begins = np.unique(which[order], return_index=True)
+        owners = np.searchsorted(self._starts, positions, side="right") - 1
+        order = np.argsort(owners, kind="stable")
+        segments, begins = np.unique(owners[order], return_index=True)
         edges = [*begins.tolist(), len(order)]
         parts = []
         for number, segment in enumerate(segments.tolist()):
@@ -100,44 +121,46 @@ class Segmented(Indexed):
         joined = concatenate(parts, self._schema)
         if len(segments) == 1 or bool(np.all(order[1:] > order[:-1])):
             return joined
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return take_block(joined, back)
+        inverse = np.empty(len(order), np.int64)
+        inverse[order] = np.arange(len(order))
+        return take_block(joined, inverse)
 
     def _segment(self, number: int) -> Block:
         with self._lock:
-            known = self._kept.get(number)
-            if known is not None:
-                self._kept.move_to_end(number)
-                return known[0]
+            entry = self._cached.get(number)
+            if entry is not None:
+                self._cached.move_to_end(number)
+                return entry[0]
+        # Without the lock: two threads may decode the same segment, but none waits.
         block = self._load(number)
         size = block_bytes(block)
         with self._lock:
-            if number not in self._kept:
-                self._kept[number] = block, size
+            if number not in self._cached:
+                self._cached[number] = block, size
                 self._bytes += size
-            while self._bytes > KEPT_BYTES and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
+            while self._bytes > CACHED_BYTES and len(self._cached) > 1:
+                self._bytes -= self._cached.popitem(last=False)[1][1]
         return block
 
 
 class ItemRange(Indexed):
-    """Items start to stop of a source, from 0.
+    """Items ``start`` to ``stop`` of a source, renumbered from 0.
 
     Args:
         inner: the source.
-        start: the first item.
-        stop: the one behind the last.
+        start: index of the first item.
+        stop: index after the last item.
 
     Raises:
-        OptionError: they are not there.
+        OptionError: the source has no such range.
     """
 
     def __init__(self, inner: Indexed, start: int, stop: int) -> None:
         length = inner.length
         if not 0 <= start <= stop or (length is not None and stop > length):
             raise OptionError(
-                f"items {start} to {stop} are wanted, but there are {length}", hint="See range"
+                f"the range {start} to {stop} does not fit a source of {length} items",
+                hint="Correct range",
             )
         self._inner = inner
         self._start = start
@@ -145,7 +168,7 @@ class ItemRange(Indexed):
 
     @property
     def schema(self) -> Schema:
-        """Fields of its items."""
+        """Fields of the items."""
         return self._inner.schema
 
     @property
@@ -154,9 +177,9 @@ class ItemRange(Indexed):
         return self._length
 
     def at(self, positions: Indices) -> Block:
-        """The items at these positions.
+        """Read the items at ``positions``, in this order.
 
         Raises:
-            PositionError: one lies outside.
+            PositionError: a position lies outside of the range.
         """
         return self._inner.at(check_positions(positions, self._length) + self._start)

@@ -1,4 +1,4 @@
-"""Rows of Parquet and Arrow files as items: a row group, or a record batch, at a time."""
+"""Rows of Parquet and Arrow files as items, decoded by row group or record batch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .segments import Segmented, select_fields
 
 PARQUET, ARROW = "parquet", "arrow"
 _ARROW_FILE = b"ARROW1"
-_CONTINUED = 4
-"""Bytes of the end of an Arrow stream, and at the least of a message."""
+_MIN_MESSAGE = 4
+"""Size of an end-of-stream marker, below which nothing can follow in an Arrow stream."""
 
 
 class FileView(io.RawIOBase):
-    """A file of a set as something to read and seek in; not for two threads at once.
+    """A seekable, read-only file object over a file of a set; for one thread at a time.
 
     Args:
         files: the set.
@@ -42,28 +42,28 @@ class FileView(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a byte; returns where that is."""
+        """Move to a byte; return its offset."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._files.size(self._file)}
         self._at = max(base[whence] + offset, 0)
         return self._at
 
     def tell(self) -> int:
-        """The byte that is read next."""
+        """Return the offset of the next byte to read."""
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes; fewer at the end.
+        """Read up to ``size`` bytes; to the end of the file if negative.
 
         Raises:
-            DataChangedError: the file is not what it was.
+            DataChangedError: the file changed since it was opened.
         """
         stop = self._files.size(self._file) if size < 0 else self._at + size
         piece = self._files.read(self._file, self._at, stop)
@@ -77,20 +77,20 @@ class _Part:
 
     file: int
     number: int
-    """Of the row group or record batch; of a batch of a stream, the byte it begins at."""
+    """Index in the file; for a batch of an Arrow stream, the offset of its message."""
     rows: int
 
 
 class TableItems:
-    """Rows of the tables in some files, one file behind the other.
+    """Rows of one or more tables, in the order of the files.
 
     Args:
         files: tables of one schema.
         form: ``parquet`` or ``arrow`` (file or stream).
 
     Raises:
-        FormatError: a file is damaged, has no column that can be an item's, or other
-            columns than the first.
+        FormatError: a file is damaged, has no usable column, or has other columns than
+            the first file.
     """
 
     units = ("row",)
@@ -107,7 +107,7 @@ class TableItems:
         for file, table in enumerate(self._tables):
             if not table.schema.equals(self._arrow):
                 raise FormatError(
-                    "its columns are not those of the first file", source=files.name(file)
+                    "its columns differ from those of the first file", source=files.name(file)
                 )
         self._parts = [
             _Part(file, number, rows)
@@ -117,7 +117,7 @@ class TableItems:
         ]
         fields = {f.name: _field_of(f) for f in self._arrow}
         if len(fields) < len(self._arrow):
-            raise FormatError("two columns have one name", source=files.name(0))
+            raise FormatError("two columns have the same name", source=files.name(0))
         self._schema = tuple(field for field in fields.values() if field is not None)
         self._left_out = [name for name, field in fields.items() if field is None]
         if not self._schema:
@@ -126,20 +126,20 @@ class TableItems:
             )
 
     def schema(self, unit: str) -> Schema:
-        """Its columns, those that can be fields."""
+        """Return a field for each usable column."""
         assert unit in self.units  # noqa: S101 - there is no other
         return self._schema
 
     def count(self, unit: str) -> int:
-        """Rows in all files."""
+        """Return the number of rows in all files."""
         assert unit in self.units  # noqa: S101 - there is no other
         return sum(part.rows for part in self._parts)
 
     def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
-        """The rows.
+        """Return a source of the rows.
 
         Raises:
-            OptionError: a column is not there, or cannot be a field.
+            OptionError: there is no such column, or it is not usable as a field.
         """
         schema = select_fields(self.schema(unit), fields)
         starts = np.cumsum([0, *(part.rows for part in self._parts)]).astype(np.int64)
@@ -157,12 +157,12 @@ class TableItems:
         return {field.name: _column(table[field.name], field, source) for field in schema}
 
     def stops(self, unit: str, count: int) -> tuple[int, ...]:
-        """All bytes of all files: tables do not grow."""
+        """Return the sizes of all files: tables do not grow."""
         del unit, count
         return tuple(self._files.size(file) for file in range(len(self._files)))
 
     def describe(self) -> Mapping[str, Any]:
-        """Parts that are read together, and columns that are left out."""
+        """Return the number of rows and parts, and the columns left out."""
         return {
             "rows": sum(part.rows for part in self._parts),
             "parts": len(self._parts),
@@ -175,10 +175,10 @@ def _readable(files: FileSet, file: int) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, OverflowError) as e:
-        # What changed under the reader is told from what was wrong all the time.
+        # Tell a file that changed while it was read from a file that is damaged.
         files.check((file,))
-        first = str(e).splitlines()[0][:200] if str(e) else type(e).__name__
-        raise FormatError(f"it cannot be read: {first}", source=files.name(file)) from e
+        reason = str(e).splitlines()[0][:200] if str(e) else type(e).__name__
+        raise FormatError(f"it cannot be read: {reason}", source=files.name(file)) from e
 
 
 def _opened(files: FileSet, file: int) -> pa.PythonFile:
@@ -190,19 +190,19 @@ class _Table(ABC):
 
     schema: pa.Schema
     parts: Sequence[tuple[int, int]]
-    """(number, rows) of what can be read alone."""
+    """(number, rows) of each row group or record batch."""
 
     @abstractmethod
     def read(self, number: int, names: Sequence[str]) -> pa.Table:
-        """These columns of a part."""
+        """Read columns of a part."""
 
 
 class _Parquet(_Table):
     def __init__(self, files: FileSet, file: int) -> None:
         self._reader = pq.ParquetFile(_opened(files, file))
         self.schema = self._reader.schema_arrow
-        about = self._reader.metadata
-        self.parts = [(k, about.row_group(k).num_rows) for k in range(about.num_row_groups)]
+        metadata = self._reader.metadata
+        self.parts = [(k, metadata.row_group(k).num_rows) for k in range(metadata.num_row_groups)]
 
     def read(self, number: int, names: Sequence[str]) -> pa.Table:
         return self._reader.read_row_group(number, columns=list(names), use_threads=False)
@@ -212,7 +212,7 @@ class _ArrowFile(_Table):
     def __init__(self, files: FileSet, file: int) -> None:
         self._reader: Any = pa.ipc.open_file(_opened(files, file))
         self.schema = self._reader.schema
-        # Only the batches' own heads say how many rows they have.
+        # The footer lacks the number of rows, so every batch's own header must be read.
         self.parts = [
             (k, self._reader.get_batch(k).num_rows) for k in range(self._reader.num_record_batches)
         ]
@@ -225,16 +225,16 @@ class _ArrowStream(_Table):
     def __init__(self, files: FileSet, file: int) -> None:
         self._view: Any = _opened(files, file)
         self.schema = pa.ipc.read_schema(pa.ipc.read_message(self._view))
-        if any(pa.types.is_dictionary(each.type) for each in self.schema):
+        if any(pa.types.is_dictionary(field.type) for field in self.schema):
             raise FormatError(
-                "dictionaries in an Arrow stream come between its batches",
-                hint="Write an Arrow file, which lists them",
+                "dictionaries of an Arrow stream lie between its batches, out of random access",
+                hint="Write an Arrow file, which lists its dictionaries",
                 source=files.name(file),
             )
         self.parts = list(self._batches(files.size(file)))
 
     def _batches(self, size: int) -> Iterator[tuple[int, int]]:
-        while size - (start := self._view.tell()) > _CONTINUED:
+        while size - (start := self._view.tell()) > _MIN_MESSAGE:
             try:
                 message = pa.ipc.read_message(self._view)
             except EOFError:
@@ -256,7 +256,7 @@ def _open_arrow(files: FileSet, file: int) -> _Table:
 
 
 def _plain(kind: pa.DataType) -> np.dtype[Any] | None:
-    """The numpy type of values that have one."""
+    """Return the numpy dtype of an Arrow type, if there is one."""
     if pa.types.is_boolean(kind):
         return np.dtype(np.bool_)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -280,7 +280,7 @@ def _is_octets(kind: pa.DataType) -> bool:
 
 
 def _field_of(field: Any) -> Field | None:  # noqa: ANN401 - pyarrow's
-    """The field a column becomes; None if it cannot be one."""
+    """Return the field for a column; None if the column is not usable."""
     kind = field.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -297,7 +297,7 @@ def _field_of(field: Any) -> Field | None:  # noqa: ANN401 - pyarrow's
 
 
 def _column(column: Any, field: Field, source: str) -> Column:  # noqa: ANN401 - pyarrow's
-    """A column as values; what is missing is NaN where there is one, and refused elsewhere."""
+    """Convert a column; missing values become NaN in floats and are refused elsewhere."""
     whole: Any = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
         whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
@@ -343,7 +343,7 @@ _NONE = np.zeros(1, np.int64)
 
 def _missing(field: Field, source: str) -> FormatError:
     return FormatError(
-        f"column {field.name!r} has missing values, which its type cannot say",
+        f"column {field.name!r} has missing values, which {field.dtype} cannot represent",
         hint="Fill them, or leave the column out with fields",
         source=source,
     )

@@ -75,7 +75,7 @@ RULES = np.dtype(
         ("keep_negative", "i8"),
         ("any_order", "i8"),  # 1: sidx may come in any order within a block
         ("ascending", "i8"),  # 1: event ids must ascend
-        ("events", "i8"),  # wanted reports
+        ("events", "i8"),  # requested tables
         ("selt", "i8"),
         ("melt", "i8"),
         ("qelt", "i8"),
@@ -170,9 +170,9 @@ class Scratch(NamedTuple):
     lanes: Floats
     """Partial sums, shape (LANES,)."""
     ranks: Ranks
-    """Shape (wanted ranks,)."""
+    """Shape (requested ranks,)."""
     picked: Losses
-    """Shape (wanted ranks,)."""
+    """Shape (requested ranks,)."""
     stack: Ranks
     """For selection, shape (4 * STACK,)."""
 
@@ -199,25 +199,25 @@ class Totals(NamedTuple):
     """1 for each page that a sample was added to."""
 
 
-class Wanted(NamedTuple):
+class Parameters(NamedTuple):
     """What the reports need besides the stream; constant over it."""
 
     rate_ids: npt.NDArray[np.int32]
     """Events with a rate, ascending; may be empty."""
     rates: Floats
     quantiles: npt.NDArray[np.float32]
-    """Wanted quantiles, in the order they are printed; may be empty."""
+    """Requested quantiles, in the order they are printed; may be empty."""
     positions: Ranks
     """Index in ``ranks`` of the order statistics below and above each quantile,
     shape (quantiles, 2)."""
     fractions: Losses
     """How far each quantile lies between the two, in the stream's float type."""
     ranks: Ranks
-    """Wanted ranks of the sorted samples, 0-based, ascending."""
+    """Requested ranks of the sorted samples, 0-based, ascending."""
 
 
 class Tables(NamedTuple):
-    """Room for rows of each report; empty where it is not wanted."""
+    """Room for rows, by the report they are those of; empty where it is not requested."""
 
     selt: Rows
     melt: Rows

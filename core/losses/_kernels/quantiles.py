@@ -101,13 +101,13 @@ def _first_rank_from(ranks: Ranks, begin: int, end: int, place: int) -> int:
 
 @subkernel
 def select(values: Losses, ranks: Ranks, begin: int, end: int, spare: Losses, stack: Ranks) -> None:
-    """Reorder values so that each wanted rank holds the value a full sort would put there.
+    """Reorder values so that each requested rank holds the value a full sort would put there.
 
     Args:
         values: shape (n,), no NaN; reordered.
-        ranks: ascending, 0-based; those in [begin, end) are wanted.
-        begin: first wanted.
-        end: one past the last wanted.
+        ranks: ascending, 0-based; those in [begin, end) are requested.
+        begin: first requested.
+        end: one past the last requested.
         spare: scratch, shape (n,) or more.
         stack: scratch, shape (4 * STACK,).
     """
@@ -160,7 +160,7 @@ def order_statistics(
         losses: samples that are present, shape (n,), n <= samples.
         negatives: how many of them are below zero; -0.0 may be counted.
         samples: how many there are with the absent ones, which are 0.
-        ranks: wanted ranks of the sorted whole, 0-based, ascending.
+        ranks: requested ranks of the sorted whole, 0-based, ascending.
         scratch: its work, ranks, picked and stack are overwritten.
     """
     n = len(losses)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..._jit import kernel, subkernel
 from ...arrays import Floats, Rows
 from ..format import SIDX_MAX_LOSS
-from .layout import FULL, OK, Losses, Record, Scratch, Sidx, Totals, Wanted
+from .layout import FULL, OK, Losses, Parameters, Record, Scratch, Sidx, Totals
 from .moments import mean_and_deviation
 from .quantiles import order_statistics
 from .totals import statistics
@@ -103,7 +103,12 @@ def write_melt(
 
 @subkernel
 def write_qelt(
-    rules: Record, state: Record, scratch: Scratch, losses: Losses, wanted: Wanted, rows: Rows
+    rules: Record,
+    state: Record,
+    scratch: Scratch,
+    losses: Losses,
+    inputs: Parameters,
+    rows: Rows,
 ) -> None:
     """One row per quantile of a summary that has exposure.
 
@@ -113,17 +118,17 @@ def write_qelt(
     b = scratch.block[0]
     if not b["exposure"] > 0:
         return
-    order_statistics(losses, b["negatives"], rules[0]["samples"], wanted.ranks, scratch)
+    order_statistics(losses, b["negatives"], rules[0]["samples"], inputs.ranks, scratch)
     picked = scratch.picked
     k = s["qelt_rows"]
-    for i in range(len(wanted.quantiles)):
-        below = picked[wanted.positions[i, 0]]
-        above = picked[wanted.positions[i, 1]]
+    for i in range(len(inputs.quantiles)):
+        below = picked[inputs.positions[i, 0]]
+        above = picked[inputs.positions[i, 1]]
         row = rows[k]
         row["EventId"] = b["event"]
         row["SummaryId"] = b["id"]
-        row["Quantile"] = wanted.quantiles[i]
-        row["Loss"] = below + (above - below) * wanted.fractions[i]
+        row["Quantile"] = inputs.quantiles[i]
+        row["Loss"] = below + (above - below) * inputs.fractions[i]
         k += 1
     s["qelt_rows"] = k
 

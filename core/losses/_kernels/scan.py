@@ -1,4 +1,4 @@
-"""The pass over a window of a stream: every block once, for every wanted report."""
+"""The pass over a window of a stream: every block once, for every requested table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .layout import (
     GROW_SEEN,
     OK,
     Losses,
+    Parameters,
     Ranks,
     Record,
     Scratch,
@@ -23,7 +24,6 @@ from .layout import (
     Sidx,
     Tables,
     Totals,
-    Wanted,
     Words,
 )
 from .rows import (
@@ -113,7 +113,7 @@ def _enter_event(
     scratch: Scratch,
     seen: Seen,
     totals: Totals,
-    wanted: Wanted,
+    inputs: Parameters,
     tables: Tables,
     most: int,
 ) -> int:
@@ -129,15 +129,20 @@ def _enter_event(
         return EVENT_DONE
     status = open_event(rules, state, scratch.block, seen)
     if status == OK and rules[0]["melt"]:
-        s["rate"] = event_rate(s["event"], wanted.rate_ids, wanted.rates)
+        s["rate"] = event_rate(s["event"], inputs.rate_ids, inputs.rates)
     return status
 
 
 @subkernel
 def _write_rows(
-    rules: Record, state: Record, scratch: Scratch, totals: Totals, wanted: Wanted, tables: Tables
+    rules: Record,
+    state: Record,
+    scratch: Scratch,
+    totals: Totals,
+    inputs: Parameters,
+    tables: Tables,
 ) -> None:
-    """Take the block into the wanted reports other than MELT."""
+    """Take the block into the requested tables other than MELT."""
     r = rules[0]
     b = scratch.block[0]
     first = b["first"]
@@ -146,7 +151,7 @@ def _write_rows(
     if r["selt"]:
         write_selt(state, scratch.block, scratch.sidx, scratch.losses, tables.selt)
     if r["qelt"]:
-        write_qelt(rules, state, scratch, samples, wanted, tables.qelt)
+        write_qelt(rules, state, scratch, samples, inputs, tables.qelt)
     if r["events"]:
         add_samples(scratch.sidx[first:last], samples, totals)
         add_to_event(rules, state, scratch.block)
@@ -161,12 +166,12 @@ def scan(
     scratch: Scratch,
     seen: Seen,
     totals: Totals,
-    wanted: Wanted,
+    inputs: Parameters,
     tables: Tables,
     limit: int,
     most: int,
 ) -> int:
-    """Take blocks of a window into every wanted report; return why it stopped.
+    """Take blocks of a window into every requested table; return why it stopped.
 
     Returns OK after ``limit`` blocks, and EVENT_DONE where the stream would come to
     have more than ``most`` events. Any status but OK is about the block that
@@ -181,13 +186,13 @@ def scan(
     r = rules[0]
     b = scratch.block[0]
     others = r["selt"] or r["qelt"] or r["events"]
-    quantiles = len(wanted.quantiles)
+    quantiles = len(inputs.quantiles)
     for _ in range(limit):
         status = read_block(words, stop, rules, state, scratch)
         if status != OK:
             return status
         if b["event"] != s["event"]:
-            status = _enter_event(rules, state, scratch, seen, totals, wanted, tables, most)
+            status = _enter_event(rules, state, scratch, seen, totals, inputs, tables, most)
             if status != OK:
                 return status
         pairs = b["pairs"]
@@ -207,7 +212,7 @@ def scan(
             samples = scratch.losses[first : first + b["count"]]
             write_melt(rules, state, scratch.block, samples, scratch.lanes, tables.melt)
         if others:
-            _write_rows(rules, state, scratch, totals, wanted, tables)
+            _write_rows(rules, state, scratch, totals, inputs, tables)
         _pass_block(state, scratch.block)
     return OK
 

@@ -1,10 +1,8 @@
-"""Auxiliary files and token keys on disk."""
+"""Auxiliary files on disk."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import stat
 import time
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 
 from app.errors import InputGoneError, StorageFullError
 from app.losses.input_store import InputStore
-from app.state.token_keys import FILE, load_keys
+from tests.app.disk import Disk
 
 
 def test_a_file_is_kept_until_nobody_uses_it(tmp_path: Path) -> None:
@@ -41,22 +39,6 @@ def test_a_file_that_is_put_again_is_kept_as_long_as_a_new_one(tmp_path: Path) -
     assert abs(path.stat().st_mtime - time.time()) < 100
 
 
-class Disk:
-    """Sees what is on the disk, and when it gets there."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
-        self._directory = directory
-        self._fsync = os.fsync
-        self.synced: dict[int, tuple[int, list[str]]] = {}
-        """Size of each file when it was written out, and the names there were then."""
-        monkeypatch.setattr(os, "fsync", self._note)
-
-    def _note(self, descriptor: int) -> None:
-        self._fsync(descriptor)
-        found = os.fstat(descriptor)
-        self.synced[found.st_ino] = found.st_size, [p.name for p in self._directory.iterdir()]
-
-
 def test_an_input_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,16 +47,6 @@ def test_an_input_is_on_the_disk_before_it_has_its_name(
     size, names = disk.synced[(tmp_path / "d1.quantiles").stat().st_ino]
     assert size == 3000
     assert "d1.quantiles" not in names
-
-
-def test_a_key_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch, tmp_path)
-    load_keys(tmp_path)
-    size, names = disk.synced[(tmp_path / FILE).stat().st_ino]
-    assert size == (tmp_path / FILE).stat().st_size > 64
-    assert FILE not in names
 
 
 def test_an_input_that_cannot_be_written_leaves_nothing(
@@ -104,29 +76,3 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
         InputStore(tmp_path / "file" / "inputs", days=1).put("quantiles", "d", b"")
     with pytest.raises(InputGoneError):
         InputStore(tmp_path / "nothing", days=1).read("quantiles", "d")
-
-
-def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
-    first = load_keys(tmp_path / "data")
-    assert first is not None
-    assert load_keys(tmp_path / "data") == first
-    mode = (tmp_path / "data" / FILE).stat().st_mode
-    assert stat.S_IMODE(mode) == 0o600
-    assert [path.name for path in (tmp_path / "data").iterdir()] == [FILE]
-
-
-def test_processes_that_start_together_have_one_key(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
-        keys = pool.map(load_keys, [tmp_path] * 8)
-    assert len({str(found) for found in keys}) == 1
-
-
-def test_a_directory_that_cannot_be_made_has_no_keys(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    assert load_keys(tmp_path / "file" / "data") is None
-
-
-def test_a_damaged_key_file_is_not_passed_over(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text("nonsense\n")
-    with pytest.raises(ValueError, match=r".+"):
-        load_keys(tmp_path)

@@ -17,7 +17,7 @@ from app.errors import DataChangedError, InvalidOptionError, TokenForeignError, 
 from app.http.decompression import decoder
 from app.losses.encoding import row_encoder
 from app.losses.posting import Ending, Posting
-from app.losses.request import LossRequest, keep_rows, parse_ids, parse_reports
+from app.losses.request import LossRequest, parse_ids, parse_reports, select_rows
 from app.losses.rows import next_chunk
 from app.losses.spool import Mark, Spool
 from app.losses.tokens import Checkpoints, identity_of, read_mark
@@ -273,8 +273,8 @@ def test_summaries_can_be_chosen() -> None:
     assert ids.tolist() == [1, 3, 7, 8, 9]
     rows = np.zeros(12, [("SummaryId", "<i4")])
     rows["SummaryId"] = np.arange(12)
-    assert keep_rows(rows, ids)["SummaryId"].tolist() == [1, 3, 7, 8, 9]
-    assert keep_rows(rows[:0], ids).tolist() == []
+    assert select_rows(rows, ids)["SummaryId"].tolist() == [1, 3, 7, 8, 9]
+    assert select_rows(rows[:0], ids).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ class TestSqlite(StateStoreSuite):
         SqliteStateStore(path).close()
         with contextlib.closing(sqlite3.connect(path)) as other:
             other.execute("PRAGMA user_version = 2")
-        with pytest.raises(StoreForeignError, match="version 2, and this server knows 1"):
+        with pytest.raises(StoreForeignError, match="version 2, but this server supports only 1"):
             SqliteStateStore(path)
         with contextlib.closing(sqlite3.connect(path)) as other:
             assert other.execute("PRAGMA user_version").fetchone() == (2,)

@@ -29,7 +29,7 @@ def groups(workers: Workers, numbers: Numbers) -> list[list[int]]:
         ahead: Ahead[Number] = Ahead(iter(numbers), workers.start)
         found: list[list[int]] = []
         while True:
-            await ahead.coming()
+            await ahead.upcoming()
             group = [number.value for number in ahead.take()]
             if not group:
                 await ahead.close()
@@ -54,7 +54,7 @@ def test_the_next_group_is_prepared_while_one_is_used(workers: Workers) -> None:
         free = threading.Semaphore(1)
         numbers = Numbers(3, nbytes=GROUP_BYTES, free=free)
         ahead: Ahead[Number] = Ahead(iter(numbers), workers.start)
-        await ahead.coming()
+        await ahead.upcoming()
         assert [number.value for number in ahead.take()] == [0]
         free.release(1)
         await asyncio.to_thread(wait_until, lambda: numbers.made == 2)
@@ -68,8 +68,8 @@ def test_the_next_group_is_prepared_while_one_is_used(workers: Workers) -> None:
 def test_the_same_group_is_coming_until_it_is_taken(workers: Workers) -> None:
     async def run() -> None:
         ahead: Ahead[Number] = Ahead(iter(Numbers(1)), workers.start)
-        assert ahead.coming() is ahead.coming()
-        await ahead.coming()
+        assert ahead.upcoming() is ahead.upcoming()
+        await ahead.upcoming()
         ahead.take()
         await ahead.close()
 
@@ -80,9 +80,9 @@ def test_a_failure_waits_for_the_items_before_it(workers: Workers) -> None:
     async def run() -> None:
         numbers = Numbers(3, fails=2, failure=StateError("no"))
         ahead: Ahead[Number] = Ahead(iter(numbers), workers.start)
-        await ahead.coming()
+        await ahead.upcoming()
         assert [number.value for number in ahead.take()] == [0, 1]
-        await asyncio.wait({ahead.coming()})
+        await asyncio.wait({ahead.upcoming()})
         with pytest.raises(StateError):
             ahead.take()
         await ahead.close()
@@ -102,7 +102,7 @@ def test_closing_stops_the_iterator_and_waits_for_it(workers: Workers) -> None:
             raise AssertionError("it was asked for another item")
 
         ahead: Ahead[Number] = Ahead(slow(), workers.start, stopped)
-        ahead.coming()
+        ahead.upcoming()
         await ahead.close()
         assert left.is_set()
 

@@ -1,4 +1,4 @@
-"""Places in streams of tiles, and in pipelines, as tokens."""
+"""Positions in streams of tiles as tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from app.errors import DataChangedError, TokenForeignError, TokenMalformedError
-from app.pipelines.tokens import BatchTokens, combine, split, verify
 from app.tiles.tokens import TileTokens, stream_identity
 from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token
 
@@ -40,38 +39,3 @@ def test_tokens_of_something_else() -> None:
 def test_identities_of_streams_are_frozen() -> None:
     assert stream_identity("scan1", b"12345678").hex() == "5e0a883550a8b8ab"
     assert stream_identity("scan", b"112345678") != stream_identity("scan1", b"12345678")
-
-
-def test_a_place_in_a_pipeline_comes_back() -> None:
-    tokens = BatchTokens(RING, b"identity", b"finger_p", (70, 80), NOW)
-    text = tokens.token((4, 5))
-    assert text == tokens.token((4, 5))
-    verified = verify(RING, text, b"identity")
-    assert verified.issued == NOW
-    assert verified.token == Token(KIND_BATCHES, b"identity", b"finger_p", (4, 5, 70, 80))
-    assert split(verified.token.state, 2) == ((4, 5), (70, 80))
-    assert split(verified.token.state, 0) == ((4, 5, 70, 80), ())
-    assert split(verified.token.state, 3) == ((4,), (5, 70, 80))
-    for growing in (4, 5):
-        with pytest.raises(TokenMalformedError, match="does not hold a position"):
-            split(verified.token.state, growing)
-
-
-def test_places_in_something_else() -> None:
-    for kind, identity in ((KIND_TILES, b"identity"), (KIND_BATCHES, b"identitY")):
-        with pytest.raises(TokenForeignError):
-            verify(RING, RING.sign(Token(kind, identity, b"finger_p", (1,))), b"identity")
-
-
-def test_batches_of_other_data() -> None:
-    tokens = BatchTokens(RING, b"identity", b"finger_p", (), NOW)
-    tokens.check(b"finger_p")
-    with pytest.raises(DataChangedError) as caught:
-        tokens.check(b"finger_q")
-    assert caught.value.members == {"was": b"finger_q".hex(), "now": b"finger_p".hex()}
-
-
-def test_the_fingerprint_of_several_is_frozen() -> None:
-    assert combine([b"finger_p", b"finger_q"]).hex() == "70766e4e13d9a131"
-    assert combine([b"finger_q", b"finger_p"]) != combine([b"finger_p", b"finger_q"])
-    assert combine([]) != combine([b"finger_p"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from core.errors import HeaderError, LimitError, UnsupportedStreamError
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
-from core.losses.header import header_bytes, parse_header
+from core.losses.header import header_bytes, parse_header, restored_header, saved_header
 from core.losses.policy import Policy
 
 POLICY = Policy(max_samples=1000, float_width=8)
@@ -51,3 +53,37 @@ def test_what_is_no_header(octets: str, error: type[HeaderError], offset: int) -
     with pytest.raises(error) as caught:
         parse_header(bytes.fromhex(octets), POLICY, "b.bin")
     assert (caught.value.offset, caught.value.source) == (offset, "b.bin")
+
+
+@pytest.mark.parametrize("header", [header for header, _ in HEADERS])
+def test_a_header_of_a_state_comes_back(header: StreamHeader) -> None:
+    assert restored_header(POLICY, *saved_header(header)) == header
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("loss", 1, 1, 10, None),
+        ("gul", 3, 1, 10, None),
+        ("gul", 1, 2, 10, None),
+        ("gul", 1, 4, 10, None),
+        ("cdf", 1, 0, 10, None),
+        ("gul", 1, 1, 0, None),
+        ("gul", 1, 1, 1001, None),
+        ("summary", 1, 3, 10, 2**31),
+        ("summary", 1, 3, 10, -(2**31) - 1),
+    ],
+)
+def test_headers_of_a_state_that_cannot_be(values: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ValueError, match=r"."):
+        restored_header(POLICY, *values)
+    for number in (None, 1.0, "1"):
+        with pytest.raises(TypeError):
+            restored_header(POLICY, "gul", 1, 1, number, None)  # type: ignore[arg-type]
+
+
+def test_the_edges_of_a_header_of_a_state() -> None:
+    for samples in (1, 1000):
+        assert restored_header(POLICY, "gul", 2, 1, samples, None).len_sample == samples
+    for summary_set in (-(2**31), 2**31 - 1):
+        assert restored_header(POLICY, "summary", 1, 3, 1, summary_set).summary_set == summary_set

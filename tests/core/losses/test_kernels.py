@@ -17,9 +17,9 @@ from core.losses._kernels import layout, moments, quantiles
 from core.losses._kernels import seen as seen_kernels
 from core.losses._kernels import totals as totals_kernels
 from core.losses._kernels.rows import event_rate
+from core.losses.parameters import locate_quantiles
 from core.losses.records import make_scratch
 from core.losses.seen import SeenEvents
-from core.losses.wanted import locate_quantiles
 from tests.scale import PURE_PYTHON, examples
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from core.arrays import Rows
 from core.errors import EventOrderError, EventReopenedError, MismatchError, StarvedError
-from core.losses.analysis import Analysis, Sink
+from core.losses.analysis import Analysis
 from core.losses.merge import Partitions
+from core.losses.outputs import Sink
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 from core.losses.seen import SeenEvents

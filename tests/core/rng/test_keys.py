@@ -203,7 +203,7 @@ def test_numbers_are_even() -> None:
     assert abs(uniform(KEY, indices(n)).mean() - 0.5) < 4 / np.sqrt(12 * n)
 
 
-@pytest.mark.parametrize("n", [1000, SMALL + 1])
+@pytest.mark.parametrize("n", [1000, pytest.param(SMALL + 1, marks=pytest.mark.once)])
 def test_neighbouring_seeds_and_epochs_are_unrelated(n: int) -> None:
     """As many items keep their places or neighbours as in unrelated orders: Poisson(1)."""
     some = min(n, examples(n))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from core.errors import SelectionError
+from core.errors import CastingError, SelectionError, ShapeError
 from core.tiles.plan import Plan, make_plan
 from core.tiles.recording import Extent, Recording
 from core.tiles.view import parse_view
@@ -37,3 +38,80 @@ def test_a_scan_may_begin_at_any_frame_there_is(missing: str) -> None:
     for sync in (-6, 6, -7, 7):
         with pytest.raises(SelectionError, match="only 6 frames"):
             plan(6, (2, 3), sync_offset=sync, missing=missing)
+
+
+def test_there_is_no_tile_after_the_last() -> None:
+    made = plan(6, (2, 3), tile_shape=[1, 2, 1, 1])
+    assert [made.tile(k).origin[:2] for k in range(4)] == [(0, 0), (0, 2), (1, 0), (1, 2)]
+    assert [made.tile(k).nbytes for k in range(4)] == [4, 2, 4, 2]
+    assert [made.tile(k).offset for k in range(4)] == [0, 4, 6, 10]
+    for index in (-1, 4):
+        with pytest.raises(SelectionError, match=f"no tile {index}"):
+            made.tile(index)
+
+
+def test_a_part_of_a_frame_may_reach_its_border() -> None:
+    assert plan(6, (6,), sig=[[0, 1], [0, 1]]).sig_shape == (1, 1)
+    for sig in ([[0, 2], [0, 1]], [[0, 1], [0, 2]]):
+        with pytest.raises(SelectionError, match="sig goes to 2"):
+            plan(6, (6,), sig=sig)
+    with pytest.raises(ShapeError):
+        plan(6, (6,), sig=[[0, 1]])
+
+
+def test_depth_in_frames_goes_over_rows_of_the_scan() -> None:
+    made = plan(12, (3, 4), tile_shape=[5, 1, 1])
+    assert made.nav_shape == (12,)
+    assert [made.frames_of(made.tile(k)).reshape(-1).tolist() for k in range(3)] == [
+        [0, 1, 2, 3, 4],
+        [5, 6, 7, 8, 9],
+        [10, 11],
+    ]
+    picked = plan(12, (3, 4), tile_shape=[2, 1, 1], select={"nav": [[0, 3, 2], [1, 4]]})
+    assert [picked.frames_of(picked.tile(k)).reshape(-1).tolist() for k in range(3)] == [
+        [1, 2],
+        [3, 9],
+        [10, 11],
+    ]
+    with pytest.raises(ShapeError, match="does not go with bin"):
+        plan(12, (2, 6), tile_shape=[1, 1, 1], bin={"nav": 2})
+
+
+def test_a_tile_has_at_most_64_mebibytes() -> None:
+    side = 1 << 12
+    large = replace(recording(4, (4,)), sig_shape=(side, side), frame_bytes=2 * side * side)
+    assert make_plan(large, parse_view({"tile_shape": [2, side, side]})).tile(0).nbytes == 64 << 20
+    for tile_shape in ([3, side, side], [4, side, side]):
+        with pytest.raises(ShapeError, match="more than"):
+            make_plan(large, parse_view({"tile_shape": tile_shape}))
+    assert make_plan(large, parse_view({"target_bytes": 1 << 40})).tile(0).nbytes == 64 << 20
+
+
+def test_frames_that_are_missing_are_none() -> None:
+    made = plan(4, (6,), missing="zero", sync_offset=-1, tile_shape=[6, 1, 1])
+    assert made.frames_of(made.tile(0)).reshape(-1).tolist() == [-1, 0, 1, 2, 3, -1]
+    assert not made.complete
+    later = plan(4, (6,), missing="zero", sync_offset=1, tile_shape=[6, 1, 1])
+    assert later.frames_of(later.tile(0)).reshape(-1).tolist() == [1, 2, 3, -1, -1, -1]
+    assert plan(6, (6,), missing="zero").complete
+    skipped = plan(4, (6,), missing="skip", sync_offset=-1, tile_shape=[6, 1, 1])
+    assert skipped.frames_of(skipped.tile(0)).reshape(-1).tolist() == [0, 1, 2, 3]
+    assert skipped.complete
+    with pytest.raises(CastingError):
+        plan(4, (6,), missing="nan")
+    assert plan(4, (6,), missing="nan", dtype="<f4").dtype == np.dtype("<f4")
+
+
+def test_sums_are_as_wide_as_it_takes() -> None:
+    whole = {"tile_shape": [1, 1, 1]}
+    for stored, view, made in (
+        ("u1", {"bin": {"nav": 2}}, "<u4"),
+        (">i2", {"bin": {"nav": 2}}, "<i4"),
+        ("u4", {"bin": {"nav": 2}}, "<u8"),
+        ("f4", {"bin": {"nav": 2}}, "<f4"),
+        ("u1", {"bin": {"nav": 2}, "dtype": "u1"}, "|u1"),
+        (">u2", {}, "<u2"),
+        ("c8", {}, "<c8"),
+    ):
+        found = replace(recording(6, (6,)), dtype=np.dtype(stored))
+        assert make_plan(found, parse_view({**whole, **view})).dtype.str == made

@@ -1,4 +1,4 @@
-"""What a view is identified by."""
+"""Views out of JSON: identified, read back, and refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from core.errors import CastingError, CoreError, OptionError, SelectionError, ShapeError
 from core.tiles import view as view_module
-from core.tiles.view import parse_view
+from core.tiles.view import View, parse_view
 
 FROZEN: list[tuple[dict[str, Any], str]] = [
     ({}, "49d46dbf435a59c0"),
@@ -41,3 +42,106 @@ def test_another_algorithm_is_another_identity(monkeypatch: pytest.MonkeyPatch) 
     before = parse_view({}).digest()
     monkeypatch.setattr(view_module, "ALGORITHM", view_module.ALGORITHM + 1)
     assert parse_view({}).digest() != before
+
+
+@pytest.mark.parametrize("spec", [spec for spec, _ in FROZEN])
+def test_a_view_reads_back_from_what_it_says(spec: dict[str, Any]) -> None:
+    view = parse_view(spec)
+    assert view.to_json() == spec
+    assert parse_view(view.to_json()) == view
+    assert (view == View()) == (spec == {})
+
+
+GOOD: list[dict[str, Any]] = [
+    {"select": {"all": True}},
+    {"select": {"frames": [0, 0]}},
+    {"select": {"nav": []}},
+    {"select": {"nav": [[0, 1], [3, 9, 2]]}},
+    {"select": {"shuffle": {"seed": 0}}},
+    {"select": {"shuffle": {"seed": 2**64 - 1}}},
+    {"sig": []},
+    {"bin": {}},
+    {"tile_shape": [1] * 8},
+    {"tile_shape": None, "target_bytes": 1},
+    {"tile_shape": [1], "target_bytes": None},
+    {"sync_offset": -(2**62)},
+    {"sync_offset": 2**62},
+    {"dtype": "c16", "casting": "wrap", "missing": "zero"},
+]
+
+BAD: list[tuple[dict[str, Any], type[CoreError]]] = [
+    ({"selects": {}}, OptionError),
+    ({"select": {}}, OptionError),
+    ({"select": None}, OptionError),
+    ({"select": {"all": True, "frames": [0]}}, OptionError),
+    ({"select": {"all": 1}}, OptionError),
+    ({"select": {"every": True}}, OptionError),
+    ({"select": {"frames": []}}, SelectionError),
+    ({"select": {"frames": "12"}}, OptionError),
+    ({"select": {"frames": [True]}}, OptionError),
+    ({"select": {"frames": [1.0]}}, OptionError),
+    ({"select": {"frames": [-1]}}, OptionError),
+    ({"select": {"frames": [2**62 + 1]}}, OptionError),
+    ({"select": {"mask": 5}}, OptionError),
+    ({"select": {"mask": "gA="}}, OptionError),
+    ({"select": {"mask": "gA==!"}}, OptionError),
+    ({"select": {"nav": 5}}, OptionError),
+    ({"select": {"nav": [5]}}, OptionError),
+    ({"select": {"nav": [[1]]}}, OptionError),
+    ({"select": {"nav": [[0, 1, 1, 1]]}}, OptionError),
+    ({"select": {"nav": [[1, 1]]}}, SelectionError),
+    ({"select": {"nav": [[2, 1]]}}, SelectionError),
+    ({"select": {"nav": [[-1, 1]]}}, OptionError),
+    ({"select": {"nav": [[0, 1, 0]]}}, OptionError),
+    ({"select": {"shuffle": {}}}, OptionError),
+    ({"select": {"shuffle": {"seed": -1}}}, OptionError),
+    ({"select": {"shuffle": {"seed": 2**64}}}, OptionError),
+    ({"select": {"shuffle": {"seed": 1, "seeds": 2}}}, OptionError),
+    ({"sig": [[1]]}, OptionError),
+    ({"sig": [[0, 1, 1]]}, OptionError),
+    ({"sig": [[1, 1]]}, SelectionError),
+    ({"sig": [[-1, 1]]}, OptionError),
+    ({"sig": "01"}, OptionError),
+    ({"bin": {"nav": 0}}, OptionError),
+    ({"bin": {"sig": 0}}, OptionError),
+    ({"bin": {"x": 1}}, OptionError),
+    ({"bin": 2}, OptionError),
+    ({"tile_shape": []}, ShapeError),
+    ({"tile_shape": [1] * 9}, ShapeError),
+    ({"tile_shape": [0]}, OptionError),
+    ({"tile_shape": [1], "target_bytes": 1}, OptionError),
+    ({"target_bytes": 0}, OptionError),
+    ({"dtype": "nonsense"}, CastingError),
+    ({"dtype": "U4"}, CastingError),
+    ({"dtype": "(2,)f4"}, CastingError),
+    ({"dtype": 4}, OptionError),
+    ({"casting": "none"}, OptionError),
+    ({"missing": None}, OptionError),
+    ({"corrections": 1}, OptionError),
+    ({"corrections": None}, OptionError),
+    ({"sync_offset": -(2**62) - 1}, OptionError),
+    ({"sync_offset": 2**62 + 1}, OptionError),
+    ({"sync_offset": 0.0}, OptionError),
+]
+
+
+@pytest.mark.parametrize("spec", GOOD)
+def test_views_that_can_be(spec: dict[str, Any]) -> None:
+    view = parse_view(spec)
+    assert parse_view(view.to_json()) == view
+
+
+@pytest.mark.parametrize(("spec", "error"), BAD)
+def test_views_that_cannot_be(spec: dict[str, Any], error: type[CoreError]) -> None:
+    with pytest.raises(error) as caught:
+        parse_view(spec)
+    assert type(caught.value) is error
+
+
+def test_a_list_of_positions_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_module, "MAX_SELECTED", 16)
+    parse_view({"select": {"frames": [0] * 16}})
+    parse_view({"select": {"mask": "gAA="}})
+    for select in ({"frames": [0] * 17}, {"mask": "gAAA"}):
+        with pytest.raises(SelectionError, match="more than 16"):
+            parse_view({"select": select})

@@ -32,7 +32,7 @@ from app.state.memory import MemoryStateStore
 from core.errors import AmbiguousFormatError, CoreError, FormatError, ShapeError
 from core.tiles.corrections import Corrections
 from core.tiles.frames import FileFrames, FrameSource
-from core.tiles.plan import make_plan
+from core.tiles.plan import Box, make_plan
 from core.tiles.reader import TileReader
 from core.tiles.recording import Hints
 from core.tiles.view import parse_view
@@ -186,9 +186,9 @@ class Spy:
 
     def __init__(self, data: Array, chunks: tuple[int, ...]) -> None:
         self.data, self.shape, self.dtype, self.chunks = data, data.shape, data.dtype, chunks
-        self.boxes: list[arrays.Box] = []
+        self.boxes: list[Box] = []
 
-    def read(self, box: arrays.Box) -> Array:
+    def read(self, box: Box) -> Array:
         self.boxes.append(box)
         return np.array(self.data[tuple(slice(a, b) for a, b in box)])
 
@@ -310,7 +310,7 @@ def test_hdf5_array_is_chosen_or_asked_for(tmp_path: Path, h5py: ModuleType) -> 
     check_frames(opened(tmp_path, "a.h5", array="mask"), np.zeros((1, 6, 7)))
     refused(tmp_path, "a.h5", "no array 'two/data'", array="two/data")
     refused(tmp_path, "a.h5", "no array", array="one/data/further")
-    refused(tmp_path, "a.h5", "is no array", array="one")
+    refused(tmp_path, "a.h5", "is not an array", array="one")
     refused(tmp_path, "a.h5", "values of type", array="text")
     refused(tmp_path, "a.h5", "0 dimensions", array="none/here")
     with h5py.File(tmp_path / "a.h5", "a") as file:
@@ -354,7 +354,7 @@ def test_hdf5_hints(tmp_path: Path, h5py: ModuleType) -> None:
         opened(tmp_path, "a.h5", Hints(sig_shape=(7, 6)))
     with pytest.raises(FormatError, match="dtype"):
         opened(tmp_path, "a.h5", Hints(dtype=np.dtype("f4")))
-    with pytest.raises(FormatError, match="while it grows"):
+    with pytest.raises(FormatError, match="growing dataset cannot be"):
         opened(tmp_path, "a.h5", Hints(growing=True))
 
 
@@ -418,8 +418,8 @@ def test_hdf5_never_leads_out_of_its_file(tmp_path: Path, h5py: ModuleType) -> N
         refused(root, "a.h5", "link to another file", array=name)
     refused(root, "a.h5", "in other files", array="raw")
     refused(root, "a.h5", "in other files", array="rawer")
-    refused(root, "a.h5", "from other files", array="other")
-    refused(root, "a.h5", "that are so themselves", array="nested")
+    refused(root, "a.h5", "refers to other files", array="other")
+    refused(root, "a.h5", "another virtual array", array="nested")
     refused(root, "a.h5", "more than 32 links", array="circle")
     check_frames(opened(root, "a.h5", array="own"), FRAMES)
 
@@ -701,11 +701,11 @@ def test_formats_are_found_by_content_or_said(store: Path, h5py: ModuleType) -> 
         for said in (None, form):
             with (found := opened(root, name, form=said)).files:
                 assert found.recording.format == form
-    refused(root, "a.dat", "one directory", form="zarr")
+    refused(root, "a.dat", "single directory", form="zarr")
     refused(root, "b.npy", "cannot read it", form="hdf5")
-    with pytest.raises(FormatError, match="a directory is no npy"):
+    with pytest.raises(FormatError, match="a directory cannot be a npy dataset"):
         opened(root, "a.zarr", form="npy")
-    with pytest.raises(InvalidOptionError, match="array is for"):
+    with pytest.raises(InvalidOptionError, match="array applies only to"):
         opened(root, "b.npy", array="data")
 
 

@@ -171,8 +171,8 @@ def test_limits_of_a_call_do_not_change_the_bytes(
 ) -> None:
     ranges, size = request
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "_HUGE", huge)
-        patch.setattr(backends, "_VECTORS", vectors)
+        patch.setattr(backends, "_MAX_CALL", huge)
+        patch.setattr(backends, "_MAX_BUFFERS", vectors)
         patch.setattr(backends, "_SCATTERED", 100)
         assert setup.read(ranges, size) == setup.expected(ranges, size)
 
@@ -199,7 +199,7 @@ def test_reads_that_stop_short_go_on(
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ((0, 10, 5, 0), "backwards|behind its end"),
+        ((0, 10, 5, 0), "after its end"),
         ((0, -1, 5, 0), "before 0"),
         ((0, 0, 5, -1), "before 0"),
         ((0, 0, 11, 0), "fit its output"),
@@ -346,7 +346,7 @@ def test_writers_wait_while_a_map_is_copied_from(
         copy(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(backends, "gather", slow)
-    monkeypatch.setattr(backends, "_HUGE", 50_000)
+    monkeypatch.setattr(backends, "_MAX_CALL", 50_000)
     # The first part was copied from the map; the writer waited; all is read again buffered,
     # when the writer may have cut the file.
     with contextlib.suppress(DataChangedError):

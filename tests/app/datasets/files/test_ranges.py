@@ -136,10 +136,10 @@ def test_loads_hold_every_range_on_whole_pages(given_rows: Rows, gap: int, capac
             for hull in load.hulls:
                 assert hull.begin % page == hull.size % page == 0
                 assert hull.at == used
-                assert 0 < hull.wanted <= hull.size < hull.wanted + page
+                assert 0 < hull.length <= hull.size < hull.length + page
                 used += hull.size
                 assert used <= capacity
-                piece = contents[file][hull.begin : hull.begin + hull.wanted]
+                piece = contents[file][hull.begin : hull.begin + hull.length]
                 buffer[hull.at : hull.at + len(piece)] = piece
             gather(buffer, load.positions, load.ranges, out)
     for file, start, stop, offset in given_rows:

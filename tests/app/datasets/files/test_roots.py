@@ -208,7 +208,7 @@ def test_only_regular_files(roots: Roots, data: Path, make: Callable[[Path], Non
 
 def test_a_link_to_nowhere_is_not_passed_over(roots: Roots, data: Path) -> None:
     (data / "gone.raw").symlink_to("nothing")
-    with pytest.raises(PathRefusedError, match="nowhere"):
+    with pytest.raises(PathRefusedError, match="broken link"):
         roots.expand(["*.raw"])
     with pytest.raises(FileMissingError):
         roots.open("gone.raw")

@@ -132,7 +132,7 @@ def test_the_fields_of_a_loss_stream(tmp_path: Path) -> None:
         assert [f.name for f in some.schema] == ["event", "loss"]
         with pytest.raises(OptionError, match="colour"):
             items.source("event", ["colour"])
-        with pytest.raises(OptionError, match="no field is wanted"):
+        with pytest.raises(OptionError, match="no field is selected"):
             items.source("event", [])
         assert items.describe()["kind"] == "summary"
 
@@ -244,9 +244,9 @@ def test_lines_are_those_of_the_text(
     rng = np.random.default_rng(seed)
     # So that there are points, and some have to go, in a small text.
     monkeypatch.setattr(seekable, "SPACING", 64)
-    monkeypatch.setattr(seekable, "MOST_POINTS", 8)
+    monkeypatch.setattr(seekable, "MAX_CHECKPOINTS", 8)
     monkeypatch.setattr(seekable, "_READ", int(rng.choice([7, 100, 1 << 16])))
-    monkeypatch.setattr(line_items, "MOST_POINTS", 20)
+    monkeypatch.setattr(line_items, "MAX_POINTS", 20)
     monkeypatch.setattr(line_items, "_SPACING", dict.fromkeys(("plain", "gzip", "zstd"), 30))
     texts = [random_text(rng), random_text(rng)]
     with written(tmp_path, *(CODINGS[coding](rng, text) for text in texts)) as files:
@@ -292,7 +292,7 @@ def test_texts_that_cannot_be_read_are_refused(
             LineItems(files)
     with written(tmp_path, packed, growing=True) as files, pytest.raises(FormatError):
         LineItems(files)
-    monkeypatch.setattr(line_items, "LONGEST_LINE", 10)
+    monkeypatch.setattr(line_items, "MAX_LINE", 10)
     for content in (b"short\n" + bytes(11), b"short\n" + bytes(11) + b"\n"):
         with written(tmp_path, content) as files, pytest.raises(LimitError, match="line 2 "):
             LineItems(files)

@@ -30,6 +30,8 @@ from core.compat.infinibatch.iterators import (
     PrefetchIterator,
 )
 
+pytestmark = pytest.mark.once
+
 VARIANTS = [False, True]
 METHODS = [
     method for method in ("fork", "spawn") if method in multiprocessing.get_all_start_methods()

@@ -1,0 +1,166 @@
+"""The way of rows out of a pass: tables that kernels fill, collectors, and the sink.
+
+Kernels write rows into tables of a fixed size, one for each table that a requested report is
+computed from. When one is full, when a piece of the stream has been read, and before a fault
+is raised, the tables are emptied: their rows go to the sink of the reports that are such a
+table, and to the collectors of the others.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Rows
+from ..errors import StateError
+from ._kernels.layout import Record, Tables
+from .events import StreamHeader
+from .position import Position
+from .reports import REPORTS
+from .reports.report import Collector, Report, RunCollector, Setting
+
+Sink = Callable[[str, Rows], None]
+"""Takes (report name, rows of it); the rows are valid only during the call."""
+
+
+class Outputs:
+    """Tables of one pass, and the rows of the reports computed from them.
+
+    Args:
+        reports: those requested.
+        sink: receives the rows.
+        at_event: called with the place where the open event begins, after the rows of all
+            events before it and before any of its own; not for every event, but for the
+            last one of a piece.
+    """
+
+    def __init__(
+        self,
+        reports: Sequence[Report],
+        sink: Sink,
+        at_event: Callable[[Position], None] | None = None,
+    ) -> None:
+        self._reports = tuple(reports)
+        self._sources = {name for report in reports for name in report.sources}
+        self._sink = sink
+        self._at_event = at_event
+        self._told = 0
+        self._float_width = 0
+        self._collectors: dict[str, Collector] = {}
+        self.tables: Tables
+
+    def begin(self, header: StreamHeader, rules: Record, inputs: Mapping[str, Any]) -> None:
+        """Make the tables of a stream with this header, and ask the kernels for them."""
+        for name in self._sources:
+            rules[name] = 1
+        self._float_width = header.float_width
+        self.tables = self._make_tables(0)
+        for report in self._reports:
+            if report.collect is not None:
+                dtype = report.dtype(header.float_width)
+                self._collectors[report.name] = report.collect(Setting(header, dtype, inputs))
+
+    def make_room(self, needed: int) -> None:
+        """Make tables, emptied before, that hold as many rows as one block needs."""
+        if any(0 < len(table) < needed for table in self.tables):
+            self.tables = self._make_tables(2 * needed)
+
+    def _make_tables(self, least: int) -> Tables:
+        def table(name: str) -> Rows:
+            report = REPORTS[name]
+            rows = max(report.buffer_rows, least) if name in self._sources else 0
+            return np.zeros(rows, report.dtype(self._float_width))
+
+        return Tables(**{name: table(name) for name in Tables._fields})
+
+    def resume(self, position: Position) -> None:
+        """Continue from a place between two events.
+
+        Raises:
+            StateError: a report needs the stream from its beginning.
+        """
+        for report in self._reports:
+            if report.scope == "run":
+                raise StateError(
+                    f"{report.name.upper()} is of a whole run, and cannot begin within a stream",
+                    hint="Continue from the state of the analysis",
+                )
+        self._told = position.offset
+
+    def flush(self, state: Record, position: Position) -> None:
+        """Empty the tables.
+
+        Args:
+            state: of the pass, which counts their rows.
+            position: where the open event begins.
+        """
+        taken = {name: self._take(name, state) for name in self._sources}
+        if self._at_event is not None and position.offset != self._told:
+            self._told = position.offset
+            event = int(state["event"][0])
+            cuts = {name: _rows_before(rows, event) for name, rows in taken.items()}
+            self._hand_on({name: rows[: cuts[name]] for name, rows in taken.items()})
+            self._at_event(position)
+            taken = {name: rows[cuts[name] :] for name, rows in taken.items()}
+        self._hand_on(taken)
+
+    def _take(self, name: str, state: Record) -> Rows:
+        counter = f"{name}_rows"
+        count = int(state[counter][0])
+        state[counter] = 0
+        table: Rows = getattr(self.tables, name)
+        return table[:count]
+
+    def _hand_on(self, taken: Mapping[str, Rows]) -> None:
+        for report in self._reports:
+            collector = self._collectors.get(report.name)
+            for name in report.sources:
+                rows: Rows | None = taken[name]
+                if collector is not None and rows is not None and len(rows):
+                    rows = collector.take(name, rows)
+                self._emit(report.name, rows)
+
+    def _emit(self, report: str, rows: Rows | None) -> None:
+        if rows is not None and len(rows):
+            self._sink(report, rows)
+
+    def finish(self, sink: Sink | None = None, others: Sequence[Outputs] = ()) -> None:
+        """Hand on the rows of whole runs, of this and other partitions together.
+
+        Args:
+            sink: receives them instead of the sink of this partition.
+            others: of the other partitions; their collectors are not used any more.
+        """
+        for name, collector in self._of_runs().items():
+            for other in others:
+                collector.merge(other._of_runs()[name])  # noqa: SLF001 - of the same class
+            rows = collector.finish()
+            if len(rows):
+                (sink or self._sink)(name, rows)
+
+    def _of_runs(self) -> dict[str, RunCollector]:
+        collectors = self._collectors.items()
+        return {name: item for name, item in collectors if isinstance(item, RunCollector)}
+
+    def getstate(self) -> dict[str, Any]:
+        """States of the collectors of whole runs, by report."""
+        return {name: collector.getstate() for name, collector in self._of_runs().items()}
+
+    def setstate(self, states: Mapping[str, Any]) -> None:
+        """Continue from states of :meth:`getstate`.
+
+        Raises:
+            KeyError: one is missing.
+            ValueError: one is malformed.
+        """
+        for name, collector in self._of_runs().items():
+            collector.setstate(states[name])
+
+
+def _rows_before(rows: Rows, event: int) -> int:
+    """Number of rows before those of this event, which come last."""
+    ids = rows["EventId"]
+    return bisect.bisect_left(range(len(rows)), 1, key=lambda i: ids[i] == event)

@@ -1,0 +1,79 @@
+"""The inputs of reports in the shape kernels take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..arrays import Floats, Indices
+from ._kernels.layout import Parameters
+from .format import LOSS_DTYPES
+from .inputs import EventRates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportInputs:
+    """The inputs of an analysis, besides the stream; None for those not given."""
+
+    quantiles: npt.NDArray[np.float32] | None = None
+    """Shape (k,), each 0 to 1."""
+    event_rates: EventRates | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of them, by name."""
+        return {"quantiles": self.quantiles, "event_rates": self.event_rates}
+
+    def octets(self) -> list[bytes]:
+        """Those given, as bytes to identify them by."""
+        parts = []
+        if self.quantiles is not None:
+            parts.append(self.quantiles.tobytes())
+        if self.event_rates is not None:
+            parts += [self.event_rates.event_ids.tobytes(), self.event_rates.rates.tobytes()]
+        return parts
+
+
+def locate_quantiles(
+    quantiles: npt.NDArray[np.float32], samples: int
+) -> tuple[Indices, Floats, Indices]:
+    """Where each quantile lies among sorted samples, by definition R-7.
+
+    Definition 7 of Hyndman and Fan (1996): position (N - 1) q + 1 of the order
+    statistics 1 to N, linear in between.
+
+    Returns:
+        (index in ranks of the order statistics below and above, shape (k, 2);
+        fraction of the way between them, shape (k,); ranks, 0-based, ascending)
+    """
+    position = quantiles.astype(np.float64) * (samples - 1)
+    below = np.minimum(position.astype(np.int64), samples - 1)
+    above = np.minimum(below + 1, samples - 1)
+    ranks = np.unique(np.concatenate([below, above]))
+    indices = np.stack([np.searchsorted(ranks, below), np.searchsorted(ranks, above)], axis=1)
+    return np.ascontiguousarray(indices), position - below, ranks
+
+
+def make_parameters(samples: int, float_width: int, inputs: ReportInputs) -> Parameters:
+    """The kernels' inputs for streams of ``samples`` samples.
+
+    Fractions have the stream's float type and quantiles are interpolated in it, as
+    ``eltpy`` does: the tables are equal to the last byte, and at most one unit in
+    the last place of a float32 away from interpolation in float64.
+    """
+    q = np.zeros(0, np.float32) if inputs.quantiles is None else inputs.quantiles
+    positions, fractions, ranks = locate_quantiles(q, samples)
+    if inputs.event_rates is None:
+        ids, rates = np.zeros(0, np.int32), np.zeros(0)
+    else:
+        ids, rates = inputs.event_rates.event_ids, inputs.event_rates.rates
+    return Parameters(
+        rate_ids=np.array(ids, np.int32),
+        rates=np.array(rates, np.float64),
+        quantiles=np.array(q, np.float32),
+        positions=positions,
+        fractions=fractions.astype(LOSS_DTYPES[float_width]),
+        ranks=ranks,
+    )

@@ -1,0 +1,86 @@
+"""Which reports are requested, and whether they fit the inputs and the stream."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import ReportError
+from ..events import StreamHeader
+from . import REPORTS
+from .report import ANY_KIND, Input, Report
+
+
+def choose_reports(names: Sequence[str]) -> tuple[Report, ...]:
+    """The reports of these names, each once, in the order given.
+
+    Raises:
+        ReportError: none, an unknown one, or one twice.
+    """
+    if not names:
+        raise ReportError("no report is wanted", hint=f"Choose from {', '.join(REPORTS)}")
+    for name in names:
+        if name not in REPORTS:
+            raise ReportError(
+                f"there is no report {name!r}", hint=f"Choose from {', '.join(REPORTS)}"
+            )
+    if len(set(names)) < len(names):
+        raise ReportError("a report is asked for twice")
+    return tuple(REPORTS[name] for name in names)
+
+
+def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
+    """Refuse reports without an input they need, and inputs that none of them takes.
+
+    Args:
+        reports: those requested.
+        inputs: by name; None where one is not given.
+
+    Raises:
+        ReportError: naming the report and the input.
+    """
+    given = {name for name, value in inputs.items() if value is not None}
+    for report in reports:
+        for need in report.needs:
+            if need.name not in given:
+                raise ReportError(f"{report.name.upper()} needs {need.noun}", hint=need.hint)
+    taken = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
+    for entry, takers in _takers().items():
+        if entry.name in given - taken:
+            raise ReportError(
+                f"{entry.noun} are given, but {' or '.join(takers)} is not wanted",
+            )
+
+
+def _takers() -> dict[Input, list[str]]:
+    """Every input, and the reports that take it."""
+    takers: dict[Input, list[str]] = {}
+    for report in REPORTS.values():
+        for entry in (*report.needs, *report.takes):
+            takers.setdefault(entry, []).append(report.name.upper())
+    return takers
+
+
+def check_kind(reports: Sequence[Report], header: StreamHeader, source: str | None) -> None:
+    """Refuse reports that cannot be computed from this kind of stream.
+
+    Raises:
+        ReportError: naming the report, the kind, and the kinds it can be computed from.
+    """
+    for report in reports:
+        if header.kind not in report.kinds:
+            kinds = ", ".join(sorted(kind.value for kind in report.kinds))
+            anywhere = next(name for name, row in REPORTS.items() if row.kinds == ANY_KIND)
+            raise ReportError(
+                f"{report.name.upper()} cannot be made from a {header.kind.value} stream",
+                offset=0,
+                hint=f"It needs a {kinds} stream; {anywhere!r} can be made from every kind",
+                source=source,
+            )
+
+
+def digest(reports: Sequence[Report], inputs: Sequence[bytes]) -> str:
+    """Identity of reports and inputs, 16 hexadecimal digits, to recognise a state by."""
+    names = ",".join(report.name for report in reports).encode()
+    return hashlib.blake2b(b"\0".join([names, *inputs]), digest_size=8).hexdigest()

@@ -1,0 +1,165 @@
+"""What a report is: the row that says everything about it.
+
+A new report is a module of this package with a row, and its line in
+:data:`core.losses.reports.REPORTS`. Choosing, encoding, merging, the HTTP interface and the
+commands ask the row; none of them knows a report by name.
+
+The kernels write four tables in their pass over a stream: ``events``, ``selt``, ``melt`` and
+``qelt``. The reports of these names are those tables as they are. Any other report names the
+tables it is computed from and gives a :class:`Collector`, which takes their rows in pieces::
+
+    blocks --scan--> rows of the tables --+--------------------------------> sink
+                                          +--> Collector.take -> its rows -> sink
+                                               RunCollector.finish --------> sink, at the end
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ...arrays import Rows
+from ..events import StreamHeader
+from ..format import Kind
+
+Scope = Literal["event", "period", "run"]
+
+ANY_KIND = frozenset(Kind)
+SUMMARIES = frozenset({Kind.SUMMARY})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a report."""
+
+    name: str
+    type: str
+    """``i4``, ``f8``, or ``loss`` for the float width of the stream."""
+    decimals: int | None
+    """Digits after the point in csv; None for integers."""
+    description: str
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Something besides the stream that a report is computed from."""
+
+    name: str
+    """As in requests."""
+    noun: str
+    """In messages, plural."""
+    hint: str
+    """What to give where it is missing."""
+
+
+QUANTILES = Input("quantiles", "quantiles", "Give a list or a quantile file")
+EVENT_RATES = Input("event_rates", "event rates", "Give a file of rates or of occurrences")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a collector knows before the first row."""
+
+    header: StreamHeader
+    dtype: np.dtype[np.void]
+    """Of the rows of its report."""
+    inputs: Mapping[str, Any]
+    """By name; only those that were given."""
+
+
+class Collector(ABC):
+    """Computes the rows of a report from those of the tables of the pass.
+
+    It has no state: the rows of an event follow from the rows of that event alone.
+    """
+
+    @abstractmethod
+    def take(self, table: str, rows: Rows) -> Rows | None:
+        """Take rows of a table; return those of the report that follow from them, if any.
+
+        Args:
+            table: name of the table.
+            rows: of complete blocks, in the order of the stream; valid only during the call.
+        """
+
+
+class RunCollector(Collector):
+    """Computes the rows of a whole run, from its state at the end, in one partition."""
+
+    @abstractmethod
+    def merge(self, other: RunCollector) -> None:
+        """Take in the state of the collector of another partition of the run."""
+
+    @abstractmethod
+    def finish(self) -> Rows:
+        """The rows of the run; called once, after all partitions have been merged."""
+
+    @abstractmethod
+    def getstate(self) -> Any:  # noqa: ANN401 - JSON values
+        """The state as JSON values."""
+
+    @abstractmethod
+    def setstate(self, state: Any) -> None:  # noqa: ANN401 - JSON values
+        """Continue from a state of :meth:`getstate`.
+
+        Raises:
+            ValueError: it is not one.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One report of loss streams."""
+
+    name: str
+    """In requests and file names."""
+    title: str
+    columns: tuple[Column, ...]
+    kinds: frozenset[Kind] = SUMMARIES
+    """Kinds of stream it can be computed from."""
+    scope: Scope = "event"
+    """What a row is about. Rows of an event or of its periods are complete with the event;
+    those of a run exist at its end."""
+    needs: tuple[Input, ...] = ()
+    """Inputs without which it cannot be computed."""
+    takes: tuple[Input, ...] = ()
+    """Inputs it can be computed without."""
+    tables: tuple[str, ...] = ()
+    """Tables of the pass it is computed from; empty for one that is such a table itself."""
+    collect: Callable[[Setting], Collector] | None = None
+    """Computes it from those tables; a :class:`RunCollector` for the scope ``run``."""
+    buffer_rows: int = 0
+    """Of a table of the pass: rows it holds before they are handed on. About a megabyte, so
+    that they are still in the second-level cache when they are encoded."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Tables of the pass that its rows come from."""
+        return self.tables or (self.name,)
+
+    @property
+    def has_summaries(self) -> bool:
+        """Whether a row is about one summary."""
+        return any(column.name == "SummaryId" for column in self.columns)
+
+    @property
+    def header(self) -> str:
+        """The csv header line, without line end."""
+        return ",".join(column.name for column in self.columns)
+
+    def dtype(self, float_width: int) -> np.dtype[np.void]:
+        """Packed little-endian record of one row."""
+        loss = f"f{float_width}"
+        fields = [(c.name, f"<{loss if c.type == 'loss' else c.type}") for c in self.columns]
+        return np.dtype(fields)
+
+    def describe(self, column: str) -> dict[str, str]:
+        """What a column means and, for amounts, in which unit it is."""
+        found = next(c for c in self.columns if c.name == column)
+        unit = {} if found.unit is None else {"unit": found.unit}
+        return {"description": found.description, **unit}

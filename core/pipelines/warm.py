@@ -1,0 +1,38 @@
+"""Uses the kernels of the stages of pipelines once, so that they are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..iterate.base import Indexed
+from ..iterate.inorder import in_order
+from ..iterate.sources import CounterSource
+from .operation import Making, Operation, Sample
+from .spec import parse_spec
+from .stage import StageSpec
+
+_FEW = 8
+
+
+def use_operation(operation: Operation) -> None:
+    """Build each sample of a stage, and read a few of its items."""
+    for sample in operation.samples:
+        spec = _parsed(operation, sample)
+        source = CounterSource(sample.items)
+        if operation.make_batches is not None:
+            batches = operation.make_batches(spec, source, ())
+            batches.next_batch(batches.initial)
+        elif operation.make is not None:
+            stage = operation.make(Making(spec, (), _no_source, inner=source))
+            reader = in_order(stage)
+            reader.take(reader.initial, _FEW)
+
+
+def _parsed(operation: Operation, sample: Sample) -> StageSpec:
+    stage = {"op": operation.name, **sample.options}
+    return parse_spec({"stages": [{"op": "source", "dataset": "none"}, stage]}).stages[1]
+
+
+def _no_source(dataset: str, _options: Mapping[str, Any]) -> Indexed:
+    raise KeyError(dataset)

@@ -1,0 +1,68 @@
+"""Arrays as PNG images."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from app.errors import InvalidOptionError
+from app.tiles.pictures import png, scaled
+
+
+def pixels_of(data: bytes) -> npt.NDArray[np.uint8]:
+    """The pixels of an image, read from the PNG standard's description."""
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    chunks, at = {}, 8
+    while at < len(data):
+        (size,) = struct.unpack_from(">I", data, at)
+        name, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + size]
+        (check,) = struct.unpack_from(">I", data, at + 8 + size)
+        assert check == zlib.crc32(name + body)
+        chunks[name] = body
+        at += 12 + size
+    assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
+    columns, rows, depth, kind, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    assert (depth, rest) == (8, [0, 0, 0])
+    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(rows, -1)
+    assert not lines[:, 0].any()
+    return lines[:, 1:].reshape(rows, columns, {0: 1, 2: 3}[kind])
+
+
+def test_gray_values_come_back() -> None:
+    values = np.linspace(0, 1, 12).reshape(3, 4)
+    assert np.array_equal(pixels_of(png(values, "gray"))[..., 0], np.rint(values * 255))
+
+
+def test_colours_go_from_dark_blue_to_yellow() -> None:
+    dark, middle, light = pixels_of(png(np.array([[0.0, 0.5, 1.0]]), "viridis"))[0].astype(int)
+    assert np.abs(dark - [68, 1, 84]).max() < 5
+    assert np.abs(middle - [33, 145, 140]).max() < 5
+    assert np.abs(light - [253, 231, 37]).max() < 5
+
+
+def test_what_is_no_image_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="no colour map"):
+        png(np.zeros((2, 2)), "jet")
+    for shape in ((4,), (2, 2, 2)):
+        with pytest.raises(InvalidOptionError, match="not an image"):
+            png(np.zeros(shape), "gray")
+
+
+def test_values_between_percentiles_fill_the_scale() -> None:
+    values = np.arange(101.0)
+    assert np.array_equal(scaled(values, 0, 100), values / 100)
+    assert np.allclose(scaled(values, 10, 90), np.clip((values - 10) / 80, 0, 1))
+
+
+def test_values_that_are_not_finite_do_not_stretch_the_scale() -> None:
+    values = np.array([0.0, 1.0, 2.0, np.nan, np.inf, -np.inf])
+    assert scaled(values, 0, 100).tolist() == [0, 0.5, 1, 0, 1, 0]
+    assert scaled(np.full(3, np.nan), 0, 100).tolist() == [0, 0, 0]
+
+
+def test_equal_values_are_the_bottom_of_the_scale() -> None:
+    assert scaled(np.full((2, 2), 7.0), 1, 99).tolist() == [[0, 0], [0, 0]]

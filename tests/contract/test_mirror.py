@@ -1,0 +1,258 @@
+"""Each module's tests are found by its name, or by a row of the tables here.
+
+``app/tiles/views.py`` is tested in ``tests/app/tiles/test_views.py``. Where one file shows
+more by testing several modules together, ELSEWHERE names it; where nothing could fail, it
+says so. A file of tests that is no mirror of a module has a row in ACROSS.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.mutants import modules as guarded
+from tests.mutants.modules import mirror
+from tests.server_process import ROOT
+
+CLIENT = "app/client/"
+"""Ships by itself; its tests lie in ``tests/client``."""
+
+_COMMAND = ("tests/app/command/test_main.py",)
+_ARRAYS = ("tests/app/datasets/files/test_arrays.py",)
+_ITEMS = ("tests/app/datasets/items/test_items.py",)
+_DATASETS = ("tests/e2e/test_datasets.py",)
+_OPENAPI = ("tests/contract/test_openapi.py",)
+_POSTING = ("tests/app/losses/test_posting.py",)
+_BATCHES = ("tests/app/pipelines/test_streaming.py",)
+_CONNECTIONS = ("tests/app/server/test_connections.py",)
+_BODIES = ("tests/app/server/test_bodies.py",)
+_SERVE = ("tests/app/server/test_serve.py",)
+_STORES = ("tests/app/state/test_stores.py",)
+_DRIVER = ("tests/app/streams/test_driver.py",)
+_DATAIO = ("tests/core/compat/test_dataio.py",)
+_SHUFFLE = ("tests/core/iterate/test_shuffle.py",)
+_READER = ("tests/core/losses/test_reader.py",)
+_ANALYSIS = ("tests/core/losses/test_analysis.py",)
+_FAULTS = ("tests/core/losses/test_faults.py",)
+_KERNELS = ("tests/core/losses/test_kernels.py",)
+_PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
+_READING = ("tests/core/tiles/test_reading.py",)
+_FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
+_PROTOCOL = "a protocol, held by mypy"
+_PARTS = "the parts of a product, put together in app/main.py; held by mypy"
+_TYPES = "types and constants"
+_WARM = ("tests/core/test_warmup.py",)
+
+ELSEWHERE: dict[str, tuple[str, ...] | str] = {
+    "app/command/": _COMMAND,
+    "app/datasets/catalogue.py": _DATASETS,
+    "app/datasets/files/hdf5.py": _ARRAYS,
+    "app/datasets/files/mapped.py": ("tests/app/datasets/files/test_backends.py",),
+    "app/datasets/files/seekable.py": _ITEMS,
+    "app/datasets/files/zarr_files.py": _ARRAYS,
+    "app/datasets/files/zarr_source.py": _ARRAYS,
+    "app/datasets/inspection.py": (*_COMMAND, *_ARRAYS),
+    "app/datasets/items/": _ITEMS,
+    "app/datasets/opened.py": _ARRAYS,
+    "app/datasets/opening.py": _ARRAYS,
+    "app/datasets/routes.py": _DATASETS,
+    "app/datasets/service.py": _PARTS,
+    "app/datasets/spec.py": (*_ARRAYS, *_DATASETS),
+    "app/engine/base.py": _PROTOCOL,
+    "app/engine/local.py": ("tests/app/tiles/test_reductions.py",),
+    "app/engine/warmup.py": "every server of the tests is waited for until it is ready",
+    "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
+    "app/http/bodies.py": ("tests/app/http/test_json_bodies.py", *_OPENAPI),
+    "app/http/dependencies.py": "no route works without it",
+    "app/http/media_types.py": ("tests/app/http/test_negotiation.py",),
+    "app/http/openapi.py": _OPENAPI,
+    "app/http/operations.py": ("tests/app/http/test_routes_operations.py",),
+    "app/http/problems.py": ("tests/app/http/test_routes_operations.py", *_OPENAPI),
+    "app/http/schemas.py": _OPENAPI,
+    "app/losses/aggregation.py": _COMMAND,
+    "app/losses/answer.py": ("tests/app/losses/test_bad_streams.py", "tests/e2e/test_clients.py"),
+    "app/losses/encoding.py": _POSTING,
+    "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
+    "app/losses/inspection.py": _COMMAND,
+    "app/losses/pump.py": (
+        "tests/app/losses/test_bad_streams.py",
+        "tests/e2e/test_slow_and_gone.py",
+    ),
+    "app/losses/request.py": (*_POSTING, "tests/app/losses/test_options.py"),
+    "app/losses/routes.py": ("tests/app/losses/test_options.py", "tests/e2e/test_nothing_lost.py"),
+    "app/losses/rows.py": _POSTING,
+    "app/losses/sampling.py": _COMMAND,
+    "app/losses/schemas.py": _OPENAPI,
+    "app/losses/service.py": _PARTS,
+    "app/main.py": _OPENAPI,
+    "app/pipelines/encoding.py": _BATCHES,
+    "app/pipelines/one_batch.py": ("tests/app/pipelines/test_routes.py",),
+    "app/pipelines/opened.py": (*_BATCHES, "tests/app/pipelines/test_registry.py"),
+    "app/pipelines/profile.py": _BATCHES,
+    "app/pipelines/schemas.py": ("tests/app/pipelines/test_routes.py",),
+    "app/pipelines/service.py": _PARTS,
+    "app/pipelines/sources.py": ("tests/app/pipelines/test_registry.py",),
+    "app/server/body.py": _BODIES,
+    "app/server/connection.py": _CONNECTIONS,
+    "app/server/cycle.py": _CONNECTIONS,
+    "app/server/drain.py": (*_SERVE, "tests/e2e/test_drain.py"),
+    "app/server/limits.py": _CONNECTIONS,
+    "app/server/memory.py": _SERVE,
+    "app/server/protocol.py": _CONNECTIONS,
+    "app/server/reader.py": _BODIES,
+    "app/server/responses.py": _CONNECTIONS,
+    "app/server/writing.py": _CONNECTIONS,
+    "app/state/base.py": _STORES,
+    "app/state/memory.py": _STORES,
+    "app/state/sqlite.py": _STORES,
+    "app/streams/limits.py": _DRIVER,
+    "app/streams/sender.py": _DRIVER,
+    "app/streams/threads.py": _PROTOCOL,
+    "app/telemetry.py": ("tests/e2e/test_drain.py", "tests/app/http/test_guard.py"),
+    "app/tiles/encoding.py": ("tests/app/tiles/test_streaming.py", *_DATASETS),
+    "app/tiles/one_tile.py": _DATASETS,
+    "app/tiles/reducing.py": ("tests/app/tiles/test_streaming.py",),
+    "app/tiles/routes.py": _DATASETS,
+    "app/tiles/routes_reductions.py": _DATASETS,
+    "app/tiles/routes_tile.py": _DATASETS,
+    "app/tiles/routes_zarr.py": _DATASETS,
+    "app/tiles/service.py": _PARTS,
+    "app/tiles/views.py": ("tests/app/tiles/test_reductions.py", *_DATASETS),
+    "app/tiles/zarr_facade.py": _DATASETS,
+    "core/arrays.py": _TYPES,
+    "core/compat/dataio/": _DATAIO,
+    "core/compat/errors.py": _DATAIO,
+    "core/compat/infinibatch/_base.py": ("tests/core/compat/infinibatch/test_checkpoints.py",),
+    "core/compat/infinibatch/_bucketed.py": ("tests/core/compat/infinibatch/test_items.py",),
+    "core/compat/infinibatch/_parallel.py": ("tests/core/compat/infinibatch/test_workers.py",),
+    "core/compat/infinibatch/_prefetch.py": ("tests/core/compat/infinibatch/test_workers.py",),
+    "core/compat/infinibatch/_random.py": ("tests/core/compat/infinibatch/test_shuffles.py",),
+    "core/compat/infinibatch/iterators.py": ("tests/core/compat/infinibatch/test_items.py",),
+    "core/iterate/_kernels/blocks.py": _SHUFFLE,
+    "core/iterate/_kernels/bucket.py": ("tests/core/iterate/test_batching.py",),
+    "core/iterate/_kernels/recurrent.py": ("tests/core/iterate/test_recurrent.py",),
+    "core/iterate/_kernels/reservoir.py": _SHUFFLE,
+    "core/iterate/arrow_sink.py": ("tests/core/iterate/test_sinks.py",),
+    "core/iterate/base.py": _TYPES,
+    "core/iterate/blocks.py": _SHUFFLE,
+    "core/iterate/columns.py": ("tests/core/iterate/test_sinks.py",),
+    "core/iterate/draws.py": ("tests/core/iterate/test_mixing.py",),
+    "core/iterate/quota.py": ("tests/core/iterate/test_mixing.py",),
+    "core/iterate/reuse.py": ("tests/core/iterate/test_resume.py",),
+    "core/iterate/warm.py": _WARM,
+    "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py",),
+    "core/losses/_kernels/": (*_KERNELS, *_FAULTS),
+    "core/losses/buffer.py": _READER,
+    "core/losses/events.py": _READER,
+    "core/losses/format.py": _TYPES,
+    "core/losses/input_rows.py": ("tests/core/losses/test_inputs.py",),
+    "core/losses/intake.py": _ANALYSIS,
+    "core/losses/policy.py": _FAULTS,
+    "core/losses/records.py": _TYPES,
+    "core/losses/scanner.py": (*_READER, *_ANALYSIS, *_FAULTS),
+    "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
+    "core/losses/wanted.py": _ANALYSIS,
+    "core/pipelines/": _PIPELINE,
+    "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
+    "core/tiles/_kernels/correct.py": _READING,
+    "core/tiles/_kernels/reduce.py": ("tests/core/tiles/test_reduce.py",),
+    "core/tiles/_kernels/unpack.py": ("tests/core/tiles/test_decoders.py",),
+    "core/tiles/convert.py": _READING,
+    "core/tiles/corrections.py": _READING,
+    "core/tiles/formats/": _FORMATS,
+    "core/tiles/frames.py": _READING,
+    "core/tiles/packing.py": ("tests/core/tiles/test_decoders.py",),
+    "core/tiles/reader.py": _READING,
+    "core/tiles/recording.py": _READING,
+    "core/tiles/warm.py": _WARM,
+}
+"""Modules, or folders for those without a row or mirror: their tests, or why there are none."""
+
+ACROSS: dict[str, str] = {
+    "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
+    "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
+    "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
+    "tests/app/losses/test_bad_tokens.py": "tokens of posts, forged, foreign, of other data",
+    "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
+    "tests/app/server/test_connections.py": "connections and their limits",
+    "tests/app/state/test_stores.py": "every store, under one contract",
+    "tests/core/compat/infinibatch/test_checkpoints.py": "every iterator, under one contract",
+    "tests/core/compat/test_dataio.py": "the package, under the names it has elsewhere",
+    "tests/core/iterate/test_resume.py": "every stage, under one contract",
+    "tests/core/losses/test_fuzz.py": "damaged streams",
+    "tests/core/losses/test_inputs_refused.py": "auxiliary files with faults",
+    "tests/core/losses/test_kernels.py": "kernels against NumPy",
+    "tests/core/tiles/test_detect.py": "core/tiles/formats/detect.py",
+    "tests/core/tiles/test_formats.py": "every format, under one contract",
+    "tests/core/tiles/test_formats_fuzz.py": "damaged files",
+    "tests/core/tiles/test_formats_peer.py": "files that other programs wrote",
+    "tests/core/tiles/test_formats_refused.py": "files with faults",
+    "tests/core/tiles/test_peer_bugs.py": "faults that other readers have",
+    "tests/core/tiles/test_reading.py": "views of every kind, against NumPy",
+    "tests/core/tiles/test_ser.py": "core/tiles/formats/ser.py",
+}
+"""Files of tests that mirror no module, and their subject."""
+
+
+def modules() -> Iterator[str]:
+    """Modules of app and core but for the client's and those that only name a package."""
+    for folder in ("app", "core"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if path.name not in {"__init__.py", "__main__.py"} and not name.startswith(CLIENT):
+                yield name
+
+
+def row_of(module: str) -> str | None:
+    """The key of the table that a module falls under: its own, or its nearest folder's."""
+    folders = [f"{parent}/" for parent in Path(module).parents]
+    return next((key for key in (module, *folders) if key in ELSEWHERE), None)
+
+
+def has_mirror(module: str) -> bool:
+    return (ROOT / mirror(module)).is_file()
+
+
+def importers(module: str) -> list[str]:
+    """Files of tests that import a module: candidates for its row."""
+    dotted = module.removesuffix(".py").replace("/", ".")
+    found = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+        names = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+        names |= {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
+        if dotted in names:
+            found.append(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_every_module_has_its_tests_or_a_row() -> None:
+    unknown = [name for name in modules() if not has_mirror(name) and row_of(name) is None]
+    assert not unknown, {name: (mirror(name), importers(name)) for name in unknown}
+
+
+def test_every_row_is_needed() -> None:
+    needed = {row_of(name) for name in modules() if not has_mirror(name)}
+    assert set(ELSEWHERE) - needed == set()
+
+
+def test_every_file_that_a_row_names_is_there() -> None:
+    named = {test for row in ELSEWHERE.values() if not isinstance(row, str) for test in row}
+    assert sorted(name for name in named if not (ROOT / name).is_file()) == []
+
+
+def test_every_file_of_tests_mirrors_a_module_or_has_a_row() -> None:
+    mirrors = {mirror(name) for name in modules()}
+    folders = (ROOT / "tests/app", ROOT / "tests/core")
+    files = {str(f.relative_to(ROOT)) for top in folders for f in top.rglob("test_*.py")}
+    assert files - mirrors == set(ACROSS)
+
+
+def test_changes_are_tried_against_the_tests_of_their_module() -> None:
+    for module in guarded.MODULES:
+        if module.startswith(CLIENT):
+            continue
+        row = ELSEWHERE.get(row_of(module) or "", ())
+        own = {mirror(module)} if has_mirror(module) else set(row)
+        assert own & set(guarded.tests_of(module)), module
