@@ -8,8 +8,10 @@
         ...
 
 Rows are numpy structured arrays, tiles numpy arrays, batches mappings of fields to numpy
-arrays. Whatever becomes of connections meanwhile, each is handed out once, and an answer
-that is not whole never looks as if it were.
+arrays. Each comes exactly once, whatever happens to connections, and a truncated answer is
+an error.
+
+The names in ``__all__``, ``thalweg.torch`` and the ``thalweg`` command are public.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 * ThalwegError
     * ProblemError: the service refused, and says why (a problem document)
     * ConnectionFailed: the service could not be reached, or the connection broke
-    * ProtocolError: an answer that is not what the contract says, or was cut
-    * ProducerFailed: the command whose output was posted did not end well
-    * SourceError: what is posted cannot be read, or is not what it was
-    * StateError: a state file does not fit what it is to go on with
+    * ProtocolError: an answer violates the contract, or was cut
+    * ProducerFailed: the command whose output was posted failed
+    * SourceError: the stream to post cannot be read, or has changed
+    * StateError: a state file does not fit the call
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 
 class ThalwegError(Exception):
-    """Base of everything the client raises on purpose."""
+    """Base of all errors that the client raises on purpose."""
 
 
 class ProblemError(ThalwegError):
-    """The service refused, or the stream is wrong: what its problem document says.
+    """The service refused, or the stream is wrong; the contents of its problem document.
 
     Attributes:
         status: HTTP status.
@@ -29,11 +29,11 @@ class ProblemError(ThalwegError):
         title: the kind of problem, for people.
         detail: what is wrong in this case.
         offset: byte of the stream where the fault is, or None.
-        event: id of the event the fault is in, or None.
+        event: id of the event that holds the fault, or None.
         hint: what to do about it, or None.
         token: last position whose rows have all been answered, or None.
         resume_offset: stream offset in bytes that belongs to ``token``, or None.
-        retry_after: seconds after which the service wants to be asked again, or None.
+        retry_after: seconds to wait before another try, or None.
         problem: the whole document.
     """
 
@@ -72,11 +72,11 @@ class ConnectionFailed(ThalwegError):  # noqa: N818 - says what happened
 
 
 class ProtocolError(ThalwegError):
-    """An answer that is not what the contract says: damaged, out of order, or cut."""
+    """An answer violates the contract: it is damaged, out of order, or cut."""
 
 
 class ProducerFailed(ThalwegError):  # noqa: N818 - says what happened
-    """The command whose output was posted failed; its last event may not be whole.
+    """The command whose output was posted failed; its last event may be incomplete.
 
     Attributes:
         returncode: exit code of the command; negative: the signal that ended it.
@@ -86,30 +86,30 @@ class ProducerFailed(ThalwegError):  # noqa: N818 - says what happened
         self.command = command
         self.returncode = returncode
         how = f"exit code {returncode}" if returncode >= 0 else f"signal {-returncode}"
-        super().__init__(f"{command} ended with {how}: its output may not be whole")
+        super().__init__(f"{command} ended with {how}: its output may be incomplete")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.command, self.returncode)
 
 
 class SourceError(ThalwegError):
-    """What is posted cannot be read, or is not what it was."""
+    """The stream to post cannot be read, or has changed."""
 
 
 class StateError(ThalwegError):
-    """A state file does not fit what it is to go on with."""
+    """A state file is damaged, in use, or of another call."""
 
 
 def problem_error(
     status: int, body: bytes, content_type: str, retry_after: str | None
 ) -> ProblemError:
-    """The error an answer stands for; also one that a proxy made, in a form of its own.
+    """The error that an answer reports, be it a problem document or a proxy's page.
 
     Args:
         status: HTTP status.
-        body: what came with it, perhaps shortened.
+        body: of the answer, perhaps truncated.
         content_type: its media type.
-        retry_after: the header of this name; a date counts as none.
+        retry_after: the header of this name; a date is ignored.
     """
     problem: Any = None
     if "json" in content_type:
@@ -125,6 +125,6 @@ def problem_error(
 
 
 def data_changed(detail: str) -> ProblemError:
-    """The error for data that is not what it was, where the client notices it first."""
+    """The error for changed data, where the client notices it before the service."""
     problem = {"code": "data-changed", "title": "Data changed", "status": 412, "detail": detail}
     return ProblemError(412, problem)

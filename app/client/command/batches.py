@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import StateError
 from ..files.state import replace_file
 from ..pipelines.batch import Batch, Column, Ragged
-from ..pipelines.wanted import is_token
+from ..pipelines.selection import is_token
 from ..transport.frames import Array
 from .arguments import add_service, connect, count, spec_file
 from .console import say

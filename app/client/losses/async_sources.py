@@ -1,4 +1,4 @@
-"""Asynchronous iterables as sources: read from a thread, made in the event loop."""
+"""Asynchronous iterables as sources: iterated in the event loop, read from a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sources import BytesLike, KeptSource
 
 
 class _Pieces:
-    """The pieces of an asynchronous iterable, for a thread that is not its loop's."""
+    """The pieces of an asynchronous iterable, for a thread outside its event loop."""
 
     def __init__(self, pieces: AsyncIterator[BytesLike], loop: asyncio.AbstractEventLoop) -> None:
         self._pieces = pieces
@@ -30,11 +30,11 @@ class _Pieces:
         waited: list[Future[Any]] = [self._next, self._wake]
         wait(waited, return_when=FIRST_COMPLETED)
         if not self._next.done():
-            # The piece that is being made is for whoever asks next.
+            # The pending piece is for whoever asks next.
             self._wake = Future()
             raise InterruptedError
-        made, self._next = self._next, None
-        piece = made.result()
+        pending, self._next = self._next, None
+        piece = pending.result()
         if piece is None:
             raise StopIteration
         return piece
@@ -48,7 +48,7 @@ class _Pieces:
             self._wake.set_result(None)
 
     def settle(self) -> None:
-        """Forget an interrupt that nobody has noticed."""
+        """Forget an interrupt that nobody noticed."""
         self._wake = Future()
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class _Pieces:
 
 
 class _LoopReader(PiecesReader):
-    """Bytes made by an asynchronous iterable."""
+    """Bytes of an asynchronous iterable."""
 
     def __init__(self, pieces: _Pieces) -> None:
         super().__init__(pieces)
@@ -69,7 +69,7 @@ class _LoopReader(PiecesReader):
         self._loop_pieces.interrupt()
 
     def settle(self) -> None:
-        """Forget an interrupt that nobody has noticed."""
+        """Forget an interrupt that nobody noticed."""
         self._loop_pieces.settle()
 
 
@@ -77,7 +77,7 @@ def async_source(source: AsyncIterable[BytesLike], loop: asyncio.AbstractEventLo
     """A source for an asynchronous iterable of bytes.
 
     Args:
-        source: gives the pieces.
-        loop: it runs in, which must not be that of the reading thread.
+        source: of the pieces.
+        loop: that runs it; another thread reads the source.
     """
     return KeptSource(_LoopReader(_Pieces(aiter(source), loop)))

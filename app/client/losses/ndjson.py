@@ -1,4 +1,4 @@
-"""NDJSON answers: the lines of rows, without those that are for programs only."""
+"""NDJSON answers: the lines of rows without the control lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _CONTROL = (b'{"checkpoint"', b'{"end"', b'{"error"', b'{"heartbeat"')
 
 
 class RowLines:
-    """Takes the lines of rows out of one answer.
+    """Filters the lines of rows out of one answer.
 
-    The lines between them hold tokens, which differ from answer to answer; without
-    them the rows of parts, joined, are those of the whole.
+    The control lines between them hold tokens, which differ from answer to answer; without
+    them, the joined rows of all parts equal those of a whole answer.
     """
 
     def __init__(self) -> None:
@@ -21,11 +21,11 @@ class RowLines:
         self._ended = False
 
     def feed(self, data: memoryview | bytes) -> bytes:
-        """The whole lines of rows among these bytes and what was left over before.
+        """The complete lines of rows, as far as these bytes complete them.
 
         Raises:
             ProblemError: the answer ends with an error.
-            ProtocolError: a line that is no row cannot be read.
+            ProtocolError: a control line is malformed.
         """
         text = self._rest + data
         cut = text.rfind(b"\n") + 1
@@ -36,7 +36,7 @@ class RowLines:
         return b"".join(line for line in lines if not self._is_control(line))
 
     def close(self) -> None:
-        """The answer has ended.
+        """End the answer.
 
         Raises:
             ProtocolError: it was cut.

@@ -120,13 +120,13 @@ class Saving:
             case Settled(position):
                 self._settle(position)
             case Undone():
-                self._each(lambda output: output.undo())
+                self._for_all(lambda output: output.undo())
 
     def _settle(self, position: Position | None) -> None:
         if position is None:
             # The end of the stream: the last state leads here again.
             return
-        self._each(lambda output: output.settle())
+        self._for_all(lambda output: output.settle())
         self._position = position
         self._passed = self._source.passed()
         if self._file.is_due:
@@ -143,22 +143,22 @@ class Saving:
 
     def finish(self) -> None:
         """Move the tables to their places: every row was written."""
-        self._each(lambda output: output.settle())
-        self._each(lambda output: output.finish())
+        self._for_all(lambda output: output.settle())
+        self._for_all(lambda output: output.finish())
         self._outputs.clear()
         self._file.remove()
 
     def stop(self) -> None:
         """Unless finished, keep what another process can complete and remove the rest."""
         if self._outputs:
-            self._each(lambda output: output.undo())
+            self._for_all(lambda output: output.undo())
             self._write_state()
             self._close(keep=self._file.exists())
 
-    def _each(self, act: Callable[[Output], None]) -> None:
+    def _for_all(self, act: Callable[[Output], None]) -> None:
         for output in self._outputs.values():
             act(output)
 
     def _close(self, *, keep: bool) -> None:
-        self._each(lambda output: output.close(keep=keep))
+        self._for_all(lambda output: output.close(keep=keep))
         self._outputs.clear()

@@ -1,4 +1,4 @@
-"""The bytes of a stream that may still be needed again: in memory, then on disk."""
+"""The bytes of a stream that may be needed again: in memory, then on disk."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _IN_MEMORY = 64 << 20
 class Window:
     """A range of a stream that grows at its end and is released from its beginning.
 
-    Bytes lie in blocks of 1 MiB. Where more are held than memory is meant for, the
-    oldest are in a temporary file. One thread may add and read while another releases.
+    Bytes lie in blocks of 1 MiB. Once they exceed the memory meant for them, the oldest
+    blocks move to a temporary file. One thread may add and read while another releases.
 
     Args:
-        in_memory: bytes to hold in memory at the most.
+        in_memory: limit of the bytes in memory.
     """
 
     def __init__(self, in_memory: int = _IN_MEMORY) -> None:
@@ -36,7 +36,7 @@ class Window:
         self.stop = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """Memory for the next bytes; never empty."""
         index, used = divmod(self.stop, BLOCK)
         with self._lock:
             if index not in self._blocks:
@@ -46,11 +46,11 @@ class Window:
             return memoryview(self._blocks[index])[used:]
 
     def added(self, count: int) -> None:
-        """So many bytes were put into the room."""
+        """Account for bytes that were written into the room."""
         self.stop += count
 
     def views(self, start: int, stop: int) -> Iterator[memoryview]:
-        """The bytes of a range that is held, in pieces of at most 1 MiB.
+        """The bytes of a range, in pieces of at most 1 MiB.
 
         A piece is valid until the next one is asked for.
         """
@@ -74,7 +74,7 @@ class Window:
                 self._free_slots.append(self._spilled.pop(index))
 
     def close(self) -> None:
-        """Give memory and disk back."""
+        """Release memory and disk."""
         with self._lock:
             self._blocks.clear()
             self._spare.clear()

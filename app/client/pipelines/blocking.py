@@ -10,7 +10,7 @@ from .batch import Batch
 from .description import BatchesState, PipelineDescription
 from .iteration import BatchIteration
 from .requests import PipelineInfo, creation
-from .wanted import Place
+from .selection import Place
 
 
 class Batches(BatchesState, Closing):

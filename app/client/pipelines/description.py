@@ -9,7 +9,7 @@ from ..transport.requests import Request
 from .iteration import BatchIteration
 from .layout import Field
 from .requests import BatchRequests, PipelineInfo
-from .wanted import Place, Wanted
+from .selection import BatchSelection, Place
 
 
 class PipelineDescription:
@@ -59,12 +59,12 @@ class PipelineDescription:
         after: str | None,
         skip: int,
         retries: int,
-        **choices: Any,  # noqa: ANN401 - see Wanted.of
+        **choices: Any,  # noqa: ANN401 - see BatchSelection.of
     ) -> BatchIteration:
-        wanted = Wanted.of(**choices)
+        selection = BatchSelection.of(**choices)
         place = Place.parse({"token": after, "skip": skip})
-        requests = BatchRequests(self._create, self._info, wanted.rank, wanted.world)
-        return BatchIteration(requests, place, wanted, retries)
+        requests = BatchRequests(self._create, self._info, selection.rank, selection.world)
+        return BatchIteration(requests, place, selection, retries)
 
 
 class BatchesState:

@@ -1,4 +1,21 @@
-"""Iterating over batches: streamed or asked for one by one, with limits, epochs and states."""
+"""Iterating over batches: streamed or asked for one by one, with limits, epochs and states.
+
+Two ways lead to the next batch. A *stream* is one answer that the service fills ahead of the
+reader: best for throughput. *Asking* is a request for each batch, several at once: best where
+a reader takes every n-th batch, or where batches take long to make and several servers share
+the work. Both deliver batches in order and are resumed by the token of the last one::
+
+    ┌───────────┐ advance ┌────────────┐ next_item ┌──────────────────────────────────┐
+    │ Batches / │────────▶│ Batch-     │──────────▶│ BatchStream: one answer          │
+    │ Async-    │◀────────│ Iteration: │◀──────────│ _Asking: Lookahead ▶ OneBatch... │
+    │ Batches   │  batch  │ place,     │  item     └──────────────────────────────────┘
+    └───────────┘         │ epoch,limit│
+                          └────────────┘
+
+``BatchIteration.place`` moves only when a batch is handed out. Whatever is on its way at
+that moment, in a buffer or in another thread, may therefore be dropped at any time: after an
+error, a pause or ``close`` the next call opens anew at the place.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +28,8 @@ from ..transport.effects import Deliver, Job, Join, Spawn, Steps, next_item
 from ..transport.retry import Backoff
 from .batch import Batch, EpochEnd
 from .requests import BatchRequests
+from .selection import BatchSelection, Place
 from .stream import BatchStream, OneBatch
-from .wanted import Place, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +109,7 @@ class Lookahead:
         """Take note of an answer, in any order; perhaps the last batch there is."""
         self._last = self._last or last
         if self._known is None or self._known[0] < question.index:
-            # Its values would be kept without need.
+            # Without its values, which nobody needs here.
             self._known = (question.index, batch.bare())
 
     def one(self, question: Question) -> OneBatch:
@@ -168,7 +185,7 @@ class BatchIteration:
     Args:
         requests: builds the requests.
         place: where to begin.
-        wanted: which batches.
+        selection: which batches, and how to fetch them.
         retries: failures in a row to tolerate.
 
     Attributes:
@@ -177,9 +194,11 @@ class BatchIteration:
         paused: whether an epoch has ended.
     """
 
-    def __init__(self, requests: BatchRequests, place: Place, wanted: Wanted, retries: int) -> None:
+    def __init__(
+        self, requests: BatchRequests, place: Place, selection: BatchSelection, retries: int
+    ) -> None:
         self._requests = requests
-        self._wanted = wanted
+        self._selection = selection
         self._retries = retries
         self.profile: Mapping[str, Any] = {}
         self.restart(place)
@@ -188,7 +207,7 @@ class BatchIteration:
         """Begin at a place; limits count anew."""
         self.place = place
         self.paused = False
-        self._left = self._wanted.limit
+        self._left = self._selection.limit
         self._epoch: int | None = None
         self._held: Batch | None = None
         self._finished = False
@@ -203,7 +222,7 @@ class BatchIteration:
     @property
     def connections(self) -> int:
         """Connections to ask with."""
-        return self._wanted.connections
+        return self._selection.connections
 
     @property
     def over(self) -> bool:
@@ -245,25 +264,25 @@ class BatchIteration:
         return item
 
     def _open(self) -> BatchStream | _Asking:
-        wanted = self._wanted
-        if not wanted.ahead and wanted.every == 1 and not self.place.skip:
+        selection = self._selection
+        if not selection.ahead and selection.every == 1 and not self.place.skip:
             backoff = Backoff(self._retries)
             return BatchStream(self._requests, self.place.token, self._left, backoff)
-        look = Lookahead(self._requests, self.place, wanted.every, self._left, self._retries)
-        return _Asking(look, wanted.ahead)
+        look = Lookahead(self._requests, self.place, selection.every, self._left, self._retries)
+        return _Asking(look, selection.ahead)
 
     def _take(self, item: Batch | EpochEnd) -> Batch | None:
         """Move on by what came next; the batch to hand out, if any."""
         if isinstance(item, EpochEnd):
             # After a cut, the end of an epoch that is known already may come again.
-            self.paused = self._wanted.by_epoch and self._epoch is not None
+            self.paused = self._selection.by_epoch and self._epoch is not None
             return None
-        if self._wanted.by_epoch and self._epoch not in {None, item.epoch}:
+        if self._selection.by_epoch and self._epoch not in {None, item.epoch}:
             self._held, self.paused = item, True
             return None
         self._held = None
         self._epoch = item.epoch
-        self.place = Place(item.token, self._wanted.every - 1)
+        self.place = Place(item.token, self._selection.every - 1)
         if self._left is not None:
             self._left -= 1
         return item

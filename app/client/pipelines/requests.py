@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ProtocolError, data_changed
 from ..transport.requests import Reply, Request
 from .layout import Layout
-from .wanted import is_token
+from .selection import is_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ..transport.retry import Backoff
 from .batch import Batch, EpochEnd
 from .layout import Layout
 from .requests import BatchRequests, PipelineInfo
-from .wanted import is_token
+from .selection import is_token
 
 _STATUS_NOT_FOUND = 404
 _STATUS_PAST_THE_END = 416

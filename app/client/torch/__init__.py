@@ -4,10 +4,9 @@
     for tensors, token in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2):
         ...
 
-Batches come in the order of the pipeline, however many workers there are, and the token
-that comes with each says where to go on: ``dataset.load_state_dict({"token": token})``, in
-another process, with other numbers of workers or readers. ``PipelineNode`` is the same for
-``torchdata.nodes``.
+Batches come in the order of the pipeline, however many workers there are. The token of each
+resumes after it: ``dataset.load_state_dict({"token": token})``, in another process, with
+another number of workers or readers. ``PipelineNode`` is the same for ``torchdata.nodes``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["IterableDataset", "PipelineNode", "Sample", "tensors_of"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of a module
-    # torchdata is wanted by those who use its nodes.
+    # Only its nodes need torchdata.
     if name == "PipelineNode":
         from .nodes import PipelineNode  # noqa: PLC0415
 

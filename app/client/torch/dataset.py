@@ -13,7 +13,7 @@ from ..client import Client
 from ..errors import StateError
 from ..pipelines.batch import Batch
 from ..pipelines.blocking import Batches
-from ..pipelines.wanted import Place
+from ..pipelines.selection import Place
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
 from .tensors import Sample, samples, tensors_of
@@ -22,15 +22,15 @@ from .tensors import Sample, samples, tensors_of
 class IterableDataset(TorchDataset[Sample]):
     """The batches of a pipeline; for a DataLoader with ``batch_size=None``.
 
-    Worker w of N takes batches w, w + N, ..., which the DataLoader puts into order again:
-    what comes does not depend on N. Every process has connections of its own.
+    Worker w of N takes batches w, w + N, ..., and the DataLoader puts them into order again:
+    the result does not depend on N. Every process has connections of its own.
 
     Its state is ``{"token": ...}``, None before the first batch. In a worker it also says
-    what this worker takes next, so that a StatefulDataLoader goes on exactly; to go on
-    with another number of workers, load the token that came with the last batch. A state
-    is for the next iteration; the one behind it begins at the beginning again. Workers
-    that are started anew for each iteration have the state of the main process: with them,
-    load ``{"token": None}`` to begin at the beginning.
+    what this worker takes next, so that a StatefulDataLoader resumes exactly. To resume with
+    another number of workers, load the token of the last batch. A state is for the next
+    iteration only; the one after it starts over. Workers that are started anew for each
+    iteration inherit the state of the main process: with them, load ``{"token": None}`` to
+    start over.
 
     Args:
         url: of the service.
@@ -38,10 +38,10 @@ class IterableDataset(TorchDataset[Sample]):
         key: bearer key, or None.
         rank: which rows of each global batch: those of this reader ...
         world: ... of so many.
-        prefetch: batches that each worker asks for before they are wanted.
-        convert: makes of a batch what is handed out beside its token.
+        prefetch: batches that each worker asks for before they are needed.
+        convert: turns a batch into what is handed out with its token.
         timeout: seconds without a byte after which a connection counts as broken.
-        retries: faults in a row, without progress between them, to bear.
+        retries: failures in a row, without progress between them, to tolerate.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of the caller
@@ -69,7 +69,7 @@ class IterableDataset(TorchDataset[Sample]):
         self._reading: Batches | None = None
 
     def __iter__(self) -> Iterator[Sample]:
-        # Not a generator: whoever asks for a state before the first batch gets its place.
+        # Not a generator: a state asked for before the first batch must be its place.
         start = _place(self._start)
         client = Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
         with client:
@@ -80,10 +80,10 @@ class IterableDataset(TorchDataset[Sample]):
         return samples(client, batches, self._convert)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the last iteration is, or the next one begins: JSON values."""
+        """Where the last iteration is, or the next one begins, as JSON values."""
         info = get_worker_info()
         if self._reading is None:
-            # Before the first batch: what was loaded, or the beginning.
+            # No iteration yet: the state loaded, or the beginning.
             return dict(self._start)
         state = self._reading.getstate()
         if info is None:
@@ -94,7 +94,7 @@ class IterableDataset(TorchDataset[Sample]):
         """Begin the next iteration at a state.
 
         Raises:
-            StateError: it is none, or that of a worker among others than there are now.
+            StateError: it is not a state, or one of another number of workers.
         """
         _place(state)
         self._start, self._reading = dict(state), None
@@ -105,10 +105,10 @@ class IterableDataset(TorchDataset[Sample]):
 
 
 def _place(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reader in this process is to begin with: after, skip and every.
+    """Arguments for a reader in this process: after, skip and every.
 
     Raises:
-        StateError: the state is none, or not for here.
+        StateError: it is not a state, or one of another number of workers.
     """
     own = {name: value for name, value in dict(state).items() if name != "workers"}
     place = Place.parse(own)
@@ -118,7 +118,7 @@ def _place(state: Mapping[str, Any]) -> dict[str, Any]:
         return {"after": place.token, "skip": worker, "every": workers}
     if state.get("workers") != workers:
         raise StateError(
-            f"the state is that of one of {state.get('workers')} workers, here are {workers}:"
-            " load the token that came with the last batch instead"
+            f"the state is that of one of {state.get('workers')} workers, but there are {workers}:"
+            " load the token of the last batch instead"
         )
     return {"after": place.token, "skip": place.skip, "every": workers}

@@ -17,7 +17,7 @@ from .tensors import Sample, samples, tensors_of
 
 
 class PipelineNode(BaseNode[Sample]):
-    """The batches of a pipeline, each with the token that goes on behind it.
+    """The batches of a pipeline, each with the token to resume with after it.
 
     Its state is ``{"token": ...}``, None before the first batch.
 
@@ -27,10 +27,10 @@ class PipelineNode(BaseNode[Sample]):
         key: bearer key, or None.
         rank: which rows of each global batch: those of this reader ...
         world: ... of so many.
-        prefetch: batches to ask for before they are wanted.
-        convert: makes of a batch what is handed out beside its token.
+        prefetch: batches to ask for before they are needed.
+        convert: turns a batch into what is handed out with its token.
         timeout: seconds without a byte after which a connection counts as broken.
-        retries: faults in a row, without progress between them, to bear.
+        retries: failures in a row, without progress between them, to tolerate.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of the caller
@@ -58,7 +58,7 @@ class PipelineNode(BaseNode[Sample]):
         """Begin at a state, or at the beginning.
 
         Raises:
-            StateError: it is none.
+            StateError: it is not a state.
             ThalwegError: the service refused the pipeline, or could not be reached.
         """
         super().reset(initial_state)
@@ -72,13 +72,13 @@ class PipelineNode(BaseNode[Sample]):
         """The next batch.
 
         Raises:
-            StopIteration: there is none.
+            StopIteration: there is none left.
             ThalwegError: as for iterating over ``Batches``.
         """
         return next(self._samples)
 
     def get_state(self) -> dict[str, Any]:
-        """Where it is: JSON values."""
+        """Where it is, as JSON values."""
         # BaseNode has called reset before.
         assert self._batches is not None  # noqa: S101 - for the type checker
         return self._batches.getstate()

@@ -15,9 +15,9 @@ from ..pipelines.blocking import Batches
 from ..transport.frames import Array
 
 Tensors: TypeAlias = dict[str, Any]
-"""Tensors by field; what torch has no type for (text) stays a numpy array."""
+"""Tensors by field; text, for which torch has no dtype, stays a numpy array."""
 Sample: TypeAlias = tuple[Tensors, str]
-"""The tensors of a batch, and the token that goes on behind it."""
+"""The tensors of a batch, and the token to resume with after it."""
 
 _TIMES = "mM"
 _TEXTS = "SU"
@@ -26,18 +26,18 @@ _TEXTS = "SU"
 def tensors_of(batch: Batch) -> Tensors:
     """The fields of a batch as tensors, which share its memory where they can.
 
-    A ragged field becomes ``x`` and ``x.offsets``; the fields of a record become a dict;
-    times become the int64 numbers that numpy keeps them as.
+    A ragged field becomes ``x`` and ``x.offsets``, a record a dict of its fields, and times
+    the int64 numbers by which numpy stores them.
 
     Raises:
-        TypeError: torch has no such type.
+        TypeError: torch has no such dtype.
     """
-    made: Tensors = {}
+    tensors: Tensors = {}
     for name, column in batch.items():
-        made[name] = _tensor(column)
+        tensors[name] = _tensor(column)
         if isinstance(column, Ragged):
-            made[f"{name}.offsets"] = torch.from_numpy(column.offsets)
-    return made
+            tensors[f"{name}.offsets"] = torch.from_numpy(column.offsets)
+    return tensors
 
 
 def _tensor(column: Column) -> Any:  # noqa: ANN401 - a tensor, or a dict of them
@@ -48,7 +48,7 @@ def _tensor(column: Column) -> Any:  # noqa: ANN401 - a tensor, or a dict of the
         return array
     if array.dtype.kind in _TIMES:
         array = array.astype(array.dtype.newbyteorder("="), copy=False).view(np.int64)
-    # Parts of a packed record lie at bytes that torch does not know.
+    # Torch knows no strides that are not multiples of the item, as packed records have.
     packed = any(step % array.itemsize for step in array.strides) or not array.flags.aligned
     if packed or not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -56,7 +56,7 @@ def _tensor(column: Column) -> Any:  # noqa: ANN401 - a tensor, or a dict of the
 
 
 def samples(client: Client, batches: Batches, convert: Callable[[Batch], Any]) -> Iterator[Sample]:
-    """Batches with their tokens; a generator, so that whoever drops it closes both."""
+    """Batches with their tokens; a generator, so that dropping it closes both."""
     with client, batches:
         for batch in batches:
             yield convert(batch), batch.token

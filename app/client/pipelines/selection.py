@@ -1,4 +1,4 @@
-"""Which batches a reader wants, and where it resumes."""
+"""Which batches a reader selects, and where it resumes."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which batches are wanted, and how to fetch them.
+class BatchSelection:
+    """Which batches to read, and how to fetch them.
 
     Attributes:
         rank: which rows of each global batch: those of this reader, from 0 ...
@@ -92,7 +92,7 @@ class Wanted:
         epoch: bool,
         prefetch: int,
         parallel: int | None,
-    ) -> Wanted:
+    ) -> BatchSelection:
         """The arguments of ``Pipeline.batches``.
 
         Raises:
