@@ -170,6 +170,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
+    "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
     "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
