@@ -177,7 +177,7 @@ def in_answer(service: FakeService) -> Callable[[], bool]:
 @pytest.mark.parametrize("what", ["save", "to_npy", "raw"])
 def test_a_cancelled_file_is_closed(service: FakeService, tmp_path: Path, what: str) -> None:
     """Files and the connection are closed when the cancelled call returns, not later."""
-    service.script[:] = [Fault(hang=300)]
+    service.script[:] = [Fault(hang=60)]
     state, out = tmp_path / "state", tmp_path / "out.npy"
 
     async def run() -> None:

@@ -37,5 +37,5 @@ def test_errors_cross_processes() -> None:
     failed = pickle.loads(pickle.dumps(ProducerFailed("model", -9)))  # noqa: S301 - our own
     assert (failed.returncode, str(failed)) == (
         -9,
-        "model ended with signal 9: its output may not be whole",
+        "model ended with signal 9: its output may be incomplete",
     )

@@ -132,12 +132,12 @@ def _write_fields(directory: Path, batch: Batch) -> None:
     """A .npy file for each field, and one more for the offsets of a ragged one."""
     for name, column in batch.items():
         # The name of a field must not lead out of the directory.
-        place = f"{batch.sequence:08d}.{quote(name, safe=' ')}"
+        stem = f"{batch.sequence:08d}.{quote(name, safe=' ')}"
         if isinstance(column, Ragged):
-            _write_array(directory / f"{place}.npy", column.values)
-            _write_array(directory / f"{place}.offsets.npy", column.offsets)
+            _write_array(directory / f"{stem}.npy", column.values)
+            _write_array(directory / f"{stem}.offsets.npy", column.offsets)
         else:
-            _write_array(directory / f"{place}.npy", column)
+            _write_array(directory / f"{stem}.npy", column)
 
 
 def _write_array(path: Path, array: Array) -> None:

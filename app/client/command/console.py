@@ -39,4 +39,4 @@ def stopped(bar: Bar | None, state: str | None) -> None:
     if bar is not None:
         bar.clear()
     if state is not None and Path(state).exists():
-        say(f"progress is kept in {state}: the same command resumes from there")
+        say(f"progress is saved in {state}: the same command resumes from there")

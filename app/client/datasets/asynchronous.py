@@ -36,7 +36,7 @@ class AsyncDataset:
         return await self._runner.run(self._operations.describe())
 
     async def view(self, **options: Unpack[ViewOptions]) -> AsyncView:
-        """A part of it, in an order and a type; as ``Dataset.view``."""
+        """A view of the dataset; as ``Dataset.view``."""
         spec = await self._runner.run(self._operations.view(ViewSpec(options)))
         return AsyncView(self._runner, self.id, spec)
 
@@ -79,7 +79,7 @@ class AsyncDatasets:
         /,
         **more: Any,  # noqa: ANN401 - as in the contract
     ) -> AsyncDataset:
-        """Make a dataset of files that the service can read; as ``Datasets.register``."""
+        """Register files that the service can read as a dataset; as ``Datasets.register``."""
         info = await self._runner.run(register({**(spec or {}), **more}, self._runner.retries))
         return AsyncDataset(self._runner, str(info.get("id")), info)
 

@@ -66,7 +66,7 @@ class Dataset:
         return str(self.info.get("fingerprint"))
 
     def view(self, **options: Unpack[ViewOptions]) -> View:
-        """A part of it, in an order and a type; everything by default.
+        """A view of the dataset; everything by default.
 
         Args:
             **options: of the contract, see ViewOptions.
@@ -139,7 +139,7 @@ class Datasets:
         return self._runner.run(list_ids(self._runner.retries))
 
     def register(self, spec: Mapping[str, Any] | None = None, /, **more: Any) -> Dataset:  # noqa: ANN401 - as in the contract
-        """Make a dataset of files that the service can read.
+        """Register files that the service can read as a dataset.
 
         Registering the same again gives the same dataset.
 

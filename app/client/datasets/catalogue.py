@@ -42,7 +42,7 @@ def list_ids(retries: int) -> Steps[Ids]:
 
 
 def register(spec: Mapping[str, Any], retries: int) -> Steps[Info]:
-    """Make a dataset of files; its description."""
+    """Register files as a dataset; return its description."""
     return (yield from call(registration(spec), retries)).json()
 
 

@@ -29,7 +29,7 @@ def listing(after: str) -> Request:
 
 
 def registration(spec: Mapping[str, Any]) -> Request:
-    """Make a dataset of files."""
+    """Register files as a dataset."""
     return json_request("/v1/datasets", dataset_spec(spec))
 
 

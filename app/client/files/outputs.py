@@ -1,7 +1,7 @@
 """Output files that are complete or absent, and survive a kill.
 
-Whoever reads ``out.csv`` must never see half of it, and whoever runs a killed command again
-must get each row exactly once. Three rules give both::
+A reader of ``out.csv`` must never see half of it, and running a killed command again must write
+each row exactly once. Three rules ensure both::
 
     out.csv.partial          ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░░░░
                              settled: size and digest    not settled
@@ -79,10 +79,10 @@ class Output(Protocol):
 
 
 class FileOutput:
-    """A file, written beside its place as ``<name>.partial`` and moved there at the end.
+    """A file, written as ``<name>.partial`` and renamed at the end.
 
     Args:
-        path: its place.
+        path: of the finished file.
         mark: how far it was written before; None to begin.
 
     Raises:
@@ -144,7 +144,7 @@ class FileOutput:
         return Mark(self._settled_size, self._settled_digest.hexdigest())
 
     def finish(self) -> None:
-        """Move the file to its place."""
+        """Give the file its final name."""
         self._partial.replace(self._path)
         os.close(self._fd)
 
@@ -166,7 +166,7 @@ class StreamOutput:
     def __init__(self, fd: int, *, owned: bool) -> None:
         self._fd = fd
         self._owned = owned
-        self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - kept
+        self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL)  # noqa: SIM115 - closed in close
 
     def write(self, data: memoryview | bytes) -> None:
         """Hold bytes until they are settled."""

@@ -23,7 +23,7 @@ class StateFile:
     """A JSON file that is replaced as a whole, and not too often.
 
     Args:
-        path: of the file; None for a state that is not kept.
+        path: of the file; None to store no state.
         member: name of the member that holds the version; it tells kinds of states apart.
         clock: seconds.
     """

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from typing import Any, Self
 
 from .readers import PiecesReader
-from .sources import BytesLike, KeptSource
+from .sources import BufferedSource, BytesLike
 
 
 class _Pieces:
@@ -30,7 +30,7 @@ class _Pieces:
         waited: list[Future[Any]] = [self._next, self._wake]
         wait(waited, return_when=FIRST_COMPLETED)
         if not self._next.done():
-            # The pending piece is for whoever asks next.
+            # The pending piece is returned by the next call.
             self._wake = Future()
             raise InterruptedError
         pending, self._next = self._next, None
@@ -73,11 +73,13 @@ class _LoopReader(PiecesReader):
         self._loop_pieces.settle()
 
 
-def async_source(source: AsyncIterable[BytesLike], loop: asyncio.AbstractEventLoop) -> KeptSource:
+def async_source(
+    source: AsyncIterable[BytesLike], loop: asyncio.AbstractEventLoop
+) -> BufferedSource:
     """A source for an asynchronous iterable of bytes.
 
     Args:
         source: of the pieces.
         loop: that runs it; another thread reads the source.
     """
-    return KeptSource(_LoopReader(_Pieces(aiter(source), loop)))
+    return BufferedSource(_LoopReader(_Pieces(aiter(source), loop)))

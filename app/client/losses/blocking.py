@@ -21,8 +21,8 @@ class Answer(PostAnswer, BlockingItems[T]):
 
     Each row comes once, in the order of the stream, whatever happens to connections. With
     several reports, the tables of some events come one after the other, and ``token`` and
-    ``offset`` move with the last of them: what came since they last moved comes again to
-    whoever resumes with them.
+    ``offset`` move with the last of them: rows that came since they last moved come again
+    after resuming with them.
 
     Raises (from iteration):
         ProblemError: the service refused, or the stream is wrong.

@@ -238,7 +238,7 @@ class Posting(ResumableStream):
 
     def _take_frames(self) -> Steps[End]:
         rows = RowReader()
-        frames = FrameReader(rows.place)
+        frames = FrameReader(rows.allocate)
         while rows.end is None:
             group = yield from rows.receive(frames)
             if group is None:

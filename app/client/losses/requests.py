@@ -194,7 +194,7 @@ class PartPlan:
     """How far each part reaches.
 
     A part begins with the bytes of the unfinished event that were sent before. If those
-    are more than half of it, the part is made longer, so that at least half of each part
+    are more than half of it, the part grows, so that at least half of each part
     is new, however large an event is.
 
     Args:

@@ -15,7 +15,7 @@ from ..transport.frames import Frame, Rows
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a stream to resume from: all rows before it have been answered.
+    """A position in a stream to resume from: all rows before it have been answered.
 
     Attributes:
         token: to post with, or None at the beginning.

@@ -98,12 +98,12 @@ class Saving:
             self.start, self.passed, marks = loaded.position, loaded.passed, loaded.outputs
         try:
             for report in self._reports:
-                self._outputs[report] = open_output(self._place(report), marks.get(report))
+                self._outputs[report] = open_output(self._path_of(report), marks.get(report))
         except BaseException:
             self._close(keep=loaded is not None)
             raise
 
-    def _place(self, report: str) -> Path | int:
+    def _path_of(self, report: str) -> Path | int:
         if isinstance(self._path, int) or len(self._reports) == 1:
             return self._path
         self._path.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ class Saving:
             self._file.save(state.json())
 
     def finish(self) -> None:
-        """Move the tables to their places: every row was written."""
+        """Give the tables their final names: every row was written."""
         self._for_all(lambda output: output.settle())
         self._for_all(lambda output: output.finish())
         self._outputs.clear()

@@ -5,7 +5,7 @@ be read again::
 
     a regular file       read by position                       FileSource
     bytes, arrays        posted from where they lie             MemorySource
-    anything else        kept until the service has answered    KeptSource
+    anything else        buffered until it was answered         BufferedSource
                          (a Reader fills a Window: memory, then a temporary file)
 
 So posting knows one interface and never asks whether a stream can be rewound.
@@ -54,7 +54,7 @@ class Filled:
 class Source(ABC):
     """A stream that can be read again from wherever it was not released.
 
-    The defaults are those of a source that can be read at any place, at any time.
+    The defaults are those of a source that can be read at any offset, at any time.
 
     Attributes:
         name: for messages.
@@ -216,12 +216,12 @@ class FileSource(Source):
         os.close(self._fd)
 
 
-class KeptSource(Source):
-    """Bytes that come once, and are kept until they are released.
+class BufferedSource(Source):
+    """Bytes that come once, and are buffered until they are released.
 
     Args:
         reader: where they come from.
-        window: where they are kept.
+        window: holds them.
     """
 
     def __init__(self, reader: Reader, window: Window | None = None) -> None:
@@ -265,7 +265,7 @@ class KeptSource(Source):
         return Filled(self._window.stop, self._ended, self._failure)
 
     def views(self, start: int, stop: int | None) -> Iterator[memoryview]:
-        """The bytes kept; then, if the range is open, those that come."""
+        """The bytes buffered; then, if the range is open, those that arrive."""
         if stop is not None:
             yield from self._window.views(start, stop)
             return
@@ -291,7 +291,7 @@ class KeptSource(Source):
         self._reader.interrupt()
 
     def close(self) -> None:
-        """Stop reading and drop what was kept."""
+        """Stop reading and drop the buffer."""
         self._reader.close()
         self._window.close()
 
@@ -331,7 +331,7 @@ def open_source(source: SourceLike | None, command: Sequence[str] | None = None)
     if (source is None) is (command is None):
         raise TypeError("give either a source or a command")
     if command is not None:
-        return KeptSource(CommandReader(command))
+        return BufferedSource(CommandReader(command))
     if isinstance(source, str | os.PathLike):
         return _open_path(Path(source))
     if isinstance(source, int):
@@ -341,7 +341,7 @@ def open_source(source: SourceLike | None, command: Sequence[str] | None = None)
 
 def _open_other(source: Any) -> Source:  # noqa: ANN401 - told apart here
     if hasattr(source, "read"):
-        return KeptSource(FileReader(source))
+        return BufferedSource(FileReader(source))
     try:
         return MemorySource(source)
     except TypeError:
@@ -350,7 +350,7 @@ def _open_other(source: Any) -> Source:  # noqa: ANN401 - told apart here
         raise TypeError("asynchronous iterables are for AsyncClient")
     if not isinstance(source, Iterable):
         raise TypeError(f"{type(source).__name__} cannot be posted")
-    return KeptSource(PiecesReader(source))
+    return BufferedSource(PiecesReader(source))
 
 
 def _open_path(path: Path) -> Source:
@@ -368,4 +368,4 @@ def _open_descriptor(fd: int, name: str, *, at_start: bool) -> Source:
         raise SourceError(f"{name} is a directory")
     if stat.S_ISREG(mode) and (at_start or os.lseek(fd, 0, os.SEEK_CUR) == 0):
         return FileSource(fd, name)
-    return KeptSource(DescriptorReader(fd, owned=True))
+    return BufferedSource(DescriptorReader(fd, owned=True))

@@ -11,7 +11,7 @@ from .batch import Batch
 from .description import BatchesState, PipelineDescription
 from .iteration import BatchIteration
 from .requests import PipelineInfo, creation
-from .selection import Place
+from .selection import Position
 
 
 class AsyncBatches(BatchesState, AsyncClosing):
@@ -24,9 +24,9 @@ class AsyncBatches(BatchesState, AsyncClosing):
 
     async def setstate(self, state: Mapping[str, Any] | None) -> None:
         """Resume from a state; as ``Batches.setstate``."""
-        place = Place.parse(state)
+        position = Position.parse(state)
         await self.aclose()
-        self._iteration.restart(place)
+        self._iteration.restart(position)
 
     def __aiter__(self) -> Self:
         self._iteration.resume()
@@ -56,7 +56,7 @@ class AsyncBatches(BatchesState, AsyncClosing):
 
 
 class AsyncPipeline(PipelineDescription):
-    """A pipeline that the service knows: made by ``AsyncClient.pipeline``.
+    """A pipeline that the service knows: the result of ``AsyncClient.pipeline``.
 
     Attributes:
         spec: as it was given.

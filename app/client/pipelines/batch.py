@@ -1,4 +1,4 @@
-"""Batches of a pipeline: mappings of fields to arrays, and their place."""
+"""Batches of a pipeline: mappings of fields to arrays, and their position."""
 
 from __future__ import annotations
 

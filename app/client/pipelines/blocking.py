@@ -10,7 +10,7 @@ from .batch import Batch
 from .description import BatchesState, PipelineDescription
 from .iteration import BatchIteration
 from .requests import PipelineInfo, creation
-from .selection import Place
+from .selection import Position
 
 
 class Batches(BatchesState, Closing):
@@ -36,9 +36,9 @@ class Batches(BatchesState, Closing):
         Raises:
             StateError: it is not a state.
         """
-        place = Place.parse(state)
+        position = Position.parse(state)
         self.close()
-        self._iteration.restart(place)
+        self._iteration.restart(position)
 
     def __iter__(self) -> Self:
         self._iteration.resume()
@@ -68,7 +68,7 @@ class Batches(BatchesState, Closing):
 
 
 class Pipeline(PipelineDescription):
-    """A pipeline that the service knows: made by ``Client.pipeline``.
+    """A pipeline that the service knows: the result of ``Client.pipeline``.
 
     Attributes:
         spec: as it was given.

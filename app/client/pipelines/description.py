@@ -9,7 +9,7 @@ from ..transport.requests import Request
 from .iteration import BatchIteration
 from .layout import Field
 from .requests import BatchRequests, PipelineInfo
-from .selection import BatchSelection, Place
+from .selection import BatchSelection, Position
 
 
 class PipelineDescription:
@@ -17,7 +17,7 @@ class PipelineDescription:
 
     Args:
         spec: as it was given.
-        create: makes the pipeline again.
+        create: creates the pipeline again.
         info: the service's description.
     """
 
@@ -62,9 +62,9 @@ class PipelineDescription:
         **choices: Any,  # noqa: ANN401 - see BatchSelection.of
     ) -> BatchIteration:
         selection = BatchSelection.of(**choices)
-        place = Place.parse({"token": after, "skip": skip})
+        position = Position.parse({"token": after, "skip": skip})
         requests = BatchRequests(self._create, self._info, selection.rank, selection.world)
-        return BatchIteration(requests, place, selection, retries)
+        return BatchIteration(requests, position, selection, retries)
 
 
 class BatchesState:
@@ -75,7 +75,7 @@ class BatchesState:
     @property
     def token(self) -> str | None:
         """Token to resume with after the last batch handed out; None at the beginning."""
-        return self._iteration.place.token
+        return self._iteration.position.token
 
     @property
     def data_finished(self) -> bool:
@@ -92,4 +92,4 @@ class BatchesState:
 
         With ``skip`` or ``every`` it also has ``skip``: batches to pass over from there.
         """
-        return self._iteration.place.json()
+        return self._iteration.position.json()

@@ -8,13 +8,13 @@ the work. Both deliver batches in order and are resumed by the token of the last
     ┌───────────┐ advance ┌────────────┐ next_item ┌──────────────────────────────────┐
     │ Batches / │────────▶│ Batch-     │──────────▶│ BatchStream: one answer          │
     │ Async-    │◀────────│ Iteration: │◀──────────│ _Asking: Lookahead ▶ OneBatch... │
-    │ Batches   │  batch  │ place,     │  item     └──────────────────────────────────┘
+    │ Batches   │  batch  │ position,  │  item     └──────────────────────────────────┘
     └───────────┘         │ epoch,limit│
                           └────────────┘
 
-``BatchIteration.place`` moves only when a batch is handed out. Whatever is on its way at
+``BatchIteration.position`` moves only when a batch is handed out. Whatever is on its way at
 that moment, in a buffer or in another thread, may therefore be dropped at any time: after an
-error, a pause or ``close`` the next call opens anew at the place.
+error, a pause or ``close`` the next call opens anew there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..transport.effects import Deliver, Job, Join, Spawn, Steps, next_item
 from ..transport.retry import Backoff
 from .batch import Batch, EpochEnd
 from .requests import BatchRequests
-from .selection import BatchSelection, Place
+from .selection import BatchSelection, Position
 from .stream import BatchStream, OneBatch
 
 
@@ -37,7 +37,7 @@ class Question:
     """One batch to ask for.
 
     Attributes:
-        index: its place among those that are asked for.
+        index: rank among the questions, from 0.
         token: after which it is.
         offset: batches to pass over from there.
         number: its number among all batches, if known.
@@ -57,24 +57,29 @@ class Lookahead:
 
     Args:
         requests: builds the requests.
-        place: where to begin.
+        position: where to begin.
         every: only one of so many.
         limit: number of batches; None for all.
         retries: failures in a row to tolerate for each.
     """
 
     def __init__(
-        self, requests: BatchRequests, place: Place, every: int, limit: int | None, retries: int
+        self,
+        requests: BatchRequests,
+        position: Position,
+        every: int,
+        limit: int | None,
+        retries: int,
     ) -> None:
         self._requests = requests
-        self._place = place
+        self._position = position
         self._every = every
         self._limit = limit
         self._retries = retries
         self._asked = 0
         self._known: tuple[int, Batch] | None = None
         self._last = False
-        self._batches = requests.batches(place.token)
+        self._batches = requests.batches(position.token)
 
     @property
     def finished(self) -> bool:
@@ -89,16 +94,16 @@ class Lookahead:
         if self._known is not None:
             index, batch = self._known
             return batch.sequence + (self._asked - index) * self._every
-        if self._place.token is None:
-            return self._place.skip + self._asked * self._every
+        if self._position.token is None:
+            return self._position.skip + self._asked * self._every
         return None
 
     def next(self) -> Question | None:
-        """What to ask for; None if nothing is wanted or left."""
+        """What to ask for next; None at the limit or the end."""
         if self._asked == self._limit or self.finished:
             return None
         index, number = self._asked, self._number()
-        token, offset = self._place.token, self._place.skip + index * self._every
+        token, offset = self._position.token, self._position.skip + index * self._every
         if self._known is not None:
             known, batch = self._known
             token, offset = batch.token, (index - known) * self._every - 1
@@ -184,28 +189,28 @@ class BatchIteration:
 
     Args:
         requests: builds the requests.
-        place: where to begin.
+        position: where to begin.
         selection: which batches, and how to fetch them.
         retries: failures in a row to tolerate.
 
     Attributes:
-        place: after the last batch handed out.
+        position: after the last batch handed out.
         profile: seconds per stage, as the service's last answer had them.
         paused: whether an epoch has ended.
     """
 
     def __init__(
-        self, requests: BatchRequests, place: Place, selection: BatchSelection, retries: int
+        self, requests: BatchRequests, position: Position, selection: BatchSelection, retries: int
     ) -> None:
         self._requests = requests
         self._selection = selection
         self._retries = retries
         self.profile: Mapping[str, Any] = {}
-        self.restart(place)
+        self.restart(position)
 
-    def restart(self, place: Place) -> None:
-        """Begin at a place; limits count anew."""
-        self.place = place
+    def restart(self, position: Position) -> None:
+        """Begin at a position; limits count anew."""
+        self.position = position
         self.paused = False
         self._left = self._selection.limit
         self._epoch: int | None = None
@@ -265,10 +270,10 @@ class BatchIteration:
 
     def _open(self) -> BatchStream | _Asking:
         selection = self._selection
-        if not selection.ahead and selection.every == 1 and not self.place.skip:
+        if not selection.ahead and selection.every == 1 and not self.position.skip:
             backoff = Backoff(self._retries)
-            return BatchStream(self._requests, self.place.token, self._left, backoff)
-        look = Lookahead(self._requests, self.place, selection.every, self._left, self._retries)
+            return BatchStream(self._requests, self.position.token, self._left, backoff)
+        look = Lookahead(self._requests, self.position, selection.every, self._left, self._retries)
         return _Asking(look, selection.ahead)
 
     def _take(self, item: Batch | EpochEnd) -> Batch | None:
@@ -282,7 +287,7 @@ class BatchIteration:
             return None
         self._held = None
         self._epoch = item.epoch
-        self.place = Place(item.token, self._selection.every - 1)
+        self.position = Position(item.token, self._selection.every - 1)
         if self._left is not None:
             self._left -= 1
         return item

@@ -95,7 +95,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - what json does not know
 
 
 def creation(spec: Mapping[str, Any]) -> Request:
-    """Make a pipeline, or find the same one again.
+    """Create a pipeline, or find the same one again.
 
     Raises:
         TypeError, ValueError: the spec cannot be written as JSON.
@@ -109,7 +109,7 @@ class BatchRequests:
     """Builds the requests for batches of one pipeline.
 
     Attributes:
-        create: makes the pipeline again, in case the service has forgotten it.
+        create: creates the pipeline again, in case the service has forgotten it.
         info: its description.
         rank: which rows of each batch: those of this reader ...
         world: ... of so many.

@@ -21,7 +21,7 @@ def is_token(value: Any) -> bool:  # noqa: ANN401 - anything
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where batches resume.
 
     Attributes:
@@ -33,12 +33,12 @@ class Place:
     skip: int = 0
 
     def json(self) -> dict[str, Any]:
-        """The place as a state: JSON values."""
+        """The position as a state: JSON values."""
         return {"token": self.token, **({"skip": self.skip} if self.skip else {})}
 
     @classmethod
-    def parse(cls, state: Mapping[str, Any] | None) -> Place:
-        """The place that a state describes; None is the beginning.
+    def parse(cls, state: Mapping[str, Any] | None) -> Position:
+        """The position that a state describes; None is the beginning.
 
         Raises:
             StateError: it describes none.

@@ -98,7 +98,7 @@ def _number(header: Mapping[str, Any], name: str) -> int:
 class _PipelineStream(ResumableStream):
     """A stream whose pipeline the service may have forgotten.
 
-    A service that lost its store answers 404 until the pipeline is made again; tokens
+    A service that lost its store answers 404 until the pipeline is created again; tokens
     remain valid.
     """
 
@@ -108,16 +108,16 @@ class _PipelineStream(ResumableStream):
 
     def _cure(self, problem: ProblemError) -> Cure | None:
         if problem.status == _STATUS_NOT_FOUND:
-            return self._make_again
+            return self._create_again
         return super()._cure(problem)
 
-    def _make_again(self) -> Steps[None]:
+    def _create_again(self) -> Steps[None]:
         reply = yield from exchange(self._requests.create)
         self._requests.info.check_same(PipelineInfo.parse(checked(reply)))
 
 
 class BatchStream(_PipelineStream):
-    """Delivers batches, and the ends of epochs, up to the last batch wanted.
+    """Delivers batches and the ends of epochs, up to the limit.
 
     Args:
         requests: builds the requests.
@@ -142,7 +142,7 @@ class BatchStream(_PipelineStream):
 
     @property
     def done(self) -> bool:
-        """Whether every batch wanted was delivered."""
+        """Whether every batch up to the limit was delivered."""
         return self.data_finished or self._left == 0
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:  # noqa: ARG002 - whatever it is
@@ -167,7 +167,7 @@ class BatchStream(_PipelineStream):
 
     def _take_frames(self) -> Steps[BatchesEnd]:
         reader = BatchReader(self._requests.info.layout, self._next)
-        frames = FrameReader(reader.place)
+        frames = FrameReader(reader.allocate)
         while reader.end is None:
             item = yield from reader.receive(frames)
             if isinstance(item, Batch):
@@ -246,7 +246,7 @@ class OneBatch(_PipelineStream):
     def _attempt(self) -> Steps[None]:
         yield from self._open(self._requests.one(self.token, self._offset))
         reader = BatchReader(self._requests.info.layout, self._number)
-        frames = FrameReader(reader.place)
+        frames = FrameReader(reader.allocate)
         batch: Batch | None = None
         while count := (yield Receive(frames.buffer())):
             frame = frames.advance(count)

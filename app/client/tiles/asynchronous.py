@@ -34,7 +34,7 @@ class AsyncTiles(AsyncItems[Tile]):
 
 
 class AsyncView:
-    """A part of a dataset, in an order and a type: made by ``AsyncDataset.view``.
+    """A selection of a dataset, converted and cut into tiles: the result of ``AsyncDataset.view``.
 
     Args:
         runner: runs operations.

@@ -42,7 +42,7 @@ class Tiles(BlockingItems[Tile]):
 
 
 class View:
-    """A part of a dataset, in an order and a type: made by ``Dataset.view``.
+    """A selection of a dataset, converted and cut into tiles: the result of ``Dataset.view``.
 
     The service is not asked before something has to be known.
 
@@ -100,7 +100,7 @@ class View:
             after: token to resume after; excludes ``first``.
             first: index of the tile to begin with.
             max_tiles: number of tiles; None for all.
-            out: array of the whole view to read into; each tile's data is its place there.
+            out: array of the whole view to read into; the data of each tile is a view of it.
 
         Raises:
             ProblemError: the service refused.

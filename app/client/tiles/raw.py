@@ -144,7 +144,7 @@ class RawSaving:
             self._state.save({**content, "xxh3": mark.digest})
 
     def finish(self) -> None:
-        """Move the file to its place: every byte was written."""
+        """Give the file its final name: every byte was written."""
         output, self._output = self._output, None
         assert output is not None  # noqa: S101 - it is open
         output.finish()

@@ -85,7 +85,7 @@ class Reduction(ResumableStream):
     def _attempt(self) -> Steps[None]:
         yield from self._open(self._request)
         reader = ReductionReader(self._watch)
-        frames = FrameReader(reader.place)
+        frames = FrameReader(reader.allocate)
         while reader.end is None:
             yield from reader.receive(frames)
         if reader.end == "drain":

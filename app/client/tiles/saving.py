@@ -75,10 +75,10 @@ class TileState:
 
 
 class TileFile:
-    """The values of a view in C order, written beside their place and moved there at the end.
+    """The values of a view in C order, written as ``<name>.partial`` and renamed at the end.
 
     Args:
-        path: its place.
+        path: of the finished file.
         plan: of the view.
         form: of the file.
 
@@ -126,7 +126,7 @@ class TileFile:
         return octets
 
     def finish(self) -> None:
-        """Move the file to its place."""
+        """Give the file its final name."""
         self._partial.replace(self._path)
         os.close(self._fd)
 
@@ -222,7 +222,7 @@ class TileSaving:
             self._state.save(state.json())
 
     def finish(self) -> None:
-        """Move the file to its place: every tile was written."""
+        """Give the file its final name: every tile was written."""
         file, self._file = self._file, None
         assert file is not None  # noqa: S101 - it is open
         file.finish()

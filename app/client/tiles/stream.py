@@ -103,7 +103,7 @@ class Start:
 
 
 class TileStream(ResumableStream):
-    """Delivers tiles up to the last one wanted.
+    """Delivers tiles up to the limit.
 
     Args:
         requests: builds the requests.
@@ -138,7 +138,7 @@ class TileStream(ResumableStream):
 
     @property
     def done(self) -> bool:
-        """Whether every tile wanted was delivered."""
+        """Whether every tile up to the limit was delivered."""
         return self._ended or self._left == 0
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:
@@ -164,7 +164,7 @@ class TileStream(ResumableStream):
 
     def _take_frames(self) -> Steps[str]:
         reader = TileReader(self.plan, self._next, self._memory)
-        frames = FrameReader(reader.place)
+        frames = FrameReader(reader.allocate)
         while reader.end is None:
             tile = yield from reader.receive(frames)
             if tile is not None:

@@ -13,7 +13,7 @@ from ..client import Client
 from ..errors import StateError
 from ..pipelines.batch import Batch
 from ..pipelines.blocking import Batches
-from ..pipelines.selection import Place
+from ..pipelines.selection import Position
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
 from .tensors import Sample, samples, tensors_of
@@ -69,8 +69,8 @@ class IterableDataset(TorchDataset[Sample]):
         self._reading: Batches | None = None
 
     def __iter__(self) -> Iterator[Sample]:
-        # Not a generator: a state asked for before the first batch must be its place.
-        start = _place(self._start)
+        # Not a generator: a state asked for before the first batch must be the start.
+        start = _arguments(self._start)
         client = Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
         with client:
             pipeline = client.pipeline(self._spec)
@@ -96,7 +96,7 @@ class IterableDataset(TorchDataset[Sample]):
         Raises:
             StateError: it is not a state, or one of another number of workers.
         """
-        _place(state)
+        _arguments(state)
         self._start, self._reading = dict(state), None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,21 +104,21 @@ class IterableDataset(TorchDataset[Sample]):
         return self.__dict__ | {"_reading": None}
 
 
-def _place(state: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(state: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments for a reader in this process: after, skip and every.
 
     Raises:
         StateError: it is not a state, or one of another number of workers.
     """
     own = {name: value for name, value in dict(state).items() if name != "workers"}
-    place = Place.parse(own)
+    position = Position.parse(own)
     info = get_worker_info()
     worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-    if "workers" not in state and not place.skip:
-        return {"after": place.token, "skip": worker, "every": workers}
+    if "workers" not in state and not position.skip:
+        return {"after": position.token, "skip": worker, "every": workers}
     if state.get("workers") != workers:
         raise StateError(
             f"the state is that of one of {state.get('workers')} workers, but there are {workers}:"
             " load the token of the last batch instead"
         )
-    return {"after": place.token, "skip": place.skip, "every": workers}
+    return {"after": position.token, "skip": position.skip, "every": workers}

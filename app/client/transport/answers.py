@@ -138,7 +138,7 @@ class FrameAnswer(ABC, Generic[T, E]):
 
     end: E | None = None
 
-    def place(self, kind: Kind, header: dict[str, Any], size: int) -> Octets:
+    def allocate(self, kind: Kind, header: dict[str, Any], size: int) -> Octets:
         """Memory for a payload: what FrameReader asks for before it reads one.
 
         Raises:

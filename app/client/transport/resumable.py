@@ -86,7 +86,7 @@ class ResumableStream(ABC):
         yield from ()
 
     def _lacks_only_the_end(self, failure: ThalwegError) -> bool:  # noqa: ARG002 - for others
-        """Whether a failure came after everything that was wanted."""
+        """Whether everything but the end had arrived before a failure."""
         return False
 
     def _cure(self, problem: ProblemError) -> Cure | None:

@@ -15,7 +15,7 @@ import pytest
 
 from app.client.errors import SourceError
 from app.client.losses.readers import PiecesReader
-from app.client.losses.sources import FileSource, KeptSource, Source, open_source
+from app.client.losses.sources import BufferedSource, FileSource, Source, open_source
 from app.client.losses.window import Window
 
 DATA = np.random.default_rng(1).bytes(3_000_000)
@@ -290,7 +290,7 @@ def test_a_pipe_that_does_not_block() -> None:
 
 def test_what_does_not_fit_into_memory_is_kept_on_disk() -> None:
     pieces = (DATA[i : i + 100_001] for i in range(0, len(DATA), 100_001))
-    source = KeptSource(PiecesReader(pieces), Window(1 << 20))
+    source = BufferedSource(PiecesReader(pieces), Window(1 << 20))
     source.fill(10**9)
     assert read(source, 0, len(DATA)) == DATA
     source.close()

@@ -103,7 +103,7 @@ class Numbers(FrameAnswer[int, str]):
 
 
 def take(answer: Numbers, *frames: Any) -> list[int | None]:  # noqa: ANN401
-    reader = FrameReader(answer.place)
+    reader = FrameReader(answer.allocate)
     return [answer.take(frame) for frame in reader.receive(octets(list(frames)))]
 
 
