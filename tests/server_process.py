@@ -80,7 +80,8 @@ class ServerProcess:
         while not done():
             assert self.process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
-            time.sleep(0.01)
+            # Asking costs the server time that it needs to become ready.
+            time.sleep(0.05)
 
     def _listens(self, logged: int) -> bool:
         found = _LISTENING.search(self._log.read_bytes()[logged:].decode(errors="replace"))

@@ -733,7 +733,7 @@ def test_streams_cut_anywhere_are_joined(place: Place, counts: Array) -> None:
 def test_a_killed_server_loses_no_tile(place: Place, big: bytes, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    (root / "big.raw").write_bytes(big)
+    shutil.copy2(place.root / "big.raw", root)
     killed = Place(start(tmp_path, root), root)
     kept: list[bytes] = []
     token: str | None = None
@@ -762,7 +762,7 @@ def test_a_killed_server_loses_no_tile(place: Place, big: bytes, tmp_path: Path)
         assert end.header["reason"] == "count"
         kept += [frame.payload for frame in tiles]
         token = end.header["token"]
-        # Another server, which has only the key and a copy of the file.
+        # Another server: it has only the key, and the file that was copied.
         with place.stream(f"/v1/datasets/big/tiles?after={token}", BIG_VIEW) as stream:
             *tiles, end = stream
         assert end.header["reason"] == "complete"
