@@ -6,6 +6,8 @@ RUNTIME := $(VENV)/.runtime
 TOOLS := $(VENV)/.tools
 CLIENT := $(VENV)/.client
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
+# Tests start hundreds of processes: none should compile modules that another one has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 # Files of tests side by side. Those that compute take a core each; the others mostly wait.
 GROUPS := --dist=loadgroup --no-loadscope-reorder
 ON_CORES := -n auto --maxprocesses=4 $(GROUPS)
