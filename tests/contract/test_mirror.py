@@ -1,6 +1,7 @@
 """Each module's tests are found by its name, or by a row of the tables here.
 
-``app/tiles/views.py`` is tested in ``tests/app/tiles/test_views.py``. Where one file shows
+``app/tiles/views.py`` is tested in ``tests/app/tiles/test_views.py``, the client, which ships
+by itself, in ``tests/client``. Where one file shows
 more by testing several modules together, ELSEWHERE names it; where nothing could fail, it
 says so. A file of tests that is no mirror of a module has a row in ACROSS.
 """
@@ -15,9 +16,8 @@ from tests.mutants import modules as guarded
 from tests.mutants.modules import mirror
 from tests.server_process import ROOT
 
-CLIENT = "app/client/"
-"""Ships by itself; its tests lie in ``tests/client``."""
-
+_CLIENT_POSTING = ("tests/client/losses/test_posting.py",)
+_CLIENT_SOURCES = ("tests/client/losses/test_sources.py",)
 _COMMAND = ("tests/app/command/test_main.py",)
 _ARRAYS = ("tests/app/datasets/files/test_arrays.py",)
 _ITEMS = ("tests/app/datasets/items/test_items.py",)
@@ -45,6 +45,18 @@ _TYPES = "types and constants"
 _WARM = ("tests/core/test_warmup.py",)
 
 ELSEWHERE: dict[str, tuple[str, ...] | str] = {
+    "app/client/command/": ("tests/client/command/test_main.py",),
+    "app/client/datasets/": ("tests/client/datasets/test_catalogue.py",),
+    "app/client/losses/": _CLIENT_POSTING,
+    "app/client/losses/async_sources.py": _CLIENT_SOURCES,
+    "app/client/losses/readers.py": _CLIENT_SOURCES,
+    "app/client/pipelines/": ("tests/client/pipelines/test_iteration.py",),
+    "app/client/tiles/": ("tests/client/tiles/test_stream.py",),
+    "app/client/torch/": ("tests/torch/test_torch.py",),
+    "app/client/transport/": (
+        "tests/client/transport/test_http.py",
+        "tests/client/test_async_client.py",
+    ),
     "app/command/": _COMMAND,
     "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/hdf5.py": _ARRAYS,
@@ -61,7 +73,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/spec.py": (*_ARRAYS, *_DATASETS),
     "app/engine/base.py": _PROTOCOL,
     "app/engine/local.py": ("tests/app/tiles/test_reductions.py",),
-    "app/engine/warmup.py": "every server of the tests is waited for until it is ready",
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
     "app/http/bodies.py": ("tests/app/http/test_json_bodies.py", *_OPENAPI),
     "app/http/dependencies.py": "no route works without it",
@@ -140,7 +151,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/iterate/draws.py": ("tests/core/iterate/test_mixing.py",),
     "core/iterate/quota.py": ("tests/core/iterate/test_mixing.py",),
     "core/iterate/reuse.py": ("tests/core/iterate/test_resume.py",),
-    "core/iterate/warm.py": _WARM,
     "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py",),
     "core/losses/_kernels/": (*_KERNELS, *_FAULTS),
     "core/losses/buffer.py": _READER,
@@ -148,13 +158,16 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/format.py": _TYPES,
     "core/losses/input_rows.py": ("tests/core/losses/test_inputs.py",),
     "core/losses/intake.py": _ANALYSIS,
+    "core/losses/parameters.py": _ANALYSIS,
     "core/losses/policy.py": _FAULTS,
     "core/losses/records.py": _TYPES,
+    "core/losses/reports/": (*_ANALYSIS, "tests/core/losses/test_outputs.py"),
     "core/losses/scanner.py": (*_READER, *_ANALYSIS, *_FAULTS),
     "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
-    "core/losses/wanted.py": _ANALYSIS,
+    "core/losses/warm.py": _WARM,
     "core/pipelines/": _PIPELINE,
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
+    "core/rng/warm.py": _WARM,
     "core/tiles/_kernels/correct.py": _READING,
     "core/tiles/_kernels/reduce.py": ("tests/core/tiles/test_reduce.py",),
     "core/tiles/_kernels/unpack.py": ("tests/core/tiles/test_decoders.py",),
@@ -170,6 +183,8 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
+    "tests/client/losses/test_service.py": "posts to the service itself, cut and uncut",
+    "tests/client/tiles/test_service.py": "datasets of the service itself, cut, killed, changed",
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
     "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
@@ -184,6 +199,7 @@ ACROSS: dict[str, str] = {
     "tests/core/losses/test_fuzz.py": "damaged streams",
     "tests/core/losses/test_inputs_refused.py": "auxiliary files with faults",
     "tests/core/losses/test_kernels.py": "kernels against NumPy",
+    "tests/core/tiles/test_arrays.py": "core/tiles/formats/arrays.py",
     "tests/core/tiles/test_detect.py": "core/tiles/formats/detect.py",
     "tests/core/tiles/test_formats.py": "every format, under one contract",
     "tests/core/tiles/test_formats_fuzz.py": "damaged files",
@@ -197,11 +213,11 @@ ACROSS: dict[str, str] = {
 
 
 def modules() -> Iterator[str]:
-    """Modules of app and core but for the client's and those that only name a package."""
+    """Modules of app and core, but for those that only name a package."""
     for folder in ("app", "core"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = str(path.relative_to(ROOT))
-            if path.name not in {"__init__.py", "__main__.py"} and not name.startswith(CLIENT):
+            if path.name not in {"__init__.py", "__main__.py"}:
                 yield name
 
 
@@ -245,15 +261,13 @@ def test_every_file_that_a_row_names_is_there() -> None:
 
 def test_every_file_of_tests_mirrors_a_module_or_has_a_row() -> None:
     mirrors = {mirror(name) for name in modules()}
-    folders = (ROOT / "tests/app", ROOT / "tests/core")
+    folders = (ROOT / "tests/app", ROOT / "tests/client", ROOT / "tests/core")
     files = {str(f.relative_to(ROOT)) for top in folders for f in top.rglob("test_*.py")}
     assert files - mirrors == set(ACROSS)
 
 
 def test_changes_are_tried_against_the_tests_of_their_module() -> None:
     for module in guarded.MODULES:
-        if module.startswith(CLIENT):
-            continue
         row = ELSEWHERE.get(row_of(module) or "", ())
         own = {mirror(module)} if has_mirror(module) else set(row)
         assert own & set(guarded.tests_of(module)), module
