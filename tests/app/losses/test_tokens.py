@@ -55,13 +55,13 @@ GOOD = (3, 1, 4, 100, 7, 99, 5, 1, 1, 0)
 @pytest.mark.parametrize(
     ("at", "number", "words"),
     [
-        (0, 0, "a position that cannot be"),
-        (0, 4, "a stream header"),
-        (1, 2, "a stream header"),
-        (2, 5, "a stream header"),
-        (3, 0, "a stream header"),
-        (6, ID_MAX + 1, "a position that cannot be"),
-        (7, 2, "a position that cannot be"),
+        (0, 0, "an impossible position"),
+        (0, 4, "an impossible stream header"),
+        (1, 2, "an impossible stream header"),
+        (2, 5, "an impossible stream header"),
+        (3, 0, "an impossible stream header"),
+        (6, ID_MAX + 1, "an impossible position"),
+        (7, 2, "an impossible position"),
     ],
 )
 def test_positions_that_cannot_be(at: int, number: int, words: str) -> None:
@@ -85,5 +85,5 @@ def test_tokens_of_something_else() -> None:
     with pytest.raises(TokenForeignError, match="other reports"):
         CHECKPOINTS.read(signed(GOOD, identity=b"identitY"))
     for kind in (KIND_TILES, KIND_BATCHES):
-        with pytest.raises(TokenForeignError, match="not of a loss stream"):
+        with pytest.raises(TokenForeignError, match="does not belong to a loss stream"):
             CHECKPOINTS.read(signed(GOOD, kind=kind))
