@@ -6,15 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import structlog
 
 from app.engine import warmup
-
-
-@pytest.fixture(autouse=True)
-def _logs_of_this_test() -> None:
-    # A command run in this process may have left logs going to its own, closed, stderr.
-    structlog.reset_defaults()
 
 
 def test_the_other_process_is_given_names_and_tells_its_build(
