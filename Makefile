@@ -49,7 +49,7 @@ $(CLIENT): $(RUNTIME) $(shell find app/client -name '*.py' -o -name '*.toml' -o 
 serve: install  ## start the service on its defaults
 	$(BIN)/thalweg-server serve
 
-demo: install  ## the service, a connection that keeps breaking, and a table that is whole
+demo: install  ## the service, a connection that keeps breaking, and a table that is complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
 
 # The types and the second compilation take a core each, and need nothing of one another.
@@ -86,7 +86,7 @@ coverage: install $(TOOLS)  ## which lines and branches no test runs, over all r
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
 
-soak: install $(TOOLS)  ## the full counts: more examples, ten minutes of fuzzing
+soak: install $(TOOLS)  ## the full counts: more examples, twenty minutes of fuzzing
 	THALWEG_SOAK=1 $(BIN)/python -m pytest
 	$(BIN)/python -m tests.fuzz.fuzz_losses --seconds 600
 	$(BIN)/python -m tests.fuzz.fuzz_http --seconds 600
