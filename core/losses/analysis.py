@@ -54,7 +54,7 @@ class Analysis:
         name: what errors call the stream.
         seen: shared among the partitions of one analysis, so that an event which
             is in two of them is noticed.
-        at_event: called with the place where the open event begins, behind the rows
+        at_event: called with the place where the open event begins, after the rows
             of all events before it and before any of its own; not for every event,
             but for the last one of a piece.
 
@@ -111,7 +111,7 @@ class Analysis:
 
     @property
     def rest(self) -> Octets:
-        """Bytes behind the last whole block; valid until more are received."""
+        """Bytes after the last whole block; valid until more are received."""
         return self._intake.rest
 
     @property
@@ -172,11 +172,11 @@ class Analysis:
         excess = self._bytes_beyond_declared(len(octets))
         octets = octets[: len(octets) - excess]
         if self.header is None:
-            behind = self._intake.take_header(octets)
+            rest = self._intake.take_header(octets)
             octets = octets[:0]
-            if behind is not None:
+            if rest is not None:
                 self._begin()
-                octets = behind
+                octets = rest
         if len(octets):
             self._intake.take_blocks(octets, self._step)
         self._flush()
@@ -208,7 +208,7 @@ class Analysis:
 
     def _begin(self) -> None:
         header = self._scanner.header
-        assert header is not None  # noqa: S101 - called behind the header only
+        assert header is not None  # noqa: S101 - called only after the header
         check_kind(self.reports, header, self._scanner.name)
         samples = header.len_sample
         self._parameters = make_parameters(samples, header.float_width, self._inputs)

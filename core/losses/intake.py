@@ -29,11 +29,11 @@ class Intake:
 
     @property
     def rest(self) -> Octets:
-        """Bytes behind the last whole block; valid until more are taken."""
+        """Bytes after the last whole block; valid until more are taken."""
         return self._tail.view
 
     def take_header(self, octets: Octets) -> Octets | None:
-        """Take the header; return the bytes behind it, or None if it is not whole yet."""
+        """Take the header; return the bytes after it, or None if it is not whole yet."""
         held = len(self._tail)
         self._tail.append(octets[:SUMMARY_HEADER_SIZE])
         size = self._scanner.take_header(self._tail.view[:SUMMARY_HEADER_SIZE].tobytes())
@@ -62,7 +62,7 @@ class Intake:
             self._run_tail(step)
 
     def _bridge(self, octets: Octets, step: Step) -> Octets:
-        """Complete the block that the last piece cut; return the bytes behind it."""
+        """Complete the block that the last piece cut; return the bytes after it."""
         size = _BRIDGE
         while len(self._tail) and len(octets):
             before = len(self._tail)

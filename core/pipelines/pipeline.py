@@ -68,7 +68,7 @@ class Pipeline:
         self.memory = cost.memory
         """Bytes it may take."""
         self.resume_work = cost.resume_work
-        """Items or draws gone through at most before the first batch behind a state."""
+        """The most items or draws gone through before the first batch after a state."""
 
     @property
     def identity(self) -> bytes:
@@ -118,7 +118,7 @@ class Pipeline:
         self._course.check(state)
 
     def sequence(self, state: State) -> int:
-        """Number of the global batch that comes behind a state.
+        """Number of the global batch that follows a state.
 
         Raises:
             StateError: it cannot be a state of this pipeline.
@@ -127,7 +127,7 @@ class Pipeline:
         return state[0]
 
     def step(self, state: State, rank: int = 0, world: int = 1) -> Step | None:
-        """The batch behind a state, or one rank's rows of it; None at the end.
+        """The batch after a state, or one rank's rows of it; None at the end.
 
         Rank r of W has rows floor(r g / W) to floor((r + 1) g / W) of a batch of g.
 

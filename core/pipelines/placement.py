@@ -72,7 +72,7 @@ def _batches(stage: StageSpec, seen: _Seen) -> None:
     operation = OPERATIONS[stage.op]
     if operation.batches and not seen.outermost:
         raise stage.error(
-            "cannot be in an input: batches are made at the end", hint="Put it behind the inputs."
+            "cannot be in an input: batches are made at the end", hint="Put it after the inputs."
         )
     if operation.batches and seen.batched is not None:
         raise stage.error(
@@ -84,7 +84,7 @@ def _batches(stage: StageSpec, seen: _Seen) -> None:
             hint=f"Put it before {seen.batched.op}.",
         )
     if operation.takes == "batches" and seen.batched is None:
-        hint = "Put it behind batch." if seen.outermost else "It belongs to the outermost stages."
+        hint = "Put it after batch." if seen.outermost else "It belongs to the outermost stages."
         raise stage.error("takes batches, and none are made before it", hint=hint)
 
 
@@ -127,7 +127,7 @@ def _epochs(stage: StageSpec, seen: _Seen) -> None:
         raise stage.error(
             f"of items cannot follow {seen.epochs.op}, which goes through them anew",
             operation.limit,
-            f"Put it before {seen.epochs.op}, or behind the batches to limit these.",
+            f"Put it before {seen.epochs.op}, or after the batches to limit these.",
         )
 
 

@@ -36,10 +36,10 @@ class Step:
     count: int
     """Rows of the global batch that are new in the epoch: neither padding nor wrapped."""
     rows: tuple[int, int]
-    """First row of this rank in the global batch, and the one behind its last."""
+    """First row of this rank in the global batch, and the one after its last."""
     ends_epoch: bool
     data_finished: bool
-    """Whether nothing comes behind it because the data ends, be it where a limit does."""
+    """Whether nothing follows because the data ends, even if a limit ends there too."""
 
 
 Rows = Callable[[int], tuple[int, int]]
@@ -80,7 +80,7 @@ class Course(ABC):
 
     @abstractmethod
     def step(self, state: State, rows: Rows) -> Step | None:
-        """The batch behind a state, None at the end of the data."""
+        """The batch after a state, None at the end of the data."""
 
     @abstractmethod
     def skip(self, state: State, count: int) -> State:
@@ -251,11 +251,11 @@ class SequentialCourse(Course):
             raise StateError(f"the state is batch {state[0]} of a pipeline of {limit}")
 
     def step(self, state: State, rows: Rows) -> Step | None:
-        """The batch behind that state."""
+        """The batch after that state."""
         made = self._advance(state)
         if made is None:
             return None
-        block, behind, ends = made
+        block, after, ends = made
         sequence, epoch = state[:2]
         own = block_length(block)
         size = self.batching.size
@@ -264,7 +264,7 @@ class SequentialCourse(Course):
         whole = self._completed(block, epoch, n) if n > own else block
         return Step(
             block=self._rank_block(lambda a, b: slice_block(whole, a, b), low, high, n),
-            state=behind,
+            state=after,
             sequence=sequence,
             epoch=epoch,
             count=own,
@@ -292,7 +292,7 @@ class SequentialCourse(Course):
         return state
 
     def _advance(self, state: State) -> tuple[Block, State, bool] | None:
-        """The batch of all ranks, the state behind it, and whether it ends its epoch."""
+        """The batch of all ranks, the state after it, and whether it ends its epoch."""
         sequence, epoch = state[:2]
         if epoch == self.batching.epochs or sequence == self.batching.limit:
             return None
@@ -303,16 +303,16 @@ class SequentialCourse(Course):
                     f"epoch {epoch} has no batch", hint="Without batches no epoch ends."
                 )
             return None
-        block, behind = batch
-        if self._ends(epoch, block, behind):
+        block, after = batch
+        if self._ends(epoch, block, after):
             return block, (sequence + 1, epoch + 1, *self._first), True
-        return block, (sequence + 1, epoch, *behind), False
+        return block, (sequence + 1, epoch, *after), False
 
-    def _ends(self, epoch: int, block: Block, behind: State) -> bool:
+    def _ends(self, epoch: int, block: Block, after: State) -> bool:
         if not self._own_batches and block_length(block) < self.batching.size:
             return True
         try:
-            return self._batch(epoch, behind) is None
+            return self._batch(epoch, after) is None
         except CoreError:
             return False  # it belongs to the next step, which meets it again
 
@@ -334,7 +334,7 @@ class SequentialCourse(Course):
         return stage.take(state, count)
 
     def _completed(self, block: Block, epoch: int, n: int) -> Block:
-        """The block with rows behind it: nothing, or the first ones of the epoch again."""
+        """The block with the rows that follow it: nothing, or the first ones of the epoch again."""
         if self.batching.last == "pad":
             return filled(block, n)
         blocks, missing = [block], n - block_length(block)
@@ -350,7 +350,7 @@ class SequentialCourse(Course):
 
 
 def filled(block: Block, n: int) -> Block:
-    """A block of n items: behind its own are zeros, and ragged items of no values."""
+    """A block of n items: its own come first, then zeros and ragged items without values."""
     return {name: _filled(column, n) for name, column in block.items()}
 
 

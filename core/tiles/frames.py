@@ -16,7 +16,7 @@ Decode = Callable[[Octets, Array], None]
 
 
 class RangeSource(Protocol):
-    """Reads ranges of a recording's files; what stands behind it may change under us."""
+    """Reads ranges of a recording's files; the files may change under us."""
 
     def read_ranges(
         self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
@@ -179,7 +179,7 @@ class FileFrames:
 
 
 def _common_shift(recording: Recording) -> int | None:
-    """Bytes by which values lie behind multiples of their size; None if it differs."""
+    """Bytes by which values are past multiples of their size; None if it differs."""
     if recording.stored is None:
         return None
     size = recording.stored.itemsize

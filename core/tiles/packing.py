@@ -41,7 +41,7 @@ class Decoder:
     def decode(self, raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
         """Fill ``out``, (frames, pixels), from frames that begin ``stride`` bytes apart.
 
-        ``raw`` is contiguous and begins with the first frame's values; behind the last
+        ``raw`` is contiguous and begins with the first frame's values; after the last
         frame's values nothing need follow. A ``raw`` that cannot be written to makes
         another specialisation of the kernel be compiled.
 

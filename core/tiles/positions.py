@@ -132,7 +132,7 @@ def _masked(bits: bytes, size: int, scan: tuple[int, ...]) -> Indices:
         )
     mask = np.unpackbits(np.frombuffer(bits, np.uint8))
     if mask[size:].any():
-        raise ShapeError("select.mask has bits behind its last position")
+        raise ShapeError("select.mask has bits after its last position")
     found = np.flatnonzero(mask[:size]).astype(np.int64)
     if not len(found):
         raise SelectionError("select.mask selects nothing")

@@ -33,7 +33,7 @@ class _Part:
     step: int
     """Frames read at a time."""
     lines: tuple[int, int] | None
-    """(lines, items of a line) if the box is made of lines, each a pitch behind the one
+    """(lines, items of a line) if the box is made of lines, each a pitch after the one
     before; else None."""
     left: int
     """Items before the first line, in its row."""

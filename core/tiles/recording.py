@@ -34,13 +34,13 @@ class RangeReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Frames that lie one behind the other in one file, at a constant distance."""
+    """Frames that lie one after the other in one file, at a constant distance."""
 
     file: int
     """Index of the file."""
     frames: int
     offset: int
-    """Byte of the first frame's values, behind its header."""
+    """Byte of the first frame's values, after its header."""
     stride: int
     """Bytes from the values of one frame to those of the next."""
 

@@ -2,7 +2,7 @@
 
 ``python -m tests.compat.libertem_differential --peer PYTHON --cases 300`` where PYTHON is
 an interpreter that has ``libertem``. Every case is a random file: a type, a byte order, 1
-to 3 navigation axes, frames too few or too many, bytes behind the last, a sync offset of
+to 3 navigation axes, frames too few or too many, bytes after the last, a sync offset of
 either sign, a mask, tiles of so many frames and rows, a type to read as, corrections.
 
 Ours must equal numpy in every case. The peer must give the same tiles in the same order,
@@ -292,7 +292,7 @@ def known(case: Case) -> list[str]:
     if (big and kind in "fc") or (kind == "f" and size == 2):
         found.append("3: big-endian or half-precision floats not implemented")
     if case.trailing:
-        found.append("4: bytes behind the last frame")
+        found.append("4: bytes after the last frame")
     if case.bad is not None and case.tile[1] < case.sig[0]:
         found.append("9: excluded pixels at tile borders")
     if case.listed is not None:

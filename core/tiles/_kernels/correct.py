@@ -1,7 +1,7 @@
 """Values out of a buffer or a mapped file into a tile: read once, written once.
 
 ``values`` is flat and holds more than is wanted: pixel (y, x) of frame i is at
-``starts[i] + y * pitch + x``. So frames need not lie one behind the other, and a tile
+``starts[i] + y * pitch + x``. So frames need not lie one after the other, and a tile
 that is narrower than its frames needs no copy of them.
 """
 

@@ -61,7 +61,7 @@ class Blo(Format):
         return head.startswith(ID) and _byte_order(head[6:8]) is not None
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Read the header, and the bit depth from the text behind it.
+        """Read the header, and the bit depth from the text after it.
 
         Raises:
             FormatError: a header that cannot be, or fewer frames than it tells of.
@@ -83,7 +83,7 @@ class Blo(Format):
         if not 6 + layout.size <= values["offset_1"] <= start:
             raise source.fault(
                 file,
-                f"frames from byte {start}, behind an image from byte {values['offset_1']}",
+                f"frames from byte {start}, after an image from byte {values['offset_1']}",
                 offset=8,
             )
         stored = np.dtype(f"{order}u{_depth(source, file, values['offset_1']) // 8}")

@@ -45,7 +45,7 @@ class _Pixels:
 
 
 def _pixels(source: Source, file: int, header: Header) -> _Pixels:
-    """How the bytes behind a header become a frame."""
+    """How the bytes after a header become a frame."""
     shape = header.height, header.width
     if header.pixels in FIXED:
         stored = np.dtype(FIXED[header.pixels])

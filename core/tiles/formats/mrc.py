@@ -1,4 +1,4 @@
-"""MRC2014 and its elder variants: images one behind the other."""
+"""MRC2014 and its older variants: images one after the other."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Mrc(Format):
             raise source.fault(
                 file,
                 f"{header.sections} sections of {header.columns} x {header.rows} pixels of mode "
-                f"{header.mode} behind an extended header of {header.extended} bytes",
+                f"{header.mode} after an extended header of {header.extended} bytes",
                 hint="Check that it is an MRC file, and not damaged",
             )
         stored = _pixels(header)

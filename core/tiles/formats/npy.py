@@ -175,7 +175,7 @@ class Npy(Format):
 
 
 def _joined(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The scan of arrays laid one behind the other."""
+    """The scan of arrays laid one after the other."""
     if len(shapes) == 1:
         return shapes[0] or (1,)
     rest = shapes[0][1:]

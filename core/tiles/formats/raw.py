@@ -23,7 +23,7 @@ class Raw(Format):
         return False
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Count the frames of each file; bytes behind the last whole one are noted.
+        """Count the frames of each file; bytes after the last whole one are noted.
 
         Raises:
             FormatError: dtype or sig_shape is not given, or a file holds no frame.

@@ -1,4 +1,4 @@
-"""Norpix StreamPix sequences: a header, then frames, each with a time stamp behind it."""
+"""Norpix StreamPix sequences: a header, then frames, each followed by a time stamp."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _header(source: Source, file: int) -> _Header:
     if not at <= table <= source.files[file].size - valid * width:
         raise source.fault(
             file,
-            f"{valid} offsets from byte {table}, behind a header of {at} bytes in a file of "
+            f"{valid} offsets from byte {table}, after a header of {at} bytes in a file of "
             f"{source.files[file].size}",
             offset=22,
             hint=GROWING_HINT,
@@ -207,7 +207,7 @@ def _element(source: Source, file: int, at: int, header: _Header) -> _Element:
 def _extents(
     source: Source, file: int, header: _Header, prefix: int, first: _Element
 ) -> list[Extent]:
-    """Elements at constant distances, together; each inside the file, behind the last."""
+    """Elements at constant distances, together; each inside the file, after the one before."""
     size = prefix + first.nbytes
     room = source.files[file].size - size
     extents: list[Extent] = []
@@ -240,7 +240,7 @@ def _refuse(  # noqa: PLR0913, PLR0917 - what is wrong, and where
     problem = (
         f"of which {size} bytes are not in the file"
         if outside
-        else f"which is not {size} bytes behind the one before it"
+        else f"which is not {size} bytes after the one before it"
     )
     raise source.fault(
         file,

@@ -64,7 +64,7 @@ class Engine:
         self._checked = not self._seen
 
     def feed(self, data: bytes, *, last: bool) -> list[tuple[bytes, str]]:
-        """Records of every event that is complete now, each with the token behind it."""
+        """Records of every event that is complete now, each with the token that follows it."""
         self._held += data
         self.read += len(data)
         if not self._checked and (last or len(self._held) >= self._seen):

@@ -26,7 +26,7 @@ def test_a_mask_has_a_bit_for_each_position_and_none_after() -> None:
     for after in (10, 15):
         mask[:] = False
         mask[[0, after]] = True
-        with pytest.raises(ShapeError, match="behind its last position"):
+        with pytest.raises(ShapeError, match="after its last position"):
             resolve(Mask(np.packbits(mask).tobytes()), SCAN)
     for size in (1, 3):
         with pytest.raises(ShapeError, match="needs 2"):

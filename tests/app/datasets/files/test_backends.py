@@ -112,7 +112,7 @@ def setup(request: pytest.FixtureRequest, folder: Path) -> Iterator[Setup]:
 
 
 def packed(pieces: Sequence[tuple[int, int, int]]) -> tuple[list[Range], int]:
-    """Ranges one behind the other in the output."""
+    """Ranges one after the other in the output."""
     at = 0
     made = []
     for file, start, stop in pieces:
