@@ -122,6 +122,10 @@ class InputError(CoreError):
     code = "input"
 
 
+class PeriodCountError(InputError):
+    """The number of periods, which an occurrence csv does not have, is missing or invalid."""
+
+
 class StateError(CoreError):
     """The exported state is malformed, or belongs to another version or stream."""
 

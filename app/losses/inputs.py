@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import InvalidOptionError
-from core.errors import InputError
+from core.errors import InputError, PeriodCountError
 from core.losses.inputs import (
     EventRates,
     parse_event_rates,
@@ -156,9 +156,7 @@ def _digest(text: str, option: str) -> str:
 def _parse_occurrence(data: bytes, periods: int | None, default: int | None = None) -> EventRates:
     try:
         return parse_occurrence(data, periods).event_rates()
-    except InputError as e:
-        if "--no-of-periods" not in (e.hint or "") or e.offset is not None:
-            raise
+    except PeriodCountError as e:
         if periods is None and default is not None:
             return parse_occurrence(data, default).event_rates()
         raise InvalidOptionError(

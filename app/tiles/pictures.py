@@ -27,7 +27,7 @@ _VIRIDIS = np.array(
 )
 """Coefficients, by ascending power of a value in 0 to 1, of red, green and blue.
 
-They approximate matplotlib's viridis within 1 %.
+They approximate matplotlib's viridis.
 """
 
 

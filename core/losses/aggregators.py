@@ -68,12 +68,14 @@ def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
         totals: Totals,
         inputs: Parameters,
         tables: Tables,
-        most: int,
+        max_events: int,
         states: Any,  # noqa: ANN401 - a tuple of the callers' arrays
     ) -> int:
         status = OK
         while status == OK:
-            status = scan(words, stop, rules, state, scratch, seen, totals, inputs, tables, 1, most)
+            status = scan(
+                words, stop, rules, state, scratch, seen, totals, inputs, tables, 1, max_events
+            )
             if status == OK:
                 b = scratch.block[0]
                 n = b["pairs"]

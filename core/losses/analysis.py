@@ -1,4 +1,4 @@
-"""Bytes of a loss stream in, rows of every wanted report out, in one pass.
+"""Bytes of a loss stream in, rows of every requested report out, in one pass.
 
 The one place that composes the parts of the loss engine. Feed the stream in pieces
 of any size to :meth:`Analysis.receive`; rows of complete blocks go to the sink as
@@ -42,24 +42,24 @@ class Analysis:
     """One pass over one loss stream, for any set of reports.
 
     Args:
-        reports: names of the wanted reports; may be empty if there are aggregators.
+        reports: names of the requested reports; may be empty if there are aggregators.
         sink: receives the rows; see :data:`Sink`. An exception it raises passes
             through, and the analysis cannot be used any more.
         policy: what to accept.
         quantiles: for QELT, float32, shape (k,), each 0 to 1.
-        event_rates: for MELT's EventRate, which is NaN without.
-        aggregators: functions of the caller's to run in the same pass.
+        event_rates: for MELT's EventRate; without them it is NaN.
+        aggregators: the caller's functions to run in the same pass.
         expect_events: number of events the stream is declared to have.
         expect_bytes: number of bytes the stream is declared to have.
         name: what errors call the stream.
         seen: shared among the partitions of one analysis, so that an event which
             is in two of them is noticed.
-        at_event: called with the place where the open event begins, after the rows
-            of all events before it and before any of its own; not for every event,
-            but for the last one of a piece.
+        at_event: called with the position of the open event, after the rows of all
+            events before it and before any of its own; once a piece, for the last
+            event begun in it.
 
     Raises:
-        ReportError: reports and inputs do not fit each other.
+        ReportError: the reports need other inputs than those given.
     """
 
     def __init__(  # noqa: PLR0913 - all optional, each documented
@@ -121,12 +121,12 @@ class Analysis:
 
     @property
     def position(self) -> Position:
-        """The place to go on from without a state: where the open event begins."""
+        """Where the open event begins: all that is needed to resume without a state."""
         return self._scanner.position
 
     @property
     def open_event(self) -> int:
-        """The event whose blocks are coming in, 0 before the first."""
+        """Id of the event whose blocks are being received; 0 before the first."""
         return int(self._scanner.state["event"][0])
 
     @property
@@ -159,7 +159,7 @@ class Analysis:
         Raises:
             StreamError: what is wrong with the stream; rows of the blocks before it
                 have gone to the sink, and every later call raises the same error.
-            ReportError: a wanted report cannot be made from this kind of stream.
+            ReportError: a requested report cannot be made from this kind of stream.
         """
         self._check_usable()
         try:
@@ -187,9 +187,9 @@ class Analysis:
         if self._failure is not None:
             if isinstance(self._failure, errors.CoreError):
                 raise self._failure
-            raise errors.StateError("the analysis failed before", source=self._scanner.name)
+            raise errors.StateError("the analysis has failed", source=self._scanner.name)
         if self._end is not None:
-            raise errors.StateError("the stream was closed before", source=self._scanner.name)
+            raise errors.StateError("the stream is already closed", source=self._scanner.name)
 
     def _bytes_beyond_declared(self, more: int) -> int:
         if self._expect_bytes is None:
@@ -241,11 +241,11 @@ class Analysis:
         s = self._scanner
         args = (words, stop, s.rules, s.state, s.scratch, s.seen)
         outputs = (self._totals, self._parameters, self._outputs.tables)
-        most = _NO_LIMIT if self._expect_events is None else self._expect_events
+        max_events = _NO_LIMIT if self._expect_events is None else self._expect_events
         if self._scan_with_aggregators is None:
-            return scan(*args, *outputs, _NO_LIMIT, most)
+            return scan(*args, *outputs, _NO_LIMIT, max_events)
         states = tuple(aggregator.state for aggregator in self.aggregators.values())
-        return self._scan_with_aggregators(*args, *outputs, most, states)
+        return self._scan_with_aggregators(*args, *outputs, max_events, states)
 
     def _flush(self) -> None:
         if self._scanner.header is not None:
@@ -321,10 +321,10 @@ class Analysis:
     # -- state -------------------------------------------------------------------
 
     def getstate(self) -> dict[str, Any]:
-        """Where the analysis stands, as plain JSON values.
+        """Export the state as plain JSON values.
 
-        Everything up to ``state["stream"]["offset"]`` is in it or has gone to the
-        sink: a fresh analysis with this state goes on from that byte.
+        Everything before ``state["stream"]["offset"]`` is in it or has gone to the
+        sink: a new analysis given this state continues from that byte.
         """
         self._check_usable()
         totals = None
@@ -341,7 +341,7 @@ class Analysis:
         return {**state, "reports": collected} if collected else state
 
     def setstate(self, state: Mapping[str, Any]) -> None:
-        """Go on from an exported state; call it before any byte is received.
+        """Continue from an exported state; call it before any byte is received.
 
         Raises:
             StateError: malformed, of another version, policy, set of reports or inputs.
@@ -355,19 +355,19 @@ class Analysis:
             self._failure = errors.StateError(f"the state is malformed: {e}")
             raise self._failure from e
         except errors.StateError as e:
-            # What has been restored so far is no place to begin from.
+            # A half-restored analysis must not be used.
             self._failure = e
             raise
 
     def resume(self, position: Position) -> None:
-        """Go on from a place between two events; call it before any byte is received.
+        """Continue from a position between two events; call it before any byte is received.
 
         The next byte received is that at ``position.offset``. Reopened events are
-        noticed from there on, and the event before.
+        noticed among the events that follow and the one just before.
 
         Raises:
             StateError: it does not fit the policy, or bytes were received.
-            ReportError: a wanted report cannot be made from this kind of stream.
+            ReportError: a requested report cannot be made from this kind of stream.
         """
         self._check_usable()
         if self.received:
@@ -399,7 +399,7 @@ def aggregate(data: Any, reports: Sequence[str], **options: Any) -> dict[str, Ro
 
     Args:
         data: the stream, any bytes-like object.
-        reports: names of the wanted reports.
+        reports: names of the requested reports.
         **options: as for :class:`Analysis`.
 
     Returns:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from core.errors import InputError
+from core.errors import InputError, PeriodCountError
 
 from .input_rows import (
     INT_MAX,
@@ -189,17 +189,18 @@ def parse_occurrence(
 
     Raises:
         InputError: the file is neither of the two, is empty, has an id, period or date
-            out of range, or ``periods`` is missing, below 1 or not that of the file.
+            out of range, or another number of periods than ``periods``.
+        PeriodCountError: ``periods`` is missing or below 1.
     """
     if periods is not None and not 1 <= periods <= INT_MAX:
         message = f"the number of periods, {periods}, is not in 1 to {INT_MAX}"
-        raise InputError(message, hint="Correct --no-of-periods", source=source)
+        raise PeriodCountError(message, hint="Correct --no-of-periods", source=source)
     text = text_of(data, source)
     if text is None:
         return _packed_occurrence(data, periods, source)
     if periods is None:
         message = "occurrences in csv do not tell the number of periods"
-        raise InputError(message, hint="Give it with --no-of-periods", source=source)
+        raise PeriodCountError(message, hint="Give it with --no-of-periods", source=source)
     rows = csv_rows(text, _OCCURRENCE_CSV, source)
     return _checked_occurrence(rows, periods, _csv_dates(rows))
 

@@ -109,7 +109,7 @@ class LossReader:
             StateError: the stream was closed.
         """
         if self._closed:
-            raise errors.StateError("the stream was closed before", source=self._scanner.name)
+            raise errors.StateError("the stream is already closed", source=self._scanner.name)
         self._buffer.append(as_octets(data))
 
     def close(self) -> None:

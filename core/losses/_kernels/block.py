@@ -1,8 +1,29 @@
-"""Reading one block: unpack its pairs into scratch and check every one of them.
+"""Reading one block: find its end, unpack its pairs into scratch, check every one.
 
-The fast path decides from a few vectorised reductions that a block is clean. Only
-a block that is not is walked pair by pair, to name the first pair that is wrong
-or, where the caller's policy says so, to repair it.
+A block is a short header, pairs in any number, and a pair whose sidx is 0; nothing
+says beforehand how long it is. As 32-bit words (an 8-byte loss takes two)::
+
+    event  id  [exposure]  sidx loss  sidx loss  ...  0 0
+    |- header_words ----|  |- pairs, stride words each -| end
+
+So a block is read in three passes over memory that stays in the first-level cache.
+Each is simple enough for the compiler to vectorise; one loop that did all three would
+not be:
+
+1. ``_find_end`` looks for the terminator, eight pairs at a time.
+2. ``_unpack`` separates the interleaved pairs: sidx into one array, the bits of the
+   losses into another. Scratch holds those bits as integers and, as a second view
+   of the same memory, as floats.
+3. ``_accept_clean`` reads the special pairs, which come first in every clean block,
+   and ``_summarise`` reduces the samples to a handful of flags: do they ascend, is
+   one not finite, how many are positive, how many negative.
+
+Nearly every block of a real stream is clean, and costs nothing more. Any other is
+walked pair by pair: ``_find_pair_fault`` names the first pair that breaks a rule,
+and if none does, because the caller's policy allows samples in any order or losses
+that are not finite, ``_accept_repaired`` brings the block into the clean form.
+Consumers therefore see one layout of scratch: the pairs as received in
+``[0, pairs)``, the samples alone and contiguous in ``[first, first + count)``.
 """
 
 from __future__ import annotations
@@ -103,8 +124,8 @@ def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
 def _summarise(first: int, last: int, scratch: Scratch) -> tuple[int, int]:
     """Count samples [first, last) by sign; return whether one does not ascend, is not finite.
 
-    Losses are looked at as integers, whose order is that of the floats but for the
-    sign: integer reductions vectorise, comparisons of floats only half as well.
+    Losses are compared as integers, which order like the floats they encode as long
+    as the sign is masked: integer reductions vectorise twice as well.
     """
     sidx = scratch.sidx[first:last]
     unordered = np.int32(0)

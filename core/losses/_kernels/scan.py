@@ -1,4 +1,24 @@
-"""The pass over a window of a stream: every block once, for every requested table."""
+"""The pass over a window of a stream: every block once, for every requested table.
+
+A kernel cannot wait for bytes, grow an array or raise. So :func:`scan` runs until it
+lacks something, returns a status that says what, and is called again::
+
+                       +--------- caller fetches, flushes or grows ---------+
+                       v                                                    |
+    blocks ----> next block: whole? --no--> MORE (bytes)                    |
+                       |                                                    |
+                 of another event? --yes--> write the open event's row,     |
+                       |                    open the next; FULL (table),    |
+                       |                    GROW_SEEN (page of event ids),--+
+                       |                    EVENT_DONE (enough events)
+                 room for its rows? --no--> FULL
+                       |
+                 write rows, move the cursor
+
+Everything that must survive between calls is in the ``state`` record, which is why a
+stream can be cut at any byte and its state exported after any block. The cursor moves
+last: a block is either taken into every table, or into none.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +135,7 @@ def _enter_event(
     totals: Totals,
     inputs: Parameters,
     tables: Tables,
-    most: int,
+    max_events: int,
 ) -> int:
     """Close the open event, if any, and open that of the block: OK, or what is missing."""
     s = state[0]
@@ -125,7 +145,7 @@ def _enter_event(
             if status != OK:
                 return status
         close_event(state)
-    if s["events"] >= most:
+    if s["events"] >= max_events:
         return EVENT_DONE
     status = open_event(rules, state, scratch.block, seen)
     if status == OK and rules[0]["melt"]:
@@ -169,12 +189,12 @@ def scan(
     inputs: Parameters,
     tables: Tables,
     limit: int,
-    most: int,
+    max_events: int,
 ) -> int:
     """Take blocks of a window into every requested table; return why it stopped.
 
     Returns OK after ``limit`` blocks, and EVENT_DONE where the stream would come to
-    have more than ``most`` events. Any status but OK is about the block that
+    have more than ``max_events`` events. Any status but OK is about the block that
     ``state`` points at: nothing has happened to it, except that the event before may
     have been closed, which is not repeated, so that the call can be made again once
     the caller has done what the status asks for.
@@ -192,7 +212,7 @@ def scan(
         if status != OK:
             return status
         if b["event"] != s["event"]:
-            status = _enter_event(rules, state, scratch, seen, totals, inputs, tables, most)
+            status = _enter_event(rules, state, scratch, seen, totals, inputs, tables, max_events)
             if status != OK:
                 return status
         pairs = b["pairs"]
