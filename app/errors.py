@@ -57,9 +57,15 @@ class CodingError(ServiceError):
 
 
 class UnauthorizedError(ServiceError):
-    """The request carries no API key, or one that this server does not know."""
+    """The request carries no API key, or one that is unknown, revoked or expired."""
 
     code = "unauthorized"
+
+
+class ForbiddenError(ServiceError):
+    """The API key is known, but lacks the scope that the request needs."""
+
+    code = "forbidden"
 
 
 class NotFoundError(ServiceError):
@@ -178,6 +184,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     FramingError: (400, "Malformed chunks"),
     CodingError: (400, "Malformed compressed body"),
     UnauthorizedError: (401, "API key required"),
+    ForbiddenError: (403, "Scope missing"),
     NotFoundError: (404, "Not found"),
     NotAcceptableError: (406, "Format not available"),
     StalledError: (408, "Body stalled"),

@@ -25,7 +25,8 @@ from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
 from app.http import routes_operations, routes_tokens
 from app.http.addresses import Addresses
-from app.http.guard import Guard, Keys
+from app.http.guard import Guard
+from app.http.keys import Keys
 from app.http.openapi import complete_document
 from app.http.operations import Operations
 from app.http.problems import add_problem_handlers
@@ -42,8 +43,10 @@ from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.service import PipelineService
 from app.settings import Settings
+from app.state.api_keys import ApiKeys, digest_key
 from app.state.base import StateStore, StoreReadOnlyError
 from app.state.memory import MemoryStateStore
+from app.state.ownership import migrate
 from app.state.sqlite import SqliteStateStore
 from app.state.token_keys import resolve_keys
 from app.telemetry import Metrics, configure_logging
@@ -137,10 +140,12 @@ def _add_services(
     """Create the service of every product; ``resources`` closes their parts in reverse."""
     keys = KeyRing(resolve_keys(settings.token_keys, settings.data_dir))
     metrics = Metrics()
-    addresses = Addresses(settings.public_url)
+    addresses = Addresses(settings.public_url, settings.trusted_proxies)
     buffers = Buffers(settings.buffers, settings.buffer_bytes)
     width = settings.threads or share_of_cores(settings.workers)
     store = _closing(resources, _store(settings))
+    input_store = InputStore(settings.data_dir / INPUTS, settings.input_days)
+    migrate(store, input_store.idents())
     catalogue = _closing(resources, _catalogue(settings, store))
     views = Views(catalogue, store, keys)
     pipelines = _closing(resources, Pipelines(catalogue, views, store, keys))
@@ -151,7 +156,7 @@ def _add_services(
     state = app.state
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(InputStore(settings.data_dir / INPUTS, settings.input_days)),
+        inputs=Inputs(input_store, store),
         spools=spools,
         threads=threads,
         buffers=buffers,
@@ -171,6 +176,7 @@ def _add_services(
         KIND_BATCHES: batch_tokens.describe,
     }
     state.tokens = TokenInspection(keys, kinds)
+    state.api_keys = Keys(settings.api_keys, ApiKeys(store), digest_key)
     state.operations = Operations(metrics, (warm_up.problem, spools.problem))
 
 
@@ -202,7 +208,12 @@ def _catalogue(settings: Settings, store: StateStore) -> Catalogue:
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     metrics = app.state.operations.metrics
-    app.add_middleware(Guard, keys=Keys(settings.api_keys), metrics=metrics)
+    app.add_middleware(
+        Guard,
+        keys=app.state.api_keys,
+        metrics=metrics,
+        open_metrics=settings.open_metrics,
+    )
     if settings.cors_origins:
         # Outermost, so that browsers can read refusals too.
         app.add_middleware(
@@ -228,7 +239,9 @@ def _describe(app: FastAPI, settings: Settings) -> None:
                 routes=app.routes,
                 servers=servers,
             )
-            complete_document(document, keys=bool(settings.api_keys))
+            complete_document(
+                document, keys=app.state.api_keys.required, open_metrics=settings.open_metrics
+            )
             app.openapi_schema = document
         return app.openapi_schema
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 Names = Annotated[tuple[str, ...], NoDecode]
 """Several values, comma-separated in a variable."""
 
 MIB = 1 << 20
+SECRETS = ("api_keys", "token_keys")
+"""Settings that a file may hold, named by the setting with ``_file`` after it."""
 
 
 class Settings(BaseSettings):
@@ -46,10 +48,19 @@ class Settings(BaseSettings):
     """Web origins that may call the service."""
     api_keys: Names = ()
     """SHA-256 digests of the API keys, as ``thalweg-server key`` prints them, each
-    optionally after a name: ``alice:9f86…``. Without any, access is open."""
+    optionally after a name: ``alice:9f86…``. Without any, here or stored, there is a single
+    user."""
+    api_keys_file: Path | None = None
+    """File that holds ``api_keys``, one on each line, instead."""
+    allow_anonymous: bool = False
+    """Whether to listen on other addresses than loopback without API keys."""
+    open_metrics: bool = False
+    """Whether ``/metrics`` needs no API key."""
     token_keys: Names = ()
     """``id:sign|accept|refresh-only:64 hexadecimal digits``; default: a key generated once
     and stored in the data directory."""
+    token_keys_file: Path | None = None
+    """File that holds ``token_keys``, one on each line, instead."""
 
     buffers: int = Field(default=512, ge=2)
     """Number of read buffers of the process; a posted body takes two."""
@@ -86,6 +97,23 @@ class Settings(BaseSettings):
     drain_delay: float = Field(default=0.0, ge=0)
     """Seconds between turning unready and refusing connections at shutdown."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_files(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Replace the names of files of secrets by what they hold."""
+        for name in SECRETS:
+            path = values.pop(f"{name}_file", None)
+            if path is None:
+                continue
+            if values.get(name):
+                raise ValueError(f"{name} and {name}_file exclude each other")
+            try:
+                lines = Path(path).read_text().splitlines()
+            except (OSError, UnicodeDecodeError) as e:
+                raise ValueError(f"{name}_file cannot be read: {e}") from e
+            values[name] = ",".join(line for line in lines if not line.lstrip().startswith("#"))
+        return values
+
     @field_validator("cors_origins", "api_keys", "token_keys", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:  # noqa: ANN401 - text or a sequence
@@ -94,7 +122,10 @@ class Settings(BaseSettings):
         return value
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that give a worker process the same settings."""
+        """Return the variables that give a worker process the same settings.
+
+        The variables that name files of secrets must be unset there.
+        """
         prefix = self.model_config["env_prefix"].upper()
         values = self.model_dump(mode="json", exclude_none=True)
         return {

@@ -10,9 +10,10 @@ import httpx
 
 from .datasets.asynchronous import AsyncDatasets
 from .losses.asynchronous import AsyncLosses
-from .losses.requests import InputLike, input_bytes, put_input
+from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.asynchronous import AsyncPipeline
-from .transport.answers import exchange, is_ready
+from .pipelines.requests import deletion
+from .transport.answers import delete, exchange, is_ready
 from .transport.asynchronous import AsyncClosing, AsyncRunner
 from .transport.http import TIMEOUT, Address
 from .transport.requests import Request, token_request
@@ -28,6 +29,10 @@ class AsyncInputs:
     async def put(self, name: str, data: InputLike) -> str:
         """Store a file, or keep a stored one from expiring; as ``Client.inputs.put``."""
         return (await self._runner.call(put_input(name, input_bytes(data)))).text("digest")
+
+    async def delete(self, name: str, digest: str) -> None:
+        """Delete a file; as ``Client.inputs.delete``."""
+        await self._runner.run(delete(delete_input(name, digest), self._runner.retries))
 
 
 class AsyncTokens:
@@ -86,6 +91,10 @@ class AsyncClient(AsyncClosing):
     async def pipeline(self, spec: Mapping[str, Any]) -> AsyncPipeline:
         """A pipeline, to iterate over its batches; as ``Client.pipeline``."""
         return await AsyncPipeline.create(self._runner, spec)
+
+    async def delete_pipeline(self, ident: str) -> None:
+        """Have the service forget a pipeline; as ``Client.delete_pipeline``."""
+        await self._runner.run(delete(deletion(ident), self._runner.retries))
 
     async def health(self) -> bool:
         """Whether the service takes work; as ``Client.health``."""

@@ -8,9 +8,10 @@ from typing import Any
 
 from .datasets.blocking import Datasets
 from .losses.blocking import Losses
-from .losses.requests import InputLike, input_bytes, put_input
+from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.blocking import Pipeline
-from .transport.answers import exchange, is_ready
+from .pipelines.requests import deletion
+from .transport.answers import delete, exchange, is_ready
 from .transport.blocking import BlockingRunner, Closing
 from .transport.http import TIMEOUT, Address
 from .transport.requests import Request, token_request
@@ -39,6 +40,19 @@ class Inputs:
             ConnectionFailed: the service could not be reached.
         """
         return self._runner.call(put_input(name, input_bytes(data))).text("digest")
+
+    def delete(self, name: str, digest: str) -> None:
+        """Delete a file; others who have stored the same keep it.
+
+        Args:
+            name: as for ``put``.
+            digest: what ``put`` returned.
+
+        Raises:
+            ProblemError: you have stored no such file.
+            ConnectionFailed: the service could not be reached.
+        """
+        self._runner.run(delete(delete_input(name, digest), self._runner.retries))
 
 
 class Tokens:
@@ -116,6 +130,18 @@ class Client(Closing):
             TypeError, ValueError: the spec cannot be written as JSON.
         """
         return Pipeline(self._runner, spec)
+
+    def delete_pipeline(self, ident: str) -> None:
+        """Have the service forget a pipeline; its tokens hold again once it is posted again.
+
+        Args:
+            ident: ``Pipeline.id``.
+
+        Raises:
+            ProblemError: there is no such pipeline, or it is not yours.
+            ConnectionFailed: the service could not be reached.
+        """
+        self._runner.run(delete(deletion(ident), self._runner.retries))
 
     def health(self) -> bool:
         """Whether the service takes work; False while it starts or stops.

@@ -21,8 +21,9 @@ from core.losses.samples import SampleSpec
 
 from .aggregate import aggregate
 from .inspect import inspect_command
+from .keys import key, keys
 from .parser import build_parser
-from .service import key, openapi, serve
+from .service import openapi, serve
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -65,6 +66,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": serve,
     "openapi": openapi,
     "key": key,
+    "keys": keys,
     "warmup": _warmup,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -220,6 +221,12 @@ def _add_service(commands: Any) -> None:  # noqa: ANN401 - as above
         const=True,
         help="serve recordings under the dataset roots without registration",
     )
+    parser.add_argument(
+        "--allow-anonymous",
+        action="store_const",
+        const=True,
+        help="listen on other addresses than loopback without API keys",
+    )
 
     parser = commands.add_parser("openapi", help="print the OpenAPI document")
     parser.set_defaults(command="openapi")
@@ -227,8 +234,55 @@ def _add_service(commands: Any) -> None:  # noqa: ANN401 - as above
     parser = commands.add_parser("key", help="generate an API key and its THALWEG_API_KEYS entry")
     parser.set_defaults(command="key")
     parser.add_argument(
-        "name", nargs="?", default="client", help="name of its owner, for logs (default client)"
+        "name", nargs="?", default="client", help="name of its owner (default client)"
     )
+    _add_keys(commands)
+
+
+def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
+    parser = commands.add_parser(
+        "keys",
+        help="add, list and revoke stored API keys; hand over what an owner has",
+        description="Manage the API keys in a data directory; servers notice within seconds.",
+    )
+    parser.set_defaults(command="keys")
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="data directory (default THALWEG_DATA_DIR)"
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add = actions.add_parser("add", help="add a key and print it, once")
+    add.add_argument("name", metavar="NAME", help="owner that the key stands for")
+    add.add_argument(
+        "--scope",
+        action="append",
+        required=True,
+        metavar="SCOPE",
+        help="losses, pipelines, runs, admin, read:PATTERN (datasets of the catalogue) or"
+        " register:PATTERN (paths); repeatable",
+    )
+    add.add_argument("--expires", type=lifetime, metavar="TIME", help="lifetime, such as 90d")
+    actions.add_parser("list", help="list keys: id, state, owner, scopes and expiry")
+    revoke = actions.add_parser("revoke", help="revoke a key, or all keys of an owner")
+    revoke.add_argument("name", metavar="ID|NAME")
+    adopt = actions.add_parser("adopt", help="hand everything of one owner to another")
+    adopt.add_argument("old", metavar="OLD", help="such as admin, who owns what had no owner")
+    adopt.add_argument("name", metavar="NAME")
+
+
+def lifetime(text: str) -> int:
+    """Parse a lifetime such as ``90d``; seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not one.
+    """
+    match = _LIFETIME.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a lifetime such as 90d, 12h or 2w")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+_LIFETIME = re.compile(r"([1-9][0-9]{0,5})([mhdw])", re.ASCII)
+_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 class Flag(NamedTuple):

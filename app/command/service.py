@@ -1,10 +1,8 @@
-"""The commands ``serve``, ``openapi`` and ``key``."""
+"""The commands ``serve`` and ``openapi``."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import secrets
 import sys
 import tempfile
 from pathlib import Path
@@ -22,7 +20,7 @@ def serve(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
     from .serving import run_server  # noqa: PLC0415 - half a second that other commands save
 
-    names = [*FLAGS, "scan"]
+    names = [*FLAGS, "scan", "allow_anonymous"]
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
         return run_server(Settings(log_level=args.log_level, **options))
@@ -37,13 +35,4 @@ def openapi(_args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as directory:
         document = create_app(Settings(data_dir=Path(directory))).openapi()
     sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
-    return 0
-
-
-def key(args: argparse.Namespace) -> int:
-    """Generate an API key; print it with the digest that the server stores."""
-    secret = secrets.token_urlsafe(32)
-    digest = hashlib.sha256(secret.encode()).hexdigest()
-    print(f"key for the client:   {secret}")  # noqa: T201 - the command's output
-    print(f"for THALWEG_API_KEYS: {args.name}:{digest}")  # noqa: T201 - as above
     return 0

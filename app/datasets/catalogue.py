@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from app.errors import DataChangedError, InvalidOptionError, NotFoundError
-from app.state.base import HeadExistsError, HeadMissingError, StateStore
+from app.http.identity import Identity
+from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
+from app.state.ownership import Namespaces
 from core.arrays import Array
 from core.errors import ShapeError
 from core.tiles.corrections import Corrections
@@ -29,16 +31,29 @@ from .files.fingerprints import fingerprint
 from .files.roots import Roots
 from .opened import OpenDataset, Opened, OpenItems
 from .opening import open_items, open_recording
+from .permissions import check_paths
 from .spec import ITEM_FORMATS, CorrectionSpec, DatasetSpec, parse_dataset
 
 KIND = "dataset"
 _MAX_OPEN = 32
 """Datasets that stay open for later requests."""
+_MAX_PARSED = 1024
+"""Entries that stay parsed."""
 _MAX_CORRECTION_BYTES = 1 << 30
+_FIXED = ""
+"""Namespace of the operator's entries: no owner has this name."""
+
+_Key = tuple[str, str]
+"""Owner and id of a dataset."""
 
 
 class Catalogue:
     """Datasets by id, shared by all workers through the state store.
+
+    The operator's datasets (of the catalogue file and of scans) come first: their ids are
+    reserved, and reading one takes a scope. All other ids are in the namespace of the owner
+    who registered them. ``admin`` finds what others own too, where it has no dataset of
+    that id itself.
 
     Args:
         store: holds the entries registered through the API.
@@ -54,14 +69,15 @@ class Catalogue:
         entries: Mapping[str, DatasetSpec],
         buffers: BufferPool,
     ) -> None:
-        self._store = store
+        self._registered = Namespaces(store, KIND)
         self._roots = roots
         self._entries = entries
         self._buffers = buffers
-        self._open: OrderedDict[str, Opened] = OrderedDict()
+        self._open: OrderedDict[_Key, Opened] = OrderedDict()
+        self._parsed: OrderedDict[_Key, tuple[bytes, DatasetSpec]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def register(self, values: Mapping[str, Any]) -> tuple[Opened, bool]:
+    def register(self, who: Identity, values: Mapping[str, Any]) -> tuple[Opened, bool]:
         """Register a dataset, whose files must be readable.
 
         Returns:
@@ -69,64 +85,124 @@ class Catalogue:
 
         Raises:
             InvalidOptionError: a member of the entry is invalid.
+            PathRefusedError: the caller may not register one of the files.
             CoreError, ServiceError: the files cannot be opened or understood.
             HeadExistsError: another dataset has its id.
         """
         spec = parse_dataset(values)
+        check_paths(who, self._roots, spec)
         opened = self._opened(spec)
-        text = json.dumps(spec.to_json(), sort_keys=True).encode()
         try:
-            created = self._record(spec, text)
+            key, created = self._record(who, spec)
         except BaseException:
             opened.files.close()
             raise
         shared = opened.share()
-        self._cache(opened)
+        self._cache(key, opened)
         return shared, created
 
-    def _record(self, spec: DatasetSpec, text: bytes) -> bool:
-        """Store an entry; return whether it is new."""
+    def _record(self, who: Identity, spec: DatasetSpec) -> tuple[_Key, bool]:
+        """Store an entry; return where, and whether it is new."""
         if spec.id in self._entries:
-            if self._entries[spec.id] == spec:
-                return False
-            raise HeadExistsError(f"the catalogue file has another dataset {spec.id!r}")
-        try:
-            self._store.create(KIND, spec.id, text)
-        except HeadExistsError:
-            if self._store.get(KIND, spec.id).value == text:
-                return False
-            raise
-        return True
+            if who.may_read(spec.id) and self._entries[spec.id] == spec:
+                return (_FIXED, spec.id), False
+            raise HeadExistsError(f"the server's catalogue has another dataset {spec.id!r}")
+        return (who.owner, spec.id), self._registered.create(who.owner, spec.id, spec.to_json())
 
-    def spec(self, ident: str) -> DatasetSpec:
+    def delete(self, who: Identity, ident: str, owner: str | None = None) -> None:
+        """Delete a dataset from the namespace of its owner; files stay as they are.
+
+        Args:
+            who: the caller.
+            ident: id of the dataset.
+            owner: whose dataset, for ``admin``; None for the one that ``spec`` finds.
+
+        Raises:
+            NotFoundError: the caller has no such dataset, or it is the operator's.
+            HeadConflictError: several other owners have one.
+        """
+        if ident in self._entries:
+            raise _missing(ident)
+        key = self._find(who.acting_for(owner) if owner and who.is_admin else who, ident)[0]
+        try:
+            self._registered.delete(*key)
+        except HeadMissingError as e:
+            raise _missing(ident) from e
+        with self._lock:
+            self._parsed.pop(key, None)
+            evicted = self._open.pop(key, None)
+        if evicted is not None:
+            evicted.forget()
+
+    def spec(self, who: Identity, ident: str) -> DatasetSpec:
         """Look up the entry of a dataset.
 
         Raises:
-            NotFoundError: there is no such dataset.
+            NotFoundError: the caller has no such dataset.
+            HeadConflictError: several other owners have one; only for ``admin``.
         """
+        return self._find(who, ident)[1]
+
+    def _find(self, who: Identity, ident: str) -> tuple[_Key, DatasetSpec]:
+        """Return where the entry of a dataset is, and the entry."""
         if ident in self._entries:
-            return self._entries[ident]
+            if not who.may_read(ident):
+                raise _missing(ident)
+            return (_FIXED, ident), self._entries[ident]
         try:
-            value = self._store.get(KIND, ident).value
+            return self._parse((who.owner, ident), self._registered.head(who.owner, ident).value)
         except HeadMissingError as e:
-            raise NotFoundError(f"there is no dataset {ident[:80]!r}") from e
-        return parse_dataset(json.loads(value))
+            others = self._registered.of_anyone(ident) if who.is_admin else []
+            if not others:
+                raise _missing(ident) from e
+        if len(others) > 1:
+            raise HeadConflictError(
+                f"several owners have a dataset {ident!r}",
+                hint="Use a key of the owner you mean, or name it: ?owner=",
+            )
+        return self._parse((others[0].owner, ident), others[0].head.value)
 
-    def ids(self, after: str = "", limit: int = 1000) -> list[str]:
-        """List up to ``limit`` ids after ``after``, in order."""
-        page = self._store.list(KIND, after=after, limit=limit)
-        stored = {head.id for head in page.heads}
-        return sorted(stored | {i for i in self._entries if i > after})[:limit]
+    def _parse(self, key: _Key, stored: bytes) -> tuple[_Key, DatasetSpec]:
+        """Parse a stored entry, unless it is the same as last time."""
+        known = self._parsed.get(key)
+        if known is not None and known[0] == stored:
+            return key, known[1]
+        spec = parse_dataset(json.loads(stored)["value"])
+        with self._lock:
+            self._parsed[key] = stored, spec
+            while len(self._parsed) > _MAX_PARSED:
+                self._parsed.popitem(last=False)
+        return key, spec
 
-    def open(self, ident: str) -> OpenDataset:
+    def ids(
+        self, who: Identity, after: str = "", limit: int = 1000, owner: str | None = None
+    ) -> list[str]:
+        """List up to ``limit`` ids after ``after``, in order.
+
+        Args:
+            who: the caller.
+            after: list only ids after this one.
+            limit: maximum number of ids.
+            owner: whose datasets, for ``admin``; None for everybody's.
+        """
+        if not who.is_admin:
+            own = self._registered.ids(who.owner, after, limit)
+        elif owner:
+            return self._registered.ids(owner, after, limit)
+        else:
+            own = self._registered.all_ids(after, limit)
+        fixed = [ident for ident in self._entries if ident > after and who.may_read(ident)]
+        return sorted({*own, *fixed})[:limit]
+
+    def open(self, who: Identity, ident: str) -> OpenDataset:
         """Open an array dataset in the current state of its files; the caller closes it.
 
         Raises:
-            NotFoundError: there is no such dataset.
+            NotFoundError: the caller has no such dataset.
             InvalidOptionError: the dataset holds items rather than an array.
             CoreError, ServiceError: the files are missing or no longer fit the entry.
         """
-        opened = self.open_any(ident)
+        opened = self.open_any(who, ident)
         if isinstance(opened, OpenItems):
             opened.close()
             raise InvalidOptionError(
@@ -135,20 +211,21 @@ class Catalogue:
             )
         return opened
 
-    def open_any(self, ident: str, *, grown: bool = True) -> Opened:
+    def open_any(self, who: Identity, ident: str, *, grown: bool = True) -> Opened:
         """Open a dataset in the current state of its files; the caller closes it.
 
         Args:
+            who: the caller.
             ident: id of the dataset.
             grown: whether to include what a growing dataset gained since it was cached.
 
         Raises:
-            NotFoundError: there is no such dataset.
+            NotFoundError: the caller has no such dataset.
             CoreError, ServiceError: the files are missing or no longer fit the entry.
         """
-        spec = self.spec(ident)
+        key, spec = self._find(who, ident)
         with self._lock:
-            cached = self._open.get(ident)
+            cached = self._open.get(key)
             # Shared under the lock: another thread may evict and close it at any time.
             cached = None if cached is None else cached.share()
         if cached is not None:
@@ -157,7 +234,7 @@ class Catalogue:
             cached.close()
         opened = self._opened(spec)
         shared = opened.share()
-        self._cache(opened)
+        self._cache(key, opened)
         return shared
 
     @staticmethod
@@ -169,10 +246,10 @@ class Catalogue:
             return False
         return not (grown and opened.spec.growing and opened.files.refresh())
 
-    def _cache(self, opened: Opened) -> None:
+    def _cache(self, key: _Key, opened: Opened) -> None:
         with self._lock:
-            previous = self._open.pop(opened.spec.id, None)
-            self._open[opened.spec.id] = opened
+            previous = self._open.pop(key, None)
+            self._open[key] = opened
             evicted = [] if previous is None or previous is opened else [previous]
             while len(self._open) > _MAX_OPEN:
                 evicted.append(self._open.popitem(last=False)[1])
@@ -243,6 +320,10 @@ class Catalogue:
             evicted, self._open = list(self._open.values()), OrderedDict()
         for dataset in evicted:
             dataset.forget()
+
+
+def _missing(ident: str) -> NotFoundError:
+    return NotFoundError(f"there is no dataset {ident[:80]!r}")
 
 
 def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:

@@ -10,9 +10,16 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import NotFoundError
-from app.http.dependencies import OPTIONS_ONCE, from_state
+from app.http.dependencies import OPTIONS_ONCE, IdentityDep, from_state
+from app.http.identity import ADMIN, Identity, require
 from app.http.json_bodies import json_response, read_json, send_json
-from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.http.openapi import (
+    JSON_BODY,
+    NO_CONTENT,
+    NOT_MODIFIED,
+    content_response,
+    problem_responses,
+)
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
@@ -32,6 +39,14 @@ _PIECE = 1 << 20
 
 
 DatasetsDep = Annotated[DatasetService, from_state("datasets")]
+Owner = Annotated[
+    str | None, Query(max_length=100, description="Owner of the datasets, for the scope admin")
+]
+
+
+def _check_owner(who: Identity, owner: str | None) -> None:
+    if owner not in {None, who.owner}:
+        require(who, ADMIN)
 
 
 @router.get(
@@ -41,11 +56,14 @@ DatasetsDep = Annotated[DatasetService, from_state("datasets")]
 )
 async def list_datasets(
     datasets: DatasetsDep,
+    who: IdentityDep,
     after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
+    owner: Owner = None,
 ) -> Response:
     """List the ids of the datasets, in order."""
-    ids = await datasets.threads.start(datasets.catalogue.ids, after, limit)
+    _check_owner(who, owner)
+    ids = await datasets.threads.start(datasets.catalogue.ids, who, after, limit, owner)
     return json_response({"datasets": ids, "after": ids[-1] if len(ids) == limit else None})
 
 
@@ -59,18 +77,20 @@ async def list_datasets(
     | content_response(201, "application/json")
     | _PROBLEMS,
 )
-async def register_dataset(request: Request, datasets: DatasetsDep) -> ExchangeResponse:
+async def register_dataset(
+    request: Request, datasets: DatasetsDep, who: IdentityDep
+) -> ExchangeResponse:
     """Register files under the roots as a dataset; registering them again returns it."""
 
     async def handle(exchange: Exchange) -> None:
         values = await read_json(exchange, datasets.buffers, _MAX_BODY)
         register = datasets.catalogue.register
-        opened, created = await datasets.threads.start(register, values)
+        opened, created = await datasets.threads.start(register, who, values)
         try:
             description = opened.describe()
         finally:
             opened.close()
-        location = datasets.addresses.of(str(request.base_url), f"/v1/datasets/{opened.spec.id}")
+        location = datasets.addresses.of(request.scope, f"/v1/datasets/{opened.spec.id}")
         status = 201 if created else 200
         await send_json(exchange, description, status, {"Location": location})
 
@@ -83,17 +103,33 @@ async def register_dataset(request: Request, datasets: DatasetsDep) -> ExchangeR
     operation_id="dataset",
     responses=content_response(200, "application/json") | _PROBLEMS,
 )
-async def dataset(ident: str, datasets: DatasetsDep) -> Response:
+async def dataset(ident: str, datasets: DatasetsDep, who: IdentityDep) -> Response:
     """Describe a dataset: shape, axes, dtype, files, metadata and fingerprint."""
 
     def describe() -> dict[str, Any]:
-        opened = datasets.catalogue.open_any(ident)
+        opened = datasets.catalogue.open_any(who, ident)
         try:
             return opened.describe()
         finally:
             opened.close()
 
     return json_response(await datasets.threads.start(describe))
+
+
+@router.delete(
+    "/{ident}",
+    operation_id="delete_dataset",
+    status_code=204,
+    response_class=Response,
+    responses=NO_CONTENT | _PROBLEMS,
+)
+async def delete_dataset(
+    ident: str, datasets: DatasetsDep, who: IdentityDep, owner: Owner = None
+) -> Response:
+    """Forget a registered dataset; its files stay, and streams that run over it finish."""
+    _check_owner(who, owner)
+    await datasets.threads.start(datasets.catalogue.delete, who, ident, owner)
+    return Response(status_code=204)
 
 
 @router.head("/{ident}/files/{number}", include_in_schema=False, response_class=ExchangeResponse)
@@ -108,12 +144,12 @@ async def dataset(ident: str, datasets: DatasetsDep) -> Response:
     | _PROBLEMS,
 )
 async def dataset_file(
-    ident: str, number: int, request: Request, datasets: DatasetsDep
+    ident: str, number: int, request: Request, datasets: DatasetsDep, who: IdentityDep
 ) -> ExchangeResponse:
     """Send a file of a dataset unconverted: the whole file, or a byte range."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await datasets.threads.start(datasets.catalogue.open_any, ident)
+        opened = await datasets.threads.start(datasets.catalogue.open_any, who, ident)
         try:
             whole = _file(opened, number)
             body = request.method != "HEAD"

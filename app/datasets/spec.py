@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -32,6 +33,8 @@ _ARRAY_MEMBERS = (
 )
 _GROWING_ITEMS = ("loss", "lines")
 _FLOAT_WIDTHS = (4, 8)
+_LOCATION = ("id", "files", "glob", "immutable", "growing")
+"""Members that locate files rather than define what they mean."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MAX_NUMBER = 2**62
 _MAX_PATH = 1024
@@ -96,6 +99,10 @@ class DatasetSpec:
             values["corrections"] = corrections
         copied: dict[str, Any] = json.loads(json.dumps(values))
         return copied
+
+    def meaning(self) -> dict[str, Any]:
+        """Return what the entry declares the bytes of its files to mean, as JSON values."""
+        return {name: value for name, value in self.to_json().items() if name not in _LOCATION}
 
 
 _MEMBERS = frozenset(DatasetSpec.__dataclass_fields__)
@@ -253,7 +260,7 @@ def _axes(value: Any) -> tuple[Axis, ...]:  # noqa: ANN401 - JSON
                 float(item.get("scale", 1.0)),
                 float(item.get("offset", 0.0)),
             )
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, OverflowError) as e:
             raise _invalid("axes", f"contains an invalid value: {e}") from e
         if not (math.isfinite(axis.scale) and math.isfinite(axis.offset)):
             raise _invalid("axes", "contains a scale or offset that is not finite")
@@ -270,10 +277,19 @@ def _corrections(value: Any) -> CorrectionSpec:  # noqa: ANN401 - JSON
         )
     excluded = value.get("excluded")
     if excluded is not None and not isinstance(excluded, str):
-        try:
-            excluded = tuple(tuple(int(i) for i in pixel) for pixel in excluded)
-        except (TypeError, ValueError):
-            raise _invalid(
-                "corrections.excluded", "is neither an array of pixels nor a file"
-            ) from None
+        excluded = _pixels(excluded)
     return CorrectionSpec(_string(value, "dark"), _string(value, "gain"), excluded)
+
+
+def _pixels(value: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - JSON
+    try:
+        pixels = tuple(tuple(pixel) for pixel in value)
+    except TypeError:
+        raise _invalid("corrections.excluded", "is neither an array of pixels nor a file") from None
+    for number in itertools.chain.from_iterable(pixels):
+        # A number beyond 64 bits is a float after parsing.
+        if type(number) is not int or not -_MAX_NUMBER <= number <= _MAX_NUMBER:
+            raise _invalid(
+                "corrections.excluded", f"contains {str(number)[:40]!r}, which is not a coordinate"
+            )
+    return pixels

@@ -1,20 +1,64 @@
-"""Absolute URLs of resources, as clients reach them."""
+"""Addresses of resources, as clients reach them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ipaddress
+import re
+
+from starlette.types import Scope
+
+from app.server.connection import PEER_EXTENSION
+
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@dataclass(frozen=True, slots=True)
 class Addresses:
-    """Builds absolute URLs.
+    """Builds the addresses of resources.
+
+    An address is absolute where the operator says how clients reach the service, or a
+    trusted proxy does; elsewhere it is a path. The ``Host`` of a request is no such
+    statement: its client writes it, and a cache may show the answer to somebody else.
 
     Args:
-        public_url: base of all URLs; None for the base of the request.
+        public_url: base of all addresses, or None.
+        trusted_proxies: addresses and networks whose X-Forwarded-Host counts,
+            comma-separated, or ``*``.
     """
 
-    public_url: str | None
+    def __init__(self, public_url: str | None, trusted_proxies: str | None = None) -> None:
+        self._public_url = None if public_url is None else public_url.rstrip("/")
+        names = [name.strip() for name in (trusted_proxies or "").split(",") if name.strip()]
+        self._everyone = "*" in names
+        self._networks = [network for name in names if (network := _network(name)) is not None]
 
-    def of(self, base: str, path: str) -> str:
-        """Return the URL of a path; ``base`` is that of the request."""
-        return (self.public_url or base).rstrip("/") + path
+    def of(self, scope: Scope, path: str) -> str:
+        """Return the address of a path: a URL, or the path itself."""
+        if self._public_url is not None:
+            return self._public_url + path
+        hosts = [value for name, value in scope["headers"] if name == b"x-forwarded-host"]
+        if len(hosts) == 1 and self._trusts(scope):
+            host = hosts[0].decode("latin-1").strip()
+            if _HOST.fullmatch(host):
+                return f"{scope['scheme']}://{host}{path}"
+        return path
+
+    def _trusts(self, scope: Scope) -> bool:
+        peer = (scope.get("extensions") or {}).get(PEER_EXTENSION)
+        if peer is None:
+            return False
+        if self._everyone:
+            return True
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        return any(address in network for network in self._networks)
+
+
+def _network(name: str) -> Network | None:
+    try:
+        return ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        return None

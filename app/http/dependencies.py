@@ -9,6 +9,8 @@ from fastapi import Depends, Request
 from app.errors import InvalidOptionError
 from app.server.drain import Drain, drain_of
 
+from .identity import Identity, identity_of
+
 
 def from_state(name: str) -> Any:  # noqa: ANN401 - FastAPI's marker
     """Return a dependency on the attribute of ``app.state`` with this name."""
@@ -40,5 +42,10 @@ async def _options_once(request: Request) -> None:
     check_options_once(request)
 
 
+async def _identity(request: Request) -> Identity:
+    return identity_of(request.scope)
+
+
 DrainDep = Annotated[Drain, Depends(_drain)]
+IdentityDep = Annotated[Identity, Depends(_identity)]
 OPTIONS_ONCE = Depends(_options_once)

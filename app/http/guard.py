@@ -1,76 +1,35 @@
-"""The outer layer of every request: request id, API key, metrics and access log.
+"""The outer layer of every request: identity, metrics, access log, and headers of all answers.
 
 A plain ASGI middleware, so that it costs next to nothing per message of a long answer.
+Nothing passes it unidentified but the paths that :mod:`.access` lists; a request that is
+refused here has not had a byte of its body read.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
 import secrets
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.errors import DrainingError, ServiceError, UnauthorizedError, problem_of
+from app.errors import BadRequestError, DrainingError, ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
 from app.telemetry import Metrics
 
+from .access import authorise, is_open, outlives_drain
+from .identity import Identity, identify
+from .keys import Keys
 from .problems import ProblemResponse
 
-_GUARDED = "/v1/"
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]+)(:[0-9]{0,5})?")
 _QUIET = {"/healthz", "/readyz", "/metrics"}
-
-
-def digest_key(key: str) -> str:
-    """Return the digest of an API key, as settings store it."""
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-class Keys:
-    """The API keys of the service, by digest.
-
-    Args:
-        entries: ``name:digest`` or ``digest`` of each, as in ``THALWEG_API_KEYS``.
-    """
-
-    def __init__(self, entries: Iterable[str]) -> None:
-        self._names: dict[str, str] = {}
-        for number, entry in enumerate(entries, 1):
-            name, _, digest = entry.rpartition(":")
-            self._names[digest.lower()] = name or f"key {number}"
-
-    def __bool__(self) -> bool:
-        return bool(self._names)
-
-    def check(self, authorization: str | None) -> str:
-        """Return the name of the key in an Authorization header.
-
-        Raises:
-            UnauthorizedError: the header has no known key.
-        """
-        scheme, _, key = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            raise UnauthorizedError(
-                "this server requires an API key", hint="Send Authorization: Bearer KEY"
-            )
-        digest = digest_key(key.strip())
-        match = None
-        for known, name in self._names.items():
-            # No early exit: the time taken must not depend on which key matches.
-            if hmac.compare_digest(known.encode(), digest.encode()):
-                match = name
-        if match is None:
-            raise UnauthorizedError("the API key is unknown")
-        return match
 
 
 class Guard:
@@ -78,19 +37,28 @@ class Guard:
 
     Args:
         app: the application inside.
-        keys: required below ``/v1/``; if there are none, access is open.
+        keys: identify requests.
         metrics: of this process.
+        open_metrics: whether ``/metrics`` needs no key.
     """
 
-    def __init__(self, app: ASGIApp, keys: Keys, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: Keys, metrics: Metrics, *, open_metrics: bool = False
+    ) -> None:
         self._app = app
         self._keys = keys
         self._metrics = metrics
+        self._open_metrics = open_metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            # There are no other routes, and one that came would not be guarded.
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
             return
         visit = _Visit(scope, send)
         with structlog.contextvars.bound_contextvars(**visit.context):
@@ -101,13 +69,14 @@ class Guard:
         metrics.running.inc()
         start = time.perf_counter()
         try:
-            refusal = self._refusal(visit, scope)
-            if refusal is None:
-                await self._app(scope, receive, visit.send)
-            else:
-                problem = problem_of(refusal)
+            try:
+                await self._admit(visit, scope)
+            except ServiceError as e:
+                problem = problem_of(e)
                 problem.members["request_id"] = visit.ident
                 await ProblemResponse(problem)(scope, receive, visit.send)
+            else:
+                await self._app(scope, receive, visit.send)
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
             structlog.get_logger().debug("client left")
@@ -125,21 +94,43 @@ class Guard:
             metrics.answer_bytes.inc(visit.sent)
             visit.log(scope, status, seconds)
 
-    def _refusal(self, visit: _Visit, scope: Scope) -> ServiceError | None:
-        if not scope["path"].startswith(_GUARDED) or scope["method"] == "OPTIONS":
-            return None
-        if drain_of(scope).draining:
-            return DrainingError(
+    async def _admit(self, visit: _Visit, scope: Scope) -> None:
+        """Identify a request and check what it may do at all.
+
+        Raises:
+            ServiceError: it is refused.
+        """
+        _check_host(scope)
+        path: str = scope["path"]
+        if drain_of(scope).draining and not outlives_drain(path):
+            raise DrainingError(
                 "the server is shutting down",
                 hint="Try again: another server will answer",
                 retry_after=1,
             )
-        if self._keys:
-            try:
-                visit.key = self._keys.check(visit.headers.get("authorization"))
-            except UnauthorizedError as e:
-                return e
-        return None
+        if is_open(path, open_metrics=self._open_metrics):
+            return
+        identity = await self._keys.identify(visit.headers.get("authorization"))
+        visit.identity = identity
+        identify(scope, identity)
+        authorise(identity, scope["method"], path)
+
+
+def _check_host(scope: Scope) -> None:
+    """Check that the request names one host (RFC 9112, section 3.2).
+
+    Raises:
+        BadRequestError: it names none, several, or no host.
+    """
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
+    if not hosts and scope["http_version"] == "1.0":
+        return
+    if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+        found = {0: "no Host header", 1: "a malformed Host header"}
+        raise BadRequestError(
+            f"the request has {found.get(len(hosts), 'several Host headers')}",
+            hint="Send one Host header with the name of the server",
+        )
 
 
 class _Visit:
@@ -157,12 +148,16 @@ class _Visit:
         self._send = send
         self.status = 0
         self.sent = 0
-        self.key: str | None = None
+        self.identity: Identity | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            MutableHeaders(scope=message)["X-Request-Id"] = self.ident
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self.ident
+            headers["X-Content-Type-Options"] = "nosniff"
+            if self.identity is not None and self.identity.key_id is not None:
+                headers["Cache-Control"] = private(headers.get("cache-control", ""))
         elif message["type"] == "http.response.body":
             self.sent += len(message.get("body", b""))
         await self._send(message)
@@ -170,7 +165,9 @@ class _Visit:
     def log(self, scope: Scope, status: int, seconds: float) -> None:
         logger = structlog.get_logger()
         log = logger.debug if scope["path"] in _QUIET else logger.info
-        key: dict[str, Any] = {} if self.key is None else {"key": self.key}
+        key: dict[str, Any] = {}
+        if self.identity is not None and self.identity.key_id is not None:
+            key = {"key": self.identity.owner, "key_id": self.identity.key_id}
         log(
             "request",
             method=scope["method"],
@@ -186,3 +183,11 @@ def _route(scope: Scope) -> str:
     """Return the route's pattern: paths as metric labels would be without number."""
     route = scope.get("route")
     return getattr(route, "path", "none")
+
+
+def private(directives: str) -> str:
+    """Return Cache-Control directives that keep an answer out of shared caches."""
+    others = [part.strip() for part in directives.split(",") if part.strip()]
+    shared = ("public", "private", "s-maxage", "proxy-revalidate")
+    own = [part for part in others if part.partition("=")[0].lower() not in shared]
+    return ", ".join(["private", *own])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -12,6 +12,9 @@ from app.errors import BadRequestError, TooLargeError
 from app.server.responses import Exchange
 
 from .bodies import Buffers, borrowed, read
+
+MAX_DEPTH = 64
+"""Deepest nesting of JSON that is accepted."""
 
 
 async def read_json(exchange: Exchange, buffers: Buffers, limit: int) -> Mapping[str, Any]:
@@ -32,13 +35,40 @@ async def read_json(exchange: Exchange, buffers: Buffers, limit: int) -> Mapping
                 raise TooLargeError(f"the body is longer than {limit} bytes")
     if not text.strip():
         return {}
+    return parse_object(text, "the body")
+
+
+def parse_object(text: bytes | bytearray | str, what: str) -> Mapping[str, Any]:
+    """Parse a JSON object; ``what`` names the text in errors.
+
+    Raises:
+        BadRequestError: the text is not a JSON object, or nested too deeply.
+    """
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as e:
-        raise BadRequestError(f"the body is not JSON: {e}") from e
+        raise BadRequestError(f"{what} is not JSON: {e}") from e
     if not isinstance(value, Mapping):
-        raise BadRequestError("the body is JSON, but not an object")
+        raise BadRequestError(f"{what} is JSON, but not an object")
+    _check_depth(value, what)
     return value
+
+
+def _check_depth(value: Any, what: str) -> None:  # noqa: ANN401 - JSON
+    """Check the nesting level by level: code that takes the value apart may recurse."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _members(outer)]
+        if not level:
+            return
+    raise BadRequestError(
+        f"{what} is nested more than {MAX_DEPTH} levels deep", hint="Nothing needs that many"
+    )
+
+
+def _members(value: Any) -> Iterable[Any]:  # noqa: ANN401 - JSON
+    members = value.values() if isinstance(value, dict) else value
+    return [member for member in members if isinstance(member, (dict, list))]
 
 
 def json_response(

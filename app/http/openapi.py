@@ -9,11 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.errors import KINDS
 
+from .access import is_open
+
 MAX_NUMBER = 2**62
 """Largest number that a query option accepts."""
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "Not modified", "content": {}}
 }
+NO_CONTENT: dict[int | str, dict[str, Any]] = {204: {"description": "Deleted"}}
 JSON_BODY: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
 }
@@ -75,12 +78,13 @@ _HEADERS_OF = {
 }
 
 
-def complete_document(document: dict[str, Any], *, keys: bool) -> None:
+def complete_document(document: dict[str, Any], *, keys: bool, open_metrics: bool = False) -> None:
     """Add to an OpenAPI document what FastAPI cannot derive.
 
     Args:
         document: the document, changed in place.
         keys: whether requests need an API key.
+        open_metrics: whether those of ``/metrics`` need none.
     """
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["ProblemDocument"] = ProblemDocument.model_json_schema()
@@ -88,7 +92,7 @@ def complete_document(document: dict[str, Any], *, keys: bool) -> None:
         schemas.pop(unused, None)
     _correct_answers(document)
     if keys:
-        _declare_keys(document)
+        _declare_keys(document, open_metrics=open_metrics)
 
 
 def _correct_answers(document: dict[str, Any]) -> None:
@@ -103,10 +107,10 @@ def _correct_answers(document: dict[str, Any]) -> None:
                 answer.setdefault("headers", {})["X-Request-Id"] = ident
 
 
-def _declare_keys(document: dict[str, Any]) -> None:
+def _declare_keys(document: dict[str, Any], *, open_metrics: bool) -> None:
     schemes = {"key": {"type": "http", "scheme": "bearer"}}
     document["components"]["securitySchemes"] = schemes
     for path, operations in document["paths"].items():
-        if path.startswith("/v1/"):
+        if not is_open(path, open_metrics=open_metrics):
             for operation in operations.values():
                 operation["security"] = [{"key": []}]

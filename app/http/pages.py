@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -19,6 +21,13 @@ td,th{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0}
 @media(prefers-color-scheme:dark){body{background:#10181d;color:#dce6ea}code{background:#1d2a31}
 h2{border-color:#2a3b44}b.method,a{color:#7cc7dd}.small{color:#8fa5ae}}
 """
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+PAGE_HEADERS = {
+    # Nothing may be loaded, run, embedded or sent; the style is the one above.
+    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 def _page(title: str, body: str) -> str:

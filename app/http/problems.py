@@ -55,8 +55,12 @@ async def _expected(request: Request, error: Exception) -> Response:
 async def _unexpected(request: Request, error: Exception) -> Response:
     structlog.get_logger().error("request failed", path=request.url.path, exc_info=error)
     problem = _identified(request, problem_of(error))
-    # This answer bypasses the middleware that adds the header.
-    return ProblemResponse(problem, {"X-Request-Id": str(problem.members["request_id"])})
+    # This answer bypasses the middleware that adds the headers.
+    headers = {
+        "X-Request-Id": str(problem.members["request_id"]),
+        "X-Content-Type-Options": "nosniff",
+    }
+    return ProblemResponse(problem, headers)
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -14,7 +14,7 @@ from app.telemetry import METRICS_TYPE
 from .dependencies import DrainDep, from_state
 from .openapi import problem_responses
 from .operations import Operations
-from .pages import docs_page, problem_page
+from .pages import PAGE_HEADERS, docs_page, problem_page
 from .schemas import Health, Readiness
 
 router = APIRouter(tags=["operations"])
@@ -69,11 +69,11 @@ async def explain_problem(code: str) -> Response:
     """Explain a problem code."""
     if code not in KINDS:
         raise NotFoundError(f"there is no problem {code[:80]!r}", hint="See /docs for a list")
-    return HTMLResponse(problem_page(code, KINDS[code]))
+    return HTMLResponse(problem_page(code, KINDS[code]), headers=PAGE_HEADERS)
 
 
 @router.head("/docs", include_in_schema=False)
 @router.get("/docs", operation_id="docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Return a page that lists all routes and problems."""
-    return HTMLResponse(docs_page(request.app.openapi(), KINDS))
+    return HTMLResponse(docs_page(request.app.openapi(), KINDS), headers=PAGE_HEADERS)

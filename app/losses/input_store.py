@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,10 +84,7 @@ class InputStore:
                 raise FileNotFoundError
             os.utime(path)
         except OSError as e:
-            raise InputGoneError(
-                f"there is no {kind} input {digest}",
-                hint=f"PUT it to /v1/inputs/{kind}, and use the digest in the answer",
-            ) from e
+            raise gone(kind, digest) from e
 
     def read(self, kind: str, digest: str) -> bytes:
         """Return the content of a file.
@@ -96,6 +94,23 @@ class InputStore:
         """
         self.touch(kind, digest)
         return self._path(kind, digest).read_bytes()
+
+    def remove(self, kind: str, digest: str) -> bytes | None:
+        """Delete a file; return its content, None if it is not stored."""
+        path = self._path(kind, digest)
+        try:
+            data = path.read_bytes()
+            path.unlink()
+        except OSError:
+            return None
+        return data
+
+    def idents(self) -> Iterator[str]:
+        """Yield digest and kind of all files, as ``digest.kind``."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            for entry in entries:
+                if not entry.name.startswith("."):
+                    yield entry.name
 
     def sweep(self) -> None:
         """Remove expired files."""
@@ -109,3 +124,11 @@ class InputStore:
 
     def _path(self, kind: str, digest: str) -> Path:
         return self.directory / f"{digest}.{kind}"
+
+
+def gone(kind: str, digest: str) -> InputGoneError:
+    """Build the error for a file that is not stored, or not the caller's."""
+    return InputGoneError(
+        f"there is no {kind} input {digest}",
+        hint=f"PUT it to /v1/inputs/{kind}, and use the digest in the answer",
+    )

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.errors import InvalidOptionError
+from app.errors import InvalidOptionError, NotFoundError
+from app.http.identity import Identity
+from app.state.base import HeadMissingError, StateStore
+from app.state.ownership import Shares
 from core.errors import InputError, PeriodCountError
 from core.losses.inputs import (
     EventRates,
@@ -22,8 +25,9 @@ from core.losses.inputs import (
     quantiles_from_text,
 )
 
-from .input_store import DIGEST_SIZE, InputStore, Receipt
+from .input_store import DIGEST_SIZE, InputStore, Receipt, gone
 
+KIND = "input"
 KINDS = ("quantiles", "event_rates", "occurrence")
 
 _ANY_PERIODS = 2**31 - 1
@@ -39,18 +43,27 @@ class Stored:
 
 
 class Inputs:
-    """The auxiliary files of a service, the last few of them parsed in memory."""
+    """The auxiliary files of a service, the last few of them parsed in memory.
 
-    def __init__(self, store: InputStore) -> None:
+    A file is stored once, however many owners have it; each has put it, and may use it.
+
+    Args:
+        store: holds the files.
+        heads: holds the owners of each.
+    """
+
+    def __init__(self, store: InputStore, heads: StateStore) -> None:
         self._store = store
+        self._owners = Shares(heads, KIND)
         self._parsed: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
 
-    def put(self, kind: str, data: bytes, periods: int | None = None) -> Stored:
-        """Check a file and store it.
+    def put(self, who: Identity, kind: str, data: bytes, periods: int | None = None) -> Stored:
+        """Check a file and store it for the caller.
 
         Args:
+            who: the caller.
             kind: one of KINDS.
             data: content of the file.
             periods: number of periods, for an occurrence csv.
@@ -68,9 +81,36 @@ class Inputs:
             else:
                 _parse_occurrence(data, periods, default=_ANY_PERIODS)
         digest = hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
-        return Stored(digest, self._store.put(kind, digest, data))
+        new = not self._owners.has(who.owner, _ident(kind, digest))
+        receipt = self._owners.put(
+            who.owner, _ident(kind, digest), lambda: self._store.put(kind, digest, data)
+        )
+        # Whether others have the file too is not for the caller to know.
+        return Stored(digest, Receipt(new or receipt.created, receipt.expires))
 
-    def quantiles(self, text: str) -> npt.NDArray[np.float32]:
+    def delete(self, who: Identity, kind: str, digest: str) -> None:
+        """Remove the caller from the owners of a file, and the file with the last of them.
+
+        Raises:
+            NotFoundError: the caller has no such file.
+            StorageFullError: another owner stores the file right now, and it cannot be.
+        """
+
+        def remove() -> Callable[[], None]:
+            data = self._store.remove(kind, digest)
+
+            def restore() -> None:
+                if data is not None:
+                    self._store.put(kind, digest, data)
+
+            return restore
+
+        try:
+            self._owners.delete(who.owner, _ident(kind, digest), remove, everyone=who.is_admin)
+        except HeadMissingError as e:
+            raise NotFoundError(f"there is no {kind} input {digest[:80]!r}") from e
+
+    def quantiles(self, who: Identity, text: str) -> npt.NDArray[np.float32]:
         """Return the quantiles in a list, or in the file with this digest.
 
         Raises:
@@ -83,11 +123,11 @@ class Inputs:
             except InputError as e:
                 raise InvalidOptionError(e.message, hint=e.hint, option="quantiles") from e
         quantiles: npt.NDArray[np.float32] = self._cached(
-            "quantiles", _digest(text, "quantiles"), None, parse_quantiles
+            who, "quantiles", _digest(text, "quantiles"), None, parse_quantiles
         )
         return quantiles
 
-    def event_rates(self, text: str) -> EventRates:
+    def event_rates(self, who: Identity, text: str) -> EventRates:
         """Return the event rates in the file with this digest.
 
         Raises:
@@ -95,10 +135,10 @@ class Inputs:
             InputGoneError: there is no such file.
         """
         digest = _digest(text, "event_rates")
-        rates: EventRates = self._cached("event_rates", digest, None, parse_event_rates)
+        rates: EventRates = self._cached(who, "event_rates", digest, None, parse_event_rates)
         return rates
 
-    def occurrence_rates(self, text: str, periods: int | None) -> EventRates:
+    def occurrence_rates(self, who: Identity, text: str, periods: int | None) -> EventRates:
         """Return event rates computed from the occurrence file with this digest.
 
         Raises:
@@ -117,12 +157,19 @@ class Inputs:
                     e.message, hint="Correct no_of_periods", option="no_of_periods"
                 ) from e
 
-        rates: EventRates = self._cached("occurrence", digest, periods, parse)
+        rates: EventRates = self._cached(who, "occurrence", digest, periods, parse)
         return rates
 
     def _cached(
-        self, kind: str, digest: str, extra: int | None, parse: Callable[[bytes], Any]
+        self,
+        who: Identity,
+        kind: str,
+        digest: str,
+        extra: int | None,
+        parse: Callable[[bytes], Any],
     ) -> Any:  # noqa: ANN401 - the result of parse
+        if not (who.is_admin or self._owners.has(who.owner, _ident(kind, digest))):
+            raise gone(kind, digest)
         key = (kind, digest, extra)
         with self._lock:
             parsed = self._parsed.get(key)
@@ -137,6 +184,11 @@ class Inputs:
             while len(self._parsed) > _CACHED:
                 self._parsed.popitem(last=False)
         return parsed
+
+
+def _ident(kind: str, digest: str) -> str:
+    """Return the id of a file's heads."""
+    return f"{digest}.{kind}"
 
 
 def _is_digest(text: str) -> bool:

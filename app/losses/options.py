@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.errors import BadRequestError, InvalidOptionError, NotAcceptableError
+from app.http.identity import Identity
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined
 from core.losses.inputs import EventRates
@@ -32,7 +33,11 @@ class PostOptions:
 
 
 def read_options(
-    reports: tuple[str, ...], query: LossQuery, headers: Headers, losses: LossService
+    who: Identity,
+    reports: tuple[str, ...],
+    query: LossQuery,
+    headers: Headers,
+    losses: LossService,
 ) -> PostOptions:
     """Check all options before the body is read.
 
@@ -58,8 +63,10 @@ def read_options(
             max_samples=losses.max_samples,
             max_blocks=losses.max_blocks,
         ),
-        quantiles=None if query.quantiles is None else losses.inputs.quantiles(query.quantiles),
-        event_rates=_event_rates(query, losses),
+        quantiles=None
+        if query.quantiles is None
+        else losses.inputs.quantiles(who, query.quantiles),
+        event_rates=_event_rates(who, query, losses),
         summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
         expect_events=query.expect_events,
         expect_bytes=_expected_bytes(query, headers),
@@ -75,7 +82,7 @@ def read_options(
     )
 
 
-def _event_rates(query: LossQuery, losses: LossService) -> EventRates | None:
+def _event_rates(who: Identity, query: LossQuery, losses: LossService) -> EventRates | None:
     if query.event_rates is not None and query.occurrence is not None:
         raise InvalidOptionError(
             "event_rates and occurrence exclude each other",
@@ -84,9 +91,9 @@ def _event_rates(query: LossQuery, losses: LossService) -> EventRates | None:
     if query.no_of_periods is not None and query.occurrence is None:
         raise InvalidOptionError("no_of_periods requires occurrence", option="no_of_periods")
     if query.event_rates is not None:
-        return losses.inputs.event_rates(query.event_rates)
+        return losses.inputs.event_rates(who, query.event_rates)
     if query.occurrence is not None:
-        return losses.inputs.occurrence_rates(query.occurrence, query.no_of_periods)
+        return losses.inputs.occurrence_rates(who, query.occurrence, query.no_of_periods)
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.identity import identity_of
 from app.http.media_types import MEDIA_TYPES
 from app.http.openapi import problem_responses
 from app.server.drain import Drain
@@ -76,7 +77,7 @@ async def _answer(
     """Check the options, then let the body arrive."""
 
     def prepare() -> LossAnswer:
-        options = read_options(reports, query, request.headers, losses)
+        options = read_options(identity_of(request.scope), reports, query, request.headers, losses)
         checkpoints = Checkpoints(losses.keys, options.request.identity)
         after = None if options.after is None else checkpoints.read(options.after)
         return LossAnswer(options, checkpoints, after, losses, drain)

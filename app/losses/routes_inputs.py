@@ -1,4 +1,4 @@
-"""The route that accepts auxiliary files."""
+"""Routes that accept and delete auxiliary files."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import ServiceError
 from app.http.bodies import borrowed, discard, read
 from app.http.decompression import decoder
-from app.http.dependencies import OPTIONS_ONCE, from_state
+from app.http.dependencies import OPTIONS_ONCE, IdentityDep, from_state
 from app.http.json_bodies import send_json
 from app.http.negotiation import joined
-from app.http.openapi import problem_responses
+from app.http.openapi import NO_CONTENT, problem_responses
 from app.server.responses import Exchange, ExchangeResponse
 
 from .schemas import InputAnswer, InputName, InputQuery
@@ -58,11 +59,15 @@ async def _read_all(exchange: Exchange, coding: str | None, limit: int, buffer: 
     responses={
         200: {"description": "The file was already stored", "model": InputAnswer},
         201: {"description": "The file is stored", "model": InputAnswer},
-        **problem_responses(400, 401, 408, 413, 415, 422, 503),
+        **problem_responses(400, 401, 403, 408, 413, 415, 422, 503),
     },
 )
 async def put_input(
-    name: InputName, query: Annotated[InputQuery, Query()], request: Request, losses: LossesDep
+    name: InputName,
+    query: Annotated[InputQuery, Query()],
+    request: Request,
+    losses: LossesDep,
+    who: IdentityDep,
 ) -> ExchangeResponse:
     """Store an auxiliary file; queries refer to it by its digest."""
     coding = joined(request.headers, "content-encoding")
@@ -74,7 +79,8 @@ async def put_input(
             except ServiceError:
                 await discard(exchange.body, buffer)
                 raise
-        stored = await losses.threads.start(losses.inputs.put, name, data, query.no_of_periods)
+        put = losses.inputs.put
+        stored = await losses.threads.start(put, who, name, data, query.no_of_periods)
         answer = InputAnswer(
             name=name,
             digest=stored.digest,
@@ -84,3 +90,18 @@ async def put_input(
         await send_json(exchange, answer.model_dump(), 201 if stored.receipt.created else 200)
 
     return ExchangeResponse(handle)
+
+
+@router.delete(
+    "/{name}/{digest}",
+    operation_id="delete_input",
+    status_code=204,
+    response_class=Response,
+    responses=NO_CONTENT | problem_responses(400, 401, 403, 404, 422, 503),
+)
+async def delete_input(
+    name: InputName, digest: str, losses: LossesDep, who: IdentityDep
+) -> Response:
+    """Delete an auxiliary file; it stays stored for others who have put it too."""
+    await losses.threads.start(losses.inputs.delete, who, name, digest)
+    return Response(status_code=204)

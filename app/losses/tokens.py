@@ -26,6 +26,8 @@ from .spool import Mark
 
 _FIELDS = 10
 _SIGN_BIT = 1 << 31
+_MAX_NUMBER = 2**63 - 1
+"""Largest offset and count that the engine's integers hold."""
 
 
 def identity_of(parts: tuple[bytes, ...]) -> bytes:
@@ -104,6 +106,8 @@ def read_mark(token: Token) -> Mark:
     """
     if len(token.state) != _FIELDS:
         raise TokenMalformedError("the token does not hold a position in a loss stream")
+    if max(token.state) > _MAX_NUMBER:
+        raise TokenMalformedError("the token holds an impossible position")
     *fields, offset, last_event, ascending, events, tail = token.state
     header = _header(*fields)
     if (header is None and offset) or last_event > ID_MAX or ascending > 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from app.http.answers import WholeAnswer
 from app.http.compression import compressor
 from app.http.media_types import MEDIA_TYPES
@@ -11,7 +13,6 @@ from core.errors import PositionError
 
 from .encoding import batch_headers, encode_batch, make_batch
 from .opened import OpenPipeline
-from .registry import Pipelines
 from .schemas import BatchQuery
 
 MEDIA = {
@@ -24,13 +25,15 @@ _IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 def one_batch(
-    pipelines: Pipelines, ident: str, query: BatchQuery, form: str, requested: Headers
+    open_at: Callable[[str | None], OpenPipeline],
+    query: BatchQuery,
+    form: str,
+    requested: Headers,
 ) -> WholeAnswer:
     """Answer with the batch ``query.offset`` batches after a token.
 
     Args:
-        pipelines: the registered pipelines.
-        ident: id of the pipeline.
+        open_at: opens the pipeline after a token.
         query: the batch, and the rank whose rows of it to send.
         form: a key of ``MEDIA``.
         requested: headers of the request; ``If-None-Match`` may avoid building the batch.
@@ -41,7 +44,7 @@ def one_batch(
         NotAcceptableError: the format cannot hold the batch.
         CoreError, ServiceError: the batch cannot be built.
     """
-    opened = pipelines.open(ident, query.after)
+    opened = open_at(query.after)
     try:
         opened.check_rank(query.rank, query.world)
         coding = answer_coding(requested)

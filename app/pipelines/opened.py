@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -60,20 +59,18 @@ class Registered:
         """Number of growing sources."""
         return sum(source["growing"] for source in self.sources)
 
-    def to_json(self) -> bytes:
-        """Serialise the record."""
-        values = {
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return {
             "spec": self.spec.to_json(),
             "sources": list(self.sources),
             "fingerprint": self.fingerprint.hex(),
             "issued": int(self.issued.timestamp()),
         }
-        return json.dumps(values, sort_keys=True).encode()
 
     @classmethod
-    def of(cls, ident: str, stored: bytes) -> Registered:
-        """Parse a stored record."""
-        values = json.loads(stored)
+    def of(cls, ident: str, values: Mapping[str, Any]) -> Registered:
+        """Parse the JSON values of a record."""
         return cls(
             ident,
             parse_pipeline(values["spec"]),

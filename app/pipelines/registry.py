@@ -24,7 +24,11 @@ fingerprint), so the state store is needed for the spec alone. Opening compares:
        │
        ├── another fingerprint, or too few items: 412, data changed
        ▼
-    pipeline built, or taken from the cache by (id, pins) if its files are unchanged
+    pipeline built, or taken from the cache by (owner, id, pins) if its files are unchanged,
+    and all of its sources still the owner's
+
+Records lie in the namespace of their owner, and name datasets and views by ids in it: equal
+specs of two owners have the same id, but each its own data, pins and fingerprint.
 
 Pinning, rather than following a dataset as it grows, keeps the order of a shuffle fixed
 while items arrive. Registering a spec again after its data changed pins the record to the
@@ -33,6 +37,7 @@ new data; older tokens are then refused, as they would give other batches.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import OrderedDict
@@ -43,13 +48,9 @@ from typing import Any
 
 from app.datasets.catalogue import Catalogue
 from app.errors import BusyError, DataChangedError, NotFoundError
-from app.state.base import (
-    HeadConflictError,
-    HeadExistsError,
-    HeadInvalidError,
-    HeadMissingError,
-    StateStore,
-)
+from app.http.identity import Identity
+from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
+from app.state.ownership import Namespaces
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
@@ -69,6 +70,8 @@ _ATTEMPTS = 5
 
 Pins = Mapping[str, int]
 """Number of items each source is pinned to, by source key."""
+_BuiltKey = tuple[str, str, tuple[int, ...]]
+"""Owner, id and pins of a pipeline."""
 
 
 def _is_fresh(opened: OpenPipeline) -> bool:
@@ -102,6 +105,17 @@ def _open_all(
     tokens().check(fingerprint)
 
 
+def _named(view: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the id of a view if a source names it as ``{"id": id}``."""
+    if isinstance(view, Mapping) and set(view) == {"id"}:
+        return view["id"]
+    return view
+
+
+def _missing(ident: str) -> NotFoundError:
+    return NotFoundError(f"there is no pipeline {ident[:80]!r}", hint="POST it to /v1/pipelines")
+
+
 def _close_each(pipelines: Iterable[OpenPipeline]) -> None:
     for pipeline in pipelines:
         pipeline.close()
@@ -122,20 +136,20 @@ class Pipelines:
     ) -> None:
         self._catalogue = catalogue
         self._views = views
-        self._store = store
+        self._records = Namespaces(store, KIND)
         self._keys = keys
-        self._built: OrderedDict[tuple[str, tuple[int, ...]], OpenPipeline] = OrderedDict()
-        self._parsed: OrderedDict[str, tuple[bytes, Registered]] = OrderedDict()
+        self._built: OrderedDict[_BuiltKey, OpenPipeline] = OrderedDict()
+        self._parsed: OrderedDict[tuple[str, str], tuple[bytes, Registered]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def register(self, values: Mapping[str, Any]) -> tuple[OpenPipeline, bool]:
-        """Register a pipeline under its digest.
+    def register(self, who: Identity, values: Mapping[str, Any]) -> tuple[OpenPipeline, bool]:
+        """Register a pipeline under its digest, for the caller.
 
         A registered pipeline keeps its pins while its data is unchanged. If the data
         changed, it is pinned to the new data, and older tokens are refused.
 
         Returns:
-            The open pipeline, which the caller closes, and whether the record is new.
+            The open pipeline, which the caller closes, and whether its record is new.
 
         Raises:
             PipelineError: the spec is invalid; names the stage and field.
@@ -146,54 +160,59 @@ class Pipelines:
         ident = spec.digest.hex()
         for _ in range(_ATTEMPTS):
             try:
-                return self._open(self._registered(ident), None), False
+                return self._open(who, self._own(who, ident), None), False
             except NotFoundError:
                 pass
             except DataChangedError:
-                self._forget(ident)
-            opened, registered = self._pin(spec, ident)
+                self._forget(who.owner, ident)
+            opened, registered = self._pin(who, spec, ident)
             try:
-                self._store_record(registered)
+                self._store_record(who, registered)
             except (HeadExistsError, HeadConflictError, HeadMissingError):
                 opened.close()
                 continue
             except BaseException:
                 opened.close()
                 raise
-            self._cache(opened)
+            self._cache(who, opened)
             return opened, True
         raise BusyError("other requests are registering the pipeline", retry_after=1)
 
-    def _store_record(self, registered: Registered) -> None:
+    def _store_record(self, who: Identity, registered: Registered) -> None:
         """Create the record, or replace the previous one."""
+        value = registered.to_json()
         try:
-            seen = self._store.get(KIND, registered.ident)
+            seen = self._records.get(who.owner, registered.ident)
         except HeadMissingError:
-            self._store.create(KIND, registered.ident, registered.to_json())
+            self._records.create(who.owner, registered.ident, value)
             return
-        self._store.compare_and_swap(seen, registered.to_json())
+        self._records.replace(seen, value)
 
-    def _pin(self, spec: PipelineSpec, ident: str) -> tuple[OpenPipeline, Registered]:
+    def _pin(
+        self, who: Identity, spec: PipelineSpec, ident: str
+    ) -> tuple[OpenPipeline, Registered]:
         """Build a pipeline over the current data, and the record that pins it."""
         issued = datetime.fromtimestamp(int(time.time()) // 60 * 60, UTC)
-        opened = self._build(spec, ident, {}, issued)
+        opened = self._build(who, spec, {}, issued)
         sources = tuple(source.describe() for source in opened.sources)
         return opened, Registered(ident, spec, sources, opened.tokens.fingerprint, issued)
 
-    def ids(self, after: str = "", limit: int = 1000) -> list[str]:
-        """List up to ``limit`` ids after ``after``, in order."""
-        page = self._store.list(KIND, after=after, limit=limit)
-        return [head.id for head in page.heads]
+    def ids(self, who: Identity, after: str = "", limit: int = 1000) -> list[str]:
+        """List up to ``limit`` ids after ``after``, in order; everybody's for ``admin``."""
+        if who.is_admin:
+            return self._records.all_ids(after, limit)
+        return self._records.ids(who.owner, after, limit)
 
-    def open(self, ident: str, after: str | None = None) -> OpenPipeline:
+    def open(self, who: Identity, ident: str, after: str | None = None) -> OpenPipeline:
         """Open a pipeline at a position; the caller closes it.
 
         Args:
+            who: the caller.
             ident: id of the pipeline.
             after: token to continue after; None to start at the beginning.
 
         Raises:
-            NotFoundError: there is no such pipeline.
+            NotFoundError: the caller has no such pipeline.
             TokenMalformedError, TokenForgedError, TokenRetiredError, TokenForeignError: the
                 token does not belong to this pipeline.
             DataChangedError: the data changed since the token was issued or the pipeline
@@ -201,21 +220,46 @@ class Pipelines:
             StateError: the pipeline has no such position.
             CoreError, ServiceError: the data cannot be read.
         """
-        return self._open(self._registered(ident), after)
-
-    def _registered(self, ident: str) -> Registered:
         try:
-            value = self._store.get(KIND, ident).value
-        except (HeadMissingError, HeadInvalidError) as e:
-            raise NotFoundError(
-                f"there is no pipeline {ident[:80]!r}", hint="POST it to /v1/pipelines"
-            ) from e
+            registered = self._own(who, ident)
+        except HeadMissingError as e:
+            others = self._records.of_anyone(ident) if who.is_admin else []
+            if not others:
+                raise _missing(ident) from e
+            who = who.acting_for(others[0].owner)
+            registered = self._own(who, ident)
+        return self._open(who, registered, after)
+
+    def delete(self, who: Identity, ident: str) -> None:
+        """Delete a pipeline; ``admin`` deletes one of others for all of its owners.
+
+        Raises:
+            NotFoundError: the caller has no such pipeline.
+        """
+        owners = [who.owner]
+        if who.is_admin and not self._records.has(who.owner, ident):
+            owners = [owned.owner for owned in self._records.of_anyone(ident)] or owners
+        for owner in owners:
+            try:
+                self._records.delete(owner, ident)
+            except HeadMissingError as e:
+                raise _missing(ident) from e
+            self._forget(owner, ident)
+
+    def _own(self, who: Identity, ident: str) -> Registered:
+        """Return the caller's record of a pipeline.
+
+        Raises:
+            HeadMissingError: it has none.
+            NotFoundError: the record is of another version of the service.
+        """
+        value = self._records.head(who.owner, ident).value
         with self._lock:
-            known = self._parsed.get(ident)
+            known = self._parsed.get((who.owner, ident))
             if known is not None and known[0] == value:
-                self._parsed.move_to_end(ident)
+                self._parsed.move_to_end((who.owner, ident))
                 return known[1]
-        registered = Registered.of(ident, value)
+        registered = Registered.of(ident, json.loads(value)["value"])
         if registered.spec.digest.hex() != ident:
             # An earlier version of the algorithms built other batches from this spec.
             raise NotFoundError(
@@ -223,12 +267,12 @@ class Pipelines:
                 hint="POST it to /v1/pipelines, and start without after",
             )
         with self._lock:
-            self._parsed[ident] = value, registered
+            self._parsed[who.owner, ident] = value, registered
             while len(self._parsed) > _CACHED:
                 self._parsed.popitem(last=False)
         return registered
 
-    def _open(self, registered: Registered, after: str | None) -> OpenPipeline:
+    def _open(self, who: Identity, registered: Registered, after: str | None) -> OpenPipeline:
         fingerprint, issued = registered.fingerprint, registered.issued
         state: State | None = None
         pins = registered.pins()
@@ -237,7 +281,7 @@ class Pipelines:
             fingerprint, issued = verified.token.fingerprint, verified.issued
             state, counts = split(verified.token.state, registered.growing)
             pins = registered.pins(counts)
-        shared = self._shared(registered, pins, fingerprint)
+        shared = self._shared(who, registered, pins, fingerprint)
         tokens = replace(shared.tokens, issued=issued)
         start = shared.pipeline.initial if state is None else state
         opened = replace(shared, tokens=tokens, start=start)
@@ -248,33 +292,48 @@ class Pipelines:
             raise
         return opened
 
-    def _shared(self, registered: Registered, pins: Pins, fingerprint: bytes) -> OpenPipeline:
+    def _shared(
+        self, who: Identity, registered: Registered, pins: Pins, fingerprint: bytes
+    ) -> OpenPipeline:
         """Return the cached pipeline if its data is unchanged; else build it."""
-        key = (registered.ident, tuple(pins.values()))
+        key = (who.owner, registered.ident, tuple(pins.values()))
         with self._lock:
             cached = self._built.get(key)
             if cached is not None:
                 self._built.move_to_end(key)
                 cached.share()
         if cached is not None:
-            if _is_fresh(cached):
-                try:
+            try:
+                if self._is_owned(who, cached) and _is_fresh(cached):
                     cached.tokens.check(fingerprint)
-                except BaseException:
-                    cached.close()
-                    raise
-                return cached
+                    return cached
+            except BaseException:
+                cached.close()
+                raise
             cached.close()
-        opened = self._build(
-            registered.spec, registered.ident, pins, registered.issued, fingerprint
-        )
-        self._cache(opened)
+        opened = self._build(who, registered.spec, pins, registered.issued, fingerprint)
+        self._cache(who, opened)
         return opened
+
+    def _is_owned(self, who: Identity, opened: OpenPipeline) -> bool:
+        """Whether the caller still has the datasets and views, declared as they were.
+
+        Raises:
+            NotFoundError: the caller no longer has one.
+        """
+        owned = True
+        for source in opened.sources:
+            values = json.loads(source.key)
+            dataset, view = values["dataset"], _named(values["options"].get("view"))
+            if isinstance(view, str):
+                self._views.check(who, view, dataset)
+            owned = owned and self._catalogue.spec(who, dataset) == source.dataset.spec
+        return owned
 
     def _build(
         self,
+        who: Identity,
         spec: PipelineSpec,
-        ident: str,
         pins: Pins,
         issued: datetime,
         fingerprint: bytes | None = None,
@@ -282,17 +341,21 @@ class Pipelines:
         """Open the sources of a pipeline and build it.
 
         Args:
+            who: whose datasets and views the spec names.
             spec: the spec.
-            ident: its id.
             pins: the pins; empty to pin each source to all of its items.
             issued: issue time of the tokens.
             fingerprint: fingerprint the data must have; None for any.
         """
+        ident = spec.digest.hex()
         sources: dict[str, PinnedSource] = {}
+
+        def open_view(dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
+            return self._view(who, dataset, value)
 
         def source(key: str) -> PinnedSource:
             if key not in sources:
-                sources[key] = open_source(self._catalogue, self._view, key, pins.get(key))
+                sources[key] = open_source(who, self._catalogue, open_view, key, pins.get(key))
             return sources[key]
 
         def open_one(dataset: str, options: Mapping[str, Any]) -> Indexed:
@@ -316,21 +379,20 @@ class Pipelines:
             close_all(list(sources.values()))
             raise
 
-    def _view(self, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
+    def _view(self, who: Identity, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
         """Open the view a source names: by id, by ``{"id": id}``, or by its spec."""
-        if isinstance(value, Mapping) and set(value) == {"id"}:
-            value = value["id"]
+        value = _named(value)
         if isinstance(value, str):
-            return self._views.registered(value, dataset)
+            return self._views.registered(who, value, dataset)
         if not isinstance(value, Mapping):
             raise OptionError("view is neither an id nor a view spec")
-        return self._views.open(dataset, value)
+        return self._views.open(who, dataset, value)
 
     # -- the cache of built pipelines ----------------------------------------------------
 
-    def _cache(self, opened: OpenPipeline) -> None:
+    def _cache(self, who: Identity, opened: OpenPipeline) -> None:
         """Share a pipeline with later requests; the caller still has to close it."""
-        key = (opened.ident, tuple(source.count for source in opened.sources))
+        key = (who.owner, opened.ident, tuple(source.count for source in opened.sources))
         opened.share()
         with self._lock:
             previous = self._built.pop(key, None)
@@ -340,9 +402,9 @@ class Pipelines:
                 evicted.append(self._built.popitem(last=False)[1])
         _close_each(evicted)
 
-    def _forget(self, ident: str) -> None:
+    def _forget(self, owner: str, ident: str) -> None:
         with self._lock:
-            keys = [key for key in self._built if key[0] == ident]
+            keys = [key for key in self._built if key[:2] == (owner, ident)]
             evicted = [self._built.pop(key) for key in keys]
         _close_each(evicted)
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
 from app.http.json_bodies import json_response, read_json, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, choose_format, joined
-from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.http.openapi import (
+    JSON_BODY,
+    NO_CONTENT,
+    NOT_MODIFIED,
+    content_response,
+    problem_responses,
+)
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.limits import Limits
 
@@ -34,11 +41,12 @@ PipelinesDep = Annotated[PipelineService, from_state("pipelines")]
 @router.get("", operation_id="list_pipelines", responses=_JSON | _PROBLEMS)
 async def list_pipelines(
     service: PipelinesDep,
+    who: IdentityDep,
     after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
 ) -> Response:
     """List the ids of the pipelines, in order."""
-    ids = await service.threads.start(service.pipelines.ids, after, limit)
+    ids = await service.threads.start(service.pipelines.ids, who, after, limit)
     return json_response({"pipelines": ids, "after": ids[-1] if len(ids) == limit else None})
 
 
@@ -50,14 +58,16 @@ async def list_pipelines(
     openapi_extra=JSON_BODY,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
-async def register_pipeline(request: Request, service: PipelinesDep) -> ExchangeResponse:
+async def register_pipeline(
+    request: Request, service: PipelinesDep, who: IdentityDep
+) -> ExchangeResponse:
     """Register a pipeline under the digest of its spec; registering it again returns it."""
 
     async def handle(exchange: Exchange) -> None:
         values = await read_json(exchange, service.buffers, _MAX_BODY)
 
         def register() -> tuple[dict[str, Any], bool]:
-            opened, created = service.pipelines.register(values)
+            opened, created = service.pipelines.register(who, values)
             try:
                 return opened.describe(), created
             finally:
@@ -65,7 +75,7 @@ async def register_pipeline(request: Request, service: PipelinesDep) -> Exchange
 
         description, created = await service.threads.start(register)
         path = f"/v1/pipelines/{description['id']}"
-        location = service.addresses.of(str(request.base_url), path)
+        location = service.addresses.of(request.scope, path)
         status = 201 if created else 200
         await send_json(exchange, description, status, {"Location": location})
 
@@ -74,17 +84,30 @@ async def register_pipeline(request: Request, service: PipelinesDep) -> Exchange
 
 @router.head("/{ident}", include_in_schema=False)
 @router.get("/{ident}", operation_id="pipeline", responses=_JSON | _PROBLEMS)
-async def pipeline(ident: str, service: PipelinesDep) -> Response:
+async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
     """Describe a pipeline: its spec, data, schema, number of batches and first token."""
 
     def describe() -> dict[str, Any]:
-        opened = service.pipelines.open(ident)
+        opened = service.pipelines.open(who, ident)
         try:
             return opened.describe()
         finally:
             opened.close()
 
     return json_response(await service.threads.start(describe))
+
+
+@router.delete(
+    "/{ident}",
+    operation_id="delete_pipeline",
+    status_code=204,
+    response_class=Response,
+    responses=NO_CONTENT | _PROBLEMS,
+)
+async def delete_pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
+    """Forget a pipeline; streams of its batches that run finish."""
+    await service.threads.start(service.pipelines.delete, who, ident)
+    return Response(status_code=204)
 
 
 @router.get(
@@ -98,6 +121,7 @@ async def pipeline_batches(
     ident: str,
     request: Request,
     service: PipelinesDep,
+    who: IdentityDep,
     drain: DrainDep,
     query: Annotated[BatchesQuery, Query()],
 ) -> ExchangeResponse:
@@ -107,7 +131,7 @@ async def pipeline_batches(
     """
 
     async def handle(exchange: Exchange) -> None:
-        opened = await service.threads.start(service.pipelines.open, ident, query.after)
+        opened = await service.threads.start(service.pipelines.open, who, ident, query.after)
         try:
             opened.check_rank(query.rank, query.world)
             stream = batch_stream(
@@ -141,16 +165,17 @@ async def pipeline_batch(
     ident: str,
     request: Request,
     service: PipelinesDep,
+    who: IdentityDep,
     query: Annotated[BatchQuery, Query()],
 ) -> ExchangeResponse:
     """Send one batch, ``offset`` batches after the token; with a token it is immutable."""
     accept = joined(request.headers, "accept")
     form = query.format or choose_format(accept, BATCH_FORMATS)
 
+    open_at = partial(service.pipelines.open, who, ident)
+
     async def handle(exchange: Exchange) -> None:
-        answer = await service.threads.start(
-            one_batch, service.pipelines, ident, query, form, request.headers
-        )
+        answer = await service.threads.start(one_batch, open_at, query, form, request.headers)
         if request.method == "HEAD" and answer.data is not None:
             answer = replace(answer, data=None, length=len(answer.data))
         await answer.send(exchange)

@@ -22,6 +22,7 @@ from app.datasets.files.file_set import FileSet
 from app.datasets.files.fingerprints import prefix_fingerprint
 from app.datasets.items.segments import ItemRange, select_fields
 from app.datasets.opened import OpenDataset, Opened, OpenItems
+from app.http.identity import Identity
 from app.tiles.views import OpenView, padded
 from core.arrays import Indices
 from core.errors import OptionError
@@ -38,8 +39,6 @@ FRAME, TILE = "frame", "tile"
 OPTIONS = ("fields", "unit", "view")
 """Options of a source that define its items."""
 FINGERPRINT_SIZE = 8
-_LOCATION = ("id", "files", "glob", "immutable", "growing")
-"""Members of a catalogue entry that locate files rather than define what they mean."""
 
 OpenViewOf = Callable[[str, Any], OpenView]
 """Opens a view of a dataset, by its id or its spec."""
@@ -93,11 +92,12 @@ def source_key(dataset: str, options: Mapping[str, Any]) -> str:
 
 
 def open_source(
-    catalogue: Catalogue, open_view: OpenViewOf, key: str, count: int | None = None
+    who: Identity, catalogue: Catalogue, open_view: OpenViewOf, key: str, count: int | None = None
 ) -> PinnedSource:
     """Open a source of a pipeline.
 
     Args:
+        who: whose datasets the key names.
         catalogue: the datasets.
         open_view: opens their views.
         key: from ``source_key``.
@@ -110,7 +110,7 @@ def open_source(
     """
     values = json.loads(key)
     options: Mapping[str, Any] = values["options"]
-    dataset: Opened = catalogue.open_any(values["dataset"], grown=count is None)
+    dataset: Opened = catalogue.open_any(who, values["dataset"], grown=count is None)
     try:
         view = None
         if isinstance(dataset, OpenDataset) and options.get("view") is not None:
@@ -122,7 +122,7 @@ def open_source(
         growing = dataset.spec.growing
         if count is not None and growing and _count(dataset, options) < count:
             previous = dataset
-            dataset = catalogue.open_any(values["dataset"])
+            dataset = catalogue.open_any(who, values["dataset"])
             previous.close()
         items, total = _all_items(dataset, options, view)
         pinned = min(count, total) if growing and count is not None else total
@@ -208,9 +208,8 @@ def frame_stops(recording: Recording, files: FileSet, frames: int) -> tuple[int,
 
 def _fingerprint(dataset: Opened, stops: Sequence[int] | None) -> bytes:
     """Fingerprint the bytes the items depend on, and what the catalogue declares of them."""
-    meaning = {k: v for k, v in dataset.spec.to_json().items() if k not in _LOCATION}
     digest = hashlib.blake2b(
-        json.dumps(meaning, sort_keys=True).encode(),
+        json.dumps(dataset.spec.meaning(), sort_keys=True).encode(),
         digest_size=FINGERPRINT_SIZE,
         person=b"thalweg-source-1",
     )

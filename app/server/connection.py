@@ -13,6 +13,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from .limits import ServerLimits
 
+PEER_EXTENSION = "thalweg.peer"
+"""Address of the other end of the connection, which proxy headers do not change."""
+
 
 class Connection(Protocol):
     """What bodies and cycles need of the protocol that owns them."""

@@ -50,6 +50,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.server import ServerState
 
 from .body import ClientDisconnected
+from .connection import PEER_EXTENSION
 from .cycle import BodyCycle, problem
 from .drain import DRAIN_EXTENSION
 from .limits import ServerLimits
@@ -259,6 +260,8 @@ class BodyProtocol(HttpToolsProtocol):
         cycle.add_extensions(extensions)
         if self._drain is not None:
             extensions[DRAIN_EXTENSION] = self._drain
+        if self.client is not None:
+            extensions[PEER_EXTENSION] = self.client[0]
         self.scope["extensions"] = extensions
 
     # The body of a request.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from app.errors import NotAcceptableError, NotFoundError
 from app.http.answers import WholeAnswer
+from app.http.identity import Identity
 from app.http.media_types import MEDIA_TYPES
 from app.http.ranges import Fields, not_modified
 from core.tiles.plan import Tile
@@ -35,6 +36,7 @@ def check_format(form: str) -> None:
 class TileRequest:
     """The tile a client requests, and its format."""
 
+    who: Identity
     dataset: str
     view: str
     index: int
@@ -57,7 +59,7 @@ def one_tile(views: Views, request: TileRequest, requested: Fields) -> WholeAnsw
         CoreError, ServiceError: the tile cannot be read.
     """
     index, form = request.index, request.form
-    view = views.registered(request.view, request.dataset)
+    view = views.registered(request.who, request.view, request.dataset)
     try:
         if not 0 <= index < view.plan.tiles:
             raise NotFoundError(f"the view has tiles 0 to {view.plan.tiles - 1}")

@@ -10,11 +10,18 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import NotAcceptableError, TooLargeError
-from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
+from app.http.identity import Identity
 from app.http.json_bodies import json_response, read_json, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
-from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.http.openapi import (
+    JSON_BODY,
+    NO_CONTENT,
+    NOT_MODIFIED,
+    content_response,
+    problem_responses,
+)
 from app.server.drain import Drain
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
@@ -81,6 +88,7 @@ async def stream_tiles(
     ident: str,
     request: Request,
     tiles: TilesDep,
+    who: IdentityDep,
     drain: DrainDep,
     after: After = None,
     max_tiles: MaxTiles = None,
@@ -93,7 +101,7 @@ async def stream_tiles(
 
     async def handle(exchange: Exchange) -> None:
         spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
-        view = await tiles.threads.start(tiles.views.open, ident, spec)
+        view = await tiles.threads.start(tiles.views.open, who, ident, spec)
         await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
@@ -110,6 +118,7 @@ async def stream_tiles(
 async def plan_view(
     ident: str,
     tiles: TilesDep,
+    who: IdentityDep,
     first: First = 0,
     count: Count = 1000,
 ) -> ExchangeResponse:
@@ -119,7 +128,7 @@ async def plan_view(
         spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
 
         def plan() -> dict[str, Any]:
-            view = tiles.views.open(ident, spec)
+            view = tiles.views.open(who, ident, spec)
             view.close()
             return {
                 "fingerprint": view.dataset.fingerprint.hex(),
@@ -140,14 +149,16 @@ async def plan_view(
     openapi_extra=JSON_BODY,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
-async def register_view(ident: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
+async def register_view(
+    ident: str, request: Request, tiles: TilesDep, who: IdentityDep
+) -> ExchangeResponse:
     """Register a view; registering it again returns the same id."""
 
     async def handle(exchange: Exchange) -> None:
         spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
-        name, view, created = await tiles.threads.start(tiles.views.register, ident, spec)
+        name, view, created = await tiles.threads.start(tiles.views.register, who, ident, spec)
         view.close()
-        location = tiles.addresses.of(str(request.base_url), f"/v1/datasets/{ident}/views/{name}")
+        location = tiles.addresses.of(request.scope, f"/v1/datasets/{ident}/views/{name}")
         description = _describe(name, ident, view)
         status = 201 if created else 200
         await send_json(exchange, description, status, {"Location": location})
@@ -166,16 +177,29 @@ def _describe(name: str, dataset: str, view: OpenView) -> dict[str, Any]:
     }
 
 
-async def _registered(tiles: TileService, ident: str, name: str) -> OpenView:
-    return await tiles.threads.start(tiles.views.registered, name, ident)
+async def _registered(tiles: TileService, who: Identity, ident: str, name: str) -> OpenView:
+    return await tiles.threads.start(tiles.views.registered, who, name, ident)
 
 
 @router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
-async def view_of(ident: str, name: str, tiles: TilesDep) -> Response:
+async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
     """Describe a view: its spec, shapes, dtype and size, and its first token."""
-    view = await _registered(tiles, ident, name)
+    view = await _registered(tiles, who, ident, name)
     view.close()
     return json_response(_describe(name, ident, view))
+
+
+@router.delete(
+    "/views/{name}",
+    operation_id="delete_view",
+    status_code=204,
+    response_class=Response,
+    responses=NO_CONTENT | _PROBLEMS,
+)
+async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
+    """Forget a registered view; streams that run over it finish."""
+    await tiles.threads.start(tiles.views.delete, who, name, ident)
+    return Response(status_code=204)
 
 
 @router.get(
@@ -187,6 +211,7 @@ async def view_plan(
     ident: str,
     name: str,
     tiles: TilesDep,
+    who: IdentityDep,
     first: First = 0,
     count: Count = 1000,
     parts: Annotated[
@@ -199,7 +224,7 @@ async def view_plan(
         raise NotAcceptableError(
             f"plans are not available as {format[:40]!r}", hint="Request json or arrow"
         )
-    view = await _registered(tiles, ident, name)
+    view = await _registered(tiles, who, ident, name)
     view.close()
     if format == "arrow":
         if view.plan.tiles > _MAX_LISTED:
@@ -231,6 +256,7 @@ async def view_tiles(
     name: str,
     request: Request,
     tiles: TilesDep,
+    who: IdentityDep,
     drain: DrainDep,
     after: After = None,
     max_tiles: MaxTiles = None,
@@ -239,7 +265,7 @@ async def view_tiles(
     """Stream the tiles of a view as frames, each with the token that continues after it."""
 
     async def handle(exchange: Exchange) -> None:
-        view = await _registered(tiles, ident, name)
+        view = await _registered(tiles, who, ident, name)
         await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
@@ -256,11 +282,13 @@ async def view_tiles(
     | NOT_MODIFIED
     | _PROBLEMS,
 )
-async def view_raw(ident: str, name: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
+async def view_raw(
+    ident: str, name: str, request: Request, tiles: TilesDep, who: IdentityDep
+) -> ExchangeResponse:
     """Send the tiles of a view back to back as raw bytes: all of them, or a byte range."""
 
     async def handle(exchange: Exchange) -> None:
-        view = await _registered(tiles, ident, name)
+        view = await _registered(tiles, who, ident, name)
         try:
             whole = Whole(
                 view.plan.nbytes,

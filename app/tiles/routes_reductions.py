@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.errors import InvalidOptionError
-from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
-from app.http.json_bodies import read_json
+from app.errors import BadRequestError, InvalidOptionError
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
+from app.http.json_bodies import parse_object, read_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
 from app.http.openapi import JSON_BODY, content_response, problem_responses
@@ -45,13 +44,13 @@ Results = dict[str, Floats]
     responses=content_response(200, MEDIA_TYPES["frames"]),
 )
 async def reduce_view(
-    ident: str, request: Request, tiles: TilesDep, drain: DrainDep
+    ident: str, request: Request, tiles: TilesDep, who: IdentityDep, drain: DrainDep
 ) -> ExchangeResponse:
     """Reduce a view; the frames are heartbeats with the progress, then an array per result."""
 
     async def handle(exchange: Exchange) -> None:
         body = await read_json(exchange, tiles.buffers, _MAX_BODY)
-        view, job = await tiles.threads.start(tiles.reduction, ident, body)
+        view, job = await tiles.threads.start(tiles.reduction, who, ident, body)
         try:
             coding = answer_coding(request.headers)
             stream = reduction_stream(job, coding=coding, threads=tiles.threads, drain=drain)
@@ -71,6 +70,7 @@ async def reduce_view(
 async def image(
     ident: str,
     tiles: TilesDep,
+    who: IdentityDep,
     reduction: Annotated[
         str, Query(description="Reduction as JSON; default: the sum over frames")
     ] = '{"op":"sum"}',
@@ -86,7 +86,7 @@ async def image(
     body = {"view": _object(view, "view"), "reduction": _object(reduction, "reduction")}
 
     def render() -> bytes:
-        opened, job = tiles.reduction(ident, body)
+        opened, job = tiles.reduction(who, ident, body)
         try:
             results = job.run(lambda _done, _of: None, lambda: False)
         finally:
@@ -99,12 +99,9 @@ async def image(
 
 def _object(text: str, name: str) -> Mapping[str, Any]:
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as e:
-        raise InvalidOptionError(f"{name} is not JSON: {e}", option=name) from e
-    if not isinstance(value, Mapping):
-        raise InvalidOptionError(f"{name} is not a JSON object", option=name)
-    return value
+        return parse_object(text, name)
+    except BadRequestError as e:
+        raise InvalidOptionError(str(e), hint=e.hint, option=name) from e
 
 
 def _select(results: Results, name: str | None) -> Floats:

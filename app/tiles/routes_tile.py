@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 
 from app.http.dependencies import check_options_once
+from app.http.identity import identity_of
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.server.responses import Exchange, ExchangeResponse
 
@@ -38,12 +39,13 @@ async def view_tile(
 ) -> ExchangeResponse:
     """Send one tile as raw values, npy or JSON."""
     check_options_once(request)
-    # Not a dependency: FastAPI takes as long to resolve one as we take to read a tile.
+    # Not dependencies: FastAPI takes as long to resolve one as we take to read a tile.
     tiles: TileService = request.app.state.tiles
+    who = identity_of(request.scope)
     check_format(format)
 
     async def handle(exchange: Exchange) -> None:
-        tile = TileRequest(ident, name, index, format, request.method == "HEAD")
+        tile = TileRequest(who, ident, name, index, format, request.method == "HEAD")
         # Opened, read and encoded in one call: a trip to a thread and back costs as much
         # as reading a small tile.
         answer = await tiles.threads.start(one_tile, tiles.views, tile, request.headers)

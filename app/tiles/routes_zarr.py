@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from app.errors import NotFoundError
-from app.http.dependencies import from_state
+from app.http.dependencies import IdentityDep, from_state
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.http.ranges import not_modified
 from app.server.responses import Exchange, ExchangeResponse
@@ -31,11 +31,13 @@ TilesDep = Annotated[TileService, from_state("tiles")]
     | problem_responses(400, 401, 403, 404, 412, 422, 503),
 )
 @router.head("/{view}/{key:path}", include_in_schema=False)
-async def zarr(view: str, key: str, request: Request, tiles: TilesDep) -> ExchangeResponse:
+async def zarr(
+    view: str, key: str, request: Request, tiles: TilesDep, who: IdentityDep
+) -> ExchangeResponse:
     """Read a key of the zarr store of a view."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await tiles.threads.start(tiles.views.registered, view)
+        opened = await tiles.threads.start(tiles.views.registered, who, view)
         try:
             etag = opened.etag(f"zarr-{key}" if len(key) < 100 else "zarr")  # noqa: PLR2004
             if not_modified(request.headers, etag):

@@ -11,6 +11,7 @@ from app.engine.buffers import Buffers
 from app.engine.workers import Workers
 from app.errors import InvalidOptionError
 from app.http.addresses import Addresses
+from app.http.identity import Identity
 
 from .partials import PartialStore
 from .reductions import ReductionJob
@@ -28,10 +29,13 @@ class TileService:
     buffers: Buffers
     addresses: Addresses
 
-    def reduction(self, dataset: str, body: Mapping[str, Any]) -> tuple[OpenView, ReductionJob]:
+    def reduction(
+        self, who: Identity, dataset: str, body: Mapping[str, Any]
+    ) -> tuple[OpenView, ReductionJob]:
         """Open a view and prepare a reduction of it; the caller closes the view.
 
         Args:
+            who: the caller.
             dataset: id of the dataset.
             body: members ``view`` and ``reduction``, JSON objects.
 
@@ -45,7 +49,7 @@ class TileService:
                 "the body is not an object with the members view and reduction, both objects",
                 option="reduction",
             )
-        view = self.views.open(dataset, body.get("view") or {})
+        view = self.views.open(who, dataset, body.get("view") or {})
         try:
             return view, ReductionJob(view, body["reduction"], self.engine, self.partials)
         except BaseException:

@@ -14,8 +14,11 @@ import numpy as np
 
 from app.datasets.catalogue import Catalogue
 from app.datasets.opened import OpenDataset
+from app.datasets.spec import DatasetSpec
 from app.errors import NotFoundError
-from app.state.base import HeadExistsError, HeadMissingError, StateStore
+from app.http.identity import Identity
+from app.state.base import HeadMissingError, StateStore
+from app.state.ownership import Namespaces
 from app.tokens import KeyRing
 from core.arrays import Array
 from core.tiles.plan import Plan, Tile, make_plan
@@ -58,8 +61,24 @@ class OpenView:
         self.dataset.close()
 
 
+_PlanKey = tuple[str, str, bytes, bytes]
+"""Owner, dataset, fingerprint of its files, and digest of the view."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A registered view."""
+
+    dataset: str
+    view: View
+    digest: bytes
+
+
 class Views:
-    """Views of the datasets of a catalogue.
+    """Views of the datasets of a catalogue, registered in the namespace of their owner.
+
+    A view names its dataset by id, which is looked up in the namespace of whoever uses the
+    view. So two owners may have views of the same id over different datasets.
 
     Args:
         catalogue: the datasets.
@@ -69,38 +88,40 @@ class Views:
 
     def __init__(self, catalogue: Catalogue, store: StateStore, keys: KeyRing) -> None:
         self._catalogue = catalogue
-        self._store = store
+        self._registered = Namespaces(store, KIND)
         self._keys = keys
-        self._plans: OrderedDict[tuple[str, bytes, bytes], Plan] = OrderedDict()
-        self._known: OrderedDict[str, tuple[str, View, bytes]] = OrderedDict()
+        self._plans: OrderedDict[_PlanKey, tuple[DatasetSpec, Plan]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def open(self, dataset: str, spec: Mapping[str, Any]) -> OpenView:
+    def open(self, who: Identity, dataset: str, spec: Mapping[str, Any]) -> OpenView:
         """Open a view of a dataset.
 
         Raises:
-            CoreError, ServiceError: there is no such dataset, or the view does not fit it.
+            CoreError, ServiceError: the caller has no such dataset, or the view does not
+                fit it.
         """
         view = parse_view(spec)
-        return self._open(dataset, view, view.digest())
+        return self._open(who, dataset, view, view.digest())
 
-    def _open(self, dataset: str, view: View, digest: bytes) -> OpenView:
-        opened = self._catalogue.open(dataset)
+    def _open(self, who: Identity, dataset: str, view: View, digest: bytes) -> OpenView:
+        opened = self._catalogue.open(who, dataset)
         try:
-            plan = self._plan(opened, view, digest)
+            plan = self._plan(who, opened, view, digest)
         except BaseException:
             opened.close()
             raise
         identity = stream_identity(dataset, digest)
         return OpenView(opened, view, plan, TileTokens(self._keys, identity, opened.fingerprint))
 
-    def _plan(self, dataset: OpenDataset, view: View, digest: bytes) -> Plan:
-        key = (dataset.spec.id, dataset.fingerprint, digest)
+    def _plan(self, who: Identity, dataset: OpenDataset, view: View, digest: bytes) -> Plan:
+        key = (who.owner, dataset.spec.id, dataset.fingerprint, digest)
         with self._lock:
             known = self._plans.get(key)
-            if known is not None:
+            # The same files may have been registered anew, and declared to be other arrays.
+            if known is not None and known[0] == dataset.spec:
                 self._plans.move_to_end(key)
-                return known
+                return known[1]
         plan = make_plan(
             dataset.recording,
             view,
@@ -108,63 +129,96 @@ class Views:
             sync_offset=dataset.sync_offset,
         )
         with self._lock:
-            self._plans[key] = plan
+            self._plans[key] = dataset.spec, plan
             while len(self._plans) > _CACHED:
                 self._plans.popitem(last=False)
         return plan
 
-    def register(self, dataset: str, spec: Mapping[str, Any]) -> tuple[str, OpenView, bool]:
+    def register(
+        self, who: Identity, dataset: str, spec: Mapping[str, Any]
+    ) -> tuple[str, OpenView, bool]:
         """Register a view under the digest of its dataset and spec.
 
         Returns:
-            Its id, the open view, and whether it is new.
+            Its id, the open view, and whether it is new to the caller.
 
         Raises:
             CoreError, ServiceError: as for ``open``.
         """
-        opened = self.open(dataset, spec)
+        opened = self.open(who, dataset, spec)
         value = {"dataset": dataset, "view": opened.view.to_json()}
         text = json.dumps(value, sort_keys=True).encode()
         ident = hashlib.blake2b(text, digest_size=12).hexdigest()
         try:
-            self._store.create(KIND, ident, text)
-        except HeadExistsError:
-            return ident, opened, False
+            return ident, opened, self._registered.create(who.owner, ident, value)
         except BaseException:
             opened.close()
             raise
-        return ident, opened, True
 
-    def registered(self, ident: str, dataset: str | None = None) -> OpenView:
+    def registered(self, who: Identity, ident: str, dataset: str | None = None) -> OpenView:
         """Open a registered view.
 
         Args:
+            who: the caller.
             ident: id of the view.
             dataset: id of the dataset it must belong to; None for any.
 
         Raises:
-            NotFoundError: there is no such view of that dataset.
+            NotFoundError: the caller has no such view of that dataset.
         """
-        owner, view, digest = self._registered(ident)
-        if dataset not in {None, owner}:
-            raise NotFoundError(f"there is no view {ident[:80]!r} of dataset {dataset!r}")
-        return self._open(owner, view, digest)
+        owner, known = self._look_up(who, ident, dataset)
+        return self._open(who.acting_for(owner), known.dataset, known.view, known.digest)
 
-    def _registered(self, ident: str) -> tuple[str, View, bytes]:
-        """Look up (dataset, view, digest of the view); cached, for an id never changes."""
-        with self._lock:
-            known = self._known.get(ident)
-            if known is not None:
-                self._known.move_to_end(ident)
-                return known
+    def check(self, who: Identity, ident: str, dataset: str) -> None:
+        """Check that the caller has a registered view of a dataset.
+
+        Raises:
+            NotFoundError: it has none.
+        """
+        self._look_up(who, ident, dataset)
+
+    def delete(self, who: Identity, ident: str, dataset: str) -> None:
+        """Delete a registered view; ``admin`` deletes one of others for all of its owners.
+
+        Raises:
+            NotFoundError: the caller has no such view of that dataset.
+        """
+        owner, _ = self._look_up(who, ident, dataset)
+        owners = [owner]
+        if owner != who.owner:
+            owners = [owned.owner for owned in self._registered.of_anyone(ident)]
+        for each in owners:
+            self._registered.delete(each, ident)
+            with self._lock:
+                self._known.pop((each, ident), None)
+
+    def _look_up(self, who: Identity, ident: str, dataset: str | None) -> tuple[str, _Known]:
+        """Return an owner of a registered view, the caller if it is one, and the view."""
+        owner, stored = who.owner, b""
         try:
-            stored = json.loads(self._store.get(KIND, ident).value)
+            stored = self._registered.head(owner, ident).value
         except HeadMissingError as e:
-            raise NotFoundError(f"there is no view {ident[:80]!r}") from e
-        view = parse_view(stored["view"])
-        known = stored["dataset"], view, view.digest()
+            others = self._registered.of_anyone(ident) if who.is_admin else []
+            if not others:
+                raise NotFoundError(f"there is no view {ident[:80]!r}") from e
+            owner, stored = others[0].owner, others[0].head.value
+        known = self._parse(owner, ident, stored)
+        if dataset not in {None, known.dataset}:
+            raise NotFoundError(f"there is no view {ident[:80]!r} of dataset {dataset!r}")
+        return owner, known
+
+    def _parse(self, owner: str, ident: str, stored: bytes) -> _Known:
+        """Parse a stored view; cached, for the content of an id never changes."""
         with self._lock:
-            self._known[ident] = known
+            known = self._known.get((owner, ident))
+            if known is not None:
+                self._known.move_to_end((owner, ident))
+                return known
+        value = json.loads(stored)["value"]
+        view = parse_view(value["view"])
+        known = _Known(value["dataset"], view, view.digest())
+        with self._lock:
+            self._known[owner, ident] = known
             while len(self._known) > _CACHED:
                 self._known.popitem(last=False)
         return known

@@ -31,6 +31,9 @@ from .console import (
     fail,
 )
 
+INPUTS = ("quantiles", "event_rates", "occurrence")
+"""Names of auxiliary files."""
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line, with its help texts."""
@@ -47,9 +50,19 @@ def build_parser() -> argparse.ArgumentParser:
     group = commands.add_parser("inputs", help="auxiliary files").add_subparsers(required=True)
     put = group.add_parser("put", help="store a file and print its digest")
     put.set_defaults(run=_put)
-    put.add_argument("name", choices=("quantiles", "event_rates", "occurrence"))
+    put.add_argument("name", choices=INPUTS)
     put.add_argument("file", type=Path)
     add_service(put)
+    delete = group.add_parser("delete", help="delete a stored file")
+    delete.set_defaults(run=_delete_input)
+    delete.add_argument("name", choices=INPUTS)
+    delete.add_argument("digest")
+    add_service(delete)
+    group = commands.add_parser("pipelines", help="pipelines").add_subparsers(required=True)
+    delete = group.add_parser("delete", help="have the service forget a pipeline")
+    delete.set_defaults(run=_delete_pipeline)
+    delete.add_argument("id")
+    add_service(delete)
     group = commands.add_parser("token", help="tokens").add_subparsers(required=True)
     inspect = group.add_parser("inspect", help="print what a token says")
     inspect.set_defaults(run=_inspect)
@@ -61,6 +74,18 @@ def build_parser() -> argparse.ArgumentParser:
 def _put(args: argparse.Namespace) -> int:
     with connect(args) as client:
         sys.stdout.write(client.inputs.put(args.name, args.file) + "\n")
+    return 0
+
+
+def _delete_input(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        client.inputs.delete(args.name, args.digest)
+    return 0
+
+
+def _delete_pipeline(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        client.delete_pipeline(args.id)
     return 0
 
 

@@ -22,10 +22,13 @@ _ENDINGS = (".npy", ".raw")
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add both commands to a command line."""
-    datasets = commands.add_parser("datasets", help="list, show and register datasets")
+    datasets = commands.add_parser("datasets", help="list, show, register and delete datasets")
     datasets.set_defaults(run=_datasets)
-    datasets.add_argument("action", nargs="?", choices=("list", "show", "register"), default="list")
-    datasets.add_argument("value", nargs="?", metavar="ID|JSON", help="to show, or to register")
+    datasets.add_argument("action", nargs="?", choices=tuple(_NEEDS), default="list")
+    datasets.add_argument(
+        "value", nargs="?", metavar="ID|JSON", help="to show or delete, or to register"
+    )
+    datasets.add_argument("--view", metavar="ID", help="delete this view, not the dataset")
     datasets.add_argument("--file", type=Path, metavar="F", help="JSON of the dataset to register")
     add_service(datasets)
     tiles = commands.add_parser(
@@ -140,9 +143,15 @@ def _datasets(args: argparse.Namespace) -> int:
         raise ValueError("--file goes with register, instead of JSON")
     if (args.value is not None) is (args.action == "list" or args.file is not None):
         raise ValueError(f"datasets {args.action} needs {_NEEDS[args.action]}")
+    if args.view is not None and args.action != "delete":
+        raise ValueError("--view goes with delete")
     with connect(args) as client:
         if args.action == "list":
             sys.stdout.writelines(f"{ident}\n" for ident in client.datasets.list())
+            return 0
+        if args.action == "delete":
+            dataset = client.datasets[args.value]
+            dataset.delete() if args.view is None else dataset.delete_view(args.view)
             return 0
         if args.action == "show":
             info = client.datasets[args.value].info
@@ -154,4 +163,4 @@ def _datasets(args: argparse.Namespace) -> int:
     return 0
 
 
-_NEEDS = {"list": "nothing", "show": "an ID", "register": "JSON or --file"}
+_NEEDS = {"list": "nothing", "show": "an ID", "register": "JSON or --file", "delete": "an ID"}

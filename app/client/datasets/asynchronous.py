@@ -40,6 +40,14 @@ class AsyncDataset:
         spec = await self._runner.run(self._operations.view(ViewSpec(options)))
         return AsyncView(self._runner, self.id, spec)
 
+    async def delete(self) -> None:
+        """Have the service forget the dataset; as ``Dataset.delete``."""
+        await self._runner.run(self._operations.delete())
+
+    async def delete_view(self, view: str) -> None:
+        """Have the service forget a view; as ``Dataset.delete_view``."""
+        await self._runner.run(self._operations.delete_view(view))
+
     async def reduce(
         self,
         reduction: str | Mapping[str, Any],

@@ -78,6 +78,27 @@ class Dataset:
         spec = self._runner.run(self._operations.view(ViewSpec(options)))
         return View(self._runner, self.id, spec)
 
+    def delete(self) -> None:
+        """Have the service forget the dataset; its files stay.
+
+        Raises:
+            ProblemError: there is no such dataset, or it is not yours.
+            ConnectionFailed: the service could not be reached.
+        """
+        self._runner.run(self._operations.delete())
+
+    def delete_view(self, view: str) -> None:
+        """Have the service forget a view that it keeps.
+
+        Args:
+            view: its id, as ``View.id`` gives it.
+
+        Raises:
+            ProblemError: there is no such view, or it is not yours.
+            ConnectionFailed: the service could not be reached.
+        """
+        self._runner.run(self._operations.delete_view(view))
+
     def reduce(
         self,
         reduction: str | Mapping[str, Any],

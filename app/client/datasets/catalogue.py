@@ -11,9 +11,10 @@ from ..errors import ProtocolError
 from ..files.outputs import write_file
 from ..tiles.options import ViewSpec
 from ..tiles.reductions import reduction_json
-from ..transport.answers import call
+from ..tiles.requests import view_deletion
+from ..transport.answers import call, delete
 from ..transport.effects import Steps, Work
-from .requests import description, image, listing, registration
+from .requests import deletion, description, image, listing, registration
 
 Ids: TypeAlias = list[str]
 Info: TypeAlias = dict[str, Any]
@@ -65,6 +66,15 @@ class DatasetOperations:
         if self._info is None:
             self._info = (yield from call(description(self.id), self._retries)).json()
         return self._info
+
+    def delete(self) -> Steps[None]:
+        """Delete the dataset; its files stay."""
+        yield from delete(deletion(self.id), self._retries)
+        self._info = None
+
+    def delete_view(self, view: str) -> Steps[None]:
+        """Delete a view that the service keeps."""
+        return delete(view_deletion(self.id, view), self._retries)
 
     def view(self, spec: ViewSpec) -> Steps[dict[str, Any]]:
         """A view as JSON values.

@@ -38,6 +38,11 @@ def description(ident: str) -> Request:
     return Request("GET", dataset_path(ident))
 
 
+def deletion(ident: str) -> Request:
+    """Delete a dataset."""
+    return Request("DELETE", dataset_path(ident))
+
+
 def image(ident: str, options: Mapping[str, Any]) -> Request:
     """Ask for a picture; options that are objects become JSON."""
     query = {

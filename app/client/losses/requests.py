@@ -55,6 +55,11 @@ def put_input(name: str, data: bytes) -> Request:
     return Request("PUT", f"/v1/inputs/{quote(name)}", headers, data)
 
 
+def delete_input(name: str, digest: str) -> Request:
+    """Delete an auxiliary file."""
+    return Request("DELETE", f"/v1/inputs/{quote(name, safe='')}/{quote(digest, safe='')}")
+
+
 def input_bytes(data: InputLike) -> bytes:
     """The bytes of an auxiliary file, given as a path or as bytes.
 

@@ -142,3 +142,8 @@ class BatchRequests:
         leads to the end of its own time.
         """
         return self.info.batches if token is None else None
+
+
+def deletion(ident: str) -> Request:
+    """Delete a pipeline."""
+    return Request("DELETE", f"/v1/pipelines/{quote(ident, safe='')}")

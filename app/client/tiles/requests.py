@@ -15,6 +15,11 @@ def dataset_path(ident: str) -> str:
     return f"/v1/datasets/{quote(ident, safe='')}"
 
 
+def view_deletion(dataset: str, view: str) -> Request:
+    """Delete a view that the service keeps."""
+    return Request("DELETE", f"{dataset_path(dataset)}/views/{quote(view, safe='')}")
+
+
 @dataclass(frozen=True, slots=True)
 class TileRequests:
     """Builds the requests for one view.

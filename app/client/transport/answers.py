@@ -19,6 +19,7 @@ E = TypeVar("E")
 
 STATUS_OK = 200
 _STATUS_NOT_MODIFIED = 304
+_STATUS_NOT_FOUND = 404
 _STATUS_UNAVAILABLE = 503
 
 _PIECE_SIZE = 1 << 16
@@ -52,6 +53,32 @@ def call(request: Request, retries: int) -> Steps[Reply]:
             return checked((yield from exchange(request)))
         except ThalwegError as error:
             delay = backoff.delay(error)
+        yield Drop()
+        yield Sleep(delay)
+
+
+def delete(request: Request, retries: int) -> Steps[None]:
+    """Send a DELETE until it is answered.
+
+    An earlier try may have succeeded though its answer was lost: what has gone by a later
+    one counts as deleted.
+
+    Raises:
+        ProblemError: the service refused it.
+        ConnectionFailed: the service could not be reached.
+    """
+    backoff = Backoff(retries)
+    lost = False
+    while True:
+        try:
+            checked((yield from exchange(request)))
+        except ThalwegError as error:
+            if lost and isinstance(error, ProblemError) and error.status == _STATUS_NOT_FOUND:
+                return
+            delay = backoff.delay(error)
+            lost = True
+        else:
+            return
         yield Drop()
         yield Sleep(delay)
 

@@ -1,0 +1,107 @@
+"""The commands ``key`` and ``keys``: API keys, and who owns what."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from app.errors import ServiceError
+from app.http.identity import check_scopes
+from app.settings import Settings
+from app.state.api_keys import ApiKeys, digest_key, new_secret
+from app.state.base import StateStore
+from app.state.ownership import adopt, is_migrated
+from app.state.sqlite import SqliteStateStore
+from core.errors import OptionError
+
+STATE = "state.sqlite"
+
+
+def key(args: argparse.Namespace) -> int:
+    """Generate an API key; print it with the digest that the server stores."""
+    secret = new_secret()
+    print(f"key for the client:   {secret}")  # noqa: T201 - the command's output
+    print(f"for THALWEG_API_KEYS: {args.name}:{digest_key(secret)}")  # noqa: T201 - as above
+    return 0
+
+
+def keys(args: argparse.Namespace) -> int:
+    """Run ``keys add``, ``list``, ``revoke`` or ``adopt`` on the data directory."""
+    try:
+        with _store(args) as store:
+            return _ACTIONS[args.action](args, store)
+    except (ServiceError, ValidationError, ValueError) as e:
+        hint = getattr(e, "hint", None)
+        raise OptionError(str(e), hint=hint) from e
+
+
+@contextmanager
+def _store(args: argparse.Namespace) -> Iterator[StateStore]:
+    options = {} if args.data_dir is None else {"data_dir": args.data_dir}
+    store = SqliteStateStore(Settings(**options).data_dir / STATE)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _add(args: argparse.Namespace, store: StateStore) -> int:
+    scopes = check_scopes(args.scope)
+    secret, record = ApiKeys(store).add(args.name, scopes, time.time(), args.expires)
+    # The key alone on standard output, for scripts; it is not stored, and not shown again.
+    _say(
+        f"key {record.ident} of {record.owner}: {' '.join(sorted(scopes))}{_until(record.expires)}"
+    )
+    print(secret)  # noqa: T201 - the command's output
+    return 0
+
+
+def _list(_args: argparse.Namespace, store: StateStore) -> int:
+    now = time.time()
+    for record in sorted(ApiKeys(store).list(), key=lambda each: (each.owner, each.created)):
+        scopes = " ".join(sorted(record.scopes))
+        state = record.state(now)
+        print(  # noqa: T201 - the command's output
+            f"{record.ident}  {state:<7}  {record.owner}  {scopes}{_until(record.expires)}"
+        )
+    return 0
+
+
+def _revoke(args: argparse.Namespace, store: StateStore) -> int:
+    for record in ApiKeys(store).revoke(args.name, time.time()):
+        print(f"revoked {record.ident} of {record.owner}")  # noqa: T201 - as above
+    return 0
+
+
+def _adopt(args: argparse.Namespace, store: StateStore) -> int:
+    if not is_migrated(store):
+        raise ValueError("the data directory is of an earlier version: start the server once")
+    moved, left = adopt(store, args.old, args.name)
+    print(f"{moved} things of {args.old} now belong to {args.name}")  # noqa: T201 - as above
+    for thing in left:
+        _say(f"{args.name} has another {thing}: that of {args.old} stays")
+    return 1 if left else 0
+
+
+_ACTIONS: dict[str, Callable[[argparse.Namespace, StateStore], int]] = {
+    "add": _add,
+    "list": _list,
+    "revoke": _revoke,
+    "adopt": _adopt,
+}
+
+
+def _until(expires: int | None) -> str:
+    if expires is None:
+        return ""
+    return f", until {datetime.fromtimestamp(expires, UTC).isoformat()}"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"thalweg-server: {text}\n")

@@ -1,0 +1,152 @@
+"""From an Authorization header to an identity.
+
+Keys come from the settings, which never change, and from the store, where they are added
+and revoked while the service runs. What the store said about a key is believed for two
+seconds, so that an ordinary request costs no look-up and a revoked key is refused by every
+worker soon after.
+
+The digest of a key is looked up as in any table: whoever learns from the time taken how
+many digits of a digest are right is no closer to a key that has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from app.errors import UnauthorizedError
+
+from .identity import SINGLE_USER, USER_SCOPES, Identity
+
+BELIEVED_SECONDS = 2.0
+_REMEMBERED = 4096
+"""Keys whose look-up is remembered, unknown ones included."""
+_KEY_ID_DIGITS = 12
+
+
+class KeyRecord(Protocol):
+    """What a store knows of a key."""
+
+    @property
+    def owner(self) -> str:
+        """The owner that the key stands for."""
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """What it permits."""
+
+    @property
+    def expires(self) -> int | None:
+        """When it expires, in seconds since 1970; None if it does not."""
+
+    @property
+    def revoked(self) -> int | None:
+        """When it was revoked; None if it was not."""
+
+
+class KeyStore(Protocol):
+    """The keys in a store."""
+
+    def get(self, digest: str) -> KeyRecord | None:
+        """Look up a key by its digest; None if it is not stored."""
+
+    def exist(self) -> bool:
+        """Whether a key is stored, or ever was."""
+
+
+Digest = Callable[[str], str]
+
+
+class Keys:
+    """The API keys of the service.
+
+    Args:
+        entries: ``name:digest`` or ``digest`` of each, as in ``THALWEG_API_KEYS``.
+        stored: further keys.
+        digest: computes the digest of a key.
+        clock: the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[str],
+        stored: KeyStore,
+        digest: Digest,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._fixed = dict(_parse(entry) for entry in entries)
+        self._stored = stored
+        self._digest = digest
+        self._clock = clock
+        self._known: OrderedDict[str, tuple[float, KeyRecord | None]] = OrderedDict()
+        self._required = bool(self._fixed) or stored.exist()
+        self._looked = -BELIEVED_SECONDS
+
+    @property
+    def required(self) -> bool:
+        """Whether the service has keys, as far as this process knows."""
+        return self._required
+
+    async def identify(self, authorization: str | None) -> Identity:
+        """Return the identity of a request.
+
+        Args:
+            authorization: value of its Authorization header.
+
+        Raises:
+            UnauthorizedError: the header has no valid key, and the service has keys.
+        """
+        if not await self._are_required():
+            return SINGLE_USER
+        scheme, _, key = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise UnauthorizedError(
+                "this server requires an API key", hint="Send Authorization: Bearer KEY"
+            )
+        digest = self._digest(key.strip())
+        fixed = self._fixed.get(digest)
+        return await self._from_store(digest) if fixed is None else fixed
+
+    async def _are_required(self) -> bool:
+        """Whether the service has keys; from the first one on, for good."""
+        if not self._required:
+            now = time.monotonic()
+            if now - self._looked >= BELIEVED_SECONDS:
+                self._required = await asyncio.to_thread(self._stored.exist)
+                self._looked = now
+        return self._required
+
+    async def _from_store(self, digest: str) -> Identity:
+        record = await self._record(digest)
+        if record is None or record.revoked is not None:
+            raise UnauthorizedError("the API key is unknown")
+        if record.expires is not None and record.expires <= self._clock():
+            day = datetime.fromtimestamp(record.expires, UTC).isoformat()
+            raise UnauthorizedError(
+                f"the API key expired at {day}", hint="Ask the operator for a new one"
+            )
+        return Identity(record.owner, record.scopes, digest[:_KEY_ID_DIGITS])
+
+    async def _record(self, digest: str) -> KeyRecord | None:
+        now = time.monotonic()
+        looked, record = self._known.get(digest, (-BELIEVED_SECONDS, None))
+        if now - looked < BELIEVED_SECONDS:
+            return record
+        # In a thread: the store may wait for its disk, and all requests with it.
+        record = await asyncio.to_thread(self._stored.get, digest)
+        self._known[digest] = now, record
+        self._known.move_to_end(digest)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return record
+
+
+def _parse(entry: str) -> tuple[str, Identity]:
+    name, _, digest = entry.rpartition(":")
+    digest = digest.strip().lower()
+    ident = digest[:_KEY_ID_DIGITS]
+    return digest, Identity(name.strip() or ident, USER_SCOPES, ident)

@@ -1,0 +1,350 @@
+"""Ownership: every owner has a namespace of heads, and nobody sees into another's.
+
+The heads of an owner begin with a digest of the owner's name:
+
+    dataset    0f3a…c1.scan1                  b41d…77.scan1
+               └ alice ┘└ id                  └ bob ─┘└ id
+
+So ids that clients choose cannot collide, listing what one owner has is listing a prefix,
+and a lookup in the wrong namespace finds nothing, however well the id is guessed. What is
+named by its content (a view, a pipeline) has the same id in every namespace: its *set* of
+owners are those that have a head of this id. A POST adds the caller, a DELETE removes the
+caller, and with the last one the thing is gone, without a list that two requests could
+change at once.
+
+A head's value names its owner, for the administrator and for ``adopt``. Stores of earlier
+versions have heads without one; :func:`migrate` gives them to ``admin``.
+
+Content beside the heads (a stored file) needs an order of steps, as one owner may delete
+it while another stores it again:
+
+    put      head of the caller, then content unless it is there
+    delete   head of the caller; nobody left? read content, delete it;
+             an owner now? store it again
+
+If the second look of ``delete`` misses a ``put``, that put began after the content had been
+deleted, and stores it. See :class:`Shares`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from .base import (
+    MAX_PAGE,
+    Head,
+    HeadExistsError,
+    HeadInvalidError,
+    HeadMissingError,
+    StateStore,
+)
+
+ADMIN = "admin"
+"""Owner of what has no other: everything, in a service without keys."""
+OWNED_KINDS = ("dataset", "view", "pipeline", "input")
+_PREFIX_SIZE = 8
+_DIGITS = 2 * _PREFIX_SIZE
+_LAST_ID = "z" * 150
+"""Sorts after every id of a namespace."""
+_MIGRATION = "migration"
+_OWNERS = "owners"
+
+
+def namespace(owner: str) -> str:
+    """Return the prefix of an owner's heads: 16 hexadecimal digits."""
+    return hashlib.blake2b(owner.encode(), digest_size=_PREFIX_SIZE).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A thing of an owner."""
+
+    owner: str
+    ident: str
+    value: Any
+    """JSON values."""
+    head: Head
+
+
+def _owned(head: Head) -> Owned:
+    values = json.loads(head.value)
+    return Owned(values["owner"], head.id[_DIGITS + 1 :], values["value"], head)
+
+
+def _encoded(owner: str, value: Any) -> bytes:  # noqa: ANN401 - JSON
+    # Sorted, so that equal values have equal bytes.
+    return json.dumps(
+        {"owner": owner, "value": value}, sort_keys=True, separators=(",", ":")
+    ).encode()
+
+
+class Namespaces:
+    """The things of one kind, by owner and id.
+
+    Args:
+        store: holds the heads.
+        kind: kind of the heads.
+    """
+
+    def __init__(self, store: StateStore, kind: str) -> None:
+        self._store = store
+        self._kind = kind
+
+    def create(self, owner: str, ident: str, value: Any) -> bool:  # noqa: ANN401 - JSON
+        """Create a thing; return whether it is new.
+
+        Raises:
+            HeadExistsError: the owner has another one of this id.
+        """
+        text = _encoded(owner, value)
+        try:
+            self._store.create(self._kind, _head_id(owner, ident), text)
+        except HeadExistsError:
+            if self.head(owner, ident).value == text:
+                return False
+            raise HeadExistsError(f"the {self._kind} {ident} already exists") from None
+        return True
+
+    def head(self, owner: str, ident: str) -> Head:
+        """Return the head of a thing.
+
+        Raises:
+            HeadMissingError: the owner has no such thing.
+        """
+        try:
+            return self._store.get(self._kind, _head_id(owner, ident))
+        except HeadInvalidError as e:
+            raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}") from e
+
+    def get(self, owner: str, ident: str) -> Owned:
+        """Return a thing.
+
+        Raises:
+            HeadMissingError: the owner has no such thing.
+        """
+        return _owned(self.head(owner, ident))
+
+    def has(self, owner: str, ident: str) -> bool:
+        """Whether an owner has a thing."""
+        try:
+            self.head(owner, ident)
+        except HeadMissingError:
+            return False
+        return True
+
+    def replace(self, seen: Owned, value: Any) -> None:  # noqa: ANN401 - JSON
+        """Replace the value of a thing that is unchanged since ``seen``.
+
+        Raises:
+            HeadMissingError, HeadConflictError: it was deleted or changed.
+        """
+        self._store.compare_and_swap(seen.head, _encoded(seen.owner, value))
+
+    def delete(self, owner: str, ident: str) -> None:
+        """Delete a thing of one owner.
+
+        Raises:
+            HeadMissingError: the owner has no such thing.
+        """
+        try:
+            self._store.delete(self._kind, _head_id(owner, ident))
+        except HeadInvalidError as e:
+            raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}") from e
+
+    def ids(self, owner: str, after: str = "", limit: int = 1000) -> list[str]:
+        """List up to ``limit`` ids of an owner after ``after``, in order."""
+        return [owned.ident for owned in self._page(namespace(owner), after, limit)]
+
+    def all_ids(self, after: str = "", limit: int = 1000) -> list[str]:
+        """List up to ``limit`` ids of all owners after ``after``, in order, each once."""
+        found: set[str] = set()
+        for prefix in self._prefixes():
+            found |= {owned.ident for owned in self._page(prefix, after, limit)}
+        return sorted(found)[:limit]
+
+    def of_anyone(self, ident: str) -> list[Owned]:
+        """Return the things of this id, of all owners."""
+        found = []
+        for prefix in self._prefixes():
+            try:
+                found.append(_owned(self._store.get(self._kind, f"{prefix}.{ident}")))
+            except (HeadMissingError, HeadInvalidError):
+                continue
+        return found
+
+    def all(self, owner: str) -> Iterator[Owned]:
+        """Yield all things of an owner."""
+        after = ""
+        while page := self._page(namespace(owner), after, MAX_PAGE):
+            yield from page
+            after = page[-1].ident
+
+    def _page(self, prefix: str, after: str, limit: int) -> list[Owned]:
+        start = f"{prefix}.{after}" if after else ""
+        page = self._store.list(self._kind, f"{prefix}.", start, limit)
+        return [_owned(head) for head in page.heads]
+
+    def _prefixes(self) -> Iterator[str]:
+        """Yield the namespaces that hold anything, by jumping from one to the next."""
+        after = ""
+        while heads := self._store.list(self._kind, after=after, limit=1).heads:
+            prefix = heads[0].id[:_DIGITS]
+            yield prefix
+            after = f"{prefix}.{_LAST_ID}"
+
+
+def _head_id(owner: str, ident: str) -> str:
+    return f"{namespace(owner)}.{ident}"
+
+
+class Shares:
+    """The owners of content that is stored once for all of them.
+
+    Args:
+        store: holds a head per content and owner.
+        kind: kind of the heads.
+    """
+
+    def __init__(self, store: StateStore, kind: str) -> None:
+        self._things = Namespaces(store, kind)
+
+    def put(self, owner: str, ident: str, content: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """Add an owner, then store the content; return what storing it returns.
+
+        Args:
+            owner: the new owner, who may be one already.
+            ident: id of the content.
+            content: stores the content unless it is there.
+        """
+        new = self._things.create(owner, ident, {})
+        try:
+            return content()
+        except BaseException:
+            if new:
+                self._things.delete(owner, ident)
+            raise
+
+    def has(self, owner: str, ident: str) -> bool:
+        """Whether an owner has the content."""
+        return self._things.has(owner, ident)
+
+    def exist(self, ident: str) -> bool:
+        """Whether the content has an owner."""
+        return bool(self._things.of_anyone(ident))
+
+    def delete(
+        self,
+        owner: str,
+        ident: str,
+        remove: Callable[[], Callable[[], None]],
+        *,
+        everyone: bool = False,
+    ) -> None:
+        """Remove an owner, and the content with the last one.
+
+        Args:
+            owner: the owner to remove.
+            ident: id of the content.
+            remove: deletes the content; returns a function that restores it.
+            everyone: whether to remove all owners if ``owner`` is none of them.
+
+        Raises:
+            HeadMissingError: the owner does not have the content.
+        """
+        owners = [owner]
+        if everyone and not self.has(owner, ident):
+            owners = [owned.owner for owned in self._things.of_anyone(ident)] or owners
+        for each in owners:
+            self._things.delete(each, ident)
+        if not self.exist(ident):
+            restore = remove()
+            if self.exist(ident):
+                restore()
+
+
+def is_migrated(store: StateStore) -> bool:
+    """Whether everything in a store has an owner."""
+    return bool(store.list(_MIGRATION, _OWNERS, limit=1).heads)
+
+
+def migrate(store: StateStore, shared: Iterator[str]) -> None:
+    """Give what a store of an earlier version holds to ``admin``; does nothing later on.
+
+    Several processes may do this at once, or one again after a crash.
+
+    Args:
+        store: the store.
+        shared: ids of the content of ``input``, which has no heads there.
+    """
+    if is_migrated(store):
+        return
+    moved = 0
+    for kind in OWNED_KINDS:
+        things = Namespaces(store, kind)
+        for head in list(_heads(store, kind)):
+            if not _has_owner(head):
+                moved += _move(store, things, head)
+    inputs = Namespaces(store, "input")
+    for ident in shared:
+        if not inputs.of_anyone(ident):
+            moved += inputs.create(ADMIN, ident, {})
+    if moved:
+        structlog.get_logger().info("what had no owner now belongs to admin", things=moved)
+    try:
+        store.create(_MIGRATION, _OWNERS, b"1")
+    except HeadExistsError:
+        return
+
+
+def _has_owner(head: Head) -> bool:
+    values = json.loads(head.value)
+    return isinstance(values, dict) and set(values) == {"owner", "value"}
+
+
+def _move(store: StateStore, things: Namespaces, head: Head) -> bool:
+    created = False
+    try:
+        created = things.create(ADMIN, head.id, json.loads(head.value))
+    except HeadExistsError:
+        # Another process moved it, and a client has changed it since.
+        created = False
+    try:
+        store.delete(head.kind, head.id)
+    except HeadMissingError:
+        return created
+    return created
+
+
+def adopt(store: StateStore, old: str, new: str) -> tuple[int, list[str]]:
+    """Hand everything of one owner to another.
+
+    Returns:
+        The number of things handed over, and those that stay with the old owner because
+        the new one has another of the same id, as ``kind id``.
+    """
+    moved, left = 0, []
+    for kind in OWNED_KINDS:
+        things = Namespaces(store, kind)
+        for owned in list(things.all(old)):
+            try:
+                things.create(new, owned.ident, owned.value)
+            except HeadExistsError:
+                left.append(f"{kind} {owned.ident}")
+                continue
+            things.delete(old, owned.ident)
+            moved += 1
+    return moved, left
+
+
+def _heads(store: StateStore, kind: str) -> Iterator[Head]:
+    after: str | None = ""
+    while after is not None:
+        page = store.list(kind, after=after, limit=MAX_PAGE)
+        yield from page.heads
+        after = page.after
