@@ -64,7 +64,7 @@ def _add(args: argparse.Namespace, store: StateStore) -> int:
 
 def _list(_args: argparse.Namespace, store: StateStore) -> int:
     now = time.time()
-    for record in sorted(ApiKeys(store).list(), key=lambda each: (each.owner, each.created)):
+    for record in sorted(ApiKeys(store).records(), key=lambda each: (each.owner, each.created)):
         scopes = " ".join(sorted(record.scopes))
         state = record.state(now)
         print(  # noqa: T201 - the command's output

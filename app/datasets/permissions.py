@@ -48,8 +48,10 @@ def _names(spec: DatasetSpec) -> Iterator[str]:
 
 
 def _absolute(roots: Roots, name: str) -> list[str]:
-    tops = [""] if name.startswith("/") else roots.roots
-    return [os.path.normpath(f"{top}/{name}") for top in tops]
+    if name.startswith("/"):
+        # normpath leaves two leading slashes as they are.
+        return [os.path.normpath("/" + name.lstrip("/"))]
+    return [os.path.normpath(f"{top}/{name}") for top in roots.roots]
 
 
 def _check(who: Identity, tops: tuple[str, ...], path: str, name: str) -> None:

@@ -26,6 +26,7 @@ BELIEVED_SECONDS = 2.0
 _REMEMBERED = 4096
 """Keys whose look-up is remembered, unknown ones included."""
 _KEY_ID_DIGITS = 12
+_NEVER = float("-inf")
 
 
 class KeyRecord(Protocol):
@@ -84,7 +85,7 @@ class Keys:
         self._clock = clock
         self._known: OrderedDict[str, tuple[float, KeyRecord | None]] = OrderedDict()
         self._required = bool(self._fixed) or stored.exist()
-        self._looked = -BELIEVED_SECONDS
+        self._looked = _NEVER
 
     @property
     def required(self) -> bool:
@@ -114,8 +115,8 @@ class Keys:
     async def _are_required(self) -> bool:
         """Whether the service has keys; from the first one on, for good."""
         if not self._required:
-            now = time.monotonic()
-            if now - self._looked >= BELIEVED_SECONDS:
+            now = self._clock()
+            if not _is_recent(self._looked, now):
                 self._required = await asyncio.to_thread(self._stored.exist)
                 self._looked = now
         return self._required
@@ -132,9 +133,9 @@ class Keys:
         return Identity(record.owner, record.scopes, digest[:_KEY_ID_DIGITS])
 
     async def _record(self, digest: str) -> KeyRecord | None:
-        now = time.monotonic()
-        looked, record = self._known.get(digest, (-BELIEVED_SECONDS, None))
-        if now - looked < BELIEVED_SECONDS:
+        now = self._clock()
+        looked, record = self._known.get(digest, (_NEVER, None))
+        if _is_recent(looked, now):
             return record
         # In a thread: the store may wait for its disk, and all requests with it.
         record = await asyncio.to_thread(self._stored.get, digest)
@@ -143,6 +144,11 @@ class Keys:
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return record
+
+
+def _is_recent(looked: float, now: float) -> bool:
+    # A clock that was set back must not make old news last.
+    return 0 <= now - looked < BELIEVED_SECONDS
 
 
 def _parse(entry: str) -> tuple[str, Identity]:

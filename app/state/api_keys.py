@@ -116,7 +116,7 @@ class ApiKeys:
         """Whether a key is stored, or ever was."""
         return bool(self._store.list(KIND, limit=1).heads)
 
-    def list(self) -> Iterator[StoredKey]:
+    def records(self) -> Iterator[StoredKey]:
         """Yield all keys, in the order of their digests."""
         for head in self._heads():
             yield StoredKey.of(head)

@@ -19,6 +19,7 @@ import numpy as np
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
+from app.http.identity import SINGLE_USER
 from app.pipelines.opened import OpenPipeline
 from app.pipelines.registry import Pipelines
 from app.state.memory import MemoryStateStore
@@ -69,9 +70,9 @@ class Data:
         """The same pipeline in this process."""
         store, keys = MemoryStateStore(), KeyRing([new_key()])
         catalogue = Catalogue(store, Roots([self.root]), {}, BufferPool(4))
-        catalogue.register(self.entry(name))[0].close()
+        catalogue.register(SINGLE_USER, self.entry(name))[0].close()
         pipelines = Pipelines(catalogue, Views(catalogue, store, keys), store, keys)
-        return pipelines.register(self.spec(name, shuffled=shuffled))[0]
+        return pipelines.register(SINGLE_USER, self.spec(name, shuffled=shuffled))[0]
 
 
 def drain(opened: OpenPipeline) -> None:

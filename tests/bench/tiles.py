@@ -30,6 +30,7 @@ import numpy.typing as npt
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
+from app.http.identity import SINGLE_USER
 from app.state.memory import MemoryStateStore
 from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader
@@ -127,7 +128,7 @@ def scan(catalogue: Catalogue, ident: str, spec: dict[str, Any]) -> Callable[[],
     """Go through all tiles of a view, each in the place of the one before."""
 
     def run() -> None:
-        dataset = catalogue.open(ident)
+        dataset = catalogue.open(SINGLE_USER, ident)
         view = parse_view({"tile_shape": [DEPTH, *SIG], **spec})
         plan = make_plan(dataset.recording, view, nav_shape=dataset.nav_shape)
         frames = dataset.frames()
@@ -146,9 +147,9 @@ def in_process(data: Data, python: str | None, rounds: int) -> None:
     catalogue = Catalogue(MemoryStateStore(), Roots([data.root]), {}, BufferPool())
     corrections = {"dark": "dark.npy", "gain": "gain.npy"}
     for ident, more in (("plain", {}), ("corrected", {"corrections": corrections})):
-        catalogue.register(data.entry(ident, **more))[0].close()
+        catalogue.register(SINGLE_USER, data.entry(ident, **more))[0].close()
         buffered = {**data.entry(f"{ident} buffered".replace(" ", "-"), **more), "immutable": False}
-        catalogue.register(buffered)[0].close()
+        catalogue.register(SINGLE_USER, buffered)[0].close()
     mask = {"mask": base64.b64encode(np.packbits(data.roi).tobytes()).decode()}
     files = {name: str(data.root / f"{name}.npy") for name in ("dark", "gain")}
     roi = str(data.directory / "roi.npy")

@@ -27,9 +27,11 @@ from app.errors import (
     TokenMalformedError,
     TokenRetiredError,
 )
+from app.http.identity import SINGLE_USER
 from app.pipelines.opened import OpenPipeline
 from app.pipelines.registry import KIND, Pipelines
 from app.state.memory import MemoryStateStore
+from app.state.ownership import Namespaces
 from app.tiles.views import Views
 from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token
 from core.errors import CoreError, OptionError, PipelineError, PositionError, StateError
@@ -69,16 +71,16 @@ class Place:
         if content is not None:
             (self.root / ident).write_bytes(content)
         values = {"id": ident, "files": [ident], **entry}
-        self.catalogue.register(values)[0].close()
+        self.catalogue.register(SINGLE_USER, values)[0].close()
 
     def register(self, *stages: Mapping[str, Any]) -> dict[str, Any]:
-        opened, created = self.pipelines.register({"order": 1, "stages": stages})
+        opened, created = self.pipelines.register(SINGLE_USER, {"order": 1, "stages": stages})
         about = {**opened.describe(), "created": created}
         opened.close()
         return about
 
     def batches(self, ident: str, after: str | None = None, most: int = 1000) -> list[Block]:
-        opened = self.pipelines.open(ident, after)
+        opened = self.pipelines.open(SINGLE_USER, ident, after)
         try:
             return [step[0] for step in steps(opened, most)]
         finally:
@@ -168,9 +170,9 @@ def test_frames_of_an_array(place: Place, sync: int) -> None:
 def test_tiles_of_a_view(place: Place) -> None:
     frames = np.random.default_rng(1).integers(0, 99, (5, 4, 6)).astype("<i4")
     np.save(place.root / "scan.npy", frames)
-    place.catalogue.register({"id": "scan", "files": ["scan.npy"]})[0].close()
+    place.catalogue.register(SINGLE_USER, {"id": "scan", "files": ["scan.npy"]})[0].close()
     view = {"tile_shape": [2, 4, 4], "dtype": "<f4"}
-    ident, opened, _ = place.tiles.register("scan", view)
+    ident, opened, _ = place.tiles.register(SINGLE_USER, "scan", view)
     opened.close()
     by_id = place.register(source("scan", view={"id": ident}), BATCH)
     inline = place.register(source("scan", view=view, unit="tile"), BATCH)
@@ -253,13 +255,13 @@ def test_sources_that_cannot_be_are_refused(
     place.dataset("grows", bytes(80), growing=True, **raw)
     with pytest.raises(error):
         place.register(stage, BATCH)
-    assert place.pipelines.ids() == []
+    assert place.pipelines.ids(SINGLE_USER) == []
 
 
 def test_an_item_dataset_has_no_tiles(place: Place) -> None:
     place.dataset("text", text(0, 10), format="lines")
     with pytest.raises(InvalidOptionError, match="lines items"):
-        place.tiles.open("text", {})
+        place.tiles.open(SINGLE_USER, "text", {})
 
 
 # -- registration ----------------------------------------------------------------------
@@ -271,18 +273,18 @@ def test_a_pipeline_is_found_again_by_what_it_says(place: Place) -> None:
     second = place.register(source("text", fields=None), *SHUFFLED)
     assert (first.pop("created"), second.pop("created")) == (True, False)
     assert first == second
-    assert place.pipelines.ids() == [first["id"]]
+    assert place.pipelines.ids(SINGLE_USER) == [first["id"]]
     other = place.register(source("text"), BATCH)
     assert other["id"] != first["id"]
-    assert place.pipelines.ids(limit=1) == [min(first["id"], other["id"])]
+    assert place.pipelines.ids(SINGLE_USER, limit=1) == [min(first["id"], other["id"])]
     place.restart()
     third = place.register(source("text"), *SHUFFLED)
     assert not third.pop("created")
     assert third == first
     with pytest.raises(NotFoundError):
-        place.pipelines.open("0" * 32)
+        place.pipelines.open(SINGLE_USER, "0" * 32)
     with pytest.raises(NotFoundError):
-        place.pipelines.open("../etc")
+        place.pipelines.open(SINGLE_USER, "../etc")
 
 
 def test_what_a_pipeline_says(place: Place) -> None:
@@ -298,10 +300,10 @@ def test_what_a_pipeline_says(place: Place) -> None:
 def test_a_pipeline_of_an_earlier_version_is_not_served(place: Place) -> None:
     place.dataset("text", text(0, 10), format="lines")
     about = place.register(source("text"), BATCH)
-    head = place.store.get(KIND, about["id"])
-    place.store.create(KIND, "ab" * 16, head.value)
+    records = Namespaces(place.store, KIND)
+    records.create("admin", "ab" * 16, records.get("admin", about["id"]).value)
     with pytest.raises(NotFoundError, match="version"):
-        place.pipelines.open("ab" * 16)
+        place.pipelines.open(SINGLE_USER, "ab" * 16)
 
 
 # -- tokens ----------------------------------------------------------------------------
@@ -310,7 +312,7 @@ def test_a_pipeline_of_an_earlier_version_is_not_served(place: Place) -> None:
 def test_every_token_goes_on_where_it_says(place: Place) -> None:
     place.dataset("text", text(0, 23), format="lines")
     about = place.register(source("text"), *SHUFFLED)
-    opened = place.pipelines.open(about["id"])
+    opened = place.pipelines.open(SINGLE_USER, about["id"])
     whole = lines([block for block, _ in steps(opened)])
     assert sorted(whole) == sorted([*range(23), *range(23)])
     done = 0
@@ -328,7 +330,7 @@ def test_equal_places_have_equal_tokens(place: Place) -> None:
     about = place.register(source("text"), *SHUFFLED)
     ways = []
     for first in (None, about["token"]):
-        opened = place.pipelines.open(about["id"], first)
+        opened = place.pipelines.open(SINGLE_USER, about["id"], first)
         ways.append([opened.tokens.token(state) for _, state in steps(opened)])
         opened.close()
     assert ways[0] == ways[1]
@@ -359,9 +361,9 @@ def test_tokens_that_do_not_fit_are_refused(place: Place) -> None:
     ]
     for text_, error in cases:
         with pytest.raises(error):
-            place.pipelines.open(about["id"], text_)
+            place.pipelines.open(SINGLE_USER, about["id"], text_)
     with pytest.raises(DataChangedError) as changed:
-        place.pipelines.open(about["id"], cases[2][0])
+        place.pipelines.open(SINGLE_USER, about["id"], cases[2][0])
     assert changed.value.members == {"was": "0" * 16, "now": about["fingerprint"]}
     assert place.batches(about["id"], resigned(place, token, state=(6,))) == []
 
@@ -374,7 +376,7 @@ def test_a_token_of_a_retired_key_has_to_be_refreshed(place: Place) -> None:
     renewed.dataset("text", None, format="lines")
     renewed.register(source("text"), BATCH)
     with pytest.raises(TokenRetiredError):
-        renewed.pipelines.open(about["id"], about["token"])
+        renewed.pipelines.open(SINGLE_USER, about["id"], about["token"])
     fresh = keys.sign(keys.verify(about["token"], refresh=True).token)
     assert lines(renewed.batches(about["id"], fresh)) == list(range(10))
     renewed.close()
@@ -383,7 +385,7 @@ def test_a_token_of_a_retired_key_has_to_be_refreshed(place: Place) -> None:
 def test_the_end_and_what_lies_behind_it(place: Place) -> None:
     place.dataset("text", text(0, 10), format="lines")
     about = place.register(source("text"), BATCH)
-    opened = place.pipelines.open(about["id"])
+    opened = place.pipelines.open(SINGLE_USER, about["id"])
     end = opened.pipeline.skip(opened.start, 3)
     assert opened.pipeline.step(end) is None
     assert opened.is_over(end)
@@ -460,7 +462,7 @@ def test_growth_keeps_tokens_and_batches(place: Place, form: str, seed: int) -> 
     about = place.register(source("live"), *SHUFFLED)
     assert about["sources"][0]["growing"]
     assert len(about["token"]) < 100
-    opened = place.pipelines.open(about["id"])
+    opened = place.pipelines.open(SINGLE_USER, about["id"])
     expected = values_of([block for block, _ in steps(opened)], name)
     tokens = [about["token"], *(opened.tokens.token(state) for _, state in steps(opened, 3))]
     opened.close()
@@ -516,7 +518,7 @@ def test_what_an_entry_means_is_part_of_the_data(tmp_path: Path) -> None:
         tokens.append((one, one.register(source("raw"), BATCH)))
     (first, about), (second, _) = tokens
     with pytest.raises(DataChangedError):
-        second.pipelines.open(about["id"], about["token"])
+        second.pipelines.open(SINGLE_USER, about["id"], about["token"])
     for each in (first, second):
         each.close()
 

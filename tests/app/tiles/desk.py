@@ -11,6 +11,7 @@ import numpy.typing as npt
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
+from app.http.identity import SINGLE_USER
 from app.state.memory import MemoryStateStore
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing, new_key
@@ -28,10 +29,10 @@ class ViewDesk:
         self.keys = KeyRing([new_key()])
         self.catalogue = Catalogue(MemoryStateStore(), Roots([data]), {}, BufferPool(4))
         self.views = Views(self.catalogue, MemoryStateStore(), self.keys)
-        self.catalogue.register({"id": "scan", "files": ["scan.npy"]})[0].close()
+        self.catalogue.register(SINGLE_USER, {"id": "scan", "files": ["scan.npy"]})[0].close()
 
     def open(self, **view: Any) -> OpenView:  # noqa: ANN401
-        return self.views.open("scan", view)
+        return self.views.open(SINGLE_USER, "scan", view)
 
     def close(self) -> None:
         self.catalogue.close()

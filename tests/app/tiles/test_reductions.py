@@ -16,6 +16,7 @@ from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
 from app.engine.local import LocalEngine
 from app.errors import InvalidOptionError
+from app.http.identity import SINGLE_USER
 from app.state.memory import MemoryStateStore
 from app.tiles import reductions
 from app.tiles.partials import PartialStore
@@ -39,14 +40,14 @@ class Desk:
             MemoryStateStore(), Roots([directory / "data"]), {}, BufferPool(4)
         )
         self.tiles = Views(self.catalogue, MemoryStateStore(), KeyRing([new_key()]))
-        self.catalogue.register({"id": "scan", "files": ["scan.npy"]})[0].close()
+        self.catalogue.register(SINGLE_USER, {"id": "scan", "files": ["scan.npy"]})[0].close()
         self.kept = directory / "kept"
         self.partials = PartialStore(self.kept, days=1)
         self.engine = LocalEngine(2)
         self.told: list[tuple[int, int]] = []
 
     def run(self, spec: dict[str, Any], view: dict[str, Any] | None = None) -> dict[str, Array]:
-        opened = self.tiles.open("scan", view or {})
+        opened = self.tiles.open(SINGLE_USER, "scan", view or {})
         try:
             job = ReductionJob(opened, spec, self.engine, self.partials)
             self.told.clear()
@@ -172,7 +173,7 @@ def test_other_views_and_reductions_have_partials_of_their_own(desk: Desk) -> No
 
 
 def test_one_that_nobody_waits_for_ends(desk: Desk) -> None:
-    opened = desk.tiles.open("scan", {})
+    opened = desk.tiles.open(SINGLE_USER, "scan", {})
     job = ReductionJob(opened, {"op": "sum"}, desk.engine, desk.partials)
     with pytest.raises(CancelledError):
         job.run(lambda *_: None, lambda: True)

@@ -26,6 +26,7 @@ from app.datasets.opened import OpenDataset
 from app.datasets.opening import Source, open_recording
 from app.datasets.spec import parse_dataset
 from app.errors import DataChangedError, InvalidOptionError
+from app.http.identity import SINGLE_USER
 from app.state.memory import MemoryStateStore
 from core.errors import AmbiguousFormatError, CoreError, FormatError, ShapeError
 from core.tiles import chunked
@@ -660,18 +661,20 @@ def test_the_catalogue_opens_and_inspect_describes(store: Path, h5py: ModuleType
         file.create_dataset("entry/data", data=FRAMES, chunks=(1, 5, 6, 7), compression="gzip")
         file["entry/other"] = FRAMES
     catalogue = Catalogue(MemoryStateStore(), Roots([root]), {}, BufferPool(4, 1 << 20))
-    dataset, created = catalogue.register({"id": "h", "files": ["a.h5"], "array": "entry/data"})
+    dataset, created = catalogue.register(
+        SINGLE_USER, {"id": "h", "files": ["a.h5"], "array": "entry/data"}
+    )
     assert created
     assert np.array_equal(read_all(dataset), FRAMES)
     assert dataset.describe()["metadata"]["array"] == "/entry/data"
-    assert catalogue.spec("h").to_json()["array"] == "entry/data"
+    assert catalogue.spec(SINGLE_USER, "h").to_json()["array"] == "entry/data"
     dataset.close()
-    dataset, _ = catalogue.register({"id": "z", "files": ["a.zarr"]})
+    dataset, _ = catalogue.register(SINGLE_USER, {"id": "z", "files": ["a.zarr"]})
     assert np.array_equal(read_all(dataset)[:2], FRAMES[:2])
     before = dataset.fingerprint
     dataset.close()
     add(store)
-    dataset = catalogue.open("z")
+    dataset = catalogue.open(SINGLE_USER, "z")
     assert dataset.fingerprint != before
     assert np.array_equal(read_all(dataset)[2, 0], FRAMES[1, 1])
     dataset.close()

@@ -1,0 +1,195 @@
+"""Namespaces of owners, content that several share, and stores of earlier versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError
+from app.state.memory import MemoryStateStore
+from app.state.ownership import ADMIN, Namespaces, Shares, adopt, is_migrated, migrate, namespace
+
+
+@pytest.fixture
+def store() -> MemoryStateStore:
+    return MemoryStateStore()
+
+
+def test_equal_ids_of_two_owners_are_two_things(store: MemoryStateStore) -> None:
+    things = Namespaces(store, "dataset")
+    assert things.create("alice", "scan", {"a": 1})
+    assert not things.create("alice", "scan", {"a": 1})
+    with pytest.raises(HeadExistsError, match="the dataset scan already exists"):
+        things.create("alice", "scan", {"a": 2})
+    assert things.create("bob", "scan", {"a": 2})
+    assert things.get("alice", "scan").value == {"a": 1}
+    assert things.get("bob", "scan").value == {"a": 2}
+    things.delete("alice", "scan")
+    assert not things.has("alice", "scan")
+    assert things.has("bob", "scan")
+    with pytest.raises(HeadMissingError):
+        things.delete("alice", "scan")
+
+
+@pytest.mark.parametrize("ident", ["../x", "", "a b", "x" * 300, "\0"])
+def test_what_is_no_id_is_nobodys(store: MemoryStateStore, ident: str) -> None:
+    things = Namespaces(store, "view")
+    assert not things.has("alice", ident)
+    assert things.of_anyone(ident) == []
+    with pytest.raises(HeadMissingError):
+        things.delete("alice", ident)
+
+
+def test_lists_are_of_one_owner_or_of_all(store: MemoryStateStore) -> None:
+    things = Namespaces(store, "view")
+    owned = {"alice": ["b", "d", "e"], "bob": ["a", "d"], "carol": ["z" * 128]}
+    for owner, idents in owned.items():
+        for ident in idents:
+            things.create(owner, ident, {})
+    assert things.ids("alice") == ["b", "d", "e"]
+    assert things.ids("alice", after="b", limit=1) == ["d"]
+    assert things.ids("nobody") == []
+    assert things.all_ids() == ["a", "b", "d", "e", "z" * 128]
+    assert things.all_ids(after="a", limit=2) == ["b", "d"]
+    assert {owned.owner for owned in things.of_anyone("d")} == {"alice", "bob"}
+    assert [owned.ident for owned in things.all("alice")] == ["b", "d", "e"]
+
+
+def test_a_replacement_sees_what_it_replaces(store: MemoryStateStore) -> None:
+    things = Namespaces(store, "pipeline")
+    things.create("alice", "p", {"n": 1})
+    seen = things.get("alice", "p")
+    things.replace(seen, {"n": 2})
+    assert things.get("alice", "p").value == {"n": 2}
+    with pytest.raises(HeadConflictError):
+        things.replace(seen, {"n": 3})
+
+
+class Content:
+    """One content, and something that happens while it is being removed."""
+
+    def __init__(self) -> None:
+        self.stored = False
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def put(self) -> None:
+        self.stored = True
+
+    def remove(self) -> Callable[[], None]:
+        self.meanwhile()
+        self.stored = False
+        return self.put
+
+
+def test_the_last_owner_takes_the_content_along(store: MemoryStateStore) -> None:
+    shares, content = Shares(store, "input"), Content()
+    shares.put("alice", "x", content.put)
+    shares.put("alice", "x", content.put)
+    shares.put("bob", "x", content.put)
+    shares.delete("alice", "x", content.remove)
+    assert (content.stored, shares.has("alice", "x"), shares.has("bob", "x")) == (True, False, True)
+    with pytest.raises(HeadMissingError):
+        shares.delete("alice", "x", content.remove, everyone=False)
+    shares.delete("bob", "x", content.remove)
+    assert not content.stored
+    assert not shares.exist("x")
+
+
+def test_content_that_is_stored_again_while_it_is_deleted_stays(store: MemoryStateStore) -> None:
+    shares, content = Shares(store, "input"), Content()
+    shares.put("alice", "x", content.put)
+    content.meanwhile = lambda: shares.put("bob", "x", lambda: None)
+    shares.delete("alice", "x", content.remove)
+    assert content.stored
+    assert shares.has("bob", "x")
+
+
+def test_content_that_cannot_be_stored_is_not_owned(store: MemoryStateStore) -> None:
+    shares = Shares(store, "input")
+
+    def fail() -> None:
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 - it is the one above
+        shares.put("alice", "x", fail)
+    assert not shares.has("alice", "x")
+
+
+def test_everyone_is_removed_by_who_is_none_of_them(store: MemoryStateStore) -> None:
+    shares, content = Shares(store, "input"), Content()
+    for owner in ("alice", "bob"):
+        shares.put(owner, "x", content.put)
+    shares.delete(ADMIN, "x", content.remove, everyone=True)
+    assert not content.stored
+    with pytest.raises(HeadMissingError):
+        shares.delete(ADMIN, "x", content.remove, everyone=True)
+
+
+def test_what_earlier_versions_stored_belongs_to_admin(store: MemoryStateStore) -> None:
+    old = {"dataset": "scan", "view": "ab" * 12, "pipeline": "cd" * 16}
+    for kind, ident in old.items():
+        store.create(kind, ident, json.dumps({"id": ident, "spec": {}}).encode())
+    Namespaces(store, "view").create("alice", "new", {})
+    assert not is_migrated(store)
+    for _ in range(2):
+        migrate(store, iter(["x.quantiles"]))
+        assert is_migrated(store)
+        for kind, ident in old.items():
+            assert Namespaces(store, kind).get(ADMIN, ident).value["id"] == ident
+            assert all(
+                head.id.startswith((namespace(ADMIN), namespace("alice")))
+                for head in store.list(kind).heads
+            )
+        assert Shares(store, "input").has(ADMIN, "x.quantiles")
+    Shares(store, "input").delete(ADMIN, "x.quantiles", lambda: lambda: None)
+    migrate(store, iter(["x.quantiles"]))
+    assert not Shares(store, "input").exist("x.quantiles")
+
+
+@pytest.mark.parametrize("calls", range(12))
+def test_a_migration_that_was_killed_goes_on(calls: int) -> None:
+    class Mortal(MemoryStateStore):
+        left = calls
+
+        def _live(self) -> None:
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+
+        def create(self, kind: str, head_id: str, value: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN202
+            self._live()
+            return super().create(kind, head_id, value)
+
+        def delete(self, kind: str, head_id: str, seen=None) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+            self._live()
+            super().delete(kind, head_id, seen)
+
+    store = Mortal()
+    store.left = 2
+    for ident in ("a", "b"):
+        store.create("dataset", ident, json.dumps({"id": ident}).encode())
+    store.left = calls
+    try:
+        migrate(store, iter(["x.quantiles"]))
+    except KeyboardInterrupt:
+        store.left = 100
+        migrate(store, iter(["x.quantiles"]))
+    store.left = 100
+    assert Namespaces(store, "dataset").ids(ADMIN) == ["a", "b"]
+    assert len(store.list("dataset").heads) == 2
+    assert Shares(store, "input").has(ADMIN, "x.quantiles")
+
+
+def test_everything_is_handed_over_but_what_is_taken(store: MemoryStateStore) -> None:
+    for kind in ("dataset", "view", "input"):
+        Namespaces(store, kind).create("old", "same", {})
+        Namespaces(store, kind).create("old", "own", {"kind": kind})
+        Namespaces(store, kind).create("new", "same", {})
+    Namespaces(store, "dataset").create("old", "taken", {"a": 1})
+    Namespaces(store, "dataset").create("new", "taken", {"a": 2})
+    assert adopt(store, "old", "new") == (6, ["dataset taken"])
+    assert Namespaces(store, "dataset").ids("old") == ["taken"]
+    assert Namespaces(store, "dataset").get("new", "own").value == {"kind": "dataset"}
+    assert Namespaces(store, "view").ids("old") == []
