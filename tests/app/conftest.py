@@ -63,6 +63,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         api_keys=f"alice:{digest}",
         max_body=MAX_BODY,
         cors_origins=ORIGIN,
+        open_metrics=True,
     )
 
 

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import base64
+import hashlib
+import html
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+import pytest
+from starlette.routing import BaseRoute
+
+from app.errors import ForbiddenError, NotFoundError
+from app.http.access import authorise, has_rule, is_open
+from app.http.guard import Guard, private
+from app.http.identity import Identity
+from app.http.keys import Keys
+from app.main import create_app
+from app.server.drain import DRAIN_EXTENSION, Drain
+from app.settings import Settings
+from app.state.api_keys import ApiKeys, digest_key
+from app.state.memory import MemoryStateStore
+from app.telemetry import Metrics
 from tests.app.conftest import KEY, ORIGIN
 from tests.app.harness import (
     MIB,
@@ -46,6 +66,8 @@ def test_nobody_comes_in_without_a_key(guarded: Service, headers: Headers) -> No
         ("POST", "/v1/tokens/refresh"),
         ("GET", "/v1/nothing"),
         ("POST", "/%761/losses/melt"),
+        ("GET", "/zarr/view/data/c/0"),
+        ("GET", "/"),
     ):
         answer = ask(guarded, Post(path, [good().encode()], headers, method=method))
         contract.check(method, path, answer)
@@ -187,3 +209,199 @@ def test_pages_of_other_origins(service: Service, guarded: Service) -> None:
     assert answer.getheader("Access-Control-Allow-Origin") is None
     answer = service.get("/v1/losses/melt", [*stranger, *asked[1:]], method="OPTIONS")
     assert answer.status == 400
+
+
+# -- every route of the application --------------------------------------------------
+
+
+def every_route(routes: Iterable[BaseRoute], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(method, path) of all routes, those of mounts included, whether documented or not."""
+    for route in routes:
+        path = prefix + str(getattr(route, "path", ""))
+        included = getattr(route, "original_router", None)
+        if included is not None:
+            path += route.include_context.prefix  # type: ignore[attr-defined]
+        inner = getattr(included or route, "routes", None)
+        if inner is not None:
+            yield from every_route(inner, path)
+            continue
+        assert path, route
+        for method in sorted(getattr(route, "methods", None) or {"GET"}):
+            yield method, re.sub(r"{\w+(:\w+)?}", "0", path)
+
+
+@pytest.fixture(scope="module")
+def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    settings = Settings(data_dir=tmp_path_factory.mktemp("routes"))
+    return sorted(set(every_route(create_app(settings).routes)))
+
+
+def test_every_route_has_a_rule(routes: list[tuple[str, str]]) -> None:
+    assert len(routes) >= 49
+    assert {("HEAD", "/zarr/0/0"), ("HEAD", "/v1/datasets/0/views/0/raw")} <= set(routes)
+    assert [path for _, path in routes if not has_rule(path)] == []
+
+
+def test_every_route_but_these_takes_a_scope(routes: list[tuple[str, str]]) -> None:
+    """The others check what they name: see test_owners.py."""
+    who = Identity("alice", frozenset({"read:nothing"}), "0" * 12)
+    free = set()
+    for method, path in routes:
+        try:
+            authorise(who, method, path)
+        except ForbiddenError:
+            continue
+        except NotFoundError:
+            assert is_open(path)
+            continue
+        free.add("/".join(path.split("/")[:3]))
+    assert free == {"/v1/datasets", "/v1/tokens", "/zarr/0", "/metrics"}
+
+
+def test_every_route_needs_a_key(guarded: Service, routes: list[tuple[str, str]]) -> None:
+    wrong: list[Headers] = [[], [("Authorization", "Bearer another key")]]
+    for method, path in routes:
+        for headers in wrong:
+            answer = ask(guarded, Post(path, [b"{}"], headers, method=method))
+            if is_open(path, open_metrics=True):
+                assert answer.status in {200, 404}, path
+            else:
+                assert answer.status == 401, (method, path)
+            assert answer.getheader("X-Content-Type-Options") == "nosniff"
+
+
+# -- the guard alone -----------------------------------------------------------------
+
+
+class Inner:
+    """An application that should often not be reached."""
+
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+
+    async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:  # noqa: ANN401
+        self.reached.append(scope["type"])
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+
+class Caller:
+    """Requests to a guard with one key."""
+
+    def __init__(self, *, open_metrics: bool = False) -> None:
+        self.inner = Inner()
+        self.drain = Drain()
+        keys = Keys([f"alice:{digest_key(KEY)}"], ApiKeys(MemoryStateStore()), digest_key)
+        self.guard = Guard(self.inner, keys, METRICS, open_metrics=open_metrics)
+
+    def call(
+        self, path: str, headers: Sequence[tuple[bytes, bytes]] | None = None, **more: object
+    ) -> list[dict[str, Any]]:
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Any) -> None:  # noqa: ANN401
+            sent.append(message)
+
+        if headers is None:
+            headers = [(b"host", b"here"), (b"authorization", f"Bearer {KEY}".encode())]
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "GET",
+            "path": path,
+            "query_string": b"",
+            "headers": list(headers),
+            "extensions": {DRAIN_EXTENSION: self.drain},
+            **more,
+        }
+        asyncio.run(self.guard(scope, receive, send))
+        return sent
+
+    def status(self, path: str, **more: Any) -> int:  # noqa: ANN401
+        status: int = self.call(path, **more)[0]["status"]
+        return status
+
+
+METRICS = Metrics()
+
+
+def test_everything_but_operations_is_refused_while_draining() -> None:
+    caller = Caller()
+    caller.drain.begin(10)
+    for path in ("/v1/datasets", "/zarr/view/zarr.json", "/v2/new", "/"):
+        assert caller.status(path) == 503
+    for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/problems/busy"):
+        assert caller.status(path) == 200
+
+
+def test_metrics_need_a_key_unless_they_are_open() -> None:
+    host = [(b"host", b"here")]
+    assert Caller().status("/metrics", headers=host) == 401
+    assert Caller(open_metrics=True).status("/metrics", headers=host) == 200
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [[], [b"here", b"here"], [b"here", b"there"], [b""], [b"a b"], [b"a/b"], [b"a,b:x"], [b"[::1"]],
+)
+def test_a_request_names_one_host(hosts: list[bytes]) -> None:
+    caller = Caller()
+    headers = [(b"host", host) for host in hosts]
+    assert caller.status("/healthz", headers=headers) == 400
+    assert not caller.inner.reached
+    if not hosts:
+        assert caller.status("/healthz", headers=headers, http_version="1.0") == 200
+
+
+@pytest.mark.parametrize("host", [b"here", b"here:80", b"127.0.0.1:", b"[::1]:8000", b"a_b.c"])
+def test_hosts_that_are_some(host: bytes) -> None:
+    assert Caller().status("/healthz", headers=[(b"host", host)]) == 200
+
+
+def test_other_protocols_do_not_pass() -> None:
+    caller = Caller()
+    assert caller.call("/v1/datasets", type="websocket") == [
+        {"type": "websocket.close", "code": 1008}
+    ]
+    assert not caller.inner.reached
+    caller.call("", type="lifespan")
+    assert caller.inner.reached == ["lifespan"]
+
+
+@pytest.mark.parametrize(
+    ("directives", "expected"),
+    [
+        ("", "private"),
+        ("no-store", "private, no-store"),
+        ("public, max-age=31536000, immutable", "private, max-age=31536000, immutable"),
+        ("Private,s-maxage=5 , no-cache", "private, no-cache"),
+    ],
+)
+def test_cache_control_is_merged(directives: str, expected: str) -> None:
+    assert private(directives) == expected
+
+
+def test_hosts_on_the_wire(service: Service) -> None:
+    for hosts in ("", "Host: a\r\nHost: b\r\n"):
+        with service.connect() as client:
+            client.sendall(f"GET /v1/datasets HTTP/1.1\r\n{hosts}\r\n".encode())
+            is_problem(Answer(client, "GET"), "bad-request", 400)
+
+
+def test_pages_load_nothing(service: Service) -> None:
+    for path in ("/docs", "/problems/busy"):
+        answer = service.get(path)
+        policy = str(answer.getheader("Content-Security-Policy"))
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        text = answer.body.decode()
+        (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+        assert html.unescape(style) == style
+        digest = hashlib.sha256(style.encode()).digest()
+        assert f"style-src 'sha256-{base64.b64encode(digest).decode()}'" in policy
+        assert "<script" not in text
+        assert " style=" not in text

@@ -1,0 +1,100 @@
+"""A data directory that an earlier version wrote: served, then handed to its owner.
+
+``earlier`` was written by the service at 790bb6d, before things had owners: a dataset, a
+view and a pipeline of it, and an auxiliary file, with the key that signed the tokens below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.app.harness import Answer, Post, Service, ask, wait_until
+from tests.app.losses.posts import good
+
+EARLIER = Path(__file__).parent / "earlier"
+INPUT = "806ae1540b202a6db923fa680a85e7e9"
+VIEW = "1b0b2dade3e46d1e8f2d8cf8"
+PIPELINE = "15554af18ca8c8c19f0bbf0eeaa60e43"
+TILE_TOKEN = "AQECWy8g_GXVPSpzvoVWOx0Yi46f3QEAtRCGsQM_xAg5HK9Yrx8f-w"  # noqa: S105 - of a tile
+BATCH_TOKEN = "AQEDFVVK8YyoyMGPtPWmduayMY6f3QEAJlvz-Ak3Aj5w-V5DQeo_BA"  # noqa: S105 - of a batch
+SECOND_BATCH = "73b916f31a2c1cc6b5653c2102973f9bb02f638c89a4c810d97643241137be96"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("earlier")
+    shutil.copytree(EARLIER, directory / "data")
+    scan = directory / "roots" / "scan.npy"
+    scan.parent.mkdir()
+    np.save(scan, np.arange(48, dtype="<u2").reshape(2, 3, 4, 2))
+    os.utime(scan, ns=(1_700_000_000_000_000_000,) * 2)
+    started = Service(directory, dataset_roots=scan.parent, workers=2)
+    try:
+        yield started
+        assert started.stop() == 0
+        assert not started.failures()
+    finally:
+        started.kill()
+
+
+def command(service: Service, *arguments: str) -> str:
+    """Run ``thalweg-server keys``; what it printed."""
+    line = [sys.executable, "-m", "app.command", "keys", "--data-dir", str(service.data_dir)]
+    done = subprocess.run(
+        [*line, *arguments], env=service._environment, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def get(service: Service, path: str, key: str | None = None, method: str = "GET") -> Answer:
+    headers = [] if key is None else [("Authorization", f"Bearer {key}")]
+    body = good().encode() if method == "POST" else b""
+    return ask(service, Post(path, [body], headers, method=method))
+
+
+def everything(service: Service, key: str | None = None) -> list[int]:
+    """Use all that the directory holds."""
+    batch = get(
+        service, f"/v1/pipelines/{PIPELINE}/batch?offset=1&format=npy&after={BATCH_TOKEN}", key
+    )
+    if batch.status == 200:
+        assert hashlib.sha256(batch.body).hexdigest() == SECOND_BATCH
+    return [
+        batch.status,
+        get(service, "/v1/datasets/scan", key).status,
+        get(service, f"/v1/datasets/scan/views/{VIEW}/tiles?after={TILE_TOKEN}", key).status,
+        get(service, f"/v1/losses/qelt?quantiles={INPUT}", key, "POST").status,
+    ]
+
+
+def test_what_an_earlier_version_stored_is_handed_over(service: Service) -> None:
+    assert everything(service) == [200] * 4
+    assert get(service, "/v1/datasets").json()["datasets"] == ["scan"]
+    assert get(service, "/v1/pipelines").json()["pipelines"] == [PIPELINE]
+    scopes = ("--scope", "losses", "--scope", "pipelines")
+    alice = command(service, "add", "alice", *scopes)
+    # With the first key the service has more than one user, on all workers.
+    wait_until(lambda: {get(service, "/v1/datasets").status for _ in range(20)} == {401}, 5)
+    assert everything(service, alice) == [404, 404, 404, 410]
+    assert command(service, "adopt", "admin", "alice") == "4 things of admin now belong to alice"
+    assert everything(service, alice) == [200] * 4
+    bob = command(service, "add", "bob", *scopes)
+    assert everything(service, bob) == [404, 404, 404, 410]
+    root = command(service, "add", "root", "--scope", "admin")
+    assert get(service, "/v1/datasets?owner=alice", root).json()["datasets"] == ["scan"]
+    assert get(service, "/v1/datasets?owner=bob", root).json()["datasets"] == []
+    assert get(service, "/v1/datasets?owner=alice", bob).status == 403
+    command(service, "revoke", "alice")
+    wait_until(lambda: {get(service, "/v1/datasets", alice).status for _ in range(20)} == {401}, 5)
+    assert "revoked" in command(service, "list")
+    assert get(service, f"/v1/inputs/quantiles/{INPUT}", root, "DELETE").status == 204
+    assert not list((service.data_dir / "inputs").iterdir())
