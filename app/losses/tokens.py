@@ -26,8 +26,8 @@ from .spool import Mark
 
 _FIELDS = 10
 _SIGN_BIT = 1 << 31
-_MAX_NUMBER = 2**63 - 1
-"""Largest offset and count that the engine's integers hold."""
+_MAX_NUMBER = 2**62
+"""Largest offset and count: the engine adds to them in integers of 64 bits."""
 
 
 def identity_of(parts: tuple[bytes, ...]) -> bytes:

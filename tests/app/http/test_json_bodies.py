@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import urlencode
 
 import pytest
 
 from app.engine.buffers import Buffers
 from app.errors import BadRequestError, BusyError, FramingError, StalledError, TooLargeError
-from app.http.json_bodies import read_json
+from app.http.json_bodies import MAX_DEPTH, read_json
 from app.server import body as server_body
 from app.server.responses import Exchange
+from tests.app.harness import PROBLEM, Post, Service, ask, is_problem
 
 
 @dataclass
@@ -86,3 +88,62 @@ def test_without_a_buffer_the_server_is_busy() -> None:
         read(Body(b"{}"), buffers)
     buffers.give_back(taken)
     assert read(Body(b"{}"), buffers) == {}
+
+
+def nested(depth: int, *, arrays: bool) -> bytes:
+    opening, closing = (b"[", b"]") if arrays else (b'{"a":', b"}")
+    return b'{"view": ' + opening * (depth - 1) + b"1" + closing * (depth - 1) + b"}"
+
+
+@pytest.mark.parametrize("arrays", [True, False])
+def test_nesting_has_a_limit(arrays: bool) -> None:
+    assert read(Body(nested(MAX_DEPTH, arrays=arrays), 1000), limit=1 << 20)
+    with pytest.raises(BadRequestError, match="more than 64 levels deep"):
+        read(Body(nested(MAX_DEPTH + 1, arrays=arrays), 1000), limit=1 << 20)
+
+
+@pytest.mark.parametrize("depth", [65, 500, 900, 1000, 1023, 1024, 3000])
+@pytest.mark.parametrize("arrays", [True, False])
+def test_no_route_fails_on_deep_json(service: Service, depth: int, arrays: bool) -> None:
+    text = nested(depth, arrays=arrays)
+    headers = [("Content-Type", "application/json")]
+    paths = ["/v1/datasets", "/v1/pipelines", "/v1/tokens/inspect", "/v1/tokens/refresh"]
+    paths += [f"/v1/datasets/x/{name}" for name in ("tiles", "plan", "views", "reduce")]
+    for path in paths:
+        answer = ask(service, Post(path, [text], headers))
+        assert answer.status in {400, 422}, (path, answer.body[:300])
+        assert answer.media_type == PROBLEM
+    for name in ("view", "reduction"):
+        query = urlencode({name: text.decode()})
+        answer = service.get(f"/v1/datasets/x/image.png?{query}")
+        assert answer.status in {400, 422, 431}, answer.body[:300]
+
+
+@pytest.mark.parametrize(
+    "excluded",
+    [
+        "[[1%s, 2]]" % ("0" * 30),
+        "[[1e300, 0]]",
+        "[[-1%s]]" % ("0" * 30),
+        "[[1.5, 2]]",
+        '["ab"]',
+        "[[true, 1]]",
+        "[[null]]",
+        "[5]",
+        "7",
+        '[["1", "2"]]',
+        "[[18446744073709551615, 0]]",
+    ],
+)
+def test_coordinates_are_integers_of_a_sane_size(service: Service, excluded: str) -> None:
+    text = f'{{"files": ["x.npy"], "corrections": {{"excluded": {excluded}}}}}'
+    answer = ask(service, Post("/v1/datasets", [text.encode()]))
+    found = is_problem(answer, "option", 422)
+    assert found["option"] == "corrections.excluded"
+
+
+def test_sizes_of_axes_are_numbers(service: Service) -> None:
+    for size in ("1e999", "1" + "0" * 400, '"x"', "1e308"):
+        text = f'{{"files": ["x.npy"], "axes": [{{"name": "y", "size": {size}}}]}}'
+        answer = ask(service, Post("/v1/datasets", [text.encode()]))
+        assert answer.status in {400, 403, 404, 422}, answer.body

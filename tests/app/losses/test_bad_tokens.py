@@ -245,3 +245,18 @@ def test_data_that_is_not_what_the_token_stands_for(service: Service, cut: Cut) 
         answer = ask(service, Post(path, [body], [PARTIAL]))
         found = is_problem(answer, "data-changed", 412)
         assert go_on(service, cut, found["token"]).status == 200
+
+
+@pytest.mark.parametrize("number", [2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64, 2**69])
+def test_our_own_tokens_with_numbers_that_are_too_large(
+    service: Service, contract: Contract, cut: Cut, number: int
+) -> None:
+    """Such a token takes our key: it is refused all the same, and never a failure."""
+    token = ring("sign").verify(cut.token).token
+    for at in range(len(token.state)):
+        state = [*token.state[:at], number, *token.state[at + 1 :]]
+        large = ring("sign").sign(replace(token, state=tuple(state)))
+        path = with_query("/v1/losses/melt", {"after": large})
+        for body in (None, b"x" * 100):
+            contract.check("POST", path, go_on(service, cut, large, body=body))
+        assert inspect(service, large).status in {200, 400}, at

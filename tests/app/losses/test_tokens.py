@@ -50,6 +50,7 @@ def signed(state: tuple[int, ...], **more: Any) -> str:  # noqa: ANN401
 
 
 GOOD = (3, 1, 4, 100, 7, 99, 5, 1, 1, 0)
+BEYOND = (2**62 + 1, 2**63 - 1, 2**63, 2**64, 2**69)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,8 @@ GOOD = (3, 1, 4, 100, 7, 99, 5, 1, 1, 0)
         (3, 0, "an impossible stream header"),
         (6, ID_MAX + 1, "an impossible position"),
         (7, 2, "an impossible position"),
+        *((at, number, "an impossible position") for at in (5, 8, 9) for number in BEYOND),
+        *((at, number, "an impossible") for at in (0, 1, 2, 3, 4, 6, 7) for number in BEYOND),
     ],
 )
 def test_positions_that_cannot_be(at: int, number: int, words: str) -> None:
