@@ -16,7 +16,7 @@ SIDE_BY_SIDE := -n 4 $(GROUPS)
 ENGINE := tests/core -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test test-torch fmt lint unit warm-bounds bounds nojit coverage soak mutants bench lock clean
+.PHONY: help install serve demo test test-torch fmt lint unit warm-bounds bounds nojit coverage soak mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -102,6 +102,9 @@ mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests noti
 
 bench: install $(TOOLS)  ## speeds, as ratios within one run (THALWEG_*_PYTHON add the peers)
 	$(BIN)/python -m tests.bench
+
+audit: $(RUNTIME)  ## known vulnerabilities of the locked versions, where they can be looked up
+	@$(BIN)/python deploy/audit.py
 
 lock:  ## renew the locked versions (needs uv on the PATH)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \

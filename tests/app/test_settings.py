@@ -63,3 +63,32 @@ def test_values_that_cannot_be_are_refused(
 
 def test_flags_are_settings() -> None:
     assert set(FLAGS) <= set(Settings.model_fields)
+
+
+def test_secrets_may_be_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api_keys, token_keys = tmp_path / "api", tmp_path / "token"
+    api_keys.write_text("# clients\nalice:aa\n\n  bb,cc \n")
+    token_keys.write_text("1:sign:" + "00" * 32)
+    monkeypatch.setenv("THALWEG_API_KEYS_FILE", str(api_keys))
+    settings = Settings(token_keys_file=token_keys)
+    assert settings.api_keys == ("alice:aa", "bb", "cc")
+    assert settings.token_keys == ("1:sign:" + "00" * 32,)
+    # Workers get what was read, whatever the files hold by then.
+    monkeypatch.delenv("THALWEG_API_KEYS_FILE")
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+    api_keys.unlink()
+    assert Settings() == settings
+
+
+def test_files_of_secrets_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "keys"
+    monkeypatch.setenv("THALWEG_API_KEYS_FILE", str(path))
+    with pytest.raises(ValidationError, match="api_keys_file cannot be read"):
+        Settings()
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValidationError, match="api_keys_file cannot be read"):
+        Settings()
+    path.write_text("alice:aa")
+    with pytest.raises(ValidationError, match="exclude each other"):
+        Settings(api_keys=("bb",))

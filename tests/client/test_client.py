@@ -26,12 +26,24 @@ def test_inputs_tokens_and_health(connect: Connect, service: FakeService, tmp_pa
         digest = client.inputs.put("event_rates", path)
         assert client.inputs.put("event_rates", str(path)) == digest
         assert client.inputs.put("event_rates", b"1,0.5\n") == digest
+        client.inputs.delete("event_rates", digest)
+        with pytest.raises(ProblemError):
+            client.inputs.delete("event_rates", digest)
+        assert service.seen[-1].target == f"/v1/inputs/event_rates/{digest}"
         assert client.tokens.inspect("1.2") == {"kind": "losses", "token": "1.2"}
         assert client.tokens.refresh("1.2") == "1.0"
         assert client.health()
         service.ready = False
         assert not client.health()
     assert {seen.headers["authorization"] for seen in service.seen} == {"Bearer secret"}
+
+
+def test_deleting_a_pipeline(client: Client, service: FakeService) -> None:
+    pipeline = client.pipeline({"stages": [{"op": "source", "dataset": "scan"}]})
+    client.delete_pipeline(pipeline.id)
+    assert (service.seen[-1].method, service.seen[-1].target) == ("DELETE", "/v1/pipelines/p1")
+    with pytest.raises(ProblemError):
+        client.delete_pipeline(pipeline.id)
 
 
 def test_a_path_before_the_routes(service: FakeService, connect: Connect) -> None:

@@ -29,6 +29,8 @@ BIN = Path(sys.executable).parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE = DEPLOY / "compose.yaml"
 NGINX = (DEPLOY / "nginx.conf").read_text()
+NGINX_TLS = (DEPLOY / "nginx-tls.conf").read_text()
+README = (DEPLOY / "README.md").read_text()
 LOCKS = [DEPLOY / f"requirements{name}.lock" for name in ("", "-build", "-dev")]
 
 
@@ -187,7 +189,10 @@ def test_what_the_dockerfile_copies_is_sent() -> None:
 
 def test_every_setting_named_exists() -> None:
     known = {f"THALWEG_{name.upper()}" for name in Settings.model_fields} | {CACHE_VARIABLE}
-    for path in [ROOT / "Dockerfile", COMPOSE, DEPLOY / "nginx.conf", DEPLOY / "README.md"]:
+    documents = [
+        DEPLOY / name for name in ("nginx.conf", "nginx-tls.conf", "README.md", "SECURITY.md")
+    ]
+    for path in [ROOT / "Dockerfile", COMPOSE, *documents]:
         assert set(re.findall(r"THALWEG_[A-Z_]+", path.read_text())) <= known
 
 
@@ -201,6 +206,18 @@ def test_compose_services_have_no_more_rights_than_they_need() -> None:
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert "mem_limit" in service
+
+
+def test_compose_publishes_on_loopback_only() -> None:
+    """The service without keys has one user: who is on this machine."""
+    services = compose()["services"]
+    assert services["thalweg"]["environment"]["THALWEG_ALLOW_ANONYMOUS"] == "true"
+    ports = [port for service in services.values() for port in service["ports"]]
+    assert len(ports) == 2
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    (run,) = re.findall(r"docker run --init.*?thalweg-server\n", README, re.DOTALL)
+    assert " -p 127.0.0.1:" in run
+    assert "THALWEG_ALLOW_ANONYMOUS=true" in run
 
 
 def test_compose_waits_longer_than_the_service_drains() -> None:
@@ -246,6 +263,78 @@ def test_nginx_takes_the_configuration(tmp_path: Path) -> None:
     path = tmp_path / "nginx.conf"
     path.write_text(config)
     check(nginx, "-t", "-q", "-p", tmp_path, "-c", path)
+
+
+def test_nginx_takes_the_configuration_with_tls(tmp_path: Path) -> None:
+    nginx = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+    openssl = shutil.which("openssl")
+    if nginx is None or openssl is None:
+        pytest.skip("no nginx or openssl on this machine (apt-get install nginx-light openssl)")
+    for name in ("certificate.pem", "key.pem"):
+        assert f"/etc/nginx/tls/{name};" in NGINX_TLS
+    check(
+        *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-batch"),
+        *("-keyout", tmp_path / "key.pem", "-out", tmp_path / "certificate.pem"),
+    )
+    config = NGINX_TLS.replace("server thalweg:8000", "server 127.0.0.1:8000")
+    config = config.replace("/etc/nginx/tls/", f"{tmp_path}/")
+    config = config.replace("/tmp/", f"{tmp_path}/")  # noqa: S108 - replaced, not used
+    path = tmp_path / "nginx.conf"
+    path.write_text(config)
+    check(nginx, "-t", "-q", "-p", tmp_path, "-c", path)
+
+
+def test_what_strangers_reach_is_limited() -> None:
+    for directive_ in ("limit_conn connections", "limit_req zone=requests", "ssl_certificate_key"):
+        assert directive_ in NGINX_TLS
+    # What the service trusts is what the operator wrote, not what a client did.
+    assert "$http_host" not in NGINX_TLS
+    # Both pass bodies on in the same way.
+    for setting in re.findall(r"proxy_(?!set_header)\w+ [^;]+;", NGINX):
+        assert setting in NGINX_TLS
+
+
+# --- the audit ---
+
+
+def run_audit(tmp_path: Path, script: str | None) -> tuple[int, str]:
+    """Run it with a pip-audit that is this script; exit code and last line."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "python").symlink_to(sys.executable)
+    if script is not None:
+        (tools / "pip-audit").write_text(f"#!/bin/sh\n{script}\n")
+        (tools / "pip-audit").chmod(0o755)
+    done = subprocess.run(
+        [tools / "python", DEPLOY / "audit.py"],
+        env={"PATH": str(tools)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines()[-1]
+
+
+def report(*ids: str) -> str:
+    vulns = [{"id": ident, "fix_versions": ["2.0"], "aliases": []} for ident in ids]
+    packages = [{"name": "numpy", "version": "1.0", "vulns": vulns}]
+    return f"echo '{json.dumps({'dependencies': packages, 'fixes': []})}'; exit {len(ids)}"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "line"),
+    [
+        (None, 0, "not audited: there is no pip-audit"),
+        ("echo offline >&2; exit 1", 0, "not audited: pip-audit has no report"),
+        (report(), 0, "no known vulnerability"),
+        (report("PYSEC-1"), 1, "2 known vulnerabilities"),
+    ],
+)
+def test_the_audit_says_what_it_could_find_out(
+    tmp_path: Path, script: str | None, code: int, line: str
+) -> None:
+    found, last = run_audit(tmp_path, script)
+    assert (found, last[: len(line)]) == (code, line)
 
 
 # --- the locks ---

@@ -87,7 +87,8 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
     "app/losses/inspection.py": _COMMAND,
     "app/losses/pump.py": (
-        "tests/app/losses/test_bad_streams.py",
+        "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
+    "tests/app/losses/test_bad_streams.py",
         "tests/e2e/test_slow_and_gone.py",
     ),
     "app/losses/request.py": (*_POSTING, "tests/app/losses/test_options.py"),

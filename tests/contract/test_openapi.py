@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from app.errors import KINDS
+from app.http.access import is_open
 from app.http.media_types import MEDIA_TYPES
 from app.losses.schemas import InputQuery, LossQuery, ReportsQuery
 from app.main import create_app
@@ -49,6 +50,10 @@ ROUTES = {
     ("POST", "/v1/datasets/{ident}/reduce"),
     ("GET", "/v1/datasets/{ident}/image.png"),
     ("GET", "/zarr/{view}/{key}"),
+    ("DELETE", "/v1/inputs/{name}/{digest}"),
+    ("DELETE", "/v1/datasets/{ident}"),
+    ("DELETE", "/v1/datasets/{ident}/views/{name}"),
+    ("DELETE", "/v1/pipelines/{ident}"),
     ("GET", "/v1/pipelines"),
     ("POST", "/v1/pipelines"),
     ("GET", "/v1/pipelines/{ident}"),
@@ -283,7 +288,7 @@ def test_keys_are_declared_where_they_are_needed(tmp_path: Path) -> None:
         assert document["servers"] == [{"url": "https://losses.example"}]
         assert ("securitySchemes" in document["components"]) == bool(keys)
         for _, path, operation in operations(document):
-            guarded = bool(keys) and path.startswith("/v1/")
+            guarded = bool(keys) and not is_open(path)
             assert operation.get("security") == ([{"key": []}] if guarded else None)
 
 

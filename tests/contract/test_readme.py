@@ -35,6 +35,7 @@ PAGES = {
     "app/README.md": CONTRACT,
     "CONTRIBUTING.md": CONTRIBUTING,
     "deploy/README.md": DEPLOY,
+    "deploy/SECURITY.md": (ROOT / "deploy" / "SECURITY.md").read_text(),
     "CHANGELOG.md": CHANGELOG,
 }
 

@@ -205,6 +205,19 @@ def test_a_reader_that_has_gone(service: FakeService, source: Path) -> None:
     assert (process.returncode, err) == (141, b"")
 
 
+def test_deleting_what_the_service_keeps(service: FakeService, tmp_path: Path) -> None:
+    (tmp_path / "q").write_text("0.5\n")
+    url = ["--url", service.url]
+    assert main(["inputs", "put", "quantiles", str(tmp_path / "q"), *url]) == 0
+    (digest,) = service.inputs
+    assert main(["inputs", "delete", "quantiles", digest, *url]) == 0
+    assert not service.inputs
+    assert main(["inputs", "delete", "quantiles", digest, *url]) == 1
+    service.pipeline.known = True
+    assert main(["pipelines", "delete", "p1", *url]) == 0
+    assert main(["pipelines", "delete", "p1", *url]) == 1
+
+
 def test_inputs_and_tokens(
     service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

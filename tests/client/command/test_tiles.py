@@ -34,6 +34,10 @@ def test_the_catalogue(
     assert run(service, "datasets", "register", "--file", tmp_path / "spec") == 0
     assert capsys.readouterr().out.count('"id": "new"') == 2
     assert run(service, "datasets", "show", "none") == 1
+    assert run(service, "datasets", "delete", "scan", "--view", "v") == 0
+    assert run(service, "datasets", "delete", "scan") == 0
+    assert run(service, "datasets", "delete", "scan") == 1
+    assert service.scan.deleted == ["v", "scan"]
 
 
 @pytest.mark.parametrize(
@@ -43,6 +47,9 @@ def test_the_catalogue(
         ["datasets", "list", "x"],
         ["datasets", "show", "--file", "x"],
         ["datasets", "register"],
+        ["datasets", "delete"],
+        ["datasets", "delete", "x", "--file", "y"],
+        ["datasets", "show", "x", "--view", "y"],
         ["datasets", "register", "{"],
         ["datasets", "register", "{}", "--file", "x"],
         ["tiles", "scan", "-o", "out.txt"],

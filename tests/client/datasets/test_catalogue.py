@@ -73,3 +73,22 @@ def test_pictures(service: FakeService, scan: Dataset, tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         scan.image(tmp_path / "d.png")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "d.png.partial"]
+
+
+def test_deleting(client: Client, service: FakeService, scan: Dataset) -> None:
+    scan.delete_view("v/1")
+    assert service.seen[-1].target == "/v1/datasets/scan/views/v%2F1"
+    scan.delete()
+    assert [seen.method for seen in service.seen] == ["DELETE"] * 2
+    assert service.scan.deleted == ["v%2F1", "scan"]
+    for call in (scan.delete, lambda: scan.delete_view("v/1"), client.datasets["none"].delete):
+        with pytest.raises(ProblemError) as refused:
+            call()
+        assert refused.value.status == 404
+
+
+def test_a_deletion_whose_answer_was_lost(client: Client, service: FakeService) -> None:
+    """The next try finds nothing: that was the first one."""
+    service.scan.cut_deletions = 1
+    client.datasets["scan"].delete()
+    assert len(service.seen) == 2

@@ -193,6 +193,9 @@ def answer(exchange: Exchange, pipeline: FakePipeline, body: bytes) -> None:
         match route:
             case [""]:
                 _create(exchange, pipeline, json.loads(body))
+            case ["p1"] if exchange.seen.method == "DELETE" and pipeline.known:
+                pipeline.known = False
+                exchange.head(204, {}, 0)
             case ["p1", "batches"]:
                 _stream(exchange, pipeline, query)
             case ["p1", "batch"]:

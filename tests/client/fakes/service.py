@@ -141,9 +141,17 @@ class FakeService:
             exchange.json(e.status, e.problem)
         return True
 
+    def _delete_input(self, exchange: Exchange, digest: str) -> None:
+        if self.inputs.pop(digest, None) is None:
+            exchange.json(404, {"code": "not-found", "detail": "there is no such input"})
+        else:
+            exchange.head(204, {}, 0)
+
     def _answer_small(self, exchange: Exchange, body: bytes) -> None:
         path = exchange.path
-        if path.startswith("/v1/inputs/"):
+        if exchange.seen.method == "DELETE":
+            self._delete_input(exchange, path.rpartition("/")[2])
+        elif path.startswith("/v1/inputs/"):
             digest = f"{xxh3_64_intdigest(body):016x}"
             self.inputs[digest] = body
             exchange.json(201, {"name": path.rpartition("/")[2], "digest": digest})

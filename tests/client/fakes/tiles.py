@@ -16,7 +16,7 @@ from xxhash import xxh3_64_hexdigest
 
 from app.client.tiles.plan import Plan
 
-from .exchange import Exchange
+from .exchange import Exchange, Gone
 from .frames import DATA, END, HEARTBEAT, Frames
 
 Array = npt.NDArray[Any]
@@ -34,6 +34,8 @@ class FakeScan:
         pages: listings to answer with, before the right ones.
         picture: what a picture is.
         raw_headers: what is different in the heads of the next answers of plain bytes.
+        deleted: the dataset and views that were deleted.
+        cut_deletions: deletions to do without an answer.
         raw_head: bytes of the head of the last such answer.
     """
 
@@ -46,6 +48,8 @@ class FakeScan:
     pages: list[dict[str, Any]] = field(default_factory=list)
     picture: bytes = b"\x89PNG\r\n\x1a\nxyz"
     raw_headers: list[dict[str, Any]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    cut_deletions: int = 0
     raw_head: int = 0
 
     def about(self) -> dict[str, Any]:
@@ -126,13 +130,15 @@ def changed(where: int, **more: Any) -> Callable[[Frames], Frames]:  # noqa: ANN
     return bend
 
 
-def answer(exchange: Exchange, scan: FakeScan, body: bytes) -> None:  # noqa: C901
+def answer(exchange: Exchange, scan: FakeScan, body: bytes) -> None:  # noqa: C901, PLR0912
     """Answer a request about datasets."""
     parts = urlsplit(exchange.seen.target)
     query = {k: v[0] for k, v in parse_qs(parts.query).items()}
     route = parts.path.removeprefix("/v1/datasets").strip("/").split("/")
     said = json.loads(body) if body else {}
     match route:
+        case ["scan"] | ["scan", "views", _] if exchange.seen.method == "DELETE":
+            _delete(exchange, scan, route[-1])
         case [""] if exchange.seen.method == "GET" and scan.pages:
             exchange.json(200, scan.pages.pop(0))
         case [""] if exchange.seen.method == "GET":
@@ -162,6 +168,17 @@ def answer(exchange: Exchange, scan: FakeScan, body: bytes) -> None:  # noqa: C9
             exchange.write(scan.picture)
         case _:
             exchange.json(404, {"code": "not-found", "detail": "there is no such dataset"})
+
+
+def _delete(exchange: Exchange, scan: FakeScan, name: str) -> None:
+    if name in scan.deleted:
+        exchange.json(404, {"code": "not-found", "detail": "there is no such thing"})
+        return
+    scan.deleted.append(name)
+    if scan.cut_deletions:
+        scan.cut_deletions -= 1
+        raise Gone
+    exchange.head(204, {}, 0)
 
 
 def _tiles(exchange: Exchange, scan: FakeScan, view: Any, query: Mapping[str, str]) -> None:  # noqa: ANN401

@@ -1,0 +1,104 @@
+"""The commands ``key`` and ``keys``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from app.command.main import main
+from app.state.api_keys import ApiKeys, digest_key
+from app.state.ownership import Namespaces, migrate
+from app.state.sqlite import SqliteStateStore
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("THALWEG_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def keys(*arguments: str) -> int:
+    return main(["keys", *arguments])
+
+
+def store(data_dir: Path) -> SqliteStateStore:
+    return SqliteStateStore(data_dir / "state.sqlite")
+
+
+def test_a_key_is_printed_once(data_dir: Path, capsys: Output) -> None:
+    assert keys("add", "alice", "--scope", "losses", "--scope", "read:a*", "--expires", "90d") == 0
+    printed = capsys.readouterr()
+    secret = printed.out.strip()
+    assert "losses read:a*, until " in printed.err
+    assert secret not in printed.err
+    heads = store(data_dir)
+    record = ApiKeys(heads).get(digest_key(secret))
+    heads.close()
+    assert record is not None
+    assert (record.owner, record.scopes) == ("alice", {"losses", "read:a*"})
+    assert record.expires is not None
+    assert abs(record.expires - time.time() - 90 * 86400) < 60
+    for path in data_dir.iterdir():
+        assert secret.encode() not in path.read_bytes()
+    assert keys("list") == 0
+    line = capsys.readouterr().out
+    assert line.startswith(f"{record.ident}  valid    alice  losses read:a*, until 20")
+    assert keys("revoke", record.ident) == 0
+    assert capsys.readouterr().out == f"revoked {record.ident} of alice\n"
+    keys("list")
+    assert "  revoked  alice" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add", "alice", "--scope", "everything"],
+        ["add", "", "--scope", "losses"],
+        ["add", "alice\n", "--scope", "losses"],
+        ["revoke", "nobody"],
+        ["adopt", "admin", "alice"],
+    ],
+)
+def test_what_cannot_be_done_is_an_error(arguments: list[str], capsys: Output) -> None:
+    assert keys(*arguments) == 2
+    assert capsys.readouterr().err.startswith("thalweg-server: [option] ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add", "alice"],
+        ["add", "--scope", "losses"],
+        ["add", "alice", "--scope", "losses", "--expires", "soon"],
+        ["add", "alice", "--scope", "losses", "--expires", "0d"],
+        [],
+        ["drop"],
+    ],
+)
+def test_wrong_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        keys(*arguments)
+    assert ended.value.code == 2
+
+
+def test_handing_over(data_dir: Path, capsys: Output) -> None:
+    heads = store(data_dir)
+    migrate(heads, iter(()))
+    Namespaces(heads, "dataset").create("old", "a", {"n": 1})
+    Namespaces(heads, "dataset").create("old", "b", {"n": 1})
+    Namespaces(heads, "dataset").create("new", "b", {"n": 2})
+    heads.close()
+    assert keys("--data-dir", str(data_dir), "adopt", "old", "new") == 1
+    printed = capsys.readouterr()
+    assert printed.out == "1 things of old now belong to new\n"
+    assert printed.err == "thalweg-server: new has another dataset b: that of old stays\n"
+
+
+def test_a_key_for_the_settings(capsys: Output) -> None:
+    assert main(["key", "alice"]) == 0
+    secret, setting = (line.split(": ")[1].strip() for line in capsys.readouterr().out.splitlines())
+    assert setting == f"alice:{digest_key(secret)}"
