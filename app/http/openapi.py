@@ -16,7 +16,7 @@ MAX_NUMBER = 2**62
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "Not modified", "content": {}}
 }
-NO_CONTENT: dict[int | str, dict[str, Any]] = {204: {"description": "Deleted"}}
+NO_CONTENT: dict[int | str, dict[str, Any]] = {204: {"description": "Deleted", "content": {}}}
 JSON_BODY: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
 }

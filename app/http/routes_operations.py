@@ -52,7 +52,12 @@ async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
 
 
 @router.head("/metrics", include_in_schema=False)
-@router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    response_class=PlainTextResponse,
+    responses=problem_responses(400, 401, 503),
+)
 async def metrics(operations: OperationsDep) -> Response:
     """Return the metrics of all workers, in Prometheus text format."""
     return Response(operations.metrics.text(), media_type=METRICS_TYPE)

@@ -87,8 +87,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
     "app/losses/inspection.py": _COMMAND,
     "app/losses/pump.py": (
-        "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
-    "tests/app/losses/test_bad_streams.py",
+        "tests/app/losses/test_bad_streams.py",
         "tests/e2e/test_slow_and_gone.py",
     ),
     "app/losses/request.py": (*_POSTING, "tests/app/losses/test_options.py"),
@@ -189,6 +188,7 @@ ACROSS: dict[str, str] = {
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
     "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
+    "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
     "tests/app/losses/test_bad_tokens.py": "tokens of posts, forged, foreign, of other data",
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
