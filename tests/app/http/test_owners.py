@@ -421,7 +421,8 @@ def test_a_pipeline_takes_no_more_than_its_owner_may_read(shared: Shared) -> Non
     for who, status in (("alice", 201), ("viewer", 403)):
         assert shared.ask(who, "POST", "/v1/pipelines", spec("secret")).status == status
     things = shared.make("alice", 9000)
-    for source in ({"view": {"id": things.view}}, {"view": {}}, {}):
+    sources: list[dict[str, Any]] = [{"view": {"id": things.view}}, {"view": {}}, {}]
+    for source in sources:
         answer = shared.ask("bob", "POST", "/v1/pipelines", spec(things.dataset, **source))
         assert (answer.status, answer.json()["code"]) == (404, "not-found")
 
