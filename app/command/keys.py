@@ -44,7 +44,10 @@ def keys(args: argparse.Namespace) -> int:
 @contextmanager
 def _store(args: argparse.Namespace) -> Iterator[StateStore]:
     options = {} if args.data_dir is None else {"data_dir": args.data_dir}
-    store = SqliteStateStore(Settings(**options).data_dir / STATE)
+    path = Settings(**options).data_dir / STATE
+    if args.action != "add" and not path.exists():
+        raise ValueError(f"{path.parent} is no data directory: name it with --data-dir")
+    store = SqliteStateStore(path)
     try:
         yield store
     finally:

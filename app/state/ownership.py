@@ -203,6 +203,11 @@ def _head_id(owner: str, ident: str) -> str:
     return f"{namespace(owner)}.{ident}"
 
 
+def owners_of(head: Head) -> tuple[str, ...]:
+    """Return the owner of a head; ``admin`` where the head is of an earlier version."""
+    return (json.loads(head.value)["owner"] if _has_owner(head) else ADMIN,)
+
+
 class Shares:
     """The owners of content that is stored once for all of them.
 
@@ -234,9 +239,9 @@ class Shares:
         """Whether an owner has the content."""
         return self._things.has(owner, ident)
 
-    def exist(self, ident: str) -> bool:
-        """Whether the content has an owner."""
-        return bool(self._things.of_anyone(ident))
+    def owners(self, ident: str) -> list[str]:
+        """Return all owners of the content."""
+        return [owned.owner for owned in self._things.of_anyone(ident)]
 
     def delete(
         self,
@@ -259,12 +264,12 @@ class Shares:
         """
         owners = [owner]
         if everyone and not self.has(owner, ident):
-            owners = [owned.owner for owned in self._things.of_anyone(ident)] or owners
+            owners = self.owners(ident) or owners
         for each in owners:
             self._things.delete(each, ident)
-        if not self.exist(ident):
+        if not self.owners(ident):
             restore = remove()
-            if self.exist(ident):
+            if self.owners(ident):
                 restore()
 
 

@@ -289,6 +289,9 @@ def test_what_strangers_reach_is_limited() -> None:
         assert directive_ in NGINX_TLS
     # What the service trusts is what the operator wrote, not what a client did.
     assert "$http_host" not in NGINX_TLS
+    for config in (NGINX, NGINX_TLS):
+        for name in ("Host", "For", "Proto"):
+            assert re.search(rf"proxy_set_header X-Forwarded-{name} [^;]+;", config)
     # Both pass bodies on in the same way.
     for setting in re.findall(r"proxy_(?!set_header)\w+ [^;]+;", NGINX):
         assert setting in NGINX_TLS

@@ -62,6 +62,7 @@ def test_a_key_is_printed_once(data_dir: Path, capsys: Output) -> None:
         ["add", "alice\n", "--scope", "losses"],
         ["revoke", "nobody"],
         ["adopt", "admin", "alice"],
+        ["list"],
     ],
 )
 def test_what_cannot_be_done_is_an_error(arguments: list[str], capsys: Output) -> None:

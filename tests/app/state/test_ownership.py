@@ -9,7 +9,16 @@ import pytest
 
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError
 from app.state.memory import MemoryStateStore
-from app.state.ownership import ADMIN, Namespaces, Shares, adopt, is_migrated, migrate, namespace
+from app.state.ownership import (
+    ADMIN,
+    Namespaces,
+    Shares,
+    adopt,
+    is_migrated,
+    migrate,
+    namespace,
+    owners_of,
+)
 
 
 @pytest.fixture
@@ -88,13 +97,14 @@ def test_the_last_owner_takes_the_content_along(store: MemoryStateStore) -> None
     shares.put("alice", "x", content.put)
     shares.put("alice", "x", content.put)
     shares.put("bob", "x", content.put)
+    assert set(shares.owners("x")) == {"alice", "bob"}
     shares.delete("alice", "x", content.remove)
     assert (content.stored, shares.has("alice", "x"), shares.has("bob", "x")) == (True, False, True)
     with pytest.raises(HeadMissingError):
         shares.delete("alice", "x", content.remove, everyone=False)
     shares.delete("bob", "x", content.remove)
     assert not content.stored
-    assert not shares.exist("x")
+    assert shares.owners("x") == []
 
 
 def test_content_that_is_stored_again_while_it_is_deleted_stays(store: MemoryStateStore) -> None:
@@ -145,7 +155,14 @@ def test_what_earlier_versions_stored_belongs_to_admin(store: MemoryStateStore) 
         assert Shares(store, "input").has(ADMIN, "x.quantiles")
     Shares(store, "input").delete(ADMIN, "x.quantiles", lambda: lambda: None)
     migrate(store, iter(["x.quantiles"]))
-    assert not Shares(store, "input").exist("x.quantiles")
+    assert Shares(store, "input").owners("x.quantiles") == []
+
+
+def test_a_head_names_its_owner(store: MemoryStateStore) -> None:
+    things = Namespaces(store, "view")
+    things.create("alice", "v", {})
+    assert owners_of(things.head("alice", "v")) == ("alice",)
+    assert owners_of(store.create("view", "old", b'{"dataset": "scan"}')) == (ADMIN,)
 
 
 @pytest.mark.parametrize("calls", range(12))

@@ -1,4 +1,4 @@
-"""Where a service without keys may listen."""
+"""The command ``serve``: where a service without keys may listen."""
 
 from __future__ import annotations
 
