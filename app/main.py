@@ -176,7 +176,7 @@ def _add_services(
         KIND_BATCHES: batch_tokens.describe,
     }
     state.tokens = TokenInspection(keys, kinds)
-    state.api_keys = Keys(settings.api_keys, ApiKeys(store), digest_key)
+    state.api_keys = _closing(resources, Keys(settings.api_keys, ApiKeys(store), digest_key))
     state.operations = Operations(metrics, (warm_up.problem, spools.problem))
 
 

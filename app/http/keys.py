@@ -15,8 +15,10 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from app.errors import UnauthorizedError
 
@@ -59,6 +61,7 @@ class KeyStore(Protocol):
         """Whether a key is stored, or ever was."""
 
 
+T = TypeVar("T")
 Digest = Callable[[str], str]
 
 
@@ -86,6 +89,8 @@ class Keys:
         self._known: OrderedDict[str, tuple[float, KeyRecord | None]] = OrderedDict()
         self._required = bool(self._fixed) or stored.exist()
         self._looked = _NEVER
+        # One of its own: those that compute may all be busy when a request arrives.
+        self._thread = ThreadPoolExecutor(1, "keys")
 
     @property
     def required(self) -> bool:
@@ -117,7 +122,7 @@ class Keys:
         if not self._required:
             now = self._clock()
             if not _is_recent(self._looked, now):
-                self._required = await asyncio.to_thread(self._stored.exist)
+                self._required = await self._ask(self._stored.exist)
                 self._looked = now
         return self._required
 
@@ -137,13 +142,20 @@ class Keys:
         looked, record = self._known.get(digest, (_NEVER, None))
         if _is_recent(looked, now):
             return record
-        # In a thread: the store may wait for its disk, and all requests with it.
-        record = await asyncio.to_thread(self._stored.get, digest)
+        record = await self._ask(partial(self._stored.get, digest))
         self._known[digest] = now, record
         self._known.move_to_end(digest)
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return record
+
+    async def _ask(self, question: Callable[[], T]) -> T:
+        """Ask the store in a thread: it may wait for its disk, and all requests with it."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, question)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown()
 
 
 def _is_recent(looked: float, now: float) -> bool:
