@@ -4,12 +4,12 @@ A chunk is the unit of decoding: to read one of its values, all of it is decompr
 may list frames in any order, and a chunk often holds many frames, so reading frame by frame
 would decode the same chunk again and again. Instead, the frames are grouped by chunk::
 
-    scan, chunks of 2 x 3 positions       requested: a, b, c, d
+    scan in chunks of 2 x 3 positions; x marks the requested ones
 
-    +--------+--------+--------+
-    |  c     | a      |        |      a and d share a chunk: one box
-    |        |      d |     b  |      c touches that box: merged if the result is small
-    +--------+--------+--------+      b is too far away: its own box
+    +-------+-------+-------+
+    | x x x | x x x |       |     one box per chunk; these two touch and are merged
+    |       |       |     x |     a box of its own
+    +-------+-------+-------+
 
 * :func:`boxes` covers the requested positions with boxes. All positions of a chunk are in one
   box, and touching boxes are merged up to a bounded size, because a call of the library costs

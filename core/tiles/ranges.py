@@ -1,7 +1,7 @@
 """Ranges of files: sorting, joining and grouping them, and copying them out of a buffer.
 
 A tile needs many small ranges of bytes, often thousands of rows from one file. One system call
-per range would cost far more than the data. Ranges are therefore prepared in steps, all of them
+per range would cost far more than the data. Ranges are therefore prepared in steps, mostly
 array operations on the four columns of :class:`Ranges`:
 
 1. :func:`arrange` sorts them by file and position and joins those that are adjacent in both the
