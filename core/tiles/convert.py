@@ -105,7 +105,7 @@ def _to_integers(values: Array, out: Array, casting: Casting) -> None:
             & (truncated >= float(limits.min))
             & (truncated < float(limits.max) + 1.0)
         )
-        if limits.bits < 53:  # noqa: PLR2004 - then every integer has a float of its own
+        if limits.bits < 53:  # noqa: PLR2004 - floats hold such integers exactly
             fits &= truncated <= float(limits.max)
         if not fits.all():
             wrong = values[~fits].flat[0]

@@ -107,8 +107,8 @@ NUMPY = [
 EMPAD_SET = writers.empad(SIX, (2, 3))
 EMPAD = [
     Case(cut(EMPAD_SET, "scan.raw"), "scan.raw", 5 * 66560, "the last frame is cut: 66559"),
-    Case(writers.empad(SIX, (2, 2)), "scan.raw", 6 * 66560, "has 6 frames, scan.xml tells of (2,"),
-    Case(writers.empad(SIX, series=5), "scan.raw", 6 * 66560, "tells of (5,) (series)"),
+    Case(writers.empad(SIX, (2, 2)), "scan.raw", 6 * 66560, "6 frames, but scan.xml describes (2,"),
+    Case(writers.empad(SIX, series=5), "scan.raw", 6 * 66560, "describes (5,) (series)"),
     Case(EMPAD_SET | {"b.raw": b"x"}, "scan.raw", 0, "a second .raw file, besides b.raw"),
     Case(without(EMPAD_SET, "scan.raw"), "", 0, "there is no .raw file"),
     Case(EMPAD_SET | {"scan.xml": b"<root><raw_file"}, "scan.xml", 0, "is not XML"),
@@ -306,7 +306,7 @@ FRMS6 = [
     Case(FRMS6_SET | {"m.hdr": b"[a]\n"}, "m.hdr", 0, "no [measurementInfo] can be read"),
     Case(hdr(ReadoutMode="bin: 3, windowing: 1x1"), "m.hdr", 0, "a binning of 1, 2 or 4"),
     Case(hdr(ReadoutMode=""), "m.hdr", 0, "a binning of 1, 2 or 4"),
-    Case(hdr(STEMImageSize="2,3"), "m.hdr", 0, "does not tell a scan"),
+    Case(hdr(STEMImageSize="2,3"), "m.hdr", 0, "does not give a scan"),
     Case(hdr(STEMImageSize="0x3"), "m_000.frms6", 0, "a scan of (0, 3), which cannot be"),
     Case(hdr(SignalFrames="9"), "m_002.frms6", 1024 + 3 * FRMS6_STRIDE, "hold 6 of 9 signal"),
     Case(without(FRMS6_SET, "m_000.frms6"), "m_001.frms6", 0, "must have the number 000"),
@@ -422,7 +422,7 @@ def too_short(files: Set) -> Set:
         (broken_sync, "c_3.bin", 0x5758 * 31, "no block of 22360 bytes"),
         (lost_block, "c_5.bin", 0x5758 * 3, "block 3 of frame 50 should be here"),
         (lost_late, "c_5.bin", 0x5758 * 63, "where c_1.bin has number 1063 of 51"),
-        (too_short, "c_1.bin", 0, "no frame is whole in all sectors"),
+        (too_short, "c_1.bin", 0, "no frame is complete in all sectors"),
     ],
 )
 def test_k2is_sectors_that_do_not_fit(
