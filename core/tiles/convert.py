@@ -72,7 +72,7 @@ def _check_range(values: Array, dtype: np.dtype[Any]) -> None:
     low, high = int(values.min()), int(values.max())
     wrong = low if low < limits.min else high
     if low < limits.min or high > limits.max:
-        raise CastingError(f"the value {wrong} cannot be held by {dtype.str}", hint=_HINT)
+        raise CastingError(f"{dtype.str} cannot hold the value {wrong}", hint=_HINT)
 
 
 def _clip(values: Array, out: Array) -> None:
@@ -109,7 +109,7 @@ def _to_integers(values: Array, out: Array, casting: Casting) -> None:
             fits &= truncated <= float(limits.max)
         if not fits.all():
             wrong = values[~fits].flat[0]
-            raise CastingError(f"the value {wrong!s} cannot be held by {out.dtype.str}", hint=_HINT)
+            raise CastingError(f"{out.dtype.str} cannot hold the value {wrong!s}", hint=_HINT)
         np.copyto(out, truncated, casting="unsafe")
         return
     if not (np.abs(truncated) < 2.0**63).all():

@@ -13,8 +13,8 @@ to ``MAX_SELECTED`` positions::
     12 13 14 15 16 17      shape = (2, 2)
    [18]19 20[21]22 23
 
-Both kinds answer the only two questions a plan asks: which indices are in a box of the view's
-axes, and what are the lowest and highest index (to see whether all have a frame).
+A plan asks both kinds only two questions: the indices in a box of the view's axes, and the
+lowest and highest index, which show whether every position has a frame.
 
 A position is not yet a frame: the frame of position p is p + sync_offset, and may be missing.
 """

@@ -145,8 +145,8 @@ def _note(image: _Image, path: tuple[str, ...], value: Value) -> None:
             image.pixel_bytes = whole
         case ("ImageData", "Dimensions", number) if whole is not None and number.isdecimal():
             image.dimensions[int(number[:9])] = whole
-        case ("ImageData", "Calibrations", "Dimension", number, what) if number.isdecimal():
-            image.calibrations[int(number[:9]), what] = value
+        case ("ImageData", "Calibrations", "Dimension", number, name) if number.isdecimal():
+            image.calibrations[int(number[:9]), name] = value
         case ("ImageTags", group, *names) if group in _METADATA_GROUPS:
             image.swapped |= path == _SWAPPED and bool(value)
             content = value.text if isinstance(value, ArrayRef) else value
@@ -178,9 +178,9 @@ def _layout(
 ) -> tuple[np.dtype[Any], tuple[int, ...], ArrayRef]:
     """Return dtype, shape and position of an image, after checking that they agree."""
     if image.type not in TYPES:
-        what = REFUSED.get(image.type or 0, f"pixels of type {image.type}")
+        problem = REFUSED.get(image.type or 0, f"pixels of type {image.type}")
         known = ", ".join(map(str, TYPES))
-        raise source.fault(file, what, offset=image.at, hint=f"Supported types are {known}")
+        raise source.fault(file, problem, offset=image.at, hint=f"Supported types are {known}")
     stored = np.dtype(order + TYPES[image.type])
     count = len(image.dimensions)
     sizes = [image.dimensions.get(k, 0) for k in range(count)]

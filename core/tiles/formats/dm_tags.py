@@ -58,18 +58,18 @@ class Tags:
     def __init__(self, source: Source, file: int) -> None:
         self._source = source
         self._file = file
-        self._at = 0
+        self._position = 0
         self._block = b""
-        self._begin = 0
+        self._block_start = 0
         self._tags = 0
         self.version = self._number(4)
         if self.version not in {3, 4}:
             self._fault(0, f"version {self.version} of the format; 3 and 4 are supported")
-        self._wide = 4 if self.version == 3 else 8  # noqa: PLR2004 - see above
-        self._number(self._wide)
+        self._width = 4 if self.version == 3 else 8  # noqa: PLR2004 - see above
+        self._number(self._width)
         order = self._number(4)
         if order not in {0, 1}:
-            self._fault(self._at - 4, f"byte order {order}; 0 and 1 are supported")
+            self._fault(self._position - 4, f"byte order {order}; 0 and 1 are supported")
         self.order = "<" if order else ">"
 
     def __iter__(self) -> Iterator[tuple[Path, int, Value]]:
@@ -84,17 +84,17 @@ class Tags:
 
     def _group(self, path: Path) -> Iterator[tuple[Path, int, Value]]:
         if len(path) > MAX_DEPTH:
-            self._fault(self._at, f"more than {MAX_DEPTH} groups of tags inside each other")
-        begin = self._at
+            self._fault(self._position, f"more than {MAX_DEPTH} groups of tags inside each other")
+        begin = self._position
         self._take(2)
-        count = self._number(self._wide)
+        count = self._number(self._width)
         if count > MAX_TAGS:
             self._fault(begin, f"a group of {count} tags")
         for number in range(count):
             yield from self._tag(path, number)
 
     def _tag(self, path: Path, number: int) -> Iterator[tuple[Path, int, Value]]:
-        begin = self._at
+        begin = self._position
         self._tags += 1
         if self._tags > MAX_TAGS:
             self._fault(begin, f"more than {MAX_TAGS} tags")
@@ -105,8 +105,8 @@ class Tags:
         if length > MAX_NAME_BYTES:
             self._fault(begin, f"a tag with a name of {length} bytes")
         name = self._take(length).decode("latin-1") or str(number)
-        size = self._number(8) if self._wide == 8 else None  # noqa: PLR2004 - version 4
-        body = self._at
+        size = self._number(8) if self._width == 8 else None  # noqa: PLR2004 - version 4
+        body = self._position
         inner = (*path, name)
         if kind == GROUP:
             yield from self._group(inner)
@@ -114,18 +114,18 @@ class Tags:
             value = self._value()
             if value is not None:
                 yield inner, begin, value
-        if size is not None and self._at != body + size:
-            self._fault(begin, f"a tag of {size} bytes has {self._at - body}")
+        if size is not None and self._position != body + size:
+            self._fault(begin, f"a tag of {size} bytes has {self._position - body}")
 
     def _value(self) -> Value | None:
-        begin = self._at
+        begin = self._position
         if self._take(4) != b"%%%%":
             self._fault(begin, "a value does not begin with its marker, %%%%")
-        length = self._number(self._wide)
+        length = self._number(self._width)
         if not 1 <= length <= MAX_TYPE_NUMBERS:
             self._fault(begin, f"a type described by {length} numbers")
-        octets = self._take(length * self._wide)
-        kinds = struct.unpack(f">{length}{'I' if self._wide == 4 else 'Q'}", octets)  # noqa: PLR2004
+        octets = self._take(length * self._width)
+        kinds = struct.unpack(f">{length}{'I' if self._width == 4 else 'Q'}", octets)  # noqa: PLR2004
         if kinds[0] in SIMPLE and length == 1:
             layout = self.order + SIMPLE[kinds[0]]
             value: float | bool = struct.unpack(layout, self._take(struct.calcsize(layout)))[0]
@@ -142,7 +142,7 @@ class Tags:
         itemsize, used = self._size(begin, kinds[1:-1])
         if len(kinds) != used + 2:
             self._fault(begin, f"an array described by {len(kinds)} numbers, not {used + 2}")
-        count, offset, text = kinds[-1], self._at, None
+        count, offset, text = kinds[-1], self._position, None
         if kinds[1:-1] == (4,) and count * 2 <= MAX_TEXT_BYTES:
             encoding = "utf-16-le" if self.order == "<" else "utf-16-be"
             text = self._take(count * 2).decode(encoding, errors="replace").rstrip("\0")
@@ -171,20 +171,20 @@ class Tags:
         return int.from_bytes(self._take(size), "big")
 
     def _take(self, size: int) -> bytes:
-        first = self._at - self._begin
+        first = self._position - self._block_start
         if not 0 <= first <= first + size <= len(self._block):
-            self._begin, first = self._at, 0
-            room = self._source.files[self._file].size - self._at
+            self._block_start, first = self._position, 0
+            room = self._source.files[self._file].size - self._position
             length = max(size, min(BLOCK, room))
-            self._block = self._source.exactly(self._file, self._at, length, "the tags")
-        self._at += size
+            self._block = self._source.exactly(self._file, self._position, length, "the tags")
+        self._position += size
         return self._block[first : first + size]
 
     def _skip(self, begin: int, size: int) -> None:
         """Skip values, which must be in the file."""
-        if size > self._source.files[self._file].size - self._at:
+        if size > self._source.files[self._file].size - self._position:
             self._fault(begin, f"a value of {size} bytes, which are not in the file", GROWING_HINT)
-        self._at += size
+        self._position += size
 
     def _fault(self, offset: int, message: str, hint: str | None = None) -> NoReturn:
         raise self._source.fault(

@@ -43,14 +43,14 @@ NUMERIC = "biufc"
 """Kinds of dtype allowed for pixels."""
 
 
-def check_shape(shape: tuple[int, ...], what: str) -> None:
-    """Refuse an invalid shape from the owner; ``what`` names it in the error.
+def check_shape(shape: tuple[int, ...], label: str) -> None:
+    """Refuse an invalid shape from the owner; ``label`` names it in the error.
 
     Raises:
         ShapeError: the shape has no dimensions, or one that is not positive.
     """
     if not shape or any(size < 1 for size in shape):
-        raise ShapeError(f"{what} {shape} needs dimensions of at least 1")
+        raise ShapeError(f"{label} {shape} needs dimensions of at least 1")
 
 
 def count_frames(  # noqa: PLR0913 - position, spacing and strictness
@@ -104,7 +104,7 @@ def count_frames(  # noqa: PLR0913 - position, spacing and strictness
     if rest:
         raise source.fault(
             file,
-            f"the last frame is cut: {rest} of {stride} bytes are present",
+            f"the last frame is truncated: {rest} of {stride} bytes are present",
             offset=start + whole * stride,
             hint=GROWING_HINT,
         )
@@ -192,7 +192,7 @@ def _sig_shape(source: Source, found: Found, hints: Hints) -> tuple[int, ...]:
         )
     if found.decoder is not None:
         raise ShapeError(
-            f"packed frames of {found.sig_shape} cannot be seen as {requested}",
+            f"packed frames of {found.sig_shape} cannot be reshaped to {requested}",
             source=source.files[0].name,
             offset=0,
             hint="Leave sig_shape out; a client can reshape the frames it receives",
@@ -209,7 +209,7 @@ def _nav_shape(source: Source, found: Found, hints: Hints, frames: int) -> tuple
         return (frames,)
     if not shape or min(shape) < 1 or math.prod(shape) > MAX_SCAN:
         raise FormatError(
-            f"the files declare a scan of {shape}, which cannot be",
+            f"the files declare a scan of {shape}, which is invalid",
             source=source.files[0].name,
             offset=0,
             hint="Give nav_shape",
@@ -228,7 +228,7 @@ def settle(source: Source, found: Found, hints: Hints) -> Recording:
     frames = sum(extent.frames for extent in extents)
     if not frames and not hints.growing:
         raise FormatError(
-            "there is not a single frame",
+            "there are no frames",
             source=source.files[0].name,
             offset=source.files[0].size,
             hint="If it is still being written, declare the dataset growing",

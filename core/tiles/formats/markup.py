@@ -42,8 +42,8 @@ def read_xml(source: Source, file: int) -> ET.Element:
     return root
 
 
-def integer(source: Source, file: int, element: ET.Element | None, what: str) -> int:
-    """Return the content of an element as an integer; ``what`` names it in the error.
+def integer(source: Source, file: int, element: ET.Element | None, label: str) -> int:
+    """Return the content of an element as an integer; ``label`` names it in the error.
 
     Raises:
         FormatError: the element is missing or is not a number below 1e9.
@@ -52,7 +52,7 @@ def integer(source: Source, file: int, element: ET.Element | None, what: str) ->
     if not (text.isascii() and text.isdigit() and len(text) <= 9):  # noqa: PLR2004 - below 1e9
         raise source.fault(
             file,
-            f"{what} is missing" if element is None else f"{what} is {text[:40]!r}, not a number",
+            f"{label} is missing" if element is None else f"{label} is {text[:40]!r}, not a number",
             hint="Leave the file out, and give nav_shape",
         )
     return int(text)

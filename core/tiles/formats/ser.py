@@ -131,15 +131,15 @@ def _header(source: Source, file: int) -> _Header:
     )
     if not 0 <= count <= MAX_DIMENSIONS:
         raise source.fault(file, f"a scan of {count} dimensions", offset=22 + width)
-    at = 26 + width
+    offset = 26 + width
     axes = []
     for number in range(count):
-        axis, at = _dimension(source, file, at, number)
+        axis, offset = _dimension(source, file, offset, number)
         axes.append(axis)
-    if not at <= table <= source.files[file].size - valid * width:
+    if not offset <= table <= source.files[file].size - valid * width:
         raise source.fault(
             file,
-            f"{valid} offsets from byte {table}, after a header of {at} bytes in a file of "
+            f"{valid} offsets from byte {table}, after a header of {offset} bytes in a file of "
             f"{source.files[file].size}",
             offset=22,
             hint=GROWING_HINT,
@@ -147,24 +147,24 @@ def _header(source: Source, file: int) -> _Header:
     return _Header(data_type == SPECTRA, total, valid, offsets, table, tuple(axes))
 
 
-def _dimension(source: Source, file: int, at: int, number: int) -> tuple[Axis, int]:
+def _dimension(source: Source, file: int, offset: int, number: int) -> tuple[Axis, int]:
     """Read an axis of the scan, and return it with the byte after it."""
-    what = f"dimension {number}"
-    (size,) = struct.unpack("<i", source.exactly(file, at, 4, what))
+    label = f"dimension {number}"
+    (size,) = struct.unpack("<i", source.exactly(file, offset, 4, label))
     if size < 1:
-        raise source.fault(file, f"{what} has {size} positions", offset=at)
-    calibration = CALIBRATION.unpack(source.exactly(file, at + 4, CALIBRATION.size, what))
-    name, end = _text(source, file, at + 4 + CALIBRATION.size, what)
-    unit, end = _text(source, file, end, what)
+        raise source.fault(file, f"{label} has {size} positions", offset=offset)
+    calibration = CALIBRATION.unpack(source.exactly(file, offset + 4, CALIBRATION.size, label))
+    name, end = _text(source, file, offset + 4 + CALIBRATION.size, label)
+    unit, end = _text(source, file, end, label)
     return _axis(name or f"scan_{number}", size, unit or None, calibration), end
 
 
-def _text(source: Source, file: int, at: int, what: str) -> tuple[str, int]:
-    (length,) = struct.unpack("<i", source.exactly(file, at, 4, what))
+def _text(source: Source, file: int, offset: int, label: str) -> tuple[str, int]:
+    (length,) = struct.unpack("<i", source.exactly(file, offset, 4, label))
     if not 0 <= length <= TEXT_LIMIT:
-        raise source.fault(file, f"a text of {length} bytes in {what}", offset=at)
-    octets = source.exactly(file, at + 4, length, what)
-    return octets.decode("latin-1").strip("\0 "), at + 4 + length
+        raise source.fault(file, f"a text of {length} bytes in {label}", offset=offset)
+    octets = source.exactly(file, offset + 4, length, label)
+    return octets.decode("latin-1").strip("\0 "), offset + 4 + length
 
 
 def _axis(name: str, size: int, unit: str | None, calibration: tuple[float, float, int]) -> Axis:
@@ -187,19 +187,23 @@ def _offsets(source: Source, file: int, header: _Header) -> Iterator[Indices]:
         yield np.frombuffer(octets, header.offsets).astype(np.int64)
 
 
-def _element(source: Source, file: int, at: int, header: _Header) -> _Element:
+def _element(source: Source, file: int, offset: int, header: _Header) -> _Element:
     """Read the header of an element."""
     dims = 1 if header.spectra else 2
     size = dims * CALIBRATION.size + 2 + 4 * dims
-    if not 0 < at <= source.files[file].size - size:
-        raise source.fault(file, f"an element at byte {at}, where none can be", offset=header.table)
-    octets = source.exactly(file, at, size, "an element's header")
+    if not 0 < offset <= source.files[file].size - size:
+        raise source.fault(
+            file, f"an element at byte {offset}, where no element fits", offset=header.table
+        )
+    octets = source.exactly(file, offset, size, "an element's header")
     place = dims * CALIBRATION.size
     code, *lengths = struct.unpack_from(f"<h{dims}i", octets, place)
     if code not in TYPES:
-        raise source.fault(file, f"pixels of type {code}; 1 to 10 are supported", offset=at + place)
+        raise source.fault(
+            file, f"pixels of type {code}; 1 to 10 are supported", offset=offset + place
+        )
     if min(lengths) < 1:
-        raise source.fault(file, f"an element of {lengths} pixels", offset=at + place + 2)
+        raise source.fault(file, f"an element of {lengths} pixels", offset=offset + place + 2)
     calibrations = tuple(CALIBRATION.unpack_from(octets, k * CALIBRATION.size) for k in range(dims))
     return _Element(np.dtype(f"<{TYPES[code]}"), tuple(reversed(lengths)), calibrations)
 

@@ -32,8 +32,8 @@ class Source:
         """Create an error at a byte of a file, for the caller to raise."""
         return FormatError(message, source=self.files[file].name, offset=offset, hint=hint)
 
-    def exactly(self, file: int, start: int, size: int, what: str) -> bytes:
-        """Read exactly ``size`` bytes; ``what`` names them in the error.
+    def exactly(self, file: int, start: int, size: int, label: str) -> bytes:
+        """Read exactly ``size`` bytes; ``label`` names them in the error.
 
         Raises:
             FormatError: the file ends before them.
@@ -42,7 +42,7 @@ class Source:
         if len(data) != size:
             raise self.fault(
                 file,
-                f"the file ends inside {what}: {len(data)} of {size} bytes are present",
+                f"the file ends inside {label}: {len(data)} of {size} bytes are present",
                 offset=min(start + len(data), self.files[file].size),
                 hint=GROWING_HINT,
             )
@@ -99,18 +99,18 @@ def numeric_order(
     return sorted(range(len(names)), key=key)
 
 
-def only(source: Source, indices: Sequence[int], what: str) -> int:
-    """Return the only index; ``what`` names the kind of file in errors.
+def only(source: Source, indices: Sequence[int], label: str) -> int:
+    """Return the only index; ``label`` names the kind of file in errors.
 
     Raises:
         FormatError: there is no such file, or more than one.
     """
     if not indices:
-        raise FormatError(f"there is no {what}", hint=f"Add the {what} to the dataset's files")
+        raise FormatError(f"there is no {label}", hint=f"Add the {label} to the dataset's files")
     if len(indices) > 1:
         raise source.fault(
             indices[1],
-            f"a second {what}, besides {source.files[indices[0]].name}",
+            f"a second {label}, besides {source.files[indices[0]].name}",
             hint="Register each file as a dataset of its own",
         )
     return indices[0]

@@ -126,8 +126,8 @@ class _Frames:
         """Return the first ``stop`` bytes of a frame header."""
         for extent in self._extents:
             if index < extent.frames:
-                at = extent.offset - self._size + index * extent.stride
-                return self._source.exactly(extent.file, at, stop, "a frame header")
+                offset = extent.offset - self._size + index * extent.stride
+                return self._source.exactly(extent.file, offset, stop, "a frame header")
             index -= extent.frames
         raise IndexError(index)
 
