@@ -11,8 +11,8 @@ SplitMix64 has a single sequence, into which every seed is merely an offset. The
 word of the key is therefore XORed in before one more multiplication, so that two keys
 never share a window of one sequence.
 
-**Small permutations** (up to ``SMALL`` items) are Fisher-Yates shuffles kept in a table:
-all n! orders are equally likely.
+**Small permutations** (up to ``SMALL`` items) are Fisher-Yates shuffles kept in a table,
+which can produce each of the n! orders.
 
 **Large permutations** are ciphers. A table of 2**40 entries fits nowhere, but a cipher on
 the numbers 0..n-1 *is* a permutation of them, and enciphers any index in constant time

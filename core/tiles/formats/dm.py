@@ -135,16 +135,16 @@ def _images(source: Source, file: int, tags: Tags) -> list[_Image]:
 
 def _note(image: _Image, path: tuple[str, ...], value: Value) -> None:
     """Store a tag of an image if it is needed."""
-    whole = int(value) if isinstance(value, int) else None
+    integer = int(value) if isinstance(value, int) else None
     match path:
         case ("ImageData", "Data") if isinstance(value, ArrayRef):
             image.data = value
-        case ("ImageData", "DataType") if whole is not None:
-            image.type = whole
-        case ("ImageData", "PixelDepth") if whole is not None:
-            image.pixel_bytes = whole
-        case ("ImageData", "Dimensions", number) if whole is not None and number.isdecimal():
-            image.dimensions[int(number[:9])] = whole
+        case ("ImageData", "DataType") if integer is not None:
+            image.type = integer
+        case ("ImageData", "PixelDepth") if integer is not None:
+            image.pixel_bytes = integer
+        case ("ImageData", "Dimensions", number) if integer is not None and number.isdecimal():
+            image.dimensions[int(number[:9])] = integer
         case ("ImageData", "Calibrations", "Dimension", number, name) if number.isdecimal():
             image.calibrations[int(number[:9]), name] = value
         case ("ImageTags", group, *names) if group in _METADATA_GROUPS:

@@ -8,9 +8,9 @@ right is the same for all formats and happens here::
     format module --> count_frames --> Found --> settle --> Recording
                       (file sizes)              (hints)
 
-* **Sizes check headers.** :func:`count_frames` accepts trailing bytes with a note,
-  but raises if a file ends inside a frame or before the declared number of frames, unless the
-  owner declared the dataset growing. Silently serving fewer frames would shift the rest of the
+* **Sizes check headers.** :func:`count_frames` accepts bytes after the declared frames with a
+  note, but raises if a file ends inside a frame or before the declared number of frames, unless
+  the owner declared the dataset growing. Dropping frames silently would shift the rest of the
   scan.
 * **Files beat hints on bytes.** :func:`settle` refuses a dtype or header size that contradicts the
   file.

@@ -94,14 +94,14 @@ class Ser(Format):
             extents = _extents(source, file, header, prefix, first)
             _examine(source, file, header, extents, prefix, first)
         sizes = tuple(axis.size for axis in reversed(header.axes))
-        whole = math.prod(sizes) == header.total and len(sizes) > 0
+        complete = math.prod(sizes) == header.total and len(sizes) > 0
         found = Found(
             format=self.name,
             extents=extents,
             sig_shape=(1,) if first is None else first.shape,
             stored=np.dtype("u1") if first is None else first.dtype,
-            nav_shape=sizes if whole and header.total else None,
-            axes=_axes(header, first) if whole and first is not None else (),
+            nav_shape=sizes if complete and header.total else None,
+            axes=_axes(header, first) if complete and first is not None else (),
             metadata={"elements": header.total, "valid_elements": header.valid},
             notes=notes,
         )
@@ -196,14 +196,14 @@ def _element(source: Source, file: int, offset: int, header: _Header) -> _Elemen
             file, f"an element at byte {offset}, where no element fits", offset=header.table
         )
     octets = source.exactly(file, offset, size, "an element's header")
-    place = dims * CALIBRATION.size
-    code, *lengths = struct.unpack_from(f"<h{dims}i", octets, place)
+    type_offset = dims * CALIBRATION.size
+    code, *lengths = struct.unpack_from(f"<h{dims}i", octets, type_offset)
     if code not in TYPES:
         raise source.fault(
-            file, f"pixels of type {code}; 1 to 10 are supported", offset=offset + place
+            file, f"pixels of type {code}; 1 to 10 are supported", offset=offset + type_offset
         )
     if min(lengths) < 1:
-        raise source.fault(file, f"an element of {lengths} pixels", offset=offset + place + 2)
+        raise source.fault(file, f"an element of {lengths} pixels", offset=offset + type_offset + 2)
     calibrations = tuple(CALIBRATION.unpack_from(octets, k * CALIBRATION.size) for k in range(dims))
     return _Element(np.dtype(f"<{TYPES[code]}"), tuple(reversed(lengths)), calibrations)
 
