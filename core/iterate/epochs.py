@@ -132,7 +132,7 @@ class Epochs(Iterator[T], Generic[T]):
                 )
 
     def _refuse_empty(self) -> None:
-        raise PipelineError("the stream has no items", hint="Without items, no epoch would ever end.")
+        raise PipelineError("the stream has no items", hint="Without items, no epoch ends.")
 
     def _changed(self, message: str) -> StateError:
         """The error for a stream that no longer has the place."""

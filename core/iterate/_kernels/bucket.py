@@ -1,4 +1,4 @@
-"""Batches of similar keys out of the items of a window."""
+"""Sort a window of items by key and cut it into batches."""
 
 from __future__ import annotations
 
