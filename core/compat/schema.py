@@ -1,4 +1,4 @@
-"""Caffe2's schemas and records: named fields, nested where fields are structures."""
+"""Caffe2's schemas and records: named fields, which may be nested structures."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Struct(Field):
         fields: pairs of a name and a Field or dtype.
 
     Raises:
-        ContractError: a name comes twice.
+        ContractError: a name occurs twice.
     """
 
     def __init__(self, *fields: tuple[str, Any]) -> None:
@@ -124,7 +124,7 @@ class Record(Field):
         """Combine a schema and the values of its scalars.
 
         Raises:
-            ContractError: the schema has another number of scalars.
+            ContractError: the number of values is not that of the scalars of the schema.
         """
         expected = len(schema.field_names())
         if len(values) != expected:
@@ -144,7 +144,7 @@ class Record(Field):
         return self.schema.field_types()
 
     def has_blobs(self) -> bool:
-        """Always True."""
+        """True: a record holds values."""
         return True
 
     def field_blobs(self) -> list[Any]:

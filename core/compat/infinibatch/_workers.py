@@ -25,7 +25,7 @@ from ..errors import ArgumentError, RemoteTracebackError, WorkerDiedError, Worke
 
 STOP = b""
 DEADLINE = 5.0
-"""Seconds that a worker has to end by itself."""
+"""Seconds in which a worker must end by itself."""
 _TERMINATED = 1.0
 _SENT_AT_ONCE = 256
 _LARGE = 1 << 16
@@ -64,7 +64,7 @@ def _main(
 
 
 class Worker:
-    """A worker process and our end of the pipe to it."""
+    """A worker process, and the owner's end of the pipe to it."""
 
     def __init__(
         self, target: Callable[..., None], args: tuple[Any, ...], start_method: str, name: str
