@@ -117,7 +117,7 @@ class Struct(Field):
 class Record(Field):
     """Values with their schema; a field itself, as in Caffe2.
 
-    ``record["name"]`` is a value, or a dict where the schema has a structure.
+    ``record["name"]`` is a value, or a dict if the schema has a structure there.
     """
 
     def __init__(self, schema: Field, values: Sequence[Any]) -> None:

@@ -151,7 +151,7 @@ def _splittable(inner: Indexed) -> int:
     if n is None or n > MAX_SPLIT:
         raise PipelineError(
             f"{'an endless stage' if n is None else f'a stage of {n} items'} cannot be split",
-            hint=f"At most {MAX_SPLIT} items can be. Use ranges of a source instead.",
+            hint=f"Split at most {MAX_SPLIT} items, such as a range of the source.",
         )
     return n
 

@@ -34,7 +34,7 @@ CACHED_EPOCHS = 8
 
 
 class Builder:
-    """Builds the stages of items, those after the epoch stage anew for every epoch.
+    """Builds the stages of items; those after the epoch stage are built again for every epoch.
 
     Args:
         stages: specs of the stages before the one that makes batches.

@@ -7,15 +7,15 @@ How far a state must reach depends on the stages:
 
 * :class:`IndexedStepper` asks for items by position, so batch b of an epoch is simply the items
   from b * size on. The state is the number of the batch, skipping is addition, and a rank
-  reads only its own rows.
+  reads only its own rows, unless padding needs the longest item of the batch.
 * :class:`SequentialStepper` reads items in order. Its state is the number of the batch, the
   epoch and the state of the stage, which starts over in every epoch::
 
       (0, 0, *s0) --batch 0--> (1, 0, *s1) --batch 1--> (2, 0, *s2) --batch 2--> (3, 1, *s0)
                                                               last batch of epoch 0
 
-  Whether a full batch is the last of its epoch shows only when the next one is read. That
-  batch goes into a small pool, where the next step and the other ranks find it.
+  Only reading the next batch shows whether a full batch is the last of its epoch. Batches that
+  have been read go into a small pool, where the next step and the other ranks find them.
 
 The last batch of an epoch may be short. With 10 items and size 4, ``last`` makes of it::
 

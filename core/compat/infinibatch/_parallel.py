@@ -62,7 +62,7 @@ class ParallelMapIterator(OneSource):
             results.
         num_processes: at least 1.
         num_items_per_process: items sent to a process at once, at least 1.
-        start_method: of processes; None is fork where it exists, whatever Python's default.
+        start_method: of processes; None means fork if available, whatever Python's default.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "items_yielded")

@@ -174,7 +174,7 @@ class PrefetchIterator(OneSource):
             in the other.
         log_empty_buffer_warning: whether to log a wait for an item; requires
             ``buffer_in_main_process``.
-        start_method: of processes; None is fork where it exists, whatever Python's default.
+        start_method: of processes; None means fork if available, whatever Python's default.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "item_offset")

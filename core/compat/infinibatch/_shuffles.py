@@ -252,7 +252,7 @@ class BufferedShuffleIterator(OneSource):
             self._flush(flushed)
 
     def _put(self) -> Any:  # noqa: ANN401 - items are anything
-        """Put the next item into its slot; return what was there."""
+        """Put the next item into its slot; return the previous one, or ``_EMPTY``."""
         if self._taken - self._anchors[-1].taken >= self._interval:
             self._drop_anchor()
         item = next(self._source)

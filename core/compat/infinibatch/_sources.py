@@ -57,7 +57,7 @@ class NativeCheckpointableIterator(Stage):
 
     Going to a checkpoint takes no time in a sequence; any other iterable is read again up
     to the place. A checkpoint holds the length of the iterable, if it has one, and its
-    ``identity``, and is refused where they differ.
+    ``identity``, and is refused if they differ.
 
     Args:
         iterable: returns the same items every time; not an iterator.
@@ -74,7 +74,7 @@ class NativeCheckpointableIterator(Stage):
     def __init__(self, iterable: Iterable[Any], identity: str | None = None) -> None:
         if iter(iterable) is iterable:
             raise ArgumentError(
-                "an iterator was given where an iterable is needed",
+                "an iterator was given, but an iterable is needed",
                 hint="An iterator cannot start over. Pass the iterable it came from.",
             )
         self._iterable = iterable

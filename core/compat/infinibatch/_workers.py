@@ -2,7 +2,7 @@
 
 A worker and its owner exchange bytes over a pipe. The worker stops when it receives
 ``STOP``, or when the other end of the pipe is gone, so none outlives its owner. Every item is
-pickled by itself where it is produced, so that an item that cannot be pickled fails alone.
+pickled on its own by its producer, so that an item that cannot be pickled fails alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GONE = (EOFError, OSError)
 
 
 def start_method_of(method: str | None) -> str:
-    """Check a start method of processes; None is fork where it exists.
+    """Check a start method of processes; None means fork if available.
 
     Fork passes any source and function on; the other methods must pickle them.
 
