@@ -61,12 +61,13 @@ class CheckpointableIterator(Iterator[Any]):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
         args, kwargs = self._arguments
-        return _rebuild, (type(self), args, kwargs), self.getstate()
+        return _rebuilt, (type(self), args, kwargs), self.getstate()
 
 
-def _rebuild(
+def _rebuilt(
     cls: type[CheckpointableIterator], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> CheckpointableIterator:
+    # Pickles name this function: a new name would break those of earlier releases.
     return cls(*args, **kwargs)
 
 
