@@ -25,6 +25,11 @@ def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
     Raises:
         AmbiguousFormatError: no format or several fit.
     """
+    return _only(_candidates(files, reader), files)
+
+
+def _candidates(files: Sequence[FileInfo], reader: RangeReader) -> list[Format]:
+    """Formats that the files can be of, the fewest that content and names leave."""
     texts = [i for i, file in enumerate(files) if extension(file.name) in _DESCRIPTIONS]
     others = [i for i in range(len(files)) if i not in set(texts)]
     examined = [*texts[:EXAMINED], *others[:EXAMINED]]
@@ -39,12 +44,16 @@ def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
     if len(candidates) > 1:
         named = [n for n in candidates if any(FORMATS[n].has_name(f) for f in seen[n])]
         candidates = named or candidates
+    return [FORMATS[name] for name in candidates]
+
+
+def _only(candidates: Sequence[Format], files: Sequence[FileInfo]) -> Format:
     if len(candidates) == 1:
-        return FORMATS[candidates[0]]
+        return candidates[0]
     source = files[0].name if files else None
     if candidates:
         raise AmbiguousFormatError(
-            f"the files could be {' or '.join(candidates)}",
+            f"the files could be {' or '.join(form.name for form in candidates)}",
             source=source,
             offset=0,
             hint="Name the format",
@@ -106,12 +115,9 @@ def understand(
     if all(file.size == 0 for file in files) and not hints.growing:
         raise FormatError("the file is empty", source=files[0].name, offset=0)
     if name is None:
-        try:
-            form = detect(files, reader)
-        except AmbiguousFormatError as error:
-            if hints.dtype is None or hints.sig_shape is None or " or " in error.message:
-                raise
-            form = FORMATS["raw"]
+        candidates = _candidates(files, reader)
+        described = hints.dtype is not None and hints.sig_shape is not None
+        form = FORMATS["raw"] if described and not candidates else _only(candidates, files)
     else:
         form = FORMATS[name]
     order = form.order([file.name for file in files])
