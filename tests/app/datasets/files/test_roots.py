@@ -45,6 +45,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def roots(data: Path) -> Iterator[Roots]:
+    gc.collect()  # of files that an earlier test left open
     before = descriptors()
     yield Roots([data])
     assert descriptors() == before
