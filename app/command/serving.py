@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 import os
 import resource
 import shutil
-import socket
 import tempfile
 from pathlib import Path
-
-import structlog
 
 from app.server.limits import ServerLimits
 from app.server.serve import serve
 from app.settings import SECRETS, Settings
-from app.state.api_keys import ApiKeys
-from app.state.sqlite import SqliteStateStore
 from app.state.token_keys import resolve_keys
 from app.telemetry import MULTIPROCESS, forget_process
 
-from .keys import STATE
+from .exposure import check_exposure
 
 _FACTORY = "app.main:from_environment"
 
@@ -51,7 +44,7 @@ def run_server(settings: Settings) -> int:
         ValueError: a token key is malformed, or strangers could use a service without keys.
     """
     _allow_open_files()
-    _check_access(settings)
+    check_exposure(settings)
     # Workers must share one signing key, even where the data directory is read-only.
     keys = tuple(key.to_text() for key in resolve_keys(settings.token_keys, settings.data_dir))
     settings = settings.model_copy(update={"token_keys": keys})
@@ -76,44 +69,6 @@ def run_server(settings: Settings) -> int:
     finally:
         if shared is not None:
             shutil.rmtree(shared, ignore_errors=True)
-
-
-def _check_access(settings: Settings) -> None:
-    """Check that a service without API keys listens where only its user can reach it.
-
-    Raises:
-        ValueError: it would listen elsewhere.
-    """
-    if settings.api_keys or _has_stored_keys(settings.data_dir):
-        return
-    if not _is_loopback(settings.host) and not settings.allow_anonymous:
-        raise ValueError(
-            f"without API keys everybody who reaches {settings.host} could use and delete"
-            " everything: set THALWEG_API_KEYS, run thalweg-server keys add, listen on"
-            " 127.0.0.1, or set THALWEG_ALLOW_ANONYMOUS=true"
-        )
-    structlog.get_logger().info(
-        "there are no API keys: everybody who reaches the service is its one user",
-        host=settings.host,
-    )
-
-
-def _has_stored_keys(data_dir: Path) -> bool:
-    path = data_dir / STATE
-    if not path.exists():
-        return False
-    with contextlib.closing(SqliteStateStore(path)) as store:
-        return ApiKeys(store).exist()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return False
-    # The zone of a link-local address is no part of it.
-    addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
-    return bool(addresses) and all(ipaddress.ip_address(a).is_loopback for a in addresses)
 
 
 def _share_metrics() -> Path:

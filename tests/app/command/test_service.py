@@ -1,56 +1,34 @@
-"""The command ``serve``: where a service without keys may listen."""
+"""``serve``: which settings it starts with."""
 
-from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
+from app.command import serving
 from app.command.main import main
-from app.command.serving import _check_access, _is_loopback
 from app.settings import Settings
-from tests.server_process import ROOT
-
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - refused or not
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "localhost"])
-def test_loopback(host: str, tmp_path: Path) -> None:
-    assert _is_loopback(host)
-    _check_access(Settings(host=host, data_dir=tmp_path))
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Settings]]:
+    settings: list[Settings] = []
+
+    def run(given: Settings) -> int:
+        settings.append(given)
+        return 0
+
+    monkeypatch.setattr(serving, "run_server", run)
+    yield settings
+    structlog.reset_defaults()
 
 
-@pytest.mark.parametrize(
-    "host", [EVERYWHERE, "::", "10.1.2.3", "", "no such host", "255.255.255.255"]
-)
-def test_elsewhere_strangers_could_come(host: str, tmp_path: Path) -> None:
-    settings = Settings(host=host, data_dir=tmp_path)
-    with pytest.raises(ValueError, match="THALWEG_ALLOW_ANONYMOUS=true"):
-        _check_access(settings)
-    _check_access(settings.model_copy(update={"allow_anonymous": True}))
-    _check_access(settings.model_copy(update={"api_keys": ("alice:" + "0" * 64,)}))
-
-
-def test_a_stored_key_is_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("THALWEG_DATA_DIR", str(tmp_path))
-    assert main(["keys", "add", "alice", "--scope", "losses"]) == 0
-    _check_access(Settings(host=EVERYWHERE, data_dir=tmp_path))
-
-
-def test_the_command_says_so_and_ends(tmp_path: Path) -> None:
-    environment = {name: v for name, v in os.environ.items() if not name.startswith("THALWEG_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "app.command", "serve", "--host", EVERYWHERE, "--port", "0"],
-        env={**environment, "PYTHONPATH": str(ROOT), "THALWEG_DATA_DIR": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert f"without API keys everybody who reaches {EVERYWHERE}" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_the_log_level_is_that_of_the_environment_unless_given(
+    started: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THALWEG_LOG_LEVEL", "error")
+    assert main(["serve"]) == 0
+    assert main(["--log-level", "debug", "serve"]) == 0
+    monkeypatch.delenv("THALWEG_LOG_LEVEL")
+    assert main(["serve"]) == 0
+    assert [settings.log_level for settings in started] == ["error", "debug", "info"]
