@@ -23,7 +23,9 @@ it while another stores it again:
              an owner now? store it again
 
 If the second look of ``delete`` misses a ``put``, that put began after the content had been
-deleted, and stores it. See :class:`Shares`.
+deleted, and stores it. Between the two looks the content may be missing for a moment, as if
+it had expired; a crash there, or a third owner who deletes, leaves content without an owner,
+which nobody can use and which expires. See :class:`Shares`.
 """
 
 from __future__ import annotations

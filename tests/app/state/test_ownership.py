@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from app.losses.input_store import InputStore
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError
 from app.state.memory import MemoryStateStore
 from app.state.ownership import (
@@ -114,6 +117,35 @@ def test_content_that_is_stored_again_while_it_is_deleted_stays(store: MemorySta
     shares.delete("alice", "x", content.remove)
     assert content.stored
     assert shares.has("bob", "x")
+
+
+def test_owners_that_race_lose_nothing(store: MemoryStateStore, tmp_path: Path) -> None:
+    """Whoever has put last still has the content when all is quiet."""
+    inputs, shares = InputStore(tmp_path, days=1), Shares(store, "input")
+
+    def remove() -> Callable[[], None]:
+        data = inputs.remove("quantiles", "x")
+
+        def restore() -> None:
+            if data is not None:
+                inputs.put("quantiles", "x", data)
+
+        return restore
+
+    def run(owner: str, *, keep: bool) -> None:
+        for turn in range(40):
+            shares.put(owner, "x", lambda: inputs.put("quantiles", "x", b"content"))
+            if turn < 39 or not keep:
+                shares.delete(owner, "x", remove)
+
+    for _ in range(10):
+        with ThreadPoolExecutor(3) as pool:
+            runs = [pool.submit(run, f"owner {n}", keep=n == 0) for n in range(3)]
+            for done in runs:
+                done.result()
+        assert shares.owners("x") == ["owner 0"]
+        assert inputs.read("quantiles", "x") == b"content"
+        shares.delete("owner 0", "x", remove)
 
 
 def test_content_that_cannot_be_stored_is_not_owned(store: MemoryStateStore) -> None:
