@@ -6,13 +6,12 @@ import argparse
 import hashlib
 import secrets
 import sys
-import tempfile
-from pathlib import Path
 
 import orjson
 from pydantic import ValidationError
 
 from app.settings import Settings
+from app.state.storage import StorageError
 from core.errors import OptionError
 
 from .parser import FLAGS
@@ -22,11 +21,11 @@ def serve(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
     from .serving import run_server  # noqa: PLC0415 - half a second that other commands save
 
-    names = [*FLAGS, "scan"]
+    names = [*FLAGS, "scan", "ephemeral"]
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
         return run_server(Settings(log_level=args.log_level, **options))
-    except (ValidationError, ValueError) as e:
+    except (ValidationError, ValueError, StorageError) as e:
         raise OptionError(str(e)) from e
 
 
@@ -34,8 +33,7 @@ def openapi(_args: argparse.Namespace) -> int:
     """Print the OpenAPI document."""
     from app.main import create_app  # noqa: PLC0415 - as above
 
-    with tempfile.TemporaryDirectory() as directory:
-        document = create_app(Settings(data_dir=Path(directory))).openapi()
+    document = create_app(Settings(ephemeral=True)).openapi()
     sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
     return 0
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import structlog
 
+from app.datasets.files.roots import Roots
 from app.server.limits import ServerLimits
 from app.server.serve import serve
 from app.settings import Settings
+from app.state.storage import open_storage
 from app.state.token_keys import resolve_keys
 from app.telemetry import MULTIPROCESS, forget_process
 
@@ -37,16 +39,33 @@ def _limits(settings: Settings) -> ServerLimits:
     )
 
 
+def _prepared(settings: Settings) -> tuple[str, ...]:
+    """Find out what would keep a worker from starting; return the token keys of all workers.
+
+    Raises:
+        ValueError, StorageError: see ``run_server``.
+    """
+    if settings.ephemeral and settings.workers > 1:
+        raise ValueError(
+            "several workers need a data directory to share what clients register: start one "
+            "worker, or leave out --ephemeral"
+        )
+    Roots.parse(settings.dataset_roots, settings.kept_in)
+    open_storage(settings.kept_in, settings.reserve_bytes).close()
+    keys = resolve_keys(settings.token_keys, settings.kept_in)
+    return tuple(key.to_text() for key in keys)
+
+
 def run_server(settings: Settings) -> int:
     """Serve until a signal; return the exit code.
 
     Raises:
-        ValueError: a token key is malformed.
+        ValueError: a token key is malformed, a dataset root contains the data directory, or
+            several workers are to keep nothing.
+        StorageError: the data directory cannot be used.
     """
     _allow_open_files()
-    # Workers must share one signing key, even where the data directory is read-only.
-    keys = tuple(key.to_text() for key in resolve_keys(settings.token_keys, settings.data_dir))
-    settings = settings.model_copy(update={"token_keys": keys})
+    settings = settings.model_copy(update={"token_keys": _prepared(settings)})
     os.environ.update(settings.environment())
     shared = _share_metrics() if settings.workers > 1 else None
     if not settings.api_keys:

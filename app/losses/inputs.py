@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from core.losses.inputs import (
     quantiles_from_text,
 )
 
-from .input_store import DIGEST_SIZE, InputStore, Receipt
+from .input_store import DIGEST_SIZE, InputStore, Receipt, digest_of
 
 KINDS = ("quantiles", "event_rates", "occurrence")
 
@@ -57,6 +56,7 @@ class Inputs:
 
         Raises:
             InputError: the content is not valid for this kind.
+            QuotaExceededError: too much is stored already.
             StorageFullError: the file cannot be stored.
         """
         # One at a time, because parsing takes several times the memory of the file.
@@ -67,7 +67,7 @@ class Inputs:
                 parse_event_rates(data)
             else:
                 _parse_occurrence(data, periods, default=_ANY_PERIODS)
-        digest = hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
+        digest = digest_of(data)
         return Stored(digest, self._store.put(kind, digest, data))
 
     def quantiles(self, text: str) -> npt.NDArray[np.float32]:

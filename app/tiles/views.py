@@ -156,8 +156,10 @@ class Views:
             known = self._known.get(ident)
             if known is not None:
                 self._known.move_to_end(ident)
-                return known
         try:
+            if known is not None:
+                self._store.touch(KIND, ident)
+                return known
             stored = json.loads(self._store.get(KIND, ident).value)
         except HeadMissingError as e:
             raise NotFoundError(f"there is no view {ident[:80]!r}") from e

@@ -1,0 +1,179 @@
+"""Quotas: how much each owner may store, by count and by bytes.
+
+What an owner has is read from the stores, not counted along: counters drift, after a crash
+or between workers, and nobody notices. A reading is used for a moment, with what was
+admitted since added to it, and only while the owner is far from the limit. Near it, and
+before anything is refused, the stores are read again. Workers that admit at the same instant
+can together exceed a limit by what each of them admits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from app.errors import QuotaExceededError
+
+from .base import MAX_PAGE, Head, StateStore
+from .blobs import BlobInfo, BlobStore
+
+OPERATOR = "admin"
+"""Owner of what was stored before there were owners, and without keys."""
+_FRESH = 2.0
+"""Seconds for which a reading is used."""
+_NEAR = 0.9
+"""Part of a limit from which on every admission reads the stores."""
+_RETRY = 60
+"""Seconds after which a client may hope that something of its own has expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much one owner may have of one kind."""
+
+    name: str
+    """Name of the kind, in the plural, for people."""
+    count: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much one owner has of one kind."""
+
+    count: int = 0
+    nbytes: int = 0
+
+    def plus(self, nbytes: int) -> Usage:
+        """Return the usage with one thing more."""
+        return Usage(self.count + 1, self.nbytes + nbytes)
+
+
+Meter = Callable[[], Mapping[str, Usage]]
+"""Reads the usage of every owner from a store."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The last reading of a kind."""
+
+    at: float
+    usage: dict[str, Usage]
+
+
+class Quotas:
+    """The quotas of a service.
+
+    Args:
+        kinds: the limit of each kind, and how its usage is measured; others are unlimited.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, tuple[Limit, Meter]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kinds = dict(kinds)
+        self._clock = clock
+        self._readings: dict[str, _Reading] = {}
+        self._locks = {kind: threading.Lock() for kind in kinds}
+
+    def admit(self, owner: str, kind: str, nbytes: int) -> None:
+        """Check that an owner may store one thing more, and count it.
+
+        Args:
+            owner: who is to own it.
+            kind: its kind.
+            nbytes: its size.
+
+        Raises:
+            QuotaExceededError: the owner has, or would have, too much of this kind.
+            StoreError: the store cannot be read.
+        """
+        if kind not in self._kinds:
+            return
+        limit, meter = self._kinds[kind]
+        with self._locks[kind]:
+            reading = self._readings.get(kind)
+            fresh = reading is not None and self._clock() - reading.at < _FRESH
+            if reading is None or not fresh or _is_near(limit, reading, owner, nbytes):
+                reading = _Reading(self._clock(), dict(meter()))
+                self._readings[kind] = reading
+            wanted = reading.usage.get(owner, Usage()).plus(nbytes)
+            _check(limit, wanted)
+            reading.usage[owner] = wanted
+
+
+def _is_near(limit: Limit, reading: _Reading, owner: str, nbytes: int) -> bool:
+    wanted = reading.usage.get(owner, Usage()).plus(nbytes)
+    return wanted.count > _NEAR * limit.count or wanted.nbytes > _NEAR * limit.nbytes
+
+
+def _check(limit: Limit, wanted: Usage) -> None:
+    if wanted.count > limit.count:
+        refuse(f"{limit.name}.count", limit.count, wanted.count - 1, retry_after=_RETRY)
+    if wanted.nbytes > limit.nbytes:
+        refuse(f"{limit.name}.bytes", limit.nbytes, wanted.nbytes, retry_after=_RETRY)
+
+
+def refuse(limit: str, allowed: int, used: int, *, retry_after: int) -> None:
+    """Raise the error for a limit that is reached.
+
+    Raises:
+        QuotaExceededError: always.
+    """
+    what, _, unit = limit.partition(".")
+    counted = f"{allowed} {what}" if unit == "count" else f"{allowed} bytes of {what}"
+    raise QuotaExceededError(
+        f"an owner may have {counted}",
+        hint="Delete what is not needed, or ask the operator for more",
+        retry_after=retry_after,
+        limit=limit,
+        allowed=allowed,
+        used=used,
+    )
+
+
+def head_meter(heads: StateStore, kind: str, owners_of: Callable[[Head], Iterable[str]]) -> Meter:
+    """Return what measures the heads of a kind."""
+
+    def measure() -> Mapping[str, Usage]:
+        usage: defaultdict[str, Usage] = defaultdict(Usage)
+        after: str | None = ""
+        while after is not None:
+            page = heads.list(kind, after=after, limit=MAX_PAGE)
+            for head in page.heads:
+                for owner in owners_of(head):
+                    usage[owner] = usage[owner].plus(len(head.value))
+            after = page.after
+        return usage
+
+    return measure
+
+
+def blob_meter(
+    blobs: BlobStore, kind: str, owners_of: Callable[[BlobInfo], Iterable[str]]
+) -> Meter:
+    """Return what measures the blobs of a kind."""
+
+    def measure() -> Mapping[str, Usage]:
+        usage: defaultdict[str, Usage] = defaultdict(Usage)
+        after: str | None = ""
+        while after is not None:
+            page = blobs.list(kind, after=after, limit=MAX_PAGE)
+            for blob in page.blobs:
+                for owner in owners_of(blob):
+                    usage[owner] = usage[owner].plus(blob.size)
+            after = page.after
+        return usage
+
+    return measure
+
+
+def all_of_operator(_thing: Head | BlobInfo) -> tuple[str]:
+    """Return the owners of a thing where everything belongs to the operator."""
+    return (OPERATOR,)
