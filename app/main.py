@@ -215,7 +215,7 @@ def _quotas(settings: Settings, storage: Storage) -> Quotas:
         inputs,
         blob_meter(storage.blobs, input_store.KIND, all_of_operator),
     )
-    return Quotas(kinds)
+    return Quotas(kinds, settings.workers)
 
 
 def _sweeper(settings: Settings, storage: Storage) -> Sweeper:

@@ -14,7 +14,16 @@ from collections.abc import Callable, Iterable
 
 from app.errors import QuotaExceededError
 
-from .base import Head, HeadMissingError, Page, StateStore, StoreError, exists
+from .base import (
+    Head,
+    HeadMissingError,
+    Page,
+    StateStore,
+    StoreBusyError,
+    StoreFullError,
+    StoreReadOnlyError,
+    exists,
+)
 from .quotas import Quotas
 
 Owners = Callable[[Head], Iterable[str]]
@@ -99,7 +108,7 @@ class AdmittedHeads:
             while len(self._noted) > _REMEMBERED:
                 self._noted.popitem(last=False)
         # What can be read is to be read, even where nothing can be written.
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(StoreBusyError, StoreFullError, StoreReadOnlyError):
             self._heads.touch(kind, head_id)
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:

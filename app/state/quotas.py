@@ -2,9 +2,10 @@
 
 What an owner has is read from the stores, not counted along: counters drift, after a crash
 or between workers, and nobody notices. A reading is used for a moment, with what was
-admitted since added to it, and only while the owner is far from the limit. Near it, and
-before anything is refused, the stores are read again. Workers that admit at the same instant
-can together exceed a limit by what each of them admits.
+admitted since added to it. Meanwhile each worker gives away no more than its share of what
+the reading left to the owner; for more, and before anything is refused, it reads the stores
+again. So workers together keep to the limit, except that those which read at the same
+instant may each admit one thing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.errors import QuotaExceededError
 
@@ -24,8 +25,6 @@ OPERATOR = "admin"
 """Owner of what was stored before there were owners, and without keys."""
 _FRESH = 2.0
 """Seconds for which a reading is used."""
-_NEAR = 0.9
-"""Part of a limit from which on every admission reads the stores."""
 _RETRY = 60
 """Seconds after which a client may hope that something of its own has expired."""
 
@@ -56,12 +55,13 @@ Meter = Callable[[], Mapping[str, Usage]]
 """Reads the usage of every owner from a store."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Reading:
-    """The last reading of a kind."""
+    """What a store held at some time, and what was admitted since."""
 
     at: float
-    usage: dict[str, Usage]
+    usage: Mapping[str, Usage]
+    added: dict[str, Usage] = field(default_factory=dict)
 
 
 class Quotas:
@@ -69,15 +69,18 @@ class Quotas:
 
     Args:
         kinds: the limit of each kind, and how its usage is measured; others are unlimited.
+        workers: number of processes that admit to the same stores.
         clock: seconds.
     """
 
     def __init__(
         self,
         kinds: Mapping[str, tuple[Limit, Meter]],
+        workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kinds = dict(kinds)
+        self._workers = workers
         self._clock = clock
         self._readings: dict[str, _Reading] = {}
         self._locks = {kind: threading.Lock() for kind in kinds}
@@ -99,18 +102,21 @@ class Quotas:
         limit, meter = self._kinds[kind]
         with self._locks[kind]:
             reading = self._readings.get(kind)
-            fresh = reading is not None and self._clock() - reading.at < _FRESH
-            if reading is None or not fresh or _is_near(limit, reading, owner, nbytes):
-                reading = _Reading(self._clock(), dict(meter()))
-                self._readings[kind] = reading
-            wanted = reading.usage.get(owner, Usage()).plus(nbytes)
-            _check(limit, wanted)
-            reading.usage[owner] = wanted
+            if reading is None or not self._suffices(reading, limit, owner, nbytes):
+                reading = self._readings[kind] = _Reading(self._clock(), meter())
+                _check(limit, reading.usage.get(owner, Usage()).plus(nbytes))
+            reading.added[owner] = reading.added.get(owner, Usage()).plus(nbytes)
 
-
-def _is_near(limit: Limit, reading: _Reading, owner: str, nbytes: int) -> bool:
-    wanted = reading.usage.get(owner, Usage()).plus(nbytes)
-    return wanted.count > _NEAR * limit.count or wanted.nbytes > _NEAR * limit.nbytes
+    def _suffices(self, reading: _Reading, limit: Limit, owner: str, nbytes: int) -> bool:
+        """Whether a reading leaves enough for this worker to admit one thing more."""
+        if self._clock() - reading.at >= _FRESH:
+            return False
+        had = reading.usage.get(owner, Usage())
+        wanted = reading.added.get(owner, Usage()).plus(nbytes)
+        return (
+            wanted.count <= (limit.count - had.count) // self._workers
+            and wanted.nbytes <= (limit.nbytes - had.nbytes) // self._workers
+        )
 
 
 def _check(limit: Limit, wanted: Usage) -> None:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-import time
 from pathlib import Path
 
 from app.errors import StorageFullError
@@ -22,8 +20,6 @@ BALLAST = "ballast"
 _BALLAST_BYTES = 2 << 20
 _SHARE = 10
 """The reserve is at most this part of the disk."""
-_FRESH = 0.5
-"""Seconds for which an answer of the system is used again, where nothing else was written."""
 
 
 class Space:
@@ -37,9 +33,6 @@ class Space:
     def __init__(self, directory: Path, reserve: int) -> None:
         self._directory = directory
         self._reserve = reserve
-        self._lock = threading.Lock()
-        self._asked = float("-inf")
-        self._left = 0
 
     def check(self, nbytes: int) -> None:
         """Check that something may be created.
@@ -50,18 +43,12 @@ class Space:
         Raises:
             StorageFullError: less than the reserve would be left.
         """
-        with self._lock:
-            now = time.monotonic()
-            if now - self._asked > _FRESH or self._left < nbytes:
-                self._left = self._above_reserve()
-                self._asked = now
-            if self._left < nbytes:
-                raise StorageFullError(
-                    "the disk of the data directory is almost full",
-                    hint="Delete what is not needed, or ask the operator for more space",
-                    retry_after=60,
-                )
-            self._left -= nbytes
+        if self._above_reserve() < nbytes:
+            raise StorageFullError(
+                "the disk of the data directory is almost full",
+                hint="Delete what is not needed, or ask the operator for more space",
+                retry_after=60,
+            )
 
     def _above_reserve(self) -> int:
         """Bytes free above the reserve; negative if it is used up."""
