@@ -317,9 +317,7 @@ class Journal:
         yield "data", lambda names: 1.0 - names
         yield "names", float
         for n in range(tries):
-            rng = np.random.default_rng([k, n])
-            # Mostly whole or absent, as most are.
-            yield f"random{n}", lambda _, rng=rng: float(np.clip(rng.uniform(-1, 2), 0, 1))
+            yield f"random{n}", _at_random(np.random.default_rng([k, n]))
 
     def _compare(self, where: Path) -> None:
         """Check that nothing escaped the journal."""
@@ -349,6 +347,11 @@ _RECORDED = (
     "replace",
     "rename",
 )
+
+
+def _at_random(rng: np.random.Generator) -> Callable[[int], float]:
+    """Draw parts: mostly the whole or nothing, as most are."""
+    return lambda _: float(np.clip(rng.uniform(-1, 2), 0, 1))
 
 
 def contents(root: Path) -> dict[str, bytes | None]:

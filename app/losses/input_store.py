@@ -70,9 +70,11 @@ class InputStore:
         """
         name = _name(kind, digest)
         try:
-            if not self._is_stored(name):
-                self._quotas.admit(owner, KIND, len(data))
-            created = self._blobs.put(KIND, name, data)
+            if self._is_stored(name):
+                created = self._blobs.put(KIND, name, data)
+            else:
+                with self._quotas.admit(owner, KIND, len(data)):
+                    created = self._blobs.put(KIND, name, data)
             self._blobs.touch(KIND, name, self._clock())
         except (StoreError, BlobMissingError) as e:
             raise StorageFullError(f"the file cannot be stored: {e}", retry_after=30) from e

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from app.errors import QuotaExceededError
 
@@ -66,16 +66,23 @@ class AdmittedHeads:
             HeadExistsError: as there.
             QuotaExceededError: an owner has too many heads of this kind, or too large ones.
         """
+        owners = self._owners_of(Head(kind, head_id, value, 1, ""))
         try:
-            for owner in self._owners_of(Head(kind, head_id, value, 1, "")):
-                self._quotas.admit(owner, kind, len(value))
+            with self._admitted(owners, kind, len(value)):
+                return self._heads.create(kind, head_id, value)
         except QuotaExceededError:
             # Who registers again what exists asks for nothing more.
             with contextlib.suppress(HeadMissingError):
                 self._heads.get(kind, head_id)
                 raise exists(kind, head_id) from None
             raise
-        return self._heads.create(kind, head_id, value)
+
+    @contextlib.contextmanager
+    def _admitted(self, owners: Iterable[str], kind: str, nbytes: int) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for owner in owners:
+                stack.enter_context(self._quotas.admit(owner, kind, nbytes))
+            yield
 
     def get(self, kind: str, head_id: str) -> Head:
         """See StateStore; the head counts as used."""
@@ -93,9 +100,9 @@ class AdmittedHeads:
             QuotaExceededError: an owner that the new value adds has too much of this kind.
         """
         new = Head(seen.kind, seen.id, value, seen.generation + 1, seen.nonce)
-        for owner in set(self._owners_of(new)) - set(self._owners_of(seen)):
-            self._quotas.admit(owner, seen.kind, len(value))
-        return self._heads.compare_and_swap(seen, value)
+        added = set(self._owners_of(new)) - set(self._owners_of(seen))
+        with self._admitted(added, seen.kind, len(value)):
+            return self._heads.compare_and_swap(seen, value)
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore; at most once an hour for each head."""

@@ -4,16 +4,17 @@ What an owner has is read from the stores, not counted along: counters drift, af
 or between workers, and nobody notices. A reading is used for a moment, with what was
 admitted since added to it. Meanwhile each worker gives away no more than its share of what
 the reading left to the owner; for more, and before anything is refused, it reads the stores
-again. So workers together keep to the limit, except that those which read at the same
-instant may each admit one thing.
+again. So workers together keep to the limit, except for what another of them is storing at
+the very moment of a reading.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from app.errors import QuotaExceededError
@@ -50,6 +51,10 @@ class Usage:
         """Return the usage with one thing more."""
         return Usage(self.count + 1, self.nbytes + nbytes)
 
+    def minus(self, nbytes: int) -> Usage:
+        """Return the usage with one thing less."""
+        return Usage(self.count - 1, self.nbytes - nbytes)
+
 
 Meter = Callable[[], Mapping[str, Usage]]
 """Reads the usage of every owner from a store."""
@@ -83,10 +88,12 @@ class Quotas:
         self._workers = workers
         self._clock = clock
         self._readings: dict[str, _Reading] = {}
+        self._storing: dict[tuple[str, str], Usage] = {}
         self._locks = {kind: threading.Lock() for kind in kinds}
 
-    def admit(self, owner: str, kind: str, nbytes: int) -> None:
-        """Check that an owner may store one thing more, and count it.
+    @contextlib.contextmanager
+    def admit(self, owner: str, kind: str, nbytes: int) -> Iterator[None]:
+        """Check that an owner may store one thing more, which the block does.
 
         Args:
             owner: who is to own it.
@@ -98,14 +105,29 @@ class Quotas:
             StoreError: the store cannot be read.
         """
         if kind not in self._kinds:
+            yield
             return
+        self._count(owner, kind, nbytes)
+        try:
+            yield
+        finally:
+            with self._locks[kind]:
+                left = self._storing.pop((kind, owner)).minus(nbytes)
+                if left.count:
+                    self._storing[kind, owner] = left
+
+    def _count(self, owner: str, kind: str, nbytes: int) -> None:
         limit, meter = self._kinds[kind]
         with self._locks[kind]:
             reading = self._readings.get(kind)
+            storing = self._storing.get((kind, owner), Usage())
             if reading is None or not self._suffices(reading, limit, owner, nbytes):
-                reading = self._readings[kind] = _Reading(self._clock(), meter())
-                _check(limit, reading.usage.get(owner, Usage()).plus(nbytes))
+                # What is being stored may be in the reading, or not yet.
+                added = {o: usage for (k, o), usage in self._storing.items() if k == kind}
+                reading = self._readings[kind] = _Reading(self._clock(), meter(), added)
+                _check(limit, reading.usage.get(owner, Usage()), storing.plus(nbytes))
             reading.added[owner] = reading.added.get(owner, Usage()).plus(nbytes)
+            self._storing[kind, owner] = storing.plus(nbytes)
 
     def _suffices(self, reading: _Reading, limit: Limit, owner: str, nbytes: int) -> bool:
         """Whether a reading leaves enough for this worker to admit one thing more."""
@@ -119,11 +141,11 @@ class Quotas:
         )
 
 
-def _check(limit: Limit, wanted: Usage) -> None:
-    if wanted.count > limit.count:
-        refuse(f"{limit.name}.count", limit.count, wanted.count - 1, retry_after=_RETRY)
-    if wanted.nbytes > limit.nbytes:
-        refuse(f"{limit.name}.bytes", limit.nbytes, wanted.nbytes, retry_after=_RETRY)
+def _check(limit: Limit, had: Usage, more: Usage) -> None:
+    if had.count + more.count > limit.count:
+        refuse(f"{limit.name}.count", limit.count, had.count, retry_after=_RETRY)
+    if had.nbytes + more.nbytes > limit.nbytes:
+        refuse(f"{limit.name}.bytes", limit.nbytes, had.nbytes, retry_after=_RETRY)
 
 
 def refuse(limit: str, allowed: int, used: int, *, retry_after: int) -> None:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -371,7 +371,7 @@ class TestFiles(BlobStoreSuite):
         path = directory / "run" / "x" / "x"
         whole = path.read_bytes()
         with monkeypatch.context() as patch:
-            patch.setattr(os, failing, half(os.pwritev) if failing == "pwritev" else full)
+            patch.setattr(os, failing, half() if failing == "pwritev" else full)
             with pytest.raises(StoreFullError):
                 store.append("run", "x", 3, b"def" * 100)
         assert path.read_bytes() == whole
@@ -394,11 +394,12 @@ class TestFiles(BlobStoreSuite):
         store.append("run", "x", 0, b"abc")
         tight = FileBlobStore(directory, space=Space(tmp_path, 0))
         tight._space = NoSpace(tmp_path, 0)
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: tight.put("input", "y", b"1"),
             lambda: tight.append("run", "y", 0, b"1"),
             lambda: tight.append("run", "x", 3, b"1"),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(StorageFullError):
                 call()
         assert tight.range("run", "x") == b"abc"
@@ -425,7 +426,7 @@ def full(*_: object, **__: object) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def half(pwritev: object) -> object:
+def half() -> Callable[[int, list[memoryview], int], int]:
     calls = iter([True, False])
 
     def write(descriptor: int, buffers: list[memoryview], at: int) -> int:
@@ -433,7 +434,6 @@ def half(pwritev: object) -> object:
             full()
         return os.pwrite(descriptor, bytes(buffers[0])[:20], at)
 
-    del pwritev
     return write
 
 

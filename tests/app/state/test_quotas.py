@@ -45,36 +45,41 @@ class Stored:
         return self.usage
 
 
+def admit(quotas: Quotas, owner: str, kind: str, nbytes: int) -> None:
+    with quotas.admit(owner, kind, nbytes):
+        pass
+
+
 def test_what_fits_is_admitted_and_what_does_not_is_refused() -> None:
     stored = Stored(alice=Usage(9, 100))
     quotas = Quotas({"view": (LIMIT, stored)})
-    quotas.admit("alice", "view", 900)
+    admit(quotas, "alice", "view", 900)
     with pytest.raises(QuotaExceededError, match="1000 bytes of views"):
-        quotas.admit("alice", "view", 901)
+        admit(quotas, "alice", "view", 901)
     stored.usage["alice"] = Usage(10, 0)
     with pytest.raises(QuotaExceededError, match="may have 10 views") as caught:
-        quotas.admit("alice", "view", 0)
+        admit(quotas, "alice", "view", 0)
     problem = problem_of(caught.value)
     assert (problem.status, problem.code) == (429, "quota-exceeded")
     assert problem.members["limit"] == "views.count"
     assert problem.members["allowed"] == problem.members["used"] == 10
     assert problem.retry_after
     # Others have their own.
-    quotas.admit("bob", "view", 1000)
+    admit(quotas, "bob", "view", 1000)
 
 
 def test_kinds_without_a_limit_are_admitted() -> None:
-    Quotas({}).admit("alice", "view", 1 << 60)
+    admit(Quotas({}), "alice", "view", 1 << 60)
 
 
 def test_a_reading_is_used_for_a_moment_with_what_came_since() -> None:
     clock, stored = Clock(), Stored()
     quotas = Quotas({"view": (LIMIT, stored)}, 1, clock)
     for _ in range(10):
-        quotas.admit("alice", "view", 10)
+        admit(quotas, "alice", "view", 10)
     assert stored.readings == 1
     clock.now += 3
-    quotas.admit("bob", "view", 10)
+    admit(quotas, "bob", "view", 10)
     assert stored.readings == 2
 
 
@@ -82,12 +87,24 @@ def test_before_a_refusal_the_stores_are_read() -> None:
     stored = Stored()
     quotas = Quotas({"view": (LIMIT, stored)}, 1, Clock())
     for _ in range(10):
-        quotas.admit("alice", "view", 1)
+        admit(quotas, "alice", "view", 1)
     stored.usage["alice"] = Usage(10, 10)
     with pytest.raises(QuotaExceededError):
-        quotas.admit("alice", "view", 1)
+        admit(quotas, "alice", "view", 1)
     stored.usage["alice"] = Usage(9, 9)
-    quotas.admit("alice", "view", 1)
+    admit(quotas, "alice", "view", 1)
+
+
+def test_what_is_being_stored_counts() -> None:
+    stored = Stored()
+    quotas = Quotas({"view": (Limit("views", 2, 100), stored)}, 1, Clock())
+    with quotas.admit("alice", "view", 1):
+        with quotas.admit("alice", "view", 1), pytest.raises(QuotaExceededError):
+            admit(quotas, "alice", "view", 1)
+        with pytest.raises(ZeroDivisionError), quotas.admit("alice", "view", 1):
+            raise ZeroDivisionError
+        admit(quotas, "bob", "view", 1)
+    assert quotas._storing == {}
 
 
 def first_letter(thing: Head | BlobInfo) -> list[str]:
@@ -123,8 +140,8 @@ def test_workers_keep_to_one_limit_and_a_restart_forgets_nothing(tmp_path: Path)
 
     def make(k: int) -> None:
         quotas, heads = workers[k % 3]
-        quotas.admit(OPERATOR, "view", 1)
-        made.append(heads.create("view", f"v{k}", b"1").id)
+        with quotas.admit(OPERATOR, "view", 1):
+            made.append(heads.create("view", f"v{k}", b"1").id)
 
     for k in range(10):
         make(k)
@@ -136,7 +153,7 @@ def test_workers_keep_to_one_limit_and_a_restart_forgets_nothing(tmp_path: Path)
         heads.close()
     quotas, heads = worker()
     with pytest.raises(QuotaExceededError):
-        quotas.admit(OPERATOR, "view", 1)
+        admit(quotas, OPERATOR, "view", 1)
     heads.delete("view", "v3")
-    quotas.admit(OPERATOR, "view", 1)
+    admit(quotas, OPERATOR, "view", 1)
     heads.close()
