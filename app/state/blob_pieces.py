@@ -36,6 +36,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from .blobs import Octets
@@ -196,8 +197,7 @@ class Layout:
             OSError: the disk failed.
         """
         first, starts, places = self._around(start, stop)
-        data = bytearray(starts[-1] - starts[0])
-        view = memoryview(data)
+        view = np.empty(starts[-1] - starts[0], np.uint8).data
         headers = memoryview(bytearray(_PIECE_HEADER * len(places)))
         buffers: list[bytearray | memoryview] = []
         for k, (begin, end) in enumerate(pairwise(starts)):

@@ -26,7 +26,7 @@ OPERATOR = "admin"
 """Owner of what was stored before there were owners, and without keys."""
 _FRESH = 2.0
 """Seconds for which a reading is used."""
-_RETRY = 60
+_RETRY = 10
 """Seconds after which a client may hope that something of its own has expired."""
 
 

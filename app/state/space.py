@@ -47,7 +47,7 @@ class Space:
             raise StorageFullError(
                 "the disk of the data directory is almost full",
                 hint="Delete what is not needed, or ask the operator for more space",
-                retry_after=60,
+                retry_after=30,
             )
 
     def _above_reserve(self) -> int:
