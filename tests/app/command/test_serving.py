@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from app.command.main import main
+from app.command.serving import run_server
+from app.settings import Settings
+from app.state.storage import StorageError
 from tests.app.harness import Service, wait_until
 from tests.app.losses.posts import INPUTS, put_input
 from tests.app.state.test_space import fill, small_disk
@@ -60,12 +63,12 @@ def test_a_data_directory_that_cannot_be_made(
     assert "--ephemeral" in line
 
 
-def test_a_data_directory_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
-    with unprivileged():
-        line = refused(capsys, "--data-dir", "/usr/thalweg-data")
-    assert "not writable" in line
-    assert "--ephemeral" in line
-    assert not Path("/usr/thalweg-data").exists()
+def test_a_data_directory_that_cannot_be_written() -> None:
+    settings = Settings(data_dir=Path("/usr/thalweg-data"), port=0)
+    with unprivileged(), pytest.raises(StorageError, match="not writable") as caught:
+        run_server(settings)
+    assert "--ephemeral" in str(caught.value)
+    assert not settings.data_dir.exists()
 
 
 def test_a_process_says_it_in_one_line_too(tmp_path: Path) -> None:
