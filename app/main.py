@@ -64,6 +64,8 @@ from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
 _OLD_INPUTS = "inputs"
 _OLD_PARTIALS = "partials"
 """Directories in which earlier versions kept files."""
+_ADMITTED = (views.KIND, registry.KIND, datasets.KIND)
+"""Kinds of heads that clients create."""
 _DAY = 86400.0
 
 _DESCRIPTION = (
@@ -150,7 +152,7 @@ def _add_services(
     buffers = Buffers(settings.buffers, settings.buffer_bytes)
     width = settings.threads or share_of_cores(settings.workers)
     quotas = _quotas(settings, storage)
-    heads = AdmittedHeads(storage.heads, quotas, all_of_operator)
+    heads = AdmittedHeads(storage.heads, quotas, all_of_operator, _ADMITTED)
     catalogue = _closing(resources, _catalogue(settings, heads))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))

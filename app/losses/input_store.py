@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from app.errors import InputGoneError, StorageFullError
-from app.state.base import StoreDamagedError, StoreError
+from app.state.base import MAX_PAGE, StoreDamagedError, StoreError
 from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
 from app.state.durable import sync_directory
 from app.state.quotas import OPERATOR, Quotas
@@ -127,13 +127,23 @@ class InputStore:
             raise _damaged(kind, digest)
         return data
 
-    def delete(self, kind: str, digest: str) -> None:
-        """Delete a file.
+    def remove(self, kind: str, digest: str) -> bytes | None:
+        """Delete a file; return its content, None if it is not stored or was damaged."""
+        name = _name(kind, digest)
+        data = None
+        with contextlib.suppress(BlobMissingError, StoreDamagedError):
+            data = self._blobs.range(KIND, name)
+        with contextlib.suppress(BlobMissingError):
+            self._blobs.delete(KIND, name)
+        return data
 
-        Raises:
-            NotFoundError: there is no such file.
-        """
-        self._blobs.delete(KIND, _name(kind, digest))
+    def idents(self) -> Iterator[str]:
+        """Yield digest and kind of all files, as ``digest.kind``."""
+        after: str | None = ""
+        while after is not None:
+            page = self._blobs.list(KIND, after=after, limit=MAX_PAGE)
+            yield from (blob.id for blob in page.blobs)
+            after = page.after
 
     def import_files(self, directory: Path, kinds: tuple[str, ...]) -> None:
         """Move in what earlier versions kept as ``<digest>.<kind>`` in a directory.

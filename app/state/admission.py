@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from app.errors import QuotaExceededError
 
@@ -42,6 +42,7 @@ class AdmittedHeads:
         heads: where the heads are.
         quotas: limit what is created.
         owners_of: tells who owns a head, from its value.
+        kinds: kinds of heads to admit; others are admitted elsewhere, or need not be.
         clock: seconds since 1970.
     """
 
@@ -50,11 +51,13 @@ class AdmittedHeads:
         heads: StateStore,
         quotas: Quotas,
         owners_of: Owners,
+        kinds: Container[str],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._heads = heads
         self._quotas = quotas
         self._owners_of = owners_of
+        self._kinds = kinds
         self._clock = clock
         self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._lock = threading.Lock()
@@ -66,6 +69,8 @@ class AdmittedHeads:
             HeadExistsError: as there.
             QuotaExceededError: an owner has too many heads of this kind, or too large ones.
         """
+        if kind not in self._kinds:
+            return self._heads.create(kind, head_id, value)
         owners = self._owners_of(Head(kind, head_id, value, 1, ""))
         try:
             with self._admitted(owners, kind, len(value)):
@@ -99,6 +104,8 @@ class AdmittedHeads:
             HeadMissingError, HeadConflictError: as there.
             QuotaExceededError: an owner that the new value adds has too much of this kind.
         """
+        if seen.kind not in self._kinds:
+            return self._heads.compare_and_swap(seen, value)
         new = Head(seen.kind, seen.id, value, seen.generation + 1, seen.nonce)
         added = set(self._owners_of(new)) - set(self._owners_of(seen))
         with self._admitted(added, seen.kind, len(value)):

@@ -134,7 +134,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/tiles/routes_tile.py": _DATASETS,
     "app/tiles/routes_zarr.py": _DATASETS,
     "app/tiles/service.py": _PARTS,
-    "app/tiles/views.py": ("tests/app/tiles/test_reductions.py", *_DATASETS),
     "app/tiles/zarr_facade.py": _DATASETS,
     "core/arrays.py": _TYPES,
     "core/compat/dataio/": _DATAIO,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import InputGoneError, NotFoundError, QuotaExceededError, StorageFullError
+from app.errors import InputGoneError, QuotaExceededError, StorageFullError
 from app.losses.input_store import KIND, InputStore, digest_of
 from app.state.blob_files import FileBlobStore
 from app.state.memory_blobs import MemoryBlobStore
@@ -100,13 +100,19 @@ def test_one_whose_file_was_emptied(store: InputStore, tmp_path: Path) -> None:
     assert store.put("quantiles", DIGEST, DATA).created
 
 
-def test_one_that_is_deleted(store: InputStore) -> None:
-    store.put("quantiles", DIGEST, DATA)
-    store.delete("quantiles", DIGEST)
-    with pytest.raises(NotFoundError):
-        store.delete("quantiles", DIGEST)
-    with pytest.raises(InputGoneError):
-        store.touch("quantiles", DIGEST)
+def test_one_that_is_removed(store: InputStore, tmp_path: Path) -> None:
+    for _ in range(2):
+        store.put("quantiles", DIGEST, DATA)
+        store.put("occurrence", DIGEST, DATA)
+        assert list(store.idents()) == [f"{DIGEST}.occurrence", f"{DIGEST}.quantiles"]
+        assert store.remove("quantiles", DIGEST) == DATA
+        assert store.remove("quantiles", DIGEST) is None
+        with pytest.raises(InputGoneError):
+            store.touch("quantiles", DIGEST)
+        assert store.read("occurrence", DIGEST) == DATA
+    path_of(tmp_path).write_bytes(b"damaged")
+    assert store.remove("occurrence", DIGEST) is None
+    assert list(store.idents()) == []
 
 
 def test_what_cannot_be_kept_is_said() -> None:
@@ -124,7 +130,7 @@ def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
         store.put("quantiles", DIGEST, DATA)
     # What is there already takes nothing.
     assert not store.put("quantiles", digest_of(b"1"), b"1").created
-    store.delete("quantiles", digest_of(b"1"))
+    store.remove("quantiles", digest_of(b"1"))
     store.put("quantiles", DIGEST, DATA)
 
 

@@ -33,7 +33,9 @@ def owners(head: Head) -> list[str]:
 
 def admitted(heads: MemoryStateStore, count: int = 2) -> AdmittedHeads:
     meter = head_meter(heads, "view", owners)
-    return AdmittedHeads(heads, Quotas({"view": (Limit("views", count, 1000), meter)}), owners)
+    return AdmittedHeads(
+        heads, Quotas({"view": (Limit("views", count, 1000), meter)}), owners, ["view"]
+    )
 
 
 class TestAdmitted(StateStoreSuite):
@@ -41,7 +43,7 @@ class TestAdmitted(StateStoreSuite):
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        return lambda: AdmittedHeads(MemoryStateStore(), Quotas({}), all_of_operator)
+        return lambda: AdmittedHeads(MemoryStateStore(), Quotas({}), all_of_operator, ["view"])
 
     def test_what_is_used_is_not_deleted(self, store: object) -> None:
         """Notes are rare here: see below."""
@@ -55,7 +57,9 @@ def test_owners_have_quotas() -> None:
         store.create("view", "c", b"alice")
     with pytest.raises(QuotaExceededError):
         store.create("view", "c", b"bob alice")
-    store.create("dataset", "c", b"alice")
+    # Heads of other kinds need have no owners.
+    made = store.create("dataset", "c", b"\xff")
+    store.compare_and_swap(made, b"\xfe")
     # What exists asks for nothing more.
     with pytest.raises(HeadExistsError):
         store.create("view", "a", b"alice bob")
@@ -70,7 +74,7 @@ def test_owners_have_quotas() -> None:
 def test_a_read_is_noted_once_an_hour() -> None:
     heads = Touched()
     now = [0.0]
-    store = AdmittedHeads(heads, Quotas({}), all_of_operator, lambda: now[0])
+    store = AdmittedHeads(heads, Quotas({}), all_of_operator, [], lambda: now[0])
     now[0] = store.create("view", "x", b"").used
     for _ in range(3):
         store.get("view", "x")
@@ -87,7 +91,7 @@ def test_a_read_is_noted_once_an_hour() -> None:
 
 def test_what_is_deleted_is_forgotten() -> None:
     heads = Touched()
-    store = AdmittedHeads(heads, Quotas({}), all_of_operator)
+    store = AdmittedHeads(heads, Quotas({}), all_of_operator, [])
     store.create("view", "x", b"")
     store.touch("view", "x")
     store.delete("view", "x")
@@ -97,7 +101,7 @@ def test_what_is_deleted_is_forgotten() -> None:
 
 def test_what_can_be_read_is_read_where_nothing_can_be_written() -> None:
     heads = Touched()
-    store = AdmittedHeads(heads, Quotas({}), all_of_operator, lambda: 1e12)
+    store = AdmittedHeads(heads, Quotas({}), all_of_operator, [], lambda: 1e12)
     store.create("view", "x", b"1")
     heads.fails = True
     assert store.get("view", "x").value == b"1"
