@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from app.settings import Settings
 from app.state.storage import StorageError
+from app.telemetry import configure_logging
 from core.errors import OptionError
 
 from .parser import FLAGS
@@ -21,10 +22,12 @@ def serve(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
     from .serving import run_server  # noqa: PLC0415 - half a second that other commands save
 
-    names = [*FLAGS, "scan", "ephemeral"]
+    names = [*FLAGS, "scan", "ephemeral", "log_level"]
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
-        return run_server(Settings(log_level=args.log_level, **options))
+        settings = Settings(**options)
+        configure_logging(settings.log_level)
+        return run_server(settings)
     except (ValidationError, ValueError, StorageError) as e:
         raise OptionError(str(e)) from e
 

@@ -89,9 +89,10 @@ class StateFile:
         return self.path is not None and self.path.exists()
 
     def remove(self) -> None:
-        """Remove the file: everything is done."""
+        """Remove the file, and what a killed process left of it: everything is done."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+            _beside(self.path).unlink(missing_ok=True)
 
 
 def replace_file(path: Path, data: bytes | memoryview) -> None:
@@ -100,7 +101,7 @@ def replace_file(path: Path, data: bytes | memoryview) -> None:
     Raises:
         OSError: it cannot be written; the old file remains, or the new one is there.
     """
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    beside = _beside(path)
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         write_all(fd, data)
@@ -110,3 +111,8 @@ def replace_file(path: Path, data: bytes | memoryview) -> None:
         raise
     finally:
         os.close(fd)
+
+
+def _beside(path: Path) -> Path:
+    """The file that becomes ``path``; one name, so that the next process overwrites it."""
+    return path.with_name(f"{path.name}.new")
