@@ -170,6 +170,12 @@ class StorageFullError(ServiceError):
     code = "storage-full"
 
 
+class QuotaExceededError(ServiceError):
+    """You already store as much of this as you may; delete some of it, or ask for more."""
+
+    code = "quota-exceeded"
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """The meaning of a problem code."""
@@ -199,6 +205,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     BombError: (413, "Decompression bomb"),
     UnsupportedCodingError: (415, "Unsupported Content-Encoding"),
     InvalidOptionError: (422, "Invalid option"),
+    QuotaExceededError: (429, "Quota exceeded"),
     BusyError: (503, "Busy"),
     DrainingError: (503, "Shutting down"),
     StorageFullError: (503, "Storage full"),

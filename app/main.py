@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
-import structlog
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
+from app.datasets import catalogue as datasets
 from app.datasets import routes as datasets_routes
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
@@ -31,37 +33,43 @@ from app.http.openapi import complete_document
 from app.http.operations import Operations
 from app.http.problems import add_problem_handlers
 from app.http.token_inspection import TokenInspection
+from app.losses import input_store, routes_inputs
 from app.losses import routes as losses_routes
-from app.losses import routes_inputs
 from app.losses import tokens as loss_tokens
 from app.losses.input_store import InputStore
-from app.losses.inputs import Inputs
+from app.losses.inputs import KINDS, Inputs
 from app.losses.service import LossService
 from app.losses.spool import Spools
+from app.pipelines import registry
 from app.pipelines import routes as pipelines_routes
 from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.service import PipelineService
 from app.settings import Settings
+from app.state import token_keys
+from app.state.admission import NOTED, AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
-from app.state.base import StateStore, StoreReadOnlyError
-from app.state.memory import MemoryStateStore
-from app.state.ownership import migrate
-from app.state.sqlite import SqliteStateStore
-from app.state.token_keys import resolve_keys
+from app.state.base import StateStore
+from app.state.claims import Claims
+from app.state.ownership import Shares, migrate, owners_of
+from app.state.quotas import Limit, Quotas, blob_meter, head_meter
+from app.state.storage import Storage, open_storage
+from app.state.sweeper import Sweeper, always_done, expired_blobs, expired_heads
 from app.telemetry import Metrics, configure_logging
+from app.tiles import partials, routes_reductions, routes_tile, routes_zarr, views
 from app.tiles import routes as tiles_routes
-from app.tiles import routes_reductions, routes_tile, routes_zarr
 from app.tiles import tokens as tile_tokens
 from app.tiles.partials import PartialStore
 from app.tiles.service import TileService
 from app.tiles.views import Views
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
 
-SPOOL = "spool"
-INPUTS = "inputs"
-PARTIALS = "partials"
-STATE = "state.sqlite"
+_OLD_INPUTS = "inputs"
+_OLD_PARTIALS = "partials"
+"""Directories in which earlier versions kept files."""
+_ADMITTED = (views.KIND, registry.KIND, datasets.KIND)
+"""Kinds of heads that clients create."""
+_DAY = 86400.0
 
 _DESCRIPTION = (
     "Streams of binary records in exact, verifiable, resumable steps: event reports from "
@@ -102,15 +110,17 @@ def create_app(settings: Settings) -> FastAPI:
     """Build the service.
 
     Raises:
-        ValueError: a token key is malformed.
+        ValueError: a token key is malformed, or a dataset root contains the data directory.
+        StorageError: the data directory cannot be used.
     """
     resources = contextlib.ExitStack()
     warm_up = WarmUp()
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         warm_up.start()
         with resources:
+            app.state.sweeper.start()
             yield
 
     app = FastAPI(
@@ -138,26 +148,29 @@ def _add_services(
     app: FastAPI, settings: Settings, warm_up: WarmUp, resources: contextlib.ExitStack
 ) -> None:
     """Create the service of every product; ``resources`` closes their parts in reverse."""
-    keys = KeyRing(resolve_keys(settings.token_keys, settings.data_dir))
+    storage = _closing(resources, open_storage(settings.kept_in, settings.reserve_bytes))
+    keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.kept_in))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
     buffers = Buffers(settings.buffers, settings.buffer_bytes)
     width = settings.threads or share_of_cores(settings.workers)
-    store = _closing(resources, _store(settings))
-    input_store = InputStore(settings.data_dir / INPUTS, settings.input_days)
-    migrate(store, input_store.idents())
-    catalogue = _closing(resources, _catalogue(settings, store))
-    views = Views(catalogue, store, keys)
-    pipelines = _closing(resources, Pipelines(catalogue, views, store, keys))
+    quotas = _quotas(settings, storage)
+    input_files = InputStore(storage.blobs, settings.input_days, quotas)
+    _take_over_files(settings, input_files)
+    migrate(storage.heads, input_files.idents())
+    heads = AdmittedHeads(storage.heads, quotas, owners_of, _ADMITTED)
+    catalogue = _closing(resources, _catalogue(settings, heads))
+    known_views = Views(catalogue, heads, keys)
+    pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
     threads = _closing(resources, Workers(width))
     engine = _closing(resources, LocalEngine(width))
-    spools = Spools(settings.data_dir / SPOOL, settings.spool_memory, settings.spool_limit)
+    claims = _closing(resources, Claims(storage.claims, settings.quota_spool_bytes, storage.space))
 
     state = app.state
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_store, store),
-        spools=spools,
+        inputs=Inputs(input_files, heads),
+        spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims),
         threads=threads,
         buffers=buffers,
         metrics=metrics,
@@ -167,17 +180,19 @@ def _add_services(
         max_blocks=settings.max_blocks,
     )
     state.datasets = DatasetService(catalogue, threads, buffers, addresses)
-    partials = PartialStore(settings.data_dir / PARTIALS, settings.input_days)
-    state.tiles = TileService(views, engine, partials, threads, buffers, addresses)
+    kept = PartialStore(storage.blobs)
+    state.tiles = TileService(known_views, engine, kept, threads, buffers, addresses)
     state.pipelines = PipelineService(pipelines, threads, buffers, metrics, addresses)
     kinds = {
         KIND_LOSSES: loss_tokens.describe,
         KIND_TILES: tile_tokens.describe,
         KIND_BATCHES: batch_tokens.describe,
     }
+    state.sweeper = _closing(resources, _sweeper(settings, storage))
     state.tokens = TokenInspection(keys, kinds)
-    state.api_keys = _closing(resources, Keys(settings.api_keys, ApiKeys(store), digest_key))
-    state.operations = Operations(metrics, (warm_up.problem, spools.problem))
+    stored_keys = ApiKeys(storage.heads)
+    state.api_keys = _closing(resources, Keys(settings.api_keys, stored_keys, digest_key))
+    state.operations = Operations(metrics, (warm_up.problem, state.losses.spools.problem))
 
 
 def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: ANN401 - anything
@@ -185,22 +200,59 @@ def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: AN
     return resource
 
 
-def _store(settings: Settings) -> StateStore:
-    """Return the store that workers share, or one in memory if the disk is read-only."""
-    try:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
-        return SqliteStateStore(settings.data_dir / STATE)
-    except (OSError, StoreReadOnlyError) as e:
-        structlog.get_logger().warning(
-            "registered resources will be lost when this process ends",
-            error=str(e),
-            hint="Make THALWEG_DATA_DIR writable",
-        )
-        return MemoryStateStore()
+def _take_over_files(settings: Settings, inputs: InputStore) -> None:
+    """Move what earlier versions kept in files of their own into the stores."""
+    if settings.kept_in is not None:
+        inputs.import_files(settings.kept_in / _OLD_INPUTS, KINDS)
+        # Partial results are computed again.
+        shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
+
+
+def _quotas(settings: Settings, storage: Storage) -> Quotas:
+    heads = {
+        views.KIND: Limit("views", settings.quota_views, settings.quota_view_bytes),
+        registry.KIND: Limit("pipelines", settings.quota_pipelines, settings.quota_pipeline_bytes),
+        datasets.KIND: Limit("datasets", settings.quota_datasets, settings.quota_dataset_bytes),
+    }
+    inputs = Limit("inputs", settings.quota_inputs, settings.quota_input_bytes)
+    kinds = {
+        kind: (limit, head_meter(storage.heads, kind, owners_of)) for kind, limit in heads.items()
+    }
+    shares = Shares(storage.heads, input_store.KIND)
+    kinds[input_store.KIND] = (
+        inputs,
+        blob_meter(storage.blobs, input_store.KIND, lambda blob: shares.owners(blob.id)),
+    )
+    return Quotas(kinds, settings.workers)
+
+
+def _sweeper(settings: Settings, storage: Storage) -> Sweeper:
+    days = {
+        views.KIND: settings.view_days,
+        registry.KIND: settings.pipeline_days,
+        datasets.KIND: settings.dataset_days,
+    }
+    chores = {
+        f"expired {kind}s": expired_heads(storage.heads, kind, life * _DAY)
+        for kind, life in days.items()
+        if life is not None
+    }
+    # A head is noted as used once an hour; its file, every time.
+    chores["expired owners of inputs"] = expired_heads(
+        storage.heads, input_store.KIND, settings.input_days * _DAY + NOTED
+    )
+    for kind in (input_store.KIND, partials.KIND):
+        seconds = settings.input_days * _DAY
+        chores[f"expired {kind}s"] = expired_blobs(storage.blobs, kind, seconds)
+    chores["unfinished blobs"] = always_done(storage.blobs.clean)
+    if storage.space is not None:
+        chores["ballast"] = always_done(storage.space.restore)
+        chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))
+    return Sweeper(chores, storage.sweeper)
 
 
 def _catalogue(settings: Settings, store: StateStore) -> Catalogue:
-    roots = Roots.parse(settings.dataset_roots)
+    roots = Roots.parse(settings.dataset_roots, settings.kept_in)
     entries = scan(roots) if settings.scan else {}
     entries |= read_catalogue(settings.catalogue)
     return Catalogue(store, roots, entries, BufferPool(settings.read_buffers))

@@ -14,6 +14,9 @@ Names = Annotated[tuple[str, ...], NoDecode]
 MIB = 1 << 20
 SECRETS = ("api_keys", "token_keys")
 """Settings that a file may hold, named by the setting with ``_file`` after it."""
+_NO_END = "none"
+_LIFETIMES = ("view_days", "pipeline_days", "dataset_days")
+"""Settings that may have no end."""
 
 
 class Settings(BaseSettings):
@@ -29,6 +32,10 @@ class Settings(BaseSettings):
     """Compute threads per process; default: its share of the cores."""
     data_dir: Path = Path("thalweg-data")
     """Directory for inputs, registered resources, the token key and spooled rows."""
+    ephemeral: bool = False
+    """Whether to keep nothing: state in memory and a token key that end with the process."""
+    reserve_bytes: int = Field(default=256 * MIB, ge=0)
+    """Bytes of the data directory's disk that nothing new may take, at most a tenth of it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     dataset_roots: str = ""
@@ -74,7 +81,31 @@ class Settings(BaseSettings):
     max_input: int = Field(default=128 * MIB, ge=1)
     """Maximum bytes of an auxiliary file, as sent and as decoded."""
     input_days: float = Field(default=7.0, gt=0)
-    """Lifetime of an auxiliary file after its last use, in days."""
+    """Lifetime of an auxiliary file, or a segment of a reduction, after its last use, in days."""
+    view_days: float | None = Field(default=30.0, gt=0)
+    """Lifetime of a view after its last use, in days; ``none`` for no end."""
+    pipeline_days: float | None = Field(default=30.0, gt=0)
+    """Lifetime of a pipeline after its last use, in days; ``none`` for no end."""
+    dataset_days: float | None = Field(default=None, gt=0)
+    """Lifetime of a registered dataset after its last use, in days; ``none`` for no end."""
+    quota_inputs: int = Field(default=10_000, ge=0)
+    """Maximum auxiliary files per owner."""
+    quota_input_bytes: int = Field(default=16 << 30, ge=0)
+    """Maximum bytes of auxiliary files per owner."""
+    quota_views: int = Field(default=10_000, ge=0)
+    """Maximum views per owner."""
+    quota_view_bytes: int = Field(default=64 * MIB, ge=0)
+    """Maximum bytes of the specs of views per owner."""
+    quota_pipelines: int = Field(default=10_000, ge=0)
+    """Maximum pipelines per owner."""
+    quota_pipeline_bytes: int = Field(default=64 * MIB, ge=0)
+    """Maximum bytes of the specs of pipelines per owner."""
+    quota_datasets: int = Field(default=10_000, ge=0)
+    """Maximum registered datasets per owner."""
+    quota_dataset_bytes: int = Field(default=64 * MIB, ge=0)
+    """Maximum bytes of the entries of registered datasets per owner."""
+    quota_spool_bytes: int = Field(default=256 << 30, ge=0)
+    """Maximum bytes of rows per owner that wait on disk, of all requests together."""
     max_samples: int = Field(default=200_000, ge=1)
     """Largest accepted len_sample of a loss stream."""
     max_blocks: int = Field(default=1 << 22, ge=1)
@@ -114,12 +145,22 @@ class Settings(BaseSettings):
             values[name] = ",".join(line for line in lines if not line.lstrip().startswith("#"))
         return values
 
+    @field_validator(*_LIFETIMES, mode="before")
+    @classmethod
+    def _no_end(cls, value: Any) -> Any:  # noqa: ANN401 - text or a number
+        return None if value == _NO_END else value
+
     @field_validator("cors_origins", "api_keys", "token_keys", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:  # noqa: ANN401 - text or a sequence
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @property
+    def kept_in(self) -> Path | None:
+        """The data directory; None if nothing is to be kept."""
+        return None if self.ephemeral else self.data_dir
 
     def environment(self) -> dict[str, str]:
         """Return the variables that give a worker process the same settings.
@@ -128,6 +169,7 @@ class Settings(BaseSettings):
         """
         prefix = self.model_config["env_prefix"].upper()
         values = self.model_dump(mode="json", exclude_none=True)
+        values |= {name: _NO_END for name in _LIFETIMES if getattr(self, name) is None}
         return {
             prefix + name.upper(): ",".join(value) if isinstance(value, list) else str(value)
             for name, value in values.items()

@@ -13,8 +13,7 @@ from app.settings import Settings
 from app.state.api_keys import ApiKeys
 from app.state.base import StoreError
 from app.state.sqlite import SqliteStateStore
-
-from .keys import STATE
+from app.state.storage import STATE
 
 
 def check_exposure(settings: Settings) -> None:
@@ -23,7 +22,7 @@ def check_exposure(settings: Settings) -> None:
     Raises:
         ValueError: it would listen elsewhere, or nobody knows whether it has keys.
     """
-    if settings.api_keys or _has_stored_keys(settings.data_dir):
+    if settings.api_keys or _has_stored_keys(settings.kept_in):
         return
     if not is_loopback(settings.host) and not settings.allow_anonymous:
         raise ValueError(
@@ -37,9 +36,8 @@ def check_exposure(settings: Settings) -> None:
     )
 
 
-def _has_stored_keys(data_dir: Path) -> bool:
-    path = data_dir / STATE
-    if not path.exists():
+def _has_stored_keys(data_dir: Path | None) -> bool:
+    if data_dir is None or not (path := data_dir / STATE).exists():
         return False
     try:
         with contextlib.closing(SqliteStateStore(path)) as store:

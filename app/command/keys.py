@@ -18,9 +18,8 @@ from app.state.api_keys import ApiKeys, digest_key, new_secret
 from app.state.base import StateStore
 from app.state.ownership import adopt, is_migrated
 from app.state.sqlite import SqliteStateStore
+from app.state.storage import STATE
 from core.errors import OptionError
-
-STATE = "state.sqlite"
 
 
 def key(args: argparse.Namespace) -> int:

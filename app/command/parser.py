@@ -227,6 +227,12 @@ def _add_service(commands: Any) -> None:  # noqa: ANN401 - as above
         const=True,
         help="listen on other addresses than loopback without API keys",
     )
+    parser.add_argument(
+        "--ephemeral",
+        action="store_const",
+        const=True,
+        help="keep nothing: state in memory, and a token key that ends with the process",
+    )
 
     parser = commands.add_parser("openapi", help="print the OpenAPI document")
     parser.set_defaults(command="openapi")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-from pathlib import Path
 
 import orjson
 from pydantic import ValidationError
 
 from app.settings import Settings
+from app.state.storage import StorageError
 from app.telemetry import configure_logging
 from core.errors import OptionError
 
@@ -21,13 +20,13 @@ def serve(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
     from .serving import run_server  # noqa: PLC0415 - half a second that other commands save
 
-    names = [*FLAGS, "scan", "allow_anonymous", "log_level"]
+    names = [*FLAGS, "scan", "allow_anonymous", "ephemeral", "log_level"]
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
         settings = Settings(**options)
         configure_logging(settings.log_level)
         return run_server(settings)
-    except (ValidationError, ValueError) as e:
+    except (ValidationError, ValueError, StorageError) as e:
         raise OptionError(str(e)) from e
 
 
@@ -35,7 +34,6 @@ def openapi(_args: argparse.Namespace) -> int:
     """Print the OpenAPI document."""
     from app.main import create_app  # noqa: PLC0415 - as above
 
-    with tempfile.TemporaryDirectory() as directory:
-        document = create_app(Settings(data_dir=Path(directory))).openapi()
+    document = create_app(Settings(ephemeral=True)).openapi()
     sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
     return 0

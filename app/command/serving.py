@@ -8,9 +8,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from app.datasets.files.roots import Roots
 from app.server.limits import ServerLimits
 from app.server.serve import serve
 from app.settings import SECRETS, Settings
+from app.state.storage import open_storage
 from app.state.token_keys import resolve_keys
 from app.telemetry import MULTIPROCESS, forget_process
 
@@ -37,17 +39,34 @@ def _limits(settings: Settings) -> ServerLimits:
     )
 
 
+def _prepared(settings: Settings) -> tuple[str, ...]:
+    """Find out what would keep a worker from starting; return the token keys of all workers.
+
+    Raises:
+        ValueError, StorageError: see ``run_server``.
+    """
+    if settings.ephemeral and settings.workers > 1:
+        raise ValueError(
+            "several workers need a data directory to share what clients register: start one "
+            "worker, or leave out --ephemeral"
+        )
+    Roots.parse(settings.dataset_roots, settings.kept_in)
+    open_storage(settings.kept_in, settings.reserve_bytes).close()
+    keys = resolve_keys(settings.token_keys, settings.kept_in)
+    return tuple(key.to_text() for key in keys)
+
+
 def run_server(settings: Settings) -> int:
     """Serve until a signal; return the exit code.
 
     Raises:
-        ValueError: a token key is malformed, or strangers could use a service without keys.
+        ValueError: a token key is malformed, a dataset root contains the data directory,
+            several workers are to keep nothing, or strangers could use a service without keys.
+        StorageError: the data directory cannot be used.
     """
     _allow_open_files()
+    settings = settings.model_copy(update={"token_keys": _prepared(settings)})
     check_exposure(settings)
-    # Workers must share one signing key, even where the data directory is read-only.
-    keys = tuple(key.to_text() for key in resolve_keys(settings.token_keys, settings.data_dir))
-    settings = settings.model_copy(update={"token_keys": keys})
     for name in SECRETS:
         # What the files hold is in the settings by now.
         os.environ.pop(f"THALWEG_{name.upper()}_FILE", None)

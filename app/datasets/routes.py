@@ -30,7 +30,7 @@ _JSON = content_response(200, "application/json")
 _OCTETS = content_response(200, "application/octet-stream") | content_response(
     206, "application/octet-stream"
 )
-_PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 416, 422, 503)
+_PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 416, 422, 429, 503)
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"], dependencies=[OPTIONS_ONCE])
 

@@ -1,17 +1,25 @@
-"""Auxiliary files on disk, named by the digest of their content, until they fall unused."""
+"""Auxiliary files by the digest of their content, until they fall unused."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
+import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.errors import InputGoneError, StorageFullError
+import structlog
 
+from app.errors import InputGoneError, StorageFullError
+from app.state.base import MAX_PAGE, StoreDamagedError, StoreError
+from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
+from app.state.durable import sync_directory
+from app.state.quotas import Quotas
+
+KIND = "input"
+"""Kind of the blobs; the id of one is ``<digest>.<name of the input>``."""
 DIGEST_SIZE = 16
 """Bytes of a digest, written as twice as many hexadecimal digits."""
 _DAY = 86400.0
@@ -27,49 +35,54 @@ class Receipt:
     """When the file expires if it is not used, in seconds since 1970."""
 
 
+def digest_of(data: bytes) -> str:
+    """Return the digest that names a content."""
+    return hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
+
+
 class InputStore:
-    """Files in one directory, shared by all workers.
+    """Files shared by all workers.
 
     Args:
-        directory: created when needed.
+        blobs: where the files are.
         days: lifetime of a file after its last use.
+        quotas: limit what is stored.
+        clock: seconds since 1970.
     """
 
-    def __init__(self, directory: Path, days: float) -> None:
-        self.directory = directory
+    def __init__(
+        self,
+        blobs: BlobStore,
+        days: float,
+        quotas: Quotas,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._blobs = blobs
         self._seconds = days * _DAY
+        self._quotas = quotas
+        self._clock = clock
+
+    def admit(self, owner: str, nbytes: int) -> AbstractContextManager[None]:
+        """Check that an owner may have one file more, which the block stores.
+
+        Raises:
+            QuotaExceededError: the owner has too many files, or too large ones.
+        """
+        return self._quotas.admit(owner, KIND, nbytes)
 
     def put(self, kind: str, digest: str, data: bytes) -> Receipt:
-        """Store a file durably.
+        """Store a file durably; one that is damaged is replaced.
 
         Raises:
             StorageFullError: the file cannot be written.
         """
-        path = self._path(kind, digest)
+        name = _name(kind, digest)
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self.sweep()
-            created = not path.exists()
-            if created:
-                self._write(path, data)
-            os.utime(path)
-        except OSError as e:
-            raise StorageFullError(
-                f"the file cannot be stored: {e.strerror}", retry_after=30
-            ) from e
-        return Receipt(created, time.time() + self._seconds)
-
-    def _write(self, path: Path, data: bytes) -> None:
-        descriptor, name = tempfile.mkstemp(dir=self.directory, prefix=".")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+            created = self._blobs.put(KIND, name, data)
+            self._blobs.touch(KIND, name, self._clock())
+        except (StoreError, BlobMissingError) as e:
+            raise StorageFullError(f"the file cannot be stored: {e}", retry_after=30) from e
+        return Receipt(created, self._clock() + self._seconds)
 
     def touch(self, kind: str, digest: str) -> None:
         """Extend the lifetime of a file, because it is being used.
@@ -77,58 +90,100 @@ class InputStore:
         Raises:
             InputGoneError: the file has expired or was never stored.
         """
-        path = self._path(kind, digest)
         try:
-            if path.stat().st_mtime + self._seconds < time.time():
-                path.unlink()
-                raise FileNotFoundError
-            os.utime(path)
-        except OSError as e:
+            info = self._blobs.info(KIND, _name(kind, digest))
+            self._check_age(info)
+            self._blobs.touch(KIND, info.id, self._clock())
+        except BlobMissingError as e:
             raise gone(kind, digest) from e
+        except StoreDamagedError as e:
+            raise _damaged(kind, digest) from e
 
-    def read(self, kind: str, digest: str) -> bytes:
-        """Return the content of a file.
+    def _check_age(self, info: BlobInfo) -> None:
+        """Check that a file has not expired.
 
         Raises:
-            InputGoneError: the file has expired or was never stored.
+            BlobMissingError: it has.
+        """
+        if info.used + self._seconds < self._clock():
+            raise BlobMissingError(f"the input {info.id} has expired")
+
+    def read(self, kind: str, digest: str) -> bytes:
+        """Return the content of a file, which counts as used.
+
+        Raises:
+            InputGoneError: the file has expired, was never stored, or is damaged.
         """
         self.touch(kind, digest)
-        return self._path(kind, digest).read_bytes()
+        try:
+            data = self._blobs.range(KIND, _name(kind, digest))
+        except BlobMissingError as e:
+            raise gone(kind, digest) from e
+        except StoreDamagedError as e:
+            raise _damaged(kind, digest) from e
+        if digest_of(data) != digest:
+            raise _damaged(kind, digest)
+        return data
 
     def remove(self, kind: str, digest: str) -> bytes | None:
-        """Delete a file; return its content, None if it is not stored."""
-        path = self._path(kind, digest)
-        try:
-            data = path.read_bytes()
-            path.unlink()
-        except OSError:
-            return None
+        """Delete a file; return its content, None if it is not stored or was damaged."""
+        name = _name(kind, digest)
+        data = None
+        with contextlib.suppress(BlobMissingError, StoreDamagedError):
+            data = self._blobs.range(KIND, name)
+        with contextlib.suppress(BlobMissingError):
+            self._blobs.delete(KIND, name)
         return data
 
     def idents(self) -> Iterator[str]:
         """Yield digest and kind of all files, as ``digest.kind``."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
-            for entry in entries:
-                if not entry.name.startswith("."):
-                    yield entry.name
+        after: str | None = ""
+        while after is not None:
+            page = self._blobs.list(KIND, after=after, limit=MAX_PAGE)
+            yield from (blob.id for blob in page.blobs)
+            after = page.after
 
-    def sweep(self) -> None:
-        """Remove expired files."""
-        oldest = time.time() - self._seconds
-        with contextlib.suppress(OSError), os.scandir(self.directory) as entries:
-            for entry in entries:
-                # Another worker may remove it first.
+    def import_files(self, directory: Path, kinds: tuple[str, ...]) -> None:
+        """Move in what earlier versions kept as ``<digest>.<kind>`` in a directory.
+
+        A file whose content has not its digest was damaged, and is dropped. Several workers
+        may do this at once. What cannot be stored stays for the next start.
+        """
+        if not directory.is_dir():
+            return
+        try:
+            for path in sorted(directory.iterdir()):
+                # Another worker may move it first.
                 with contextlib.suppress(FileNotFoundError):
-                    if entry.stat().st_mtime < oldest:
-                        Path(entry.path).unlink()
+                    self._import_file(path, kinds)
+            directory.rmdir()
+            sync_directory(directory.parent)
+        except (OSError, StoreError, StorageFullError) as e:
+            structlog.get_logger().warning("inputs were not moved", reason=str(e))
 
-    def _path(self, kind: str, digest: str) -> Path:
-        return self.directory / f"{digest}.{kind}"
+    def _import_file(self, path: Path, kinds: tuple[str, ...]) -> None:
+        digest, _, kind = path.name.partition(".")
+        data, used = path.read_bytes(), path.stat().st_mtime
+        if kind in kinds and digest_of(data) == digest:
+            self._blobs.put(KIND, path.name, data)
+            self._blobs.touch(KIND, path.name, used)
+        else:
+            structlog.get_logger().warning("a damaged input was dropped", name=path.name)
+        path.unlink()
+
+
+def _name(kind: str, digest: str) -> str:
+    return f"{digest}.{kind}"
 
 
 def gone(kind: str, digest: str) -> InputGoneError:
     """Build the error for a file that is not stored, or not the caller's."""
-    return InputGoneError(
-        f"there is no {kind} input {digest}",
-        hint=f"PUT it to /v1/inputs/{kind}, and use the digest in the answer",
-    )
+    return InputGoneError(f"there is no {kind} input {digest}", hint=_hint(kind))
+
+
+def _damaged(kind: str, digest: str) -> InputGoneError:
+    return InputGoneError(f"the stored {kind} input {digest} is damaged", hint=_hint(kind))
+
+
+def _hint(kind: str) -> str:
+    return f"PUT it to /v1/inputs/{kind}, and use the digest in the answer"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from core.losses.inputs import (
     quantiles_from_text,
 )
 
-from .input_store import DIGEST_SIZE, InputStore, Receipt, gone
+from .input_store import DIGEST_SIZE, InputStore, Receipt, digest_of, gone
 
 KIND = "input"
 KINDS = ("quantiles", "event_rates", "occurrence")
@@ -70,6 +70,7 @@ class Inputs:
 
         Raises:
             InputError: the content is not valid for this kind.
+            QuotaExceededError: too much is stored already.
             StorageFullError: the file cannot be stored.
         """
         # One at a time, because parsing takes several times the memory of the file.
@@ -80,11 +81,14 @@ class Inputs:
                 parse_event_rates(data)
             else:
                 _parse_occurrence(data, periods, default=_ANY_PERIODS)
-        digest = hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
-        new = not self._owners.has(who.owner, _ident(kind, digest))
-        receipt = self._owners.put(
-            who.owner, _ident(kind, digest), lambda: self._store.put(kind, digest, data)
-        )
+        digest = digest_of(data)
+        ident = _ident(kind, digest)
+        new = not self._owners.has(who.owner, ident)
+        admission = self._store.admit(who.owner, len(data)) if new else nullcontext()
+        with admission:
+            receipt = self._owners.put(
+                who.owner, ident, lambda: self._store.put(kind, digest, data)
+            )
         # Whether others have the file too is not for the caller to know.
         return Stored(digest, Receipt(new or receipt.created, receipt.expires))
 

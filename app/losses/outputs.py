@@ -9,7 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
+from app.state.durable import sync_directory
 from core.errors import InputError
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 class Output(Protocol):
@@ -80,7 +83,7 @@ class FileOutput:
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._partial.open("wb", buffering=0)
+            self._fd = os.open(self._partial, _CREATE, 0o666)
         except OSError as e:
             raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
         self._writer = ThreadPoolExecutor(1, "writer")
@@ -105,7 +108,7 @@ class FileOutput:
 
     def _write(self, view: memoryview) -> None:
         with view:
-            _write_all(self._file.fileno(), view)
+            _write_all(self._fd, view)
 
     def _wait(self) -> None:
         if self._written is None:
@@ -117,21 +120,31 @@ class FileOutput:
             raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
 
     def commit(self) -> None:
-        """Give the file its name.
+        """Give the file its name, durably.
 
         Raises:
             InputError: the disk was full, or failed.
         """
         self._wait()
         self._writer.shutdown()
-        self._file.close()
-        self._partial.replace(self._path)
+        try:
+            os.fsync(self._fd)
+            self._partial.replace(self._path)
+            sync_directory(self._path.parent)
+        except OSError as e:
+            raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
+        self._close()
 
     def discard(self) -> None:
         """Remove the temporary file."""
         self._writer.shutdown()
-        self._file.close()
+        self._close()
         self._partial.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def open_output(path: Path) -> Output:

@@ -53,7 +53,7 @@ _HEADERS: dict[str, Any] = {
 def _responses(*formats: str) -> dict[int | str, dict[str, Any]]:
     content = {MEDIA_TYPES[name].split(";")[0]: _BINARY for name in formats}
     tables = {200: {"description": "Rows", "content": content, "headers": _HEADERS}}
-    statuses = (400, 401, 403, 406, 408, 409, 410, 412, 413, 415, 422, 503)
+    statuses = (400, 401, 403, 406, 408, 409, 410, 412, 413, 415, 422, 429, 503)
     return tables | problem_responses(*statuses)
 
 

@@ -59,7 +59,7 @@ async def _read_all(exchange: Exchange, coding: str | None, limit: int, buffer: 
     responses={
         200: {"description": "The file was already stored", "model": InputAnswer},
         201: {"description": "The file is stored", "model": InputAnswer},
-        **problem_responses(400, 401, 403, 408, 413, 415, 422, 503),
+        **problem_responses(400, 401, 403, 408, 413, 415, 422, 429, 503),
     },
 )
 async def put_input(

@@ -12,7 +12,7 @@ a temporary file, and a post whose rows exceed a second limit fails.
 
 Items keep their order wherever they wait, so a ``Mark`` still means that all rows of the
 events before it come before it. The file is written from ``end`` on, and rewound whenever
-no rows wait.
+no rows wait. It counts in its owner's quota with the most that it ever held.
 
 One thread puts and another takes, at the same time. A ``deque`` is safe for that; the
 counters are not, and neither is the rewind, which must not happen between the moment a
@@ -34,6 +34,8 @@ from pathlib import Path
 import numpy as np
 
 from app.errors import StorageFullError, TooLargeError
+from app.state.claims import Claim, Claims
+from app.state.quotas import OPERATOR
 from core.arrays import Rows
 from core.losses.position import Position
 
@@ -77,10 +79,14 @@ class Spool:
         directory: where the temporary file is created, if one is needed.
         memory: maximum bytes of rows to hold in memory.
         limit: maximum bytes of rows to hold in total.
+        claim: of space on the disk, in the quota of the owner; None for no quota.
     """
 
-    def __init__(self, directory: Path, memory: int, limit: int) -> None:
+    def __init__(
+        self, directory: Path, memory: int, limit: int, claim: Claim | None = None
+    ) -> None:
         self._directory = directory
+        self._claim = claim
         self._memory = memory
         self._limit = limit
         self._items: deque[Table | Mark | _Spilled] = deque()
@@ -103,6 +109,7 @@ class Spool:
 
         Raises:
             TooLargeError: the limit is exceeded.
+            QuotaExceededError: the owner has too many rows on the disk.
             StorageFullError: the disk is full, or failed.
         """
         for item in items:
@@ -126,6 +133,8 @@ class Spool:
                 return
             offset = self._end
             self._end += size
+        if self._claim is not None:
+            self._claim.cover(offset + size)
         self._write(table.rows, offset)
         self._items.append(_Spilled(table.report, table.rows.dtype, offset, size))
 
@@ -200,6 +209,8 @@ class Spool:
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
+        if self._claim is not None:
+            self._claim.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +220,19 @@ class Spools:
     directory: Path
     memory: int
     limit: int
+    claims: Claims
 
-    def new(self) -> Spool:
+    def new(self, owner: str = OPERATOR) -> Spool:
         """Return a spool for the rows of one answer."""
         self._make_directory()
-        return Spool(self.directory, self.memory, self.limit)
+        return Spool(self.directory, self.memory, self.limit, self.claims.new(owner))
 
     def problem(self) -> str | None:
         """Return the reason why rows cannot be spooled to disk, or None."""
         self._make_directory()
         if os.access(self.directory, os.W_OK):
             return None
-        return "the data directory is not writable"
+        return "the directory for waiting rows is not writable"
 
     def _make_directory(self) -> None:
         # A failure shows in readiness, and at the first rows that do not fit in memory.

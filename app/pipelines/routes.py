@@ -33,7 +33,7 @@ from .streaming import batch_stream
 router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], dependencies=[OPTIONS_ONCE])
 
 _MAX_BODY = 1 << 20
-_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
+_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
 _JSON = content_response(200, "application/json")
 PipelinesDep = Annotated[PipelineService, from_state("pipelines")]
 

@@ -16,13 +16,16 @@ Errors:
 * HeadExistsError ``head-exists``, HeadMissingError ``not-found``,
   HeadConflictError ``head-conflict``: the head is not in the state that the call requires
 * HeadInvalidError ``bad-request``: a kind, id or value that no store accepts
+
+Every value is stored with a checksum of itself, its kind, id and version, and compared with
+it whenever it is read: a store gives the right bytes, or StoreDamagedError.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -109,6 +112,8 @@ class Head:
     """1 on creation, one more with each swap."""
     nonce: str
     """Random hexadecimal digits drawn on creation and preserved by swaps."""
+    used: float = field(default=0.0, compare=False)
+    """When it was created or last touched, in seconds since 1970."""
 
     def same_version(self, generation: int, nonce: str) -> bool:
         """Whether a generation and nonce are those of this version."""
@@ -173,12 +178,33 @@ class StateStore(Protocol):
             limit: maximum number of heads in the page, up to ``MAX_PAGE``.
         """
 
-    def delete(self, kind: str, head_id: str, seen: Head | None = None) -> None:
-        """Delete a head; with ``seen``, only if it is unchanged since.
+    def touch(self, kind: str, head_id: str) -> None:
+        """Note that a head is being used; the note may be lost if the machine fails.
 
         Raises:
             HeadMissingError: there is no such head.
-            HeadConflictError: it has changed since it was seen.
+        """
+
+    def delete(
+        self,
+        kind: str,
+        head_id: str,
+        seen: Head | None = None,
+        *,
+        unused_since: float | None = None,
+    ) -> None:
+        """Delete a head.
+
+        Args:
+            kind: its kind.
+            head_id: its id.
+            seen: delete it only if it is unchanged since.
+            unused_since: delete it only if it was neither created nor touched since this
+                time, in seconds since 1970.
+
+        Raises:
+            HeadMissingError: there is no such head.
+            HeadConflictError: it has changed since it was seen, or was used since.
         """
 
     def close(self) -> None:
@@ -192,7 +218,7 @@ def check_key(kind: str, head_id: str) -> None:
         HeadInvalidError: one has a form that not every store accepts.
     """
     if not _KIND.fullmatch(kind):
-        raise HeadInvalidError(f"{kind[:50]!r} is not a kind of head")
+        raise HeadInvalidError(f"{kind[:50]!r} is not a kind")
     if not _ID.fullmatch(head_id):
         raise HeadInvalidError(
             f"{head_id[:50]!r} is not an id",
@@ -229,6 +255,16 @@ def new_nonce() -> str:
     return secrets.token_hex(8)
 
 
+def damaged(kind: str, ident: str, path: Path | None = None) -> StoreDamagedError:
+    """Build the error for what is not as it was stored."""
+    return StoreDamagedError(
+        f"the stored {kind} {ident} is damaged",
+        path=path,
+        hint="Delete it and store it again, or restore the data directory from a backup",
+        retry_after=None,
+    )
+
+
 def exists(kind: str, head_id: str) -> HeadExistsError:
     """Build the error for a head that already exists."""
     return HeadExistsError(f"the {kind} {head_id} already exists")
@@ -244,3 +280,8 @@ def conflict(kind: str, head_id: str) -> HeadConflictError:
     return HeadConflictError(
         f"the {kind} {head_id} has changed since it was read", hint="Read it again, then retry"
     )
+
+
+def in_use(kind: str, ident: str) -> HeadConflictError:
+    """Build the error for what would have been deleted had it not been used."""
+    return HeadConflictError(f"the {kind} {ident} has been used in the meantime")

@@ -1,8 +1,10 @@
-"""Heads in memory: for tests, and for a service whose data directory is not writable."""
+"""Heads in memory: for tests, and for a service that is to keep nothing."""
 
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 
 from .base import (
     Head,
@@ -13,6 +15,7 @@ from .base import (
     check_value,
     conflict,
     exists,
+    in_use,
     missing,
     new_nonce,
 )
@@ -34,7 +37,7 @@ class MemoryStateStore:
     def create(self, kind: str, head_id: str, value: bytes) -> Head:
         """See StateStore."""
         check_key(kind, head_id)
-        head = Head(kind, head_id, check_value(value), 1, new_nonce())
+        head = Head(kind, head_id, check_value(value), 1, new_nonce(), time.time())
         with self._lock:
             if self._open.setdefault((kind, head_id), head) is not head:
                 raise exists(kind, head_id)
@@ -54,16 +57,17 @@ class MemoryStateStore:
         check_key(seen.kind, seen.id)
         head = Head(seen.kind, seen.id, check_value(value), seen.generation + 1, seen.nonce)
         with self._lock:
-            self._compare(seen.kind, seen.id, seen)
-            self._open[seen.kind, seen.id] = head
+            used = self._compare(seen.kind, seen.id, seen).used
+            self._open[seen.kind, seen.id] = replace(head, used=used)
         return head
 
-    def _compare(self, kind: str, head_id: str, seen: Head | None) -> None:
+    def _compare(self, kind: str, head_id: str, seen: Head | None) -> Head:
         head = self._open.get((kind, head_id))
         if head is None:
             raise missing(kind, head_id)
         if seen is not None and not head.same_version(seen.generation, seen.nonce):
             raise conflict(kind, head_id)
+        return head
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
         """See StateStore."""
@@ -77,11 +81,27 @@ class MemoryStateStore:
         heads = tuple(head for _, head in matches[:limit])
         return Page(heads, heads[-1].id if len(matches) > limit else None)
 
-    def delete(self, kind: str, head_id: str, seen: Head | None = None) -> None:
+    def touch(self, kind: str, head_id: str) -> None:
         """See StateStore."""
         check_key(kind, head_id)
         with self._lock:
-            self._compare(kind, head_id, seen)
+            head = self._compare(kind, head_id, None)
+            self._open[kind, head_id] = replace(head, used=time.time())
+
+    def delete(
+        self,
+        kind: str,
+        head_id: str,
+        seen: Head | None = None,
+        *,
+        unused_since: float | None = None,
+    ) -> None:
+        """See StateStore."""
+        check_key(kind, head_id)
+        with self._lock:
+            head = self._compare(kind, head_id, seen)
+            if unused_since is not None and head.used >= unused_since:
+                raise in_use(kind, head_id)
             del self._open[kind, head_id]
 
     def close(self) -> None:

@@ -23,7 +23,9 @@ beside another, and the retries of SQLite are only a fallback against other prog
 
 Checked before every access, because SQLite does not: that the file under our path is still
 the one we opened (writes to a deleted file would succeed, and be lost), and that this is
-the process that opened it (connections must not be carried over a fork).
+the process that opened it (connections must not be carried over a fork). Checked after every
+read: the checksum of the row, because SQLite has none. A page that the disk returns with a
+changed byte is otherwise a value like any other.
 """
 
 from __future__ import annotations
@@ -33,9 +35,14 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from xxhash import xxh3_64_intdigest
+
+from app.errors import StorageFullError
 
 from .base import (
     Head,
@@ -50,20 +57,35 @@ from .base import (
     check_page,
     check_value,
     conflict,
+    damaged,
     exists,
+    in_use,
     missing,
     new_nonce,
 )
+from .space import Space
 from .turns import Turns, open_private
 
-VERSION = 1
-"""Version of the schema."""
+VERSION = 2
+"""Version of the schema; 1 had neither checksums nor times of use."""
 _APPLICATION = 0x54575331
 _TABLE = """
 CREATE TABLE head (kind TEXT NOT NULL, id TEXT NOT NULL, value BLOB NOT NULL,
     generation INTEGER NOT NULL, nonce TEXT NOT NULL, PRIMARY KEY (kind, id))
 """
-_COLUMNS = "kind, id, value, generation, nonce"
+_ADDED = (
+    "ALTER TABLE head ADD COLUMN used REAL NOT NULL DEFAULT 0",
+    "ALTER TABLE head ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
+)
+_COLUMNS = "kind, id, value, generation, nonce, used, checksum"
+_INSERT = """
+INSERT INTO head (kind, id, value, generation, nonce, used, checksum)
+    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+_SIGN = 1 << 63
+"""SQLite's integers are signed: checksums are stored less by this."""
+_OVERHEAD = 64 << 10
+"""Bytes that storing a small value may take: pages of the log and of the database."""
 _LAST = "\x7f"
 """Sorts after every character of an id."""
 _PRIMARY = 0xFF
@@ -96,6 +118,7 @@ class SqliteStateStore:
     Args:
         path: path of the file; created, with its directory, if it does not exist.
         wait: maximum seconds to wait for other writers.
+        space: of the disk, which bounds what is created; None for no bound.
 
     Raises:
         StoreDamagedError: the file is not a SQLite file, or damaged.
@@ -105,9 +128,10 @@ class SqliteStateStore:
         StoreError: the file system does not support WAL mode.
     """
 
-    def __init__(self, path: Path, wait: float = 10.0) -> None:
+    def __init__(self, path: Path, wait: float = 10.0, space: Space | None = None) -> None:
         self._path = path
         self._wait = wait
+        self._space = space
         self._process = os.getpid()
         self._read_lock = threading.Lock()
         self._closed = False
@@ -137,7 +161,7 @@ class SqliteStateStore:
         return connection
 
     def _prepare(self) -> None:
-        """Create the table, or check that the file is ours."""
+        """Create the table or bring it up to date, after a check that the file is ours."""
         version = self._scalar("PRAGMA user_version")
         application = self._scalar("PRAGMA application_id")
         tables = self._scalar("SELECT count(*) FROM sqlite_master")
@@ -161,8 +185,18 @@ class SqliteStateStore:
             if not tables:
                 self._writer.execute(f"PRAGMA application_id = {_APPLICATION}")
                 self._writer.execute(_TABLE)
+            if version < VERSION:
+                self._add_columns()
             # Written even without a change: a read-only file must fail now, not later.
             self._writer.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _add_columns(self) -> None:
+        for statement in _ADDED:
+            self._writer.execute(statement)
+        rows = self._writer.execute("SELECT rowid, kind, id, value, generation, nonce FROM head")
+        known = [(_checksum(*row[1:]), row[0]) for row in rows]
+        self._writer.executemany("UPDATE head SET checksum = ? WHERE rowid = ?", known)
+        self._writer.execute("UPDATE head SET used = ?", (time.time(),))
 
     def _scalar(self, query: str) -> Any:  # noqa: ANN401 - any column type
         return self._writer.execute(query).fetchone()[0]
@@ -173,13 +207,24 @@ class SqliteStateStore:
     def create(self, kind: str, head_id: str, value: bytes) -> Head:
         """See StateStore."""
         check_key(kind, head_id)
-        head = Head(kind, head_id, check_value(value), 1, new_nonce())
-        row = (kind, head_id, head.value, 1, head.nonce)
+        head = Head(kind, head_id, check_value(value), 1, new_nonce(), time.time())
+        self._check_space(kind, head_id, len(value) + _OVERHEAD)
+        version = (kind, head_id, head.value, 1, head.nonce)
+        row = (*version, head.used, _checksum(*version))
         with self._writing() as connection:
-            insert = "INSERT INTO head VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-            if not connection.execute(insert, row).rowcount:
+            if not connection.execute(_INSERT, row).rowcount:
                 raise exists(kind, head_id)
         return head
+
+    def _check_space(self, kind: str, head_id: str, nbytes: int) -> None:
+        try:
+            if self._space is not None:
+                self._space.check(nbytes)
+        except StorageFullError:
+            # Who creates again what exists asks for nothing more.
+            if self._select("kind = ? AND id = ?", (kind, head_id)):
+                raise exists(kind, head_id) from None
+            raise
 
     def get(self, kind: str, head_id: str) -> Head:
         """See StateStore."""
@@ -193,22 +238,38 @@ class SqliteStateStore:
         """See StateStore."""
         check_key(seen.kind, seen.id)
         head = Head(seen.kind, seen.id, check_value(value), seen.generation + 1, seen.nonce)
-        with self._writing() as connection:
+        checksum = _checksum(head.kind, head.id, head.value, head.generation, head.nonce)
+
+        def swap(connection: sqlite3.Connection) -> None:
             self._compare(seen.kind, seen.id, seen)
             connection.execute(
-                "UPDATE head SET value = ?, generation = ? WHERE kind = ? AND id = ?",
-                (head.value, head.generation, head.kind, head.id),
+                "UPDATE head SET value = ?, generation = ?, checksum = ? WHERE kind = ? AND id = ?",
+                (head.value, head.generation, checksum, head.kind, head.id),
             )
+
+        self._write_even_if_full(swap)
         return head
 
-    def _compare(self, kind: str, head_id: str, seen: Head | None) -> None:
+    def _compare(self, kind: str, head_id: str, seen: Head | None) -> float:
+        """Check that a head is unchanged; return when it was used."""
         row = self._writer.execute(
-            "SELECT generation, nonce FROM head WHERE kind = ? AND id = ?", (kind, head_id)
+            "SELECT used, generation, nonce FROM head WHERE kind = ? AND id = ?", (kind, head_id)
         ).fetchone()
         if row is None:
             raise missing(kind, head_id)
-        if seen is not None and not seen.same_version(*row):
+        used, *version = row
+        if seen is not None and not seen.same_version(*version):
             raise conflict(kind, head_id)
+        return float(used)
+
+    def touch(self, kind: str, head_id: str) -> None:
+        """See StateStore."""
+        check_key(kind, head_id)
+        with self._writing() as connection:
+            self._compare(kind, head_id, None)
+            connection.execute(
+                "UPDATE head SET used = ? WHERE kind = ? AND id = ?", (time.time(), kind, head_id)
+            )
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
         """See StateStore."""
@@ -220,12 +281,24 @@ class SqliteStateStore:
         page = heads[:limit]
         return Page(page, page[-1].id if len(heads) > limit else None)
 
-    def delete(self, kind: str, head_id: str, seen: Head | None = None) -> None:
+    def delete(
+        self,
+        kind: str,
+        head_id: str,
+        seen: Head | None = None,
+        *,
+        unused_since: float | None = None,
+    ) -> None:
         """See StateStore."""
         check_key(kind, head_id)
-        with self._writing() as connection:
-            self._compare(kind, head_id, seen)
+
+        def delete(connection: sqlite3.Connection) -> None:
+            used = self._compare(kind, head_id, seen)
+            if unused_since is not None and used >= unused_since:
+                raise in_use(kind, head_id)
             connection.execute("DELETE FROM head WHERE kind = ? AND id = ?", (kind, head_id))
+
+        self._write_even_if_full(delete)
 
     def close(self) -> None:
         """See StateStore."""
@@ -242,7 +315,24 @@ class SqliteStateStore:
             self._check_usable()
             # The text is ours alone: values of callers are bound.
             query = f"SELECT {_COLUMNS} FROM head WHERE {where}"  # noqa: S608
-            return tuple(Head(*row) for row in self._reader.execute(query, values))
+            return tuple(self._head(row) for row in self._reader.execute(query, values))
+
+    def _head(self, row: tuple[Any, ...]) -> Head:
+        kind, head_id, value, generation, nonce, used, checksum = row
+        if _checksum(kind, head_id, value, generation, nonce) != checksum:
+            raise damaged(str(kind), str(head_id), self._path)
+        return Head(kind, head_id, value, generation, nonce, used)
+
+    def _write_even_if_full(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        """Run a transaction that may need a little space to set more free."""
+        try:
+            with self._writing() as connection:
+                change(connection)
+        except StoreFullError:
+            if self._space is None or not self._space.release():
+                raise
+            with self._writing() as connection:
+                change(connection)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -291,3 +381,13 @@ class SqliteStateStore:
             raise self._error(sqlite3.SQLITE_BUSY) from e
         except OSError as e:
             raise self._error(_SYSTEM.get(e.errno or 0, 0), e.strerror or "") from e
+
+
+def _checksum(kind: str, head_id: str, value: bytes, generation: int, nonce: str) -> int:
+    """Compute the checksum of a version of a head."""
+    try:
+        name = f"{kind}\0{head_id}\0{generation}\0{nonce}\0".encode()
+        return xxh3_64_intdigest(name + value) - _SIGN
+    except (TypeError, UnicodeError):
+        # A damaged row may hold values of other types.
+        return 0

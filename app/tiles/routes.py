@@ -37,7 +37,7 @@ router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[
 _MAX_LISTED = 5_000_000
 _MAX_BODY = 64 << 20
 """Size of a view in bytes: its mask or list may select many millions of frames."""
-_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 503)
+_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
 _FRAMES = content_response(200, MEDIA_TYPES["frames"])
 _JSON = content_response(200, "application/json")
 _PLAN = content_response(200, "application/json", MEDIA_TYPES["arrow"])

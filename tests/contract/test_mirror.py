@@ -29,6 +29,7 @@ _CONNECTIONS = ("tests/app/server/test_connections.py",)
 _BODIES = ("tests/app/server/test_bodies.py",)
 _SERVE = ("tests/app/server/test_serve.py",)
 _STORES = ("tests/app/state/test_stores.py",)
+_BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
 _DRIVER = ("tests/app/streams/test_driver.py",)
 _DATAIO = ("tests/core/compat/test_dataio.py",)
 _SHUFFLE = ("tests/core/iterate/test_shuffle.py",)
@@ -115,8 +116,12 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/server/responses.py": _CONNECTIONS,
     "app/server/writing.py": _CONNECTIONS,
     "app/state/base.py": _STORES,
+    "app/state/blob_files.py": _BLOBS,
+    "app/state/blob_pieces.py": _BLOBS,
     "app/state/memory.py": _STORES,
+    "app/state/memory_blobs.py": _BLOBS,
     "app/state/sqlite.py": _STORES,
+    "app/state/storage.py": ("tests/app/command/test_serving.py", "tests/app/state/test_space.py"),
     "app/streams/limits.py": _DRIVER,
     "app/streams/sender.py": _DRIVER,
     "app/streams/threads.py": _PROTOCOL,
@@ -129,7 +134,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/tiles/routes_tile.py": _DATASETS,
     "app/tiles/routes_zarr.py": _DATASETS,
     "app/tiles/service.py": _PARTS,
-    "app/tiles/views.py": ("tests/app/tiles/test_reductions.py", *_DATASETS),
     "app/tiles/zarr_facade.py": _DATASETS,
     "core/arrays.py": _TYPES,
     "core/compat/dataio/": _DATAIO,

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[2]
 
 _STATE = ("tests/app/state/test_stores.py",)
+_BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
 _FILES = ("tests/app/datasets/files/test_file_set.py",)
 _POSTING = ("tests/app/losses/test_posting.py",)
 _BATCHES = ("tests/app/pipelines/test_registry.py",)
@@ -52,10 +53,17 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/datasets/files/roots.py": (),
     "app/datasets/items/segments.py": ("tests/app/datasets/items/test_items.py",),
     "app/losses/spool.py": (),
+    "app/state/admission.py": (),
+    "app/state/blob_files.py": _BLOBS,
+    "app/state/blob_pieces.py": _BLOBS,
+    "app/state/claims.py": (),
     "app/state/memory.py": _STATE,
+    "app/state/quotas.py": (),
+    "app/state/space.py": (),
     "app/state/sqlite.py": _STATE,
     "app/state/token_keys.py": (),
     "app/state/turns.py": (),
+    "app/client/files/durable.py": (),
     "app/client/files/outputs.py": (),
     "app/client/files/state.py": (),
     "app/client/losses/posting.py": (),

@@ -16,9 +16,10 @@ each row exactly once. Three rules ensure both::
    the next process truncates to the size it names, checks the digest, and resumes from the
    position. A partial file that somebody changed is refused, not continued.
 
-Writing the state after every row and calling fsync would cost more than the work itself. The
-state is written a few times per second instead: after a kill, what came since is truncated
-and fetched again. After a power failure the digest tells whether the bytes are there.
+Writing the state after every row would cost more than the work itself. It is written a few
+times per second instead: after a kill, what came since is truncated and fetched again. For a
+power failure the bytes are synced before the state that names them, and a file before it
+gets its final name.
 
 A pipe or terminal takes nothing back, so ``StreamOutput`` holds bytes until they are settled.
 """
@@ -38,6 +39,7 @@ from xxhash import xxh3_64
 
 from ..errors import StateError
 from ..transport.effects import BLOCK
+from .durable import rename_durably, sync_directory
 
 _SPOOL = 64 << 20
 """Bytes of an answer that wait in memory for its end; more wait on disk."""
@@ -71,6 +73,9 @@ class Output(Protocol):
     def mark(self) -> Mark | None:
         """How far it is settled; None if another process cannot continue it."""
 
+    def sync(self) -> None:
+        """Make what is settled durable, before a state names it."""
+
     def finish(self) -> None:
         """End the output: everything was written."""
 
@@ -94,6 +99,7 @@ class FileOutput:
         self._path = path
         self._partial = path.with_name(f"{path.name}.partial")
         self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o666)
+        self._named = False
         try:
             lock_partial(self._fd, self._partial)
             self._digest = xxh3_64()
@@ -143,9 +149,16 @@ class FileOutput:
         """How far it is settled."""
         return Mark(self._settled_size, self._settled_digest.hexdigest())
 
+    def sync(self) -> None:
+        """Make what is settled durable, and the name of the partial file."""
+        os.fsync(self._fd)
+        if not self._named:
+            sync_directory(self._partial.parent)
+            self._named = True
+
     def finish(self) -> None:
-        """Give the file its final name."""
-        self._partial.replace(self._path)
+        """Give the file its final name, durably."""
+        rename_durably(self._fd, self._partial, self._path)
         os.close(self._fd)
 
     def close(self, *, keep: bool) -> None:
@@ -192,6 +205,9 @@ class StreamOutput:
         """Another process cannot continue it."""
         return
 
+    def sync(self) -> None:
+        """Nothing of it is on a disk."""
+
     def finish(self) -> None:
         """End the output."""
         self.close(keep=True)
@@ -230,10 +246,10 @@ def write_file(path: Path, data: bytes) -> None:
     output = FileOutput(path)
     try:
         output.write(data)
+        output.finish()
     except OSError:
         output.close(keep=False)
         raise
-    output.finish()
 
 
 def lock_partial(fd: int, path: Path) -> None:

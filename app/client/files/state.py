@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import StateError
+from .durable import rename_durably
+from .outputs import write_all
 
 T = TypeVar("T")
 
 INTERVAL = 0.1
 """Seconds between writes of a state file; what is done meanwhile is repeated after a kill."""
+_CHEAP = INTERVAL / 20
+"""Seconds that a write may take. Where it takes longer, pauses grow with it, so that on a slow
+disk, too, writing states takes at most a twentieth of the time."""
 
 _VERSION = 1
 
@@ -34,6 +40,7 @@ class StateFile:
         self._member = member
         self._clock = clock
         self._written = float("-inf")
+        self._took = 0.0
 
     def load(self, parse: Callable[[Mapping[str, Any]], T]) -> T | None:
         """Read the state; None if there is no file.
@@ -59,14 +66,23 @@ class StateFile:
     @property
     def is_due(self) -> bool:
         """Whether the last write is long enough ago for another one."""
-        return self.path is not None and self._clock() - self._written > INTERVAL
+        pause = INTERVAL * (1 + self._took / _CHEAP)
+        return self.path is not None and self._clock() - self._written > pause
 
-    def save(self, content: Mapping[str, Any]) -> None:
-        """Replace the file."""
+    def save(self, content: Mapping[str, Any], sync: Callable[[], None] = lambda: None) -> None:
+        """Replace the file, durably.
+
+        Args:
+            content: members of the file, JSON values.
+            sync: makes durable what the content names; called first.
+        """
         if self.path is not None:
+            begun = self._clock()
+            sync()
             text = json.dumps({self._member: _VERSION, **content})
             replace_file(self.path, text.encode())
             self._written = self._clock()
+            self._took = self._written - begun
 
     def exists(self) -> bool:
         """Whether another process would find the file."""
@@ -80,18 +96,21 @@ class StateFile:
 
 
 def replace_file(path: Path, data: bytes | memoryview) -> None:
-    """Replace a small file; readers see the old content or the new, never a part.
+    """Replace a small file durably; readers see the old content or the new, never a part.
 
     Raises:
-        OSError: it cannot be written; the old file remains.
+        OSError: it cannot be written; the old file remains, or the new one is there.
     """
     beside = _beside(path)
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
-        beside.write_bytes(data)
-        beside.replace(path)
+        write_all(fd, data)
+        rename_durably(fd, beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(fd)
 
 
 def _beside(path: Path) -> Path:

@@ -139,7 +139,7 @@ class Saving:
             state = State(
                 self._reports, self._format, self._position, self._identity, self._passed, known
             )
-            self._file.save(state.json())
+            self._file.save(state.json(), lambda: self._for_all(lambda output: output.sync()))
 
     def finish(self) -> None:
         """Give the tables their final names: every row was written."""

@@ -136,12 +136,13 @@ class RawSaving:
         self._output.settle()
         self.etag = etag
         if self._state.is_due:
-            self._save_state(self._output.mark())
+            self._save_state(self._output)
 
-    def _save_state(self, mark: Mark) -> None:
+    def _save_state(self, output: FileOutput) -> None:
+        mark = output.mark()
         if mark.size and self.etag is not None:
             content = {"view": self._view, "etag": self.etag, "size": mark.size}
-            self._state.save({**content, "xxh3": mark.digest})
+            self._state.save({**content, "xxh3": mark.digest}, output.sync)
 
     def finish(self) -> None:
         """Give the file its final name: every byte was written."""
@@ -155,5 +156,5 @@ class RawSaving:
         output, self._output = self._output, None
         if output is not None:
             output.undo()
-            self._save_state(output.mark())
+            self._save_state(output)
             output.close(keep=self._state.exists())

@@ -15,6 +15,7 @@ import numpy as np
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from ..errors import StateError
+from ..files.durable import rename_durably, sync_directory
 from ..files.outputs import lock_partial
 from ..files.state import StateFile
 from .plan import Box, Plan, Tile
@@ -126,9 +127,14 @@ class TileFile:
         return octets
 
     def finish(self) -> None:
-        """Give the file its final name."""
-        self._partial.replace(self._path)
+        """Give the file its final name, durably."""
+        rename_durably(self._fd, self._partial, self._path)
         os.close(self._fd)
+
+    def sync(self) -> None:
+        """Make what was written durable, and the name of the partial file."""
+        os.fsync(self._fd)
+        sync_directory(self._partial.parent)
 
     def close(self, *, keep: bool) -> None:
         """Keep the partial file, or remove it."""
@@ -216,10 +222,10 @@ class TileSaving:
         return TileProgress(box.offset + box.nbytes, self._plan.nbytes, tiles)
 
     def _save_state(self) -> None:
-        if self._next is not None:
+        if self._next is not None and self._file is not None:
             tile, token = self._next
             state = TileState(self._view, tile, token, self._digest.hexdigest())
-            self._state.save(state.json())
+            self._state.save(state.json(), self._file.sync)
 
     def finish(self) -> None:
         """Give the file its final name: every tile was written."""
@@ -230,9 +236,9 @@ class TileSaving:
 
     def stop(self) -> None:
         """Unless finished, keep what another process can complete, or remove the file."""
-        file, self._file = self._file, None
-        if file is not None:
+        if self._file is not None:
             self._save_state()
+            file, self._file = self._file, None
             file.close(keep=self._state.exists())
 
 

@@ -23,10 +23,12 @@ def is_retryable(error: ThalwegError) -> bool:
     """Whether the same request may succeed later.
 
     It may after a broken connection or a damaged or cut answer, and after a refusal whose
-    status says that it is temporary.
+    status says that it is temporary. A quota is exceeded until something is deleted, unless
+    it is that of rows that wait for slow clients.
     """
     if isinstance(error, ProblemError):
-        return error.status in _STATUSES
+        waiting = str(error.problem.get("limit", "")).startswith("spools.")
+        return error.status in _STATUSES and (error.code != "quota-exceeded" or waiting)
     return isinstance(error, ConnectionFailed | ProtocolError)
 
 

@@ -19,6 +19,10 @@ kernel what was opened.
 Everything a client names passes through ``_look_at``, which is this picture, directories
 that patterns expand to included. Refusals of paths that lead outside are all alike: they
 do not tell whether anything exists there.
+
+The service's own data directory, with its keys, is outside whatever the roots are: a
+configuration in which one contains the other is refused, and so is a path that a root, made
+a link later, leads there.
 """
 
 from __future__ import annotations
@@ -91,27 +95,38 @@ class Roots:
 
     Args:
         roots: absolute paths, none of them ``/``.
+        private: directory whose files are never served, the data directory; None if there
+            is none.
 
     Raises:
-        ValueError: a path is relative or ``/``, or /proc is not mounted.
+        ValueError: a path is relative or ``/``, a root is inside the private directory or
+            contains it, or /proc is not mounted.
     """
 
-    def __init__(self, roots: Sequence[str | Path]) -> None:
+    def __init__(self, roots: Sequence[str | Path], private: Path | None = None) -> None:
         if not Path("/proc/self/fd").is_dir():
             raise ValueError("/proc must be mounted: it tells where an open file lies")
         self.roots = tuple(_normal(os.fspath(root)) for root in roots)
         for root, original in zip(self.roots, roots, strict=True):
             if not root.startswith("/") or os.path.realpath(root) == "/":
                 raise ValueError(f"a root must be an absolute path other than /: {original}")
+        self._private = None if private is None else os.path.realpath(private)
+        for root in map(os.path.realpath, self.roots):
+            if self._is_private(root) or _is_below(self._private or "", root):
+                raise ValueError(
+                    f"the dataset root {root} and the data directory {self._private} contain "
+                    "one another: its keys would be served. Set THALWEG_DATA_DIR to a directory "
+                    "elsewhere"
+                )
 
     @classmethod
-    def parse(cls, text: str) -> Roots:
+    def parse(cls, text: str, private: Path | None = None) -> Roots:
         """Parse a list separated as in ``PATH``; empty parts are ignored.
 
         Raises:
             ValueError: see the class.
         """
-        return cls([part for part in text.split(os.pathsep) if part])
+        return cls([part for part in text.split(os.pathsep) if part], private)
 
     def open(self, path: str | Path) -> int:
         """Open a regular file for reading; the caller closes the descriptor.
@@ -324,8 +339,13 @@ class Roots:
         finally:
             os.close(descriptor)
 
+    def _is_private(self, real: str) -> bool:
+        return self._private is not None and (
+            real == self._private or _is_below(real, self._private)
+        )
+
     def _contains(self, real: str) -> bool:
-        return any(
+        return not self._is_private(real) and any(
             real == root or _is_below(real, root) for root in map(os.path.realpath, self.roots)
         )
 

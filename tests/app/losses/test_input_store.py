@@ -1,4 +1,4 @@
-"""Auxiliary files on disk."""
+"""Auxiliary files: under their digest is their content, or nothing."""
 
 from __future__ import annotations
 
@@ -8,71 +8,186 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import InputGoneError, StorageFullError
-from app.losses.input_store import InputStore
-from tests.app.disk import Disk
+from app.errors import InputGoneError, QuotaExceededError, StorageFullError
+from app.http.identity import Identity
+from app.losses.input_store import KIND, InputStore, digest_of
+from app.losses.inputs import Inputs
+from app.state.blob_files import FileBlobStore
+from app.state.memory import MemoryStateStore
+from app.state.memory_blobs import MemoryBlobStore
+from app.state.ownership import Shares
+from app.state.quotas import Limit, Quotas, blob_meter
+
+DATA = b"0.5\n0.9\n"
+DIGEST = digest_of(DATA)
+KINDS = ("quantiles", "occurrence")
 
 
-def test_a_file_is_kept_until_nobody_uses_it(tmp_path: Path) -> None:
-    store = InputStore(tmp_path / "inputs", days=1)
-    assert store.put("quantiles", "d1", b"abc").created
-    assert not store.put("quantiles", "d1", b"abc").created
-    assert store.read("quantiles", "d1") == b"abc"
-    path = tmp_path / "inputs" / "d1.quantiles"
-    os.utime(path, (time.time() - 86000, time.time() - 86000))
-    store.touch("quantiles", "d1")
-    assert time.time() - path.stat().st_mtime < 100
-    os.utime(path, (time.time() - 87000, time.time() - 87000))
+class Clock:
+    now = 1_000_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> FileBlobStore:
+    return FileBlobStore(tmp_path / "blobs")
+
+
+@pytest.fixture
+def store(blobs: FileBlobStore) -> InputStore:
+    return InputStore(blobs, 1, Quotas({}))
+
+
+def path_of(tmp_path: Path) -> Path:
+    (path,) = (tmp_path / "blobs" / "input").rglob(f"{DIGEST}.*")
+    return path
+
+
+def test_a_file_is_kept_until_nobody_uses_it(blobs: FileBlobStore) -> None:
+    clock = Clock()
+    store = InputStore(blobs, 1, Quotas({}), clock)
+    first = store.put("quantiles", DIGEST, DATA)
+    assert first.created
+    assert first.expires == clock.now + 86400
+    clock.now += 80_000
+    again = store.put("quantiles", DIGEST, DATA)
+    assert not again.created
+    assert again.expires == first.expires + 80_000
+    for _ in range(3):
+        clock.now += 86_000
+        assert store.read("quantiles", DIGEST) == DATA
+        clock.now += 86_000
+        store.touch("quantiles", DIGEST)
+    clock.now += 87_000
+    for use in (store.touch, store.read):
+        with pytest.raises(InputGoneError, match="there is no quantiles input"):
+            use("quantiles", DIGEST)
+
+
+def test_kinds_are_apart(store: InputStore) -> None:
+    store.put("quantiles", DIGEST, DATA)
     with pytest.raises(InputGoneError):
-        store.read("quantiles", "d1")
-    assert not path.exists()
+        store.read("occurrence", DIGEST)
 
 
-def test_a_file_that_is_put_again_is_kept_as_long_as_a_new_one(tmp_path: Path) -> None:
-    store = InputStore(tmp_path, days=1)
-    store.put("quantiles", "d1", b"abc")
-    path = tmp_path / "d1.quantiles"
-    os.utime(path, (time.time() - 86000, time.time() - 86000))
-    kept = store.put("quantiles", "d1", b"abc")
-    assert not kept.created
-    assert abs(path.stat().st_mtime + 86400 - kept.expires) < 100
-    assert abs(path.stat().st_mtime - time.time()) < 100
-
-
-def test_an_input_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("size", range(8))
+def test_a_changed_digit_is_a_problem_not_a_number(
+    store: InputStore, tmp_path: Path, size: int
 ) -> None:
-    disk = Disk(monkeypatch, tmp_path)
-    InputStore(tmp_path, days=1).put("quantiles", "d1", b"abc" * 1000)
-    size, names = disk.synced[(tmp_path / "d1.quantiles").stat().st_ino]
-    assert size == 3000
-    assert "d1.quantiles" not in names
+    store.put("quantiles", DIGEST, DATA)
+    path = path_of(tmp_path)
+    whole = path.read_bytes()
+    at = whole.index(DATA) + size
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    with pytest.raises(InputGoneError, match="is damaged") as caught:
+        store.read("quantiles", DIGEST)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("PUT it to /v1/inputs/quantiles")
+    assert store.put("quantiles", DIGEST, DATA).created
+    assert store.read("quantiles", DIGEST) == DATA
 
 
-def test_an_input_that_cannot_be_written_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    store = InputStore(tmp_path, days=1)
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(StorageFullError, match="No space left"):
-        store.put("quantiles", "d1", b"abc")
-    assert list(tmp_path.iterdir()) == []
+def test_an_input_of_another_digest_is_damaged(blobs: FileBlobStore, store: InputStore) -> None:
+    blobs.put(KIND, f"{DIGEST}.quantiles", b"0.9\n0.9\n")
+    with pytest.raises(InputGoneError, match="is damaged"):
+        store.read("quantiles", DIGEST)
 
 
-def test_old_files_are_swept_when_new_ones_come(tmp_path: Path) -> None:
-    store = InputStore(tmp_path, days=1)
-    store.put("quantiles", "old", b"abc")
-    os.utime(tmp_path / "old.quantiles", (0, 0))
-    store.put("quantiles", "new", b"abc")
-    assert [path.name for path in tmp_path.iterdir()] == ["new.quantiles"]
+def test_one_whose_file_was_emptied(store: InputStore, tmp_path: Path) -> None:
+    store.put("quantiles", DIGEST, DATA)
+    path_of(tmp_path).write_bytes(b"")
+    for use in (store.touch, store.read):
+        with pytest.raises(InputGoneError, match="is damaged"):
+            use("quantiles", DIGEST)
+    assert store.put("quantiles", DIGEST, DATA).created
 
 
-def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageFullError):
-        InputStore(tmp_path / "file" / "inputs", days=1).put("quantiles", "d", b"")
-    with pytest.raises(InputGoneError):
-        InputStore(tmp_path / "nothing", days=1).read("quantiles", "d")
+def test_one_that_is_removed(store: InputStore, tmp_path: Path) -> None:
+    for _ in range(2):
+        store.put("quantiles", DIGEST, DATA)
+        store.put("occurrence", DIGEST, DATA)
+        assert list(store.idents()) == [f"{DIGEST}.occurrence", f"{DIGEST}.quantiles"]
+        assert store.remove("quantiles", DIGEST) == DATA
+        assert store.remove("quantiles", DIGEST) is None
+        with pytest.raises(InputGoneError):
+            store.touch("quantiles", DIGEST)
+        assert store.read("occurrence", DIGEST) == DATA
+    path_of(tmp_path).write_bytes(b"damaged")
+    assert store.remove("occurrence", DIGEST) is None
+    assert list(store.idents()) == []
+
+
+def test_what_cannot_be_kept_is_said() -> None:
+    store = InputStore(MemoryBlobStore(limit=4), 1, Quotas({}))
+    with pytest.raises(StorageFullError, match="cannot be stored"):
+        store.put("quantiles", DIGEST, DATA)
+
+
+def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
+    heads = MemoryStateStore()
+    shares = Shares(heads, KIND)
+    meter = blob_meter(blobs, KIND, lambda blob: shares.owners(blob.id))
+    quotas = Quotas({KIND: (Limit("inputs", 2, 100), meter)})
+    inputs = Inputs(InputStore(blobs, 1, quotas), heads)
+    alice, bob = (Identity(name, frozenset({"losses"})) for name in ("alice", "bob"))
+    first = inputs.put(alice, "quantiles", b"0.1")
+    inputs.put(alice, "quantiles", b"0.2")
+    with pytest.raises(QuotaExceededError):
+        inputs.put(alice, "quantiles", b"0.3")
+    # What she has already takes nothing, and the quota of another is another one.
+    assert not inputs.put(alice, "quantiles", b"0.1").receipt.created
+    for text in (b"0.1", b"0.3"):
+        inputs.put(bob, "quantiles", text)
+    with pytest.raises(QuotaExceededError):
+        inputs.put(alice, "quantiles", b"0.3")
+    inputs.delete(alice, "quantiles", first.digest)
+    inputs.put(alice, "quantiles", b"0.3")
+
+
+# -- data directories of earlier versions -------------------------------------------------
+
+
+def test_files_of_earlier_versions_are_moved(store: InputStore, tmp_path: Path) -> None:
+    old = tmp_path / "inputs"
+    old.mkdir()
+    recently = time.time() - 5000
+    for name, data in (
+        (f"{DIGEST}.quantiles", DATA),
+        (f"{digest_of(b'2')}.occurrence", b"2"),
+        (f"{digest_of(b'3')}.quantiles", b"3"),
+        (f"{digest_of(b'4')}.unknown", b"4"),
+        (".tmpabc", b"half"),
+    ):
+        (old / name).write_bytes(data)
+        os.utime(old / name, (recently, recently))
+    damaged = old / f"{digest_of(b'3')}.quantiles"
+    damaged.write_bytes(b"9")
+    expired = old / f"{digest_of(b'5')}.quantiles"
+    expired.write_bytes(b"5")
+    os.utime(expired, (0, 0))
+    store.import_files(old, KINDS)
+    assert not old.exists()
+    blobs = store._blobs.list(KIND).blobs
+    names = {f"{DIGEST}.quantiles", f"{digest_of(b'2')}.occurrence", expired.name}
+    assert {blob.id for blob in blobs} == names
+    used = {blob.id: blob.used for blob in blobs}
+    assert abs(used[f"{DIGEST}.quantiles"] - recently) < 1
+    assert store.read("quantiles", DIGEST) == DATA
+    assert store.read("occurrence", digest_of(b"2")) == b"2"
+    for digest in (digest_of(b"3"), digest_of(b"5")):
+        with pytest.raises(InputGoneError):
+            store.read("quantiles", digest)
+    store.import_files(old, KINDS)
+
+
+def test_files_that_cannot_be_moved_stay(tmp_path: Path) -> None:
+    old = tmp_path / "inputs"
+    old.mkdir()
+    (old / f"{DIGEST}.quantiles").write_bytes(DATA)
+    InputStore(MemoryBlobStore(limit=4), 1, Quotas({})).import_files(old, KINDS)
+    assert (old / f"{DIGEST}.quantiles").read_bytes() == DATA
+    store = InputStore(MemoryBlobStore(), 1, Quotas({}))
+    store.import_files(old, KINDS)
+    assert store._blobs.range(KIND, f"{DIGEST}.quantiles") == DATA

@@ -39,7 +39,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_not_a_short_file(tmp_path: Path) -> None:
     target = tmp_path / "melt.csv"
     output = FileOutput(target)
-    os.dup2(os.open("/dev/full", os.O_WRONLY), output._file.fileno())
+    os.dup2(os.open("/dev/full", os.O_WRONLY), output._fd)
     output.write(b"x")
     with pytest.raises(InputError, match="No space"):
         output.commit()

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import StorageFullError, TooLargeError
-from app.losses.spool import Item, Mark, Spool, Table
+from app.errors import QuotaExceededError, StorageFullError, TooLargeError
+from app.losses.spool import Item, Mark, Spool, Spools, Table
+from app.state.claims import LEASE, Claims
 from core.losses.position import Position
 
 DTYPE = np.dtype([("EventId", "<i4"), ("Loss", "<f8")])
@@ -105,6 +106,29 @@ def test_too_many_rows_are_refused(spool: Spool) -> None:
     spool.put([rows(8000)])
     with pytest.raises(TooLargeError):
         spool.put([rows(8000)])
+
+
+def test_the_file_counts_in_a_quota_until_it_is_closed(tmp_path: Path) -> None:
+    claims = Claims(None, 2 * LEASE)
+    spools = Spools(tmp_path, 1000, 1 << 40, claims)
+    size = LEASE // DTYPE.itemsize - 10
+    one, other = spools.new("alice"), spools.new("alice")
+    one.put([rows(80)])
+    assert claims._claimed == {}
+    one.put([rows(size)])
+    other.put([rows(size)])
+    with pytest.raises(QuotaExceededError):
+        other.put([rows(100)])
+    spools.new("bob").put([rows(100)])
+    assert claims._claimed == {"alice": 2 * LEASE, "bob": LEASE}
+    # A file does not shrink when its rows are taken.
+    drain(one)
+    with pytest.raises(QuotaExceededError):
+        other.put([rows(100)])
+    one.close()
+    other.put([rows(100)])
+    other.close()
+    assert claims._claimed == {"bob": LEASE}
 
 
 def test_a_disk_that_fails_is_a_problem_of_its_own(tmp_path: Path) -> None:

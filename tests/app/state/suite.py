@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -242,6 +243,26 @@ class StateStoreSuite:
         rest = store.list("view", after=page.after).heads
         assert [head.id for head in rest] == sorted(ids)[5:]
 
+    def test_what_is_used_is_not_deleted(self, store: StateStore) -> None:
+        begun = time.time()
+        head = store.create("view", "x", b"1")
+        store.create("view", "y", b"1")
+        assert begun <= head.used <= time.time()
+        assert store.get("view", "x").used == head.used
+        later = time.time()
+        store.touch("view", "x")
+        with pytest.raises(HeadConflictError):
+            store.delete("view", "x", unused_since=later)
+        assert store.get("view", "x") == head
+        swapped = store.compare_and_swap(head, b"2")
+        assert store.get("view", "x").used >= later
+        with pytest.raises(HeadConflictError):
+            store.delete("view", "x", swapped, unused_since=later)
+        store.delete("view", "y", unused_since=later)
+        assert [found.id for found in every(store, "view")] == ["x"]
+        with pytest.raises(HeadMissingError):
+            store.touch("view", "y")
+
     def test_of_many_who_saw_the_same_one_wins(self, store: StateStore) -> None:
         seen = store.create("view", "x", b"")
         ready = threading.Barrier(8)
@@ -311,6 +332,7 @@ class StateStoreSuite:
             lambda: store.get("view", "x"),
             lambda: store.compare_and_swap(head, b""),
             lambda: store.list("view"),
+            lambda: store.touch("view", "x"),
             lambda: store.delete("view", "x"),
         ):
             with pytest.raises(StoreError, match="closed"):

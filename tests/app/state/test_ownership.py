@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.losses.input_store import InputStore
-from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError
+from app.state.base import Head, HeadConflictError, HeadExistsError, HeadMissingError
 from app.state.memory import MemoryStateStore
 from app.state.ownership import (
     ADMIN,
@@ -211,9 +211,16 @@ def test_a_migration_that_was_killed_goes_on(calls: int) -> None:
             self._live()
             return super().create(kind, head_id, value)
 
-        def delete(self, kind: str, head_id: str, seen=None) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        def delete(
+            self,
+            kind: str,
+            head_id: str,
+            seen: Head | None = None,
+            *,
+            unused_since: float | None = None,
+        ) -> None:
             self._live()
-            super().delete(kind, head_id, seen)
+            super().delete(kind, head_id, seen, unused_since=unused_since)
 
     store = Mortal()
     store.left = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
 import signal
 import sqlite3
@@ -16,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import StorageFullError
 from app.state.base import (
+    HeadExistsError,
     HeadMissingError,
     StateStore,
     StoreBusyError,
@@ -27,15 +30,19 @@ from app.state.base import (
     StoreReadOnlyError,
 )
 from app.state.memory import MemoryStateStore
+from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite, every, increment
 from tests.scale import examples
 
 ROOT = Path(__file__).parents[3]
+VERSION_1 = Path(__file__).with_name("version_1.sqlite.xz")
+"""A file that the first version of the store wrote."""
 INCREMENTS = 150
 COUNT = """
 import sys
 from pathlib import Path
+from app.state.space import Space
 from app.state.sqlite import SqliteStateStore
 from tests.app.state.suite import increment
 store = SqliteStateStore(Path(sys.argv[1]), wait=60)
@@ -231,11 +238,90 @@ class TestSqlite(StateStoreSuite):
     def test_a_newer_version_is_refused_and_left_alone(self, path: Path) -> None:
         SqliteStateStore(path).close()
         with contextlib.closing(sqlite3.connect(path)) as other:
-            other.execute("PRAGMA user_version = 2")
-        with pytest.raises(StoreForeignError, match="version 2, but this server supports only 1"):
+            other.execute("PRAGMA user_version = 3")
+        with pytest.raises(StoreForeignError, match="version 3, but this server supports only 2"):
             SqliteStateStore(path)
         with contextlib.closing(sqlite3.connect(path)) as other:
+            assert other.execute("PRAGMA user_version").fetchone() == (3,)
+
+    def test_a_file_of_version_1_is_brought_up_to_date(self, path: Path) -> None:
+        path.parent.mkdir()
+        path.write_bytes(lzma.decompress(VERSION_1.read_bytes()))
+        begun = time.time()
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            heads = every(store, "view")
+            assert [(head.id, head.value, head.generation) for head in heads] == [
+                ("a", b"1", 1),
+                ("b", bytes(range(256)), 3),
+            ]
+            assert [head.nonce for head in heads] == ["1f" * 8, "2e" * 8]
+            assert all(head.used >= begun for head in heads)
+            assert store.compare_and_swap(heads[0], b"2").generation == 2
+            store.create("view", "c", b"3")
+        with contextlib.closing(sqlite3.connect(path)) as other:
             assert other.execute("PRAGMA user_version").fetchone() == (2,)
+            other.execute("UPDATE head SET value = x'31' WHERE id = 'c'")
+            other.commit()
+        with (
+            contextlib.closing(SqliteStateStore(path)) as store,
+            pytest.raises(StoreDamagedError),
+        ):
+            store.get("view", "c")
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "value = x'39'",
+            "value = '1'",
+            "value = x'3100'",
+            "generation = 2",
+            "nonce = '0000000000000000'",
+            "id = 'y'",
+            "kind = 'dataset'",
+            "checksum = checksum + 1",
+        ],
+    )
+    def test_a_changed_row_is_noticed(self, path: Path, change: str) -> None:
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            store.create("view", "x", b"1")
+            store.create("view", "z", b"1")
+            with contextlib.closing(sqlite3.connect(path)) as other:
+                other.execute(f"UPDATE head SET {change} WHERE id = 'x'")  # noqa: S608 - the rows above
+                other.commit()
+            ident = "y" if "id =" in change else "x"
+            kind = "dataset" if "kind" in change else "view"
+            with pytest.raises(StoreDamagedError, match=f"stored {kind} {ident} is damaged"):
+                store.get(kind, ident)
+            with pytest.raises(StoreDamagedError):
+                every(store, kind)
+            assert store.get("view", "z").value == b"1"
+            store.delete(kind, ident)
+            assert [head.id for head in every(store, "view")] == ["z"]
+
+    def test_the_reserve_is_not_taken_but_deletions_work(self, path: Path, tmp_path: Path) -> None:
+        space = NoSpace(tmp_path, 0)
+        with contextlib.closing(SqliteStateStore(path, space=space)) as store:
+            with pytest.raises(StorageFullError):
+                store.create("view", "x", b"1")
+            with contextlib.closing(SqliteStateStore(path)) as other:
+                head = other.create("view", "x", b"1")
+            with pytest.raises(HeadExistsError):
+                store.create("view", "x", b"1")
+            head = store.compare_and_swap(head, b"2")
+            store.delete("view", "x", head)
+
+    def test_a_deletion_on_a_full_disk_takes_the_ballast(self, path: Path, tmp_path: Path) -> None:
+        space = Released(tmp_path, 0)
+        with contextlib.closing(SqliteStateStore(path, space=space)) as store:
+            head = store.create("view", "x", b"1")
+            pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
+            store._writer.execute(f"PRAGMA max_page_count = {pages}")
+            space.store = store
+            assert store.compare_and_swap(head, bytes(100_000)).generation == 2
+            assert space.released == 1
+            store.delete("view", "x")
+            with pytest.raises(HeadMissingError):
+                store.get("view", "x")
 
     def test_the_file_of_another_program_is_refused(self, path: Path) -> None:
         path.parent.mkdir()
@@ -289,6 +375,23 @@ class TestSqlite(StateStoreSuite):
                     code = 0 if isinstance(sys.exc_info()[1], StoreError) else 1
             os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
+
+
+class NoSpace(Space):
+    def check(self, nbytes: int) -> None:
+        raise StorageFullError(f"no space for {nbytes} bytes")
+
+
+class Released(Space):
+    """A ballast that leaves room for the pages of one more write."""
+
+    released = 0
+    store: SqliteStateStore
+
+    def release(self) -> bool:
+        self.released += 1
+        self.store._writer.execute("PRAGMA max_page_count = 1000000")
+        return True
 
 
 @contextlib.contextmanager

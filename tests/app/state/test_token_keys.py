@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
-from app.state.token_keys import FILE, load_keys, resolve_keys
+from app.state.storage import StorageError
+from app.state.token_keys import FILE, clean, load_keys, resolve_keys
 from app.tokens import new_key
-from tests.app.disk import Disk
 
 
 def test_keys_of_the_settings_come_first(tmp_path: Path) -> None:
@@ -23,27 +26,15 @@ def test_keys_of_the_directory_come_next(tmp_path: Path) -> None:
     assert resolve_keys([], tmp_path) == resolve_keys([], tmp_path) == load_keys(tmp_path)
 
 
-def test_without_either_a_key_serves_this_process_alone(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    (first,) = resolve_keys([], tmp_path / "file" / "data")
-    (second,) = resolve_keys([], tmp_path / "file" / "data")
+def test_where_nothing_is_kept_a_key_serves_this_process_alone() -> None:
+    (first,) = resolve_keys([], None)
+    (second,) = resolve_keys([], None)
     assert first.use == "sign"
     assert first != second
 
 
-def test_a_key_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch, tmp_path)
-    load_keys(tmp_path)
-    size, names = disk.synced[(tmp_path / FILE).stat().st_ino]
-    assert size == (tmp_path / FILE).stat().st_size > 64
-    assert FILE not in names
-
-
 def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     first = load_keys(tmp_path / "data")
-    assert first is not None
     assert load_keys(tmp_path / "data") == first
     mode = (tmp_path / "data" / FILE).stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
@@ -56,9 +47,35 @@ def test_processes_that_start_together_have_one_key(tmp_path: Path) -> None:
     assert len({str(found) for found in keys}) == 1
 
 
-def test_a_directory_that_cannot_be_made_has_no_keys(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    assert load_keys(tmp_path / "file" / "data") is None
+    with pytest.raises(StorageError, match="THALWEG_DATA_DIR"):
+        load_keys(tmp_path / "file" / "data")
+
+
+@pytest.mark.parametrize("failing", ["pwritev", "fsync", "link"])
+def test_a_full_disk_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, fail)
+        with pytest.raises(StorageError, match="is full"):
+            load_keys(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert load_keys(tmp_path) == load_keys(tmp_path)
+
+
+def test_what_crashed_processes_left_is_removed(tmp_path: Path) -> None:
+    load_keys(tmp_path)
+    for age in (3000, 4000):
+        path = tmp_path / f".{FILE}.{age}"
+        path.write_bytes(b"")
+        os.utime(path, (time.time() - age, time.time() - age))
+    clean(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {FILE, f".{FILE}.3000"}
 
 
 def test_a_damaged_key_file_is_not_passed_over(tmp_path: Path) -> None:

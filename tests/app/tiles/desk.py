@@ -28,7 +28,8 @@ class ViewDesk:
         np.save(data / "scan.npy", frames)
         self.keys = KeyRing([new_key()])
         self.catalogue = Catalogue(MemoryStateStore(), Roots([data]), {}, BufferPool(4))
-        self.views = Views(self.catalogue, MemoryStateStore(), self.keys)
+        self.store = MemoryStateStore()
+        self.views = Views(self.catalogue, self.store, self.keys)
         self.catalogue.register(SINGLE_USER, {"id": "scan", "files": ["scan.npy"]})[0].close()
 
     def open(self, **view: Any) -> OpenView:  # noqa: ANN401

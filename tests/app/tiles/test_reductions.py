@@ -17,6 +17,7 @@ from app.datasets.files.roots import Roots
 from app.engine.local import LocalEngine
 from app.errors import InvalidOptionError
 from app.http.identity import SINGLE_USER
+from app.state.blob_files import FileBlobStore
 from app.state.memory import MemoryStateStore
 from app.tiles import reductions
 from app.tiles.partials import PartialStore
@@ -42,7 +43,7 @@ class Desk:
         self.tiles = Views(self.catalogue, MemoryStateStore(), KeyRing([new_key()]))
         self.catalogue.register(SINGLE_USER, {"id": "scan", "files": ["scan.npy"]})[0].close()
         self.kept = directory / "kept"
-        self.partials = PartialStore(self.kept, days=1)
+        self.partials = PartialStore(FileBlobStore(self.kept))
         self.engine = LocalEngine(2)
         self.told: list[tuple[int, int]] = []
 

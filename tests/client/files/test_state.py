@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,10 @@ def test_a_file_is_replaced_whole_or_not_at_all(
     assert path.stat().st_ino != before
     assert path.read_bytes() == b"new"
 
-    def full(self: Path, data: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(data[:1])
+    def full(_descriptor: int, _data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space"):
         replace_file(path, b"newer")
     assert path.read_bytes() == b"new"

@@ -377,3 +377,59 @@ def test_whatever_is_asked_for_is_inside_or_refused(patterns: list[str]) -> None
         found = []
     assert all(root in path.parents for path in found)
     assert descriptors() == before
+
+
+# -- the data directory of the service ------------------------------------------------------
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A data directory with a key in it, beside the roots."""
+    directory = tmp_path / "state"
+    (directory / "inputs").mkdir(parents=True)
+    (directory / "token.keys").write_bytes(b"key")
+    return directory
+
+
+@pytest.mark.parametrize("root", [".", "state", "state/inputs", "link", "link/inputs", "up/.."])
+def test_roots_that_would_serve_the_keys_are_refused(
+    data: Path, private: Path, tmp_path: Path, root: str
+) -> None:
+    (tmp_path / "link").symlink_to(private)
+    (tmp_path / "up").symlink_to(data)
+    for directory in (private, tmp_path / "link"):
+        with pytest.raises(ValueError, match="THALWEG_DATA_DIR"):
+            Roots([data, tmp_path / root], directory)
+    Roots([data], private)
+    Roots([tmp_path / root])
+
+
+def test_a_data_directory_that_is_yet_to_be_made_counts_too(data: Path) -> None:
+    with pytest.raises(ValueError, match="THALWEG_DATA_DIR"):
+        Roots.parse(str(data), data / "new" / "state")
+    Roots.parse(str(data), data.with_name("data-of-the-service"))
+
+
+def test_a_link_into_the_data_directory_is_not_followed(
+    data: Path, private: Path, tmp_path: Path
+) -> None:
+    moving = tmp_path / "moving"
+    moving.symlink_to(data)
+    roots = Roots([data, moving], private)
+    (data / "keys").symlink_to(private / "token.keys")
+    (data / "all").symlink_to(private)
+    for name in ("keys", "all/token.keys", f"{private}/token.keys"):
+        with pytest.raises(PathRefusedError):
+            roots.open(name)
+    # A root that becomes a link there, after the start.
+    moving.unlink()
+    moving.symlink_to(private)
+    for name in (f"{moving}/token.keys", f"{moving}/inputs/../token.keys"):
+        with pytest.raises(PathRefusedError):
+            roots.open(name)
+    with pytest.raises((PathRefusedError, FileMissingError)):
+        roots.expand([f"{moving}/*"])
+    with pytest.raises(PathRefusedError):
+        roots.below(moving)
+    # Without the data directory the root leads where it leads.
+    assert content(Roots([moving]), "token.keys") == b"key"

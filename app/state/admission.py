@@ -1,0 +1,147 @@
+"""Heads under quotas, which are also noted as used: a StateStore around another.
+
+Products register heads without a thought of quotas and lifetimes; both are a matter of the
+store that they are given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable, Iterator
+
+from app.errors import QuotaExceededError
+
+from .base import (
+    Head,
+    HeadMissingError,
+    Page,
+    StateStore,
+    StoreBusyError,
+    StoreFullError,
+    StoreReadOnlyError,
+    exists,
+)
+from .quotas import Quotas
+
+Owners = Callable[[Head], Iterable[str]]
+"""Tells who owns a head."""
+
+NOTED = 3600.0
+"""Seconds between two notes that a head is being used: a note is a write."""
+_REMEMBERED = 10_000
+"""Heads whose last note is remembered."""
+
+
+class AdmittedHeads:
+    """A StateStore that admits what its owners' quotas allow, and notes what is read.
+
+    Args:
+        heads: where the heads are.
+        quotas: limit what is created.
+        owners_of: tells who owns a head, from its value.
+        kinds: kinds of heads to admit; others are admitted elsewhere, or need not be.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        heads: StateStore,
+        quotas: Quotas,
+        owners_of: Owners,
+        kinds: Container[str],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._heads = heads
+        self._quotas = quotas
+        self._owners_of = owners_of
+        self._kinds = kinds
+        self._clock = clock
+        self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def create(self, kind: str, head_id: str, value: bytes) -> Head:
+        """See StateStore.
+
+        Raises:
+            HeadExistsError: as there.
+            QuotaExceededError: an owner has too many heads of this kind, or too large ones.
+        """
+        if kind not in self._kinds:
+            return self._heads.create(kind, head_id, value)
+        owners = self._owners_of(Head(kind, head_id, value, 1, ""))
+        try:
+            with self._admitted(owners, kind, len(value)):
+                return self._heads.create(kind, head_id, value)
+        except QuotaExceededError:
+            # Who registers again what exists asks for nothing more.
+            with contextlib.suppress(HeadMissingError):
+                self._heads.get(kind, head_id)
+                raise exists(kind, head_id) from None
+            raise
+
+    @contextlib.contextmanager
+    def _admitted(self, owners: Iterable[str], kind: str, nbytes: int) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for owner in owners:
+                stack.enter_context(self._quotas.admit(owner, kind, nbytes))
+            yield
+
+    def get(self, kind: str, head_id: str) -> Head:
+        """See StateStore; the head counts as used."""
+        head = self._heads.get(kind, head_id)
+        if self._clock() - head.used > NOTED:
+            with contextlib.suppress(HeadMissingError):
+                self.touch(kind, head_id)
+        return head
+
+    def compare_and_swap(self, seen: Head, value: bytes) -> Head:
+        """See StateStore.
+
+        Raises:
+            HeadMissingError, HeadConflictError: as there.
+            QuotaExceededError: an owner that the new value adds has too much of this kind.
+        """
+        if seen.kind not in self._kinds:
+            return self._heads.compare_and_swap(seen, value)
+        new = Head(seen.kind, seen.id, value, seen.generation + 1, seen.nonce)
+        added = set(self._owners_of(new)) - set(self._owners_of(seen))
+        with self._admitted(added, seen.kind, len(value)):
+            return self._heads.compare_and_swap(seen, value)
+
+    def touch(self, kind: str, head_id: str) -> None:
+        """See StateStore; at most once an hour for each head."""
+        now = self._clock()
+        with self._lock:
+            if now - self._noted.get((kind, head_id), float("-inf")) < NOTED:
+                return
+            self._noted[kind, head_id] = now
+            self._noted.move_to_end((kind, head_id))
+            while len(self._noted) > _REMEMBERED:
+                self._noted.popitem(last=False)
+        # What can be read is to be read, even where nothing can be written.
+        with contextlib.suppress(StoreBusyError, StoreFullError, StoreReadOnlyError):
+            self._heads.touch(kind, head_id)
+
+    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
+        """See StateStore."""
+        return self._heads.list(kind, prefix, after, limit)
+
+    def delete(
+        self,
+        kind: str,
+        head_id: str,
+        seen: Head | None = None,
+        *,
+        unused_since: float | None = None,
+    ) -> None:
+        """See StateStore."""
+        self._heads.delete(kind, head_id, seen, unused_since=unused_since)
+        with self._lock:
+            self._noted.pop((kind, head_id), None)
+
+    def close(self) -> None:
+        """See StateStore."""
+        self._heads.close()

@@ -1,0 +1,418 @@
+"""Blobs in files, shared by the threads and processes of one machine.
+
+    blobs/input/9f/9f86d0….quantiles     a blob: kind, first two characters of the id, id
+    blobs/.new/5c1e…                     one that is being created
+
+``app.state.blob_pieces`` describes what is in a file. *Creating* one: it is written and
+synced under a name that nobody looks for, linked to its own name, which fails if that is
+taken, and the directory is synced. *Appending* to it, or deleting it, needs its lock, which
+the kernel takes from a process that dies. Whoever got the lock looks whether the file still
+has its name, because it may have been deleted while it waited. *Reading* needs no lock: what
+lies before the mark does not change.
+
+The time of access of a file is the time of its last use. Files are therefore opened so that
+reading leaves it alone; backups that do not only keep blobs for longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from .base import StoreBusyError, StoreDamagedError, StoreError, check_page, damaged, in_use
+from .blob_pieces import (
+    MARK_AT,
+    NONCE,
+    START,
+    DamageError,
+    Layout,
+    Mark,
+    Name,
+    settled,
+)
+from .blobs import (
+    BlobInfo,
+    BlobMissingError,
+    BlobPage,
+    Octets,
+    check_blob,
+    no_blob,
+    other_content,
+    other_offset,
+)
+from .durable import as_store_errors, make_directories, sync_directory, write_at
+from .space import Space
+
+NEW = ".new"
+"""Directory of files that are being created."""
+_PREFIX = 2
+"""Characters of an id that name its directory: enough to keep directories small, and as a
+prefix so that the order of directories is that of ids."""
+_LAYOUTS = 1024
+"""Files whose pieces are remembered."""
+_COMPARED = 8 << 20
+"""Bytes that are compared at a time."""
+_PAUSES = (0.0005, 0.01)
+"""Seconds between two attempts to lock a file: the first pause, and the longest."""
+_ABANDONED = 3600.0
+"""Seconds after which a file that was never finished is removed."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+
+
+class FileBlobStore:
+    """A BlobStore in files.
+
+    Args:
+        directory: created if it does not exist, for its owner alone.
+        wait: maximum seconds to wait for others that append to the same blob.
+        space: of the disk, which bounds what is created; None for no bound.
+
+    Raises:
+        StoreReadOnlyError, StoreFullError, StoreError: the directory cannot be created or
+            written.
+    """
+
+    def __init__(self, directory: Path, wait: float = 10.0, space: Space | None = None) -> None:
+        self._directory = directory
+        self._wait = wait
+        self._space = space
+        self._closed = False
+        self._layouts: OrderedDict[tuple[str, str], Layout] = OrderedDict()
+        self._lock = threading.Lock()
+        with as_store_errors(directory):
+            make_directories(directory / NEW, 0o700)
+            # A directory that cannot be written must fail now, not at the first put.
+            probe = directory / NEW / f"probe-{secrets.token_hex(8)}"
+            os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            probe.unlink()
+
+    # -- writing --------------------------------------------------------------------
+
+    def put(self, kind: str, blob_id: str, data: Octets) -> bool:
+        """See BlobStore."""
+        check_blob(kind, blob_id)
+        view = memoryview(data).cast("B")
+        with self._using(kind, blob_id) as path:
+            while True:
+                try:
+                    if not self._equals(kind, blob_id, view):
+                        raise other_content(kind, blob_id, self.info(kind, blob_id).size)
+                    # Whoever created it may not have come to this yet.
+                    sync_directory(path.parent)
+                except BlobMissingError:
+                    if self._create(kind, blob_id, view, replace=False):
+                        return True
+                except StoreDamagedError:
+                    self._create(kind, blob_id, view, replace=True)
+                    return True
+                else:
+                    return False
+
+    def _equals(self, kind: str, blob_id: str, view: memoryview) -> bool:
+        if self.info(kind, blob_id).size != len(view):
+            # Its other bytes may be damaged too, and must then be replaced.
+            self.range(kind, blob_id)
+            return False
+        return all(
+            self.range(kind, blob_id, at, at + _COMPARED) == view[at : at + _COMPARED]
+            for at in range(0, len(view), _COMPARED)
+        )
+
+    def _create(self, kind: str, blob_id: str, view: memoryview, *, replace: bool) -> bool:
+        """Create a file durably; return False if another has its name."""
+        if self._space is not None:
+            self._space.check(len(view))
+        path = self._path(kind, blob_id)
+        make_directories(path.parent, 0o700)
+        new = self._directory / NEW / secrets.token_hex(16)
+        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            # Until the directory is synced nobody else may append, and acknowledge it.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _write_new(descriptor, Name(kind, blob_id, secrets.token_bytes(NONCE)), view)
+            if replace:
+                new.replace(path)
+            else:
+                path.hardlink_to(new)
+            sync_directory(path.parent)
+        except FileExistsError:
+            return False
+        finally:
+            new.unlink(missing_ok=True)
+            os.close(descriptor)
+        return True
+
+    def append(self, kind: str, blob_id: str, offset: int, data: Octets) -> int:
+        """See BlobStore."""
+        check_blob(kind, blob_id, offset)
+        view = memoryview(data).cast("B")
+        with self._using(kind, blob_id):
+            while True:
+                try:
+                    with self._locked(kind, blob_id, fcntl.LOCK_EX) as descriptor:
+                        return self._append(kind, blob_id, descriptor, offset, view)
+                except BlobMissingError:
+                    if offset:
+                        raise
+                    if self._create(kind, blob_id, view, replace=False):
+                        return len(view)
+
+    def _append(
+        self, kind: str, blob_id: str, descriptor: int, offset: int, view: memoryview
+    ) -> int:
+        """Append to a file whose lock we have."""
+        layout, mark = self._settle(kind, blob_id, descriptor)
+        if offset != mark.size:
+            raise other_offset(kind, blob_id, offset, mark.size)
+        if not view:
+            return offset
+        if self._space is not None:
+            self._space.check(len(view))
+        pieces = layout.name.pieces(offset, view)
+        end = mark.end + sum(len(piece) for piece in pieces)
+        try:
+            write_at(descriptor, pieces, mark.end)
+            os.fdatasync(descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, mark.end)
+            raise
+        mark = Mark(offset + len(view), end)
+        write_at(descriptor, [layout.name.mark(mark)], MARK_AT)
+        return mark.size
+
+    def touch(self, kind: str, blob_id: str, when: float | None = None) -> None:
+        """See BlobStore."""
+        check_blob(kind, blob_id)
+        used = time.time_ns() if when is None else int(when * 1e9)
+        with (
+            self._using(kind, blob_id),
+            self._locked(kind, blob_id, fcntl.LOCK_SH) as descriptor,
+        ):
+            os.utime(descriptor, ns=(used, os.fstat(descriptor).st_mtime_ns))
+
+    def delete(self, kind: str, blob_id: str, *, unused_since: float | None = None) -> None:
+        """See BlobStore."""
+        check_blob(kind, blob_id)
+        with self._using(kind, blob_id) as path:
+            with self._locked(kind, blob_id, fcntl.LOCK_EX) as descriptor:
+                used = os.fstat(descriptor).st_atime_ns / 1e9
+                if unused_since is not None and used >= unused_since:
+                    raise in_use(kind, blob_id)
+                path.unlink()
+                sync_directory(path.parent)
+            with self._lock:
+                self._layouts.pop((kind, blob_id), None)
+
+    def clean(self) -> int:
+        """See BlobStore."""
+        removed = 0
+        oldest = time.time() - _ABANDONED
+        with self._using("any", "any"), os.scandir(self._directory / NEW) as entries:
+            for entry in entries:
+                # Its writer may finish it, or another worker remove it, first.
+                with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                    if entry.stat().st_mtime < oldest:
+                        with _opened(Path(entry.path)) as descriptor:
+                            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                            Path(entry.path).unlink()
+                            removed += 1
+        return removed
+
+    # -- reading --------------------------------------------------------------------
+
+    def range(self, kind: str, blob_id: str, start: int = 0, stop: int | None = None) -> bytes:
+        """See BlobStore."""
+        check_blob(kind, blob_id, start)
+        with self._using(kind, blob_id), self._open(kind, blob_id) as descriptor:
+            layout, mark = self._look(kind, blob_id, descriptor)
+            stop = mark.size if stop is None else min(stop, mark.size)
+            if start >= stop:
+                return b""
+            layout.follow(descriptor, mark)
+            return bytes(layout.read(descriptor, start, stop))
+
+    def info(self, kind: str, blob_id: str) -> BlobInfo:
+        """See BlobStore."""
+        check_blob(kind, blob_id)
+        with self._using(kind, blob_id), self._open(kind, blob_id) as descriptor:
+            _, mark = self._look(kind, blob_id, descriptor)
+            return _info(kind, blob_id, mark.size, os.fstat(descriptor))
+
+    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> BlobPage:
+        """See BlobStore."""
+        check_page(kind, prefix, after, limit)
+        found: list[BlobInfo] = []
+        with self._using(kind, "any"):
+            for blob_id in self._ids(kind, prefix, after):
+                with contextlib.suppress(BlobMissingError):
+                    found.append(self._listed(kind, blob_id))
+                if len(found) > limit:
+                    break
+        page = tuple(found[:limit])
+        return BlobPage(page, page[-1].id if len(found) > limit else None)
+
+    def _listed(self, kind: str, blob_id: str) -> BlobInfo:
+        try:
+            return self.info(kind, blob_id)
+        except StoreDamagedError:
+            with self._open(kind, blob_id) as descriptor:
+                status = os.fstat(descriptor)
+                return _info(kind, blob_id, status.st_size, status)
+
+    def _ids(self, kind: str, prefix: str, after: str) -> Iterator[str]:
+        """Yield the ids after one that begin with a prefix, in order."""
+        directory = self._directory / kind
+        for folder in _names(directory):
+            if folder < after[:_PREFIX] or not folder.startswith(prefix[:_PREFIX]):
+                continue
+            for name in _names(directory / folder):
+                if name > after and name.startswith(prefix) and _ID.fullmatch(name):
+                    yield name
+
+    # -- files ----------------------------------------------------------------------
+
+    def _path(self, kind: str, blob_id: str) -> Path:
+        return self._directory / kind / blob_id[:_PREFIX] / blob_id
+
+    @contextlib.contextmanager
+    def _using(self, kind: str, blob_id: str) -> Iterator[Path]:
+        """Raise only errors of a store; provide the path of the blob."""
+        path = self._path(kind, blob_id)
+        if self._closed:
+            raise StoreError("the store is closed")
+        try:
+            with as_store_errors(path):
+                yield path
+        except DamageError as e:
+            raise damaged(kind, blob_id, path) from e
+
+    @contextlib.contextmanager
+    def _open(self, kind: str, blob_id: str) -> Iterator[int]:
+        with contextlib.ExitStack() as stack:
+            try:
+                descriptor = stack.enter_context(_opened(self._path(kind, blob_id)))
+            except FileNotFoundError as e:
+                raise no_blob(kind, blob_id) from e
+            yield descriptor
+
+    @contextlib.contextmanager
+    def _locked(self, kind: str, blob_id: str, how: int) -> Iterator[int]:
+        """Open and lock the file that has the name, once we have the lock."""
+        end = time.monotonic() + self._wait
+        while True:
+            with self._open(kind, blob_id) as descriptor:
+                self._take_lock(descriptor, how, end)
+                if os.fstat(descriptor).st_nlink:
+                    yield descriptor
+                    return
+
+    @staticmethod
+    def _take_lock(descriptor: int, how: int, end: float) -> None:
+        pause, longest = _PAUSES
+        while True:
+            try:
+                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise StoreBusyError(
+                        "others held the stored data for too long", retry_after=1
+                    ) from None
+                time.sleep(pause)
+                pause = min(2 * pause, longest)
+            else:
+                return
+
+    def _look(self, kind: str, blob_id: str, descriptor: int) -> tuple[Layout, Mark]:
+        """Return what is known of a file, and its mark."""
+        layout, mark, file_end = self._begin(kind, blob_id, descriptor)
+        if mark is not None and mark.end == file_end:
+            return layout, mark
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # An append is under way.
+            if mark is not None:
+                return layout, mark
+            self._take_lock(descriptor, fcntl.LOCK_EX, time.monotonic() + self._wait)
+        try:
+            return self._settle(kind, blob_id, descriptor)
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def _settle(self, kind: str, blob_id: str, descriptor: int) -> tuple[Layout, Mark]:
+        """Accept the whole appends after the mark, and cut off the rest; needs the lock."""
+        layout, mark, file_end = self._begin(kind, blob_id, descriptor)
+        if mark is not None and mark.end == file_end:
+            return layout, mark
+        was, mark = mark, settled(descriptor, layout.name, mark or Mark(0, START), file_end)
+        if was is None and mark.end != file_end:
+            # A crash leaves the mark whole: what does not fit was acknowledged, perhaps.
+            raise DamageError
+        os.ftruncate(descriptor, mark.end)
+        # What a killed process wrote may not be on the disk yet.
+        os.fdatasync(descriptor)
+        write_at(descriptor, [layout.name.mark(mark)], MARK_AT)
+        return layout, mark
+
+    def _begin(self, kind: str, blob_id: str, descriptor: int) -> tuple[Layout, Mark | None, int]:
+        """Read the beginning of a file."""
+        begin = os.pread(descriptor, START, 0)
+        name = Name.read(kind, blob_id, begin)
+        mark = name.read_mark(begin)
+        # After the mark: until it is moved again, the file is no shorter.
+        file_end = os.fstat(descriptor).st_size
+        if mark is not None and file_end < mark.end:
+            raise DamageError
+        with self._lock:
+            layout = self._layouts.get((kind, blob_id))
+            if layout is None or layout.name.nonce != name.nonce:
+                layout = self._layouts[kind, blob_id] = Layout(name)
+            self._layouts.move_to_end((kind, blob_id))
+            while len(self._layouts) > _LAYOUTS:
+                self._layouts.popitem(last=False)
+        return layout, mark, file_end
+
+    def close(self) -> None:
+        """See BlobStore."""
+        self._closed = True
+        with self._lock:
+            self._layouts.clear()
+
+
+def _write_new(descriptor: int, name: Name, view: memoryview) -> None:
+    """Write a whole file."""
+    pieces = name.pieces(0, view)
+    mark = Mark(len(view), START + sum(len(piece) for piece in pieces))
+    write_at(descriptor, [name.header(), name.mark(mark), *pieces], 0)
+    os.fsync(descriptor)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOATIME
+    descriptor = os.open(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _names(directory: Path) -> list[str]:
+    """Return the names in a directory, in order; none if it is missing."""
+    try:
+        return sorted(entry.name for entry in directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _info(kind: str, blob_id: str, size: int, status: os.stat_result) -> BlobInfo:
+    return BlobInfo(kind, blob_id, size, status.st_mtime_ns / 1e9, status.st_atime_ns / 1e9)

@@ -1,0 +1,183 @@
+"""The interface of a store of blobs: bytes by kind and id, for what is too large for a head.
+
+A blob is written in one of two ways. One that is named by its content is *put*: it appears
+whole, and putting it again changes nothing. One that grows, such as an uploaded stream, is
+*appended to*: each call states the offset it continues at, so that of two writers that
+believe to be the only one, one is refused.
+
+What a method acknowledged by returning is there after any crash. What it did not
+acknowledge is there whole or not at all: a put, an append, never a part of one. Every byte
+is stored with a checksum that also covers its position and the name of the blob, and is
+compared with it whenever it is read: a store gives the right bytes, or StoreDamagedError.
+
+Errors, besides those of ``app.state.base``:
+
+* BlobMissingError ``not-found``, BlobConflictError ``head-conflict``: the blob is not in the
+  state that the call requires
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from app.errors import NotFoundError
+
+from .base import HeadConflictError, HeadInvalidError, check_key
+
+Octets: TypeAlias = bytes | bytearray | memoryview
+"""Bytes to be stored; a memoryview must be contiguous."""
+
+
+class BlobMissingError(NotFoundError):
+    """There is no blob of this kind and id."""
+
+
+class BlobConflictError(HeadConflictError):
+    """The blob has other content, or ends at another offset, than the caller expects.
+
+    Attributes:
+        size: bytes that it has.
+    """
+
+    def __init__(self, detail: str, size: int) -> None:
+        super().__init__(detail)
+        self.size = size
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    """What a store knows of a blob."""
+
+    kind: str
+    id: str
+    size: int
+    """Bytes of its content."""
+    modified: float
+    """When it was last written to, in seconds since 1970."""
+    used: float
+    """When it was created or last touched, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobPage:
+    """Part of a list."""
+
+    blobs: tuple[BlobInfo, ...]
+    after: str | None
+    """Value of ``after`` for the next page; None if this is the last."""
+
+
+class BlobStore(Protocol):
+    """Blobs by kind and id; several threads and processes may call any method at once.
+
+    Kinds and ids are those of heads. Besides the errors listed, every method raises
+    HeadInvalidError for arguments that no store accepts, StorageFullError or StoreFullError
+    where there is no space for more, and StoreError if the store fails.
+    """
+
+    def put(self, kind: str, blob_id: str, data: Octets) -> bool:
+        """Store a blob whole; return whether it is new.
+
+        A blob with the same content is left as it is; one that is damaged is replaced.
+
+        Raises:
+            BlobConflictError: there is one with other content.
+        """
+
+    def append(self, kind: str, blob_id: str, offset: int, data: Octets) -> int:
+        """Append to a blob, and return its new size; offset 0 creates it.
+
+        Raises:
+            BlobMissingError: there is no such blob, and the offset is not 0.
+            BlobConflictError: the blob does not end at the offset.
+            StoreDamagedError: the blob is damaged.
+        """
+
+    def range(self, kind: str, blob_id: str, start: int = 0, stop: int | None = None) -> bytes:
+        """Return the bytes from ``start`` to ``stop``, cut at the end of the blob.
+
+        Raises:
+            BlobMissingError: there is no such blob.
+            StoreDamagedError: the bytes are not those that were stored.
+        """
+
+    def info(self, kind: str, blob_id: str) -> BlobInfo:
+        """Return the size and times of a blob.
+
+        Raises:
+            BlobMissingError: there is no such blob.
+            StoreDamagedError: the blob is damaged, as far as looking at it shows.
+        """
+
+    def touch(self, kind: str, blob_id: str, when: float | None = None) -> None:
+        """Note that a blob is being used; the note may be lost if the machine fails.
+
+        Args:
+            kind: its kind.
+            blob_id: its id.
+            when: time of the use, in seconds since 1970; None for now.
+
+        Raises:
+            BlobMissingError: there is no such blob.
+        """
+
+    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> BlobPage:
+        """List blobs whose id begins with a prefix, in the byte order of their ids.
+
+        A blob that exists throughout the listing of all pages is listed exactly once; one
+        that is created or deleted meanwhile may or may not be. A damaged one is listed with
+        the size of what is left of it.
+
+        Args:
+            kind: kind of the blobs.
+            prefix: prefix of their ids.
+            after: list only ids after this one, which need not exist.
+            limit: maximum number of blobs in the page, up to ``MAX_PAGE``.
+        """
+
+    def delete(self, kind: str, blob_id: str, *, unused_since: float | None = None) -> None:
+        """Delete a blob, damaged or not; works on a full disk.
+
+        Args:
+            kind: its kind.
+            blob_id: its id.
+            unused_since: delete it only if it was neither created nor touched since this
+                time, in seconds since 1970.
+
+        Raises:
+            BlobMissingError: there is no such blob.
+            HeadConflictError: it was used since.
+        """
+
+    def clean(self) -> int:
+        """Remove what crashed writers left; return the number of files removed."""
+
+    def close(self) -> None:
+        """Close the store; may be called twice. Other methods then raise StoreError."""
+
+
+def check_blob(kind: str, blob_id: str, offset: int = 0) -> None:
+    """Check a kind, an id and an offset.
+
+    Raises:
+        HeadInvalidError: one is invalid.
+    """
+    check_key(kind, blob_id)
+    if offset < 0:
+        raise HeadInvalidError(f"an offset is not negative, as {offset} is")
+
+
+def no_blob(kind: str, blob_id: str) -> BlobMissingError:
+    """Build the error for a blob that does not exist."""
+    return BlobMissingError(f"there is no {kind} {blob_id}")
+
+
+def other_content(kind: str, blob_id: str, size: int) -> BlobConflictError:
+    """Build the error for a blob that exists with other content."""
+    return BlobConflictError(f"the {kind} {blob_id} has other content", size)
+
+
+def other_offset(kind: str, blob_id: str, offset: int, size: int) -> BlobConflictError:
+    """Build the error for a blob that does not end at an offset."""
+    return BlobConflictError(f"the {kind} {blob_id} ends at byte {size}, not at {offset}", size)

@@ -1,0 +1,121 @@
+"""Files that are on the disk when a call returns: what has to be synced, and in which order.
+
+A write, a new name and a removed one are each in memory until they are synced, and a machine
+that stops keeps any of them and loses any other. So a file that is to appear whole is synced
+before it is given its name, and the directory is synced after. A new directory has a name
+too, in the directory above it.
+
+All file operations go through ``os``: the tests record them there, and replay every crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .base import (
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+)
+
+_MAX_VECTORS = 512
+"""Buffers per system call; Linux takes up to 1024."""
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directories(path: Path, mode: int = 0o777) -> None:
+    """Create a directory and those above it, durably; no error if they exist.
+
+    Raises:
+        OSError: one cannot be created.
+    """
+    missing: list[Path] = []
+    above = path
+    while not above.is_dir():
+        missing.append(above)
+        above = above.parent
+    for directory in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode)
+        # Whoever created it may not have come to this yet.
+        sync_directory(directory.parent)
+
+
+def write_at(descriptor: int, buffers: Sequence[bytes | bytearray | memoryview], at: int) -> None:
+    """Write all of the buffers, one after the other, from an offset on.
+
+    Raises:
+        OSError: the disk is full, or failed.
+    """
+    pending = [view for buffer in buffers if (view := memoryview(buffer).cast("B")).nbytes]
+    while pending:
+        count = os.pwritev(descriptor, pending[:_MAX_VECTORS], at)
+        at += count
+        done = 0
+        while done < len(pending) and count >= pending[done].nbytes:
+            count -= pending[done].nbytes
+            done += 1
+        del pending[:done]
+        if count:
+            pending[0] = pending[0][count:]
+
+
+def read_into(descriptor: int, buffers: Sequence[bytearray | memoryview], at: int) -> bool:
+    """Fill the buffers, one after the other, from an offset on; False if the file is shorter.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    pending = [view for buffer in buffers if (view := memoryview(buffer).cast("B")).nbytes]
+    while pending:
+        count = os.preadv(descriptor, pending[:_MAX_VECTORS], at)
+        if not count:
+            return False
+        at += count
+        done = 0
+        while done < len(pending) and count >= pending[done].nbytes:
+            count -= pending[done].nbytes
+            done += 1
+        del pending[:done]
+        if count:
+            pending[0] = pending[0][count:]
+    return True
+
+
+@contextlib.contextmanager
+def as_store_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the system into those of a store."""
+    try:
+        yield
+    except OSError as e:
+        raise store_error(e, path) from e
+
+
+def store_error(error: OSError, path: Path) -> StoreError:
+    """Return the error of a store for one of the system."""
+    if error.errno in _FULL:
+        return StoreFullError("the disk of the data directory is full", path=path)
+    if error.errno in _READ_ONLY:
+        return StoreReadOnlyError("the data directory is not writable", path=path)
+    if error.errno == errno.EIO:
+        return StoreDamagedError("the disk of the data directory failed", path=path)
+    return StoreError(f"the data directory cannot be read or written: {error.strerror}", path=path)

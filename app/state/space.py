@@ -1,0 +1,96 @@
+"""Free space of the data directory's disk: a reserve that nothing new may take.
+
+A full disk is a trap: a database needs a little space even to delete. So creations are
+refused while less than the reserve is free, and the rest of the service goes on. Another
+program may still fill the disk to its last byte. For that case a file, the *ballast*, holds
+some space: it is cut to nothing when a deletion finds the disk full, and filled again by the
+sweeper once there is room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from app.errors import StorageFullError
+
+BALLAST = "ballast"
+"""Name of the file."""
+_BALLAST_BYTES = 2 << 20
+_SHARE = 10
+"""The reserve is at most this part of the disk."""
+
+
+class Space:
+    """The free space of one directory's disk.
+
+    Args:
+        directory: the directory; it exists.
+        reserve: bytes to keep free; at most a tenth of the disk is.
+    """
+
+    def __init__(self, directory: Path, reserve: int) -> None:
+        self._directory = directory
+        self._reserve = reserve
+
+    def check(self, nbytes: int) -> None:
+        """Check that something may be created.
+
+        Args:
+            nbytes: about how much it takes.
+
+        Raises:
+            StorageFullError: less than the reserve would be left.
+        """
+        if self._above_reserve() < nbytes:
+            raise StorageFullError(
+                "the disk of the data directory is almost full",
+                hint="Delete what is not needed, or ask the operator for more space",
+                retry_after=30,
+            )
+
+    def _above_reserve(self) -> int:
+        """Bytes free above the reserve; negative if it is used up."""
+        try:
+            found = os.statvfs(self._directory)
+        except OSError:
+            # The write that follows will tell what is wrong.
+            return 1 << 62
+        reserve = min(self._reserve, found.f_blocks * found.f_frsize // _SHARE)
+        return found.f_bavail * found.f_frsize - reserve
+
+    def release(self) -> bool:
+        """Set the ballast's space free, for a deletion; return whether there was any."""
+        try:
+            descriptor = os.open(self._directory / BALLAST, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            if not os.fstat(descriptor).st_size:
+                return False
+            os.ftruncate(descriptor, 0)
+            # The space of a file is free when the change of its size is on the disk.
+            os.fsync(descriptor)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def restore(self) -> None:
+        """Take the ballast's space again, at most an eighth of what is free above the reserve."""
+        path = self._directory / BALLAST
+        with contextlib.suppress(OSError):
+            if path.exists() and path.stat().st_size:
+                return
+            size = min(_BALLAST_BYTES, max(self._above_reserve() // 8, 0) // 4096 * 4096)
+            if not size:
+                return
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, size)
+            except OSError:
+                os.ftruncate(descriptor, 0)
+            finally:
+                os.close(descriptor)

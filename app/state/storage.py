@@ -1,0 +1,96 @@
+"""The stores of a service: in its data directory, or in memory if it is to keep nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .base import StateStore, StoreError
+from .blob_files import FileBlobStore
+from .blobs import BlobStore
+from .durable import make_directories, store_error
+from .memory import MemoryStateStore
+from .memory_blobs import MemoryBlobStore
+from .space import Space
+from .sqlite import SqliteStateStore
+
+STATE = "state.sqlite"
+BLOBS = "blobs"
+CLAIMS = "claims"
+SPOOL = "spool"
+SWEEPER = "sweeper.lock"
+
+
+class StorageError(StoreError):
+    """The service cannot start, because it could not store anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What a service keeps its state in."""
+
+    heads: StateStore
+    blobs: BlobStore
+    spool: Path
+    """Directory of temporary files without names."""
+    space: Space | None = None
+    """Free space of the data directory's disk; None without a data directory."""
+    claims: Path | None = None
+    """Directory of the claims of workers."""
+    sweeper: Path | None = None
+    """File whose lock makes a sweeper the active one."""
+
+    def close(self) -> None:
+        """Close the stores; may be called twice."""
+        self.heads.close()
+        self.blobs.close()
+
+
+def open_storage(directory: Path | None, reserve: int) -> Storage:
+    """Open the stores in a data directory, which is created if it does not exist.
+
+    Args:
+        directory: the data directory; None to keep everything in memory.
+        reserve: bytes of its disk that nothing new may take.
+
+    Raises:
+        StorageError: they cannot be opened or written; the message says what to do.
+    """
+    if directory is None:
+        # Only what is too large for memory goes to temporary files.
+        return Storage(MemoryStateStore(), MemoryBlobStore(), spool=Path(tempfile.gettempdir()))
+    try:
+        make_directories(directory)
+        space = Space(directory, reserve)
+        heads = SqliteStateStore(directory / STATE, space=space)
+        try:
+            blobs = FileBlobStore(directory / BLOBS, space=space)
+        except BaseException:
+            heads.close()
+            raise
+    except OSError as e:
+        raise unusable(directory, store_error(e, directory)) from e
+    except StoreError as e:
+        raise unusable(directory, e) from e
+    space.restore()
+    return Storage(
+        heads,
+        blobs,
+        spool=directory / SPOOL,
+        space=space,
+        claims=directory / CLAIMS,
+        sweeper=directory / SWEEPER,
+    )
+
+
+def unusable(directory: Path, reason: StoreError) -> StorageError:
+    """Build the error for a data directory that cannot be used, in one line."""
+    advice = reason.hint or "make room there, or make it writable"
+    return StorageError(
+        f"the data directory {directory} cannot be used: {reason}. Set THALWEG_DATA_DIR to "
+        f"another one, or {advice[0].lower()}{advice[1:]}; or start with --ephemeral, "
+        "which keeps nothing",
+        path=directory,
+        retry_after=None,
+    )

@@ -1,0 +1,156 @@
+"""What keeps the service from starting, and a service that keeps nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.command.main import main
+from app.command.serving import run_server
+from app.settings import Settings
+from app.state.storage import StorageError
+from tests.app.harness import Service, wait_until
+from tests.app.losses.posts import INPUTS, put_input
+from tests.app.state.test_space import fill, small_disk
+from tests.app.state.test_stores import unprivileged
+from tests.scale import PURE_PYTHON
+
+__all__ = ["small_disk"]
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("THALWEG_"):
+            monkeypatch.delenv(name)
+
+
+def start(*flags: str) -> subprocess.CompletedProcess[str]:
+    """Start a service that cannot."""
+    return subprocess.run(
+        [sys.executable, "-m", "app.command", "serve", "--port", "0", *flags],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def refused(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    """The one line that says why it does not start."""
+    assert main(["serve", "--port", "0", *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("thalweg-server: ")
+    return line
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_data_directory_that_cannot_be_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: str
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    line = refused(capsys, "--data-dir", str(tmp_path / "file" / "data"), "--workers", workers)
+    assert str(tmp_path / "file" / "data") in line
+    assert "THALWEG_DATA_DIR" in line
+    assert "--ephemeral" in line
+
+
+def test_a_data_directory_that_cannot_be_written() -> None:
+    settings = Settings(data_dir=Path("/usr/thalweg-data"), port=0)
+    with unprivileged(), pytest.raises(StorageError, match="not writable") as caught:
+        run_server(settings)
+    assert "--ephemeral" in str(caught.value)
+    assert not settings.data_dir.exists()
+
+
+def test_a_process_says_it_in_one_line_too(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    ended = start("--data-dir", str(tmp_path / "file"))
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert "THALWEG_DATA_DIR" in ended.stderr
+
+
+def test_a_first_start_on_a_full_disk(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(small_disk)
+    line = refused(capsys, "--data-dir", str(small_disk / "data"))
+    assert "is full" in line
+    assert not [path for path in small_disk.rglob("*") if "token" in path.name]
+
+
+def test_state_of_a_newer_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import sqlite3
+
+    from app.state.sqlite import SqliteStateStore
+    from app.state.storage import STATE
+
+    SqliteStateStore(tmp_path / STATE).close()
+    connection = sqlite3.connect(tmp_path / STATE)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    line = refused(capsys, "--data-dir", str(tmp_path))
+    assert "version 99" in line
+    assert "run the newer server" in line
+
+
+@pytest.mark.parametrize("inside", ["data", "."])
+def test_a_data_directory_in_a_dataset_root(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
+) -> None:
+    data = tmp_path / inside / "data"
+    line = refused(capsys, "--data-dir", str(data), "--dataset-roots", str(tmp_path))
+    assert "THALWEG_DATA_DIR" in line
+    assert not data.exists()
+
+
+def test_several_workers_cannot_keep_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = refused(capsys, "--ephemeral", "--workers", "2")
+    assert "one worker" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own")
+def test_a_service_that_keeps_nothing(tmp_path: Path) -> None:
+    service = Service(tmp_path / "service", "--ephemeral")
+    try:
+        stored = put_input(service, "quantiles", INPUTS["quantile.bin"])
+        assert stored.status == 201
+        assert put_input(service, "quantiles", INPUTS["quantile.bin"]).status == 200
+        assert not service.data_dir.exists()
+        assert service.stop() == 0
+        service.start()
+        assert put_input(service, "quantiles", INPUTS["quantile.bin"]).status == 201
+        assert service.stop() == 0
+        assert not service.failures()
+    finally:
+        service.kill()
+
+
+@pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own")
+def test_a_service_on_a_disk_that_fills_up(small_disk: Path) -> None:
+    """What is there is used; what is new is refused by name, and taken again with room."""
+    service = Service(small_disk / "service")
+    try:
+        one = b"quantile\n0.5\n"
+        assert put_input(service, "quantiles", one).status == 201
+        (small_disk / "others").write_bytes(bytes(21 << 20))
+        fill(small_disk)
+        refusal = put_input(service, "quantiles", b"quantile\n0.25\n")
+        assert (refusal.status, refusal.json()["code"]) == (503, "storage-full")
+        assert put_input(service, "quantiles", one).status == 200
+        (small_disk / "others").unlink()
+        wait_until(lambda: put_input(service, "quantiles", b"quantile\n0.25\n").status == 201)
+        assert service.stop() == 0
+    finally:
+        service.kill()

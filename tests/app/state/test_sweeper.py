@@ -1,0 +1,164 @@
+"""The sweeper removes what nobody used, a little at a time, in one worker of all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.state import sweeper as sweeper_module
+from app.state.base import HeadMissingError, StoreError
+from app.state.blob_files import FileBlobStore
+from app.state.memory import MemoryStateStore
+from app.state.sweeper import Sweeper, always_done, expired_blobs, expired_heads
+
+ROOT = Path(__file__).parents[3]
+ACTIVE = """
+import sys
+from pathlib import Path
+from app.state.sweeper import Sweeper, always_done
+sweeper = Sweeper({"say": always_done(lambda: print("swept", flush=True))}, Path(sys.argv[1]))
+sweeper.sweep()
+sys.stdin.read()
+"""
+
+
+def test_heads_that_nobody_used_are_removed_a_page_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweeper_module, "PAGE", 10)
+    heads = MemoryStateStore()
+    for k in range(25):
+        heads.create("view", f"v{k:02d}", b"")
+    heads.create("dataset", "d", b"")
+    later = time.time() + 100
+    chore = expired_heads(heads, "view", 50, lambda: later)
+    used = time.time
+    monkeypatch.setattr(time, "time", lambda: used() + 90)
+    heads.touch("view", "v03")
+    heads.touch("view", "v17")
+    assert [chore() for _ in range(3)] == [True, True, False]
+    assert [head.id for head in heads.list("view").heads] == ["v03", "v17"]
+    assert [head.id for head in heads.list("dataset").heads] == ["d"]
+    assert not chore()
+
+
+def test_one_that_is_used_in_between_stays() -> None:
+    class Busy(MemoryStateStore):
+        def delete(self, kind: str, head_id: str, *rest: object, **more: object) -> None:
+            self.touch(kind, head_id)
+            super().delete(kind, head_id, *rest, **more)  # type: ignore[arg-type]
+
+    heads = Busy()
+    heads.create("view", "x", b"")
+    time.sleep(0.01)
+    expired_heads(heads, "view", 0.005)()
+    assert [head.id for head in heads.list("view").heads] == ["x"]
+
+
+def test_one_that_is_deleted_in_between_is_no_error() -> None:
+    class Busy(MemoryStateStore):
+        def delete(self, kind: str, head_id: str, *rest: object, **more: object) -> None:
+            del rest, more
+            super().delete(kind, head_id)
+            raise HeadMissingError(head_id)
+
+    heads = Busy()
+    heads.create("view", "x", b"")
+    expired_heads(heads, "view", 1, lambda: time.time() + 100)()
+    assert not heads.list("view").heads
+
+
+def test_blobs_that_nobody_used_are_removed_a_page_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper_module, "PAGE", 10)
+    blobs = FileBlobStore(tmp_path)
+    for k in range(25):
+        blobs.put("input", f"{k:02d}", b"x")
+        blobs.touch("input", f"{k:02d}", time.time() - (10 if k in {3, 17} else 100))
+    blobs.put("partial", "p", b"x")
+    (tmp_path / "input" / "05" / "05").write_bytes(b"damaged")
+    long_ago = time.time() - 100
+    os.utime(tmp_path / "input" / "05" / "05", (long_ago, long_ago))
+    chore = expired_blobs(blobs, "input", 50)
+    assert [chore() for _ in range(3)] == [True, True, False]
+    assert [blob.id for blob in blobs.list("input").blobs] == ["03", "17"]
+    assert blobs.range("partial", "p") == b"x"
+
+
+def test_a_chore_that_fails_keeps_no_other_from_its_work() -> None:
+    done: list[int] = []
+
+    def fail() -> bool:
+        raise StoreError("the disk failed")
+
+    sweeper = Sweeper({"fails": fail, "works": always_done(lambda: done.append(1))}, None)
+    with capture_logs() as logs:
+        assert not sweeper.sweep()
+    assert done == [1]
+    assert logs == [
+        {
+            "event": "sweeping failed",
+            "chore": "fails",
+            "reason": "the disk failed",
+            "log_level": "warning",
+        }
+    ]
+
+
+def test_one_of_several_is_active_until_it_dies(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    other = subprocess.Popen(
+        [sys.executable, "-c", ACTIVE, str(lock)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "swept\n"
+    done: list[int] = []
+    sweeper = Sweeper({"count": always_done(lambda: done.append(1))}, lock)
+    assert not sweeper.sweep()
+    assert done == []
+    other.kill()
+    other.communicate()
+    sweeper.sweep()
+    sweeper.sweep()
+    assert done == [1, 1]
+    idle = Sweeper({"count": always_done(lambda: done.append(2))}, lock)
+    idle.sweep()
+    sweeper.close()
+    idle.sweep()
+    assert done == [1, 1, 2]
+    idle.close()
+
+
+def test_it_runs_in_a_thread_until_it_is_closed() -> None:
+    swept = threading.Event()
+    left = iter([True, True, False])
+    runs: list[int] = []
+
+    def chore() -> bool:
+        runs.append(1)
+        more = next(left)
+        if not more:
+            swept.set()
+        return more
+
+    sweeper = Sweeper({"count": chore}, None, interval=0.01)
+    sweeper._interval = 0.01
+    sweeper.start()
+    assert swept.wait(20)
+    sweeper.close()
+    sweeper.close()
+    count = len(runs)
+    assert count >= 3
+    assert not any(thread.name == "sweeper" for thread in threading.enumerate())

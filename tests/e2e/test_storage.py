@@ -1,0 +1,158 @@
+"""What the service stores: bounded, taken over from earlier versions, never silently other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.app.harness import Answer as Reply
+from tests.app.harness import Post, Service, ask, chunked, head, is_problem, wait_until
+from tests.app.losses.posts import good, put_input
+from tests.app.state.test_stores import VERSION_1
+
+QUANTILES = b"quantile\n0.5\n"
+DIGEST = hashlib.blake2b(QUANTILES, digest_size=16).hexdigest()
+Start = Callable[..., Service]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    made: list[Service] = []
+
+    def run(**settings: object) -> Service:
+        root = tmp_path / "root"
+        root.mkdir(exist_ok=True)
+        np.zeros((2, 3, 4, 5), "<u2").tofile(root / "scan.raw")
+        made.append(Service(tmp_path / "service", dataset_roots=root, **settings))
+        return made[-1]
+
+    yield run
+    for service in made:
+        if service.process.poll() is None:
+            assert service.stop() == 0
+        assert not service.failures()
+        service.kill()
+
+
+def call(service: Service, path: str, body: Any) -> Reply:  # noqa: ANN401 - JSON
+    data = json.dumps(body).encode()
+    with service.connect() as client:
+        client.sendall(head("POST", path, [("Transfer-Encoding", "chunked")]))
+        client.sendall(chunked([data]))
+        return Reply(client, "POST")
+
+
+def qelt(service: Service, digest: str = DIGEST) -> Reply:
+    return ask(service, Post(f"/v1/losses/qelt?quantiles={digest}", [good().encode()]))
+
+
+def register(service: Service, ident: str = "scan") -> Reply:
+    entry = {
+        "id": ident,
+        "files": ["scan.raw"],
+        "dtype": "<u2",
+        "nav_shape": [2, 3],
+        "sig_shape": [4, 5],
+    }
+    return call(service, "/v1/datasets", entry)
+
+
+def view(service: Service, k: int) -> Reply:
+    return call(service, "/v1/datasets/scan/views", {"sig": [[0, 4], [0, k + 1]]})
+
+
+def test_a_changed_digit_of_an_input_is_a_problem_not_other_numbers(start: Start) -> None:
+    service = start()
+    assert put_input(service, "quantiles", QUANTILES).json()["digest"] == DIGEST
+    right = qelt(service).body
+    (path,) = (service.data_dir / "blobs" / "input").rglob(f"{DIGEST}.quantiles")
+    content = path.read_bytes()
+    assert b"0.5" in content
+    service.stop()
+    path.write_bytes(content.replace(b"0.5", b"0.9"))
+    service.start()
+    problem = is_problem(qelt(service), "input-gone", 410)
+    assert "is damaged" in problem["detail"]
+    assert "PUT it to /v1/inputs/quantiles" in problem["hint"]
+    assert put_input(service, "quantiles", QUANTILES).status == 201
+    assert qelt(service).body == right
+
+
+def test_a_data_directory_of_an_earlier_version_is_taken_over(start: Start, tmp_path: Path) -> None:
+    data = tmp_path / "service" / "data"
+    (data / "inputs").mkdir(parents=True)
+    (data / "inputs" / f"{DIGEST}.quantiles").write_bytes(QUANTILES)
+    other = hashlib.blake2b(b"another", digest_size=16).hexdigest()
+    (data / "inputs" / f"{other}.quantiles").write_bytes(QUANTILES)
+    (data / "partials" / "ab").mkdir(parents=True)
+    (data / "partials" / "ab" / "abc.partial").write_bytes(b"old")
+    (data / "state.sqlite").write_bytes(lzma.decompress(VERSION_1.read_bytes()))
+    service = start(workers=2)
+    assert qelt(service).status == 200
+    is_problem(qelt(service, other), "input-gone", 410)
+    assert put_input(service, "quantiles", QUANTILES).status == 200
+    assert not (data / "inputs").exists()
+    assert not (data / "partials").exists()
+    with sqlite3.connect(data / "state.sqlite") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_quotas_are_kept_over_a_restart_and_free_what_exists(start: Start) -> None:
+    service = start(quota_views=3, quota_datasets=2)
+    assert register(service).status == 201
+    for k in range(3):
+        assert view(service, k).status == 201
+    for _ in range(2):
+        refusal = view(service, 3)
+        problem = is_problem(refusal, "quota-exceeded", 429)
+        assert problem["limit"] == "views.count"
+        assert refusal.headers["retry-after"]
+        assert view(service, 1).status == 200
+        assert register(service, "again").status in {200, 201}
+        is_problem(register(service, "more"), "quota-exceeded", 429)
+        service.stop()
+        service.start()
+
+
+def test_workers_keep_to_one_quota(start: Start) -> None:
+    service = start(workers=2, quota_inputs=20)
+
+    def put(k: int) -> int:
+        return put_input(service, "quantiles", b"quantile\n0.%d5\n" % k).status
+
+    with ThreadPoolExecutor(4) as pool:
+        statuses = list(pool.map(put, range(60)))
+    assert set(statuses) == {201, 429}
+    # A worker does not see what the other is storing at this very moment, at most 3 here.
+    assert 19 <= statuses.count(201) <= 20 + 3
+    kept = list((service.data_dir / "blobs" / "input").rglob("*.quantiles"))
+    assert len(kept) == statuses.count(201)
+
+
+def test_what_nobody_uses_is_swept(start: Start) -> None:
+    service = start(input_days=1e-5, view_days=1e-5)
+    assert register(service).status == 201
+    assert view(service, 1).status == 201
+    assert put_input(service, "quantiles", QUANTILES).status == 201
+    wait_until(
+        lambda: not list((service.data_dir / "blobs" / "input").rglob("*.quantiles")), seconds=60
+    )
+    assert view(service, 1).status == 201
+    # Datasets do not expire by themselves.
+    assert register(service).status == 200
+
+
+def test_rows_that_wait_have_a_quota(start: Start) -> None:
+    service = start(quota_spool_bytes=1, spool_memory=0)
+    answer = ask(service, Post("/v1/losses/melt", [good().encode()]))
+    problem = is_problem(answer, "quota-exceeded", 429)
+    assert problem["limit"] == "spools.bytes"
