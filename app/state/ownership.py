@@ -310,7 +310,10 @@ def migrate(store: StateStore, shared: Iterator[str]) -> None:
 
 
 def _has_owner(head: Head) -> bool:
-    values = json.loads(head.value)
+    try:
+        values = json.loads(head.value)
+    except ValueError:
+        return False
     return isinstance(values, dict) and set(values) == {"owner", "value"}
 
 
@@ -318,6 +321,9 @@ def _move(store: StateStore, things: Namespaces, head: Head) -> bool:
     created = False
     try:
         created = things.create(ADMIN, head.id, json.loads(head.value))
+    except ValueError:
+        # Nothing of ours: it stays where nobody finds it.
+        return False
     except HeadExistsError:
         # Another process moved it, and a client has changed it since.
         created = False

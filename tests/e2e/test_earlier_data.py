@@ -21,6 +21,8 @@ from tests.app.harness import Answer, Post, Service, ask, wait_until
 from tests.app.losses.posts import good
 
 EARLIER = Path(__file__).parent / "earlier"
+KEY = "1:sign:cefa53ac24f6545468585d4e0da39cddaba81dd0871592b251d4c0bc889cfd48"
+"""Signs the tokens below, and nothing else."""
 INPUT = "806ae1540b202a6db923fa680a85e7e9"
 VIEW = "1b0b2dade3e46d1e8f2d8cf8"
 PIPELINE = "15554af18ca8c8c19f0bbf0eeaa60e43"
@@ -33,6 +35,8 @@ SECOND_BATCH = "73b916f31a2c1cc6b5653c2102973f9bb02f638c89a4c810d97643241137be96
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("earlier")
     shutil.copytree(EARLIER, directory / "data")
+    (directory / "data" / "token.keys").write_text(f"{KEY}\n")
+    (directory / "data" / "token.keys").chmod(0o600)
     scan = directory / "roots" / "scan.npy"
     scan.parent.mkdir()
     np.save(scan, np.arange(48, dtype="<u2").reshape(2, 3, 4, 2))
@@ -97,4 +101,4 @@ def test_what_an_earlier_version_stored_is_handed_over(service: Service) -> None
     wait_until(lambda: {get(service, "/v1/datasets", alice).status for _ in range(20)} == {401}, 5)
     assert "revoked" in command(service, "list")
     assert get(service, f"/v1/inputs/quantiles/{INPUT}", root, "DELETE").status == 204
-    assert not list((service.data_dir / "inputs").iterdir())
+    assert not list((service.data_dir / "blobs" / "input").rglob("*.quantiles"))

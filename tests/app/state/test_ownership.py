@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from app.losses.input_store import InputStore
+from app.losses.input_store import InputStore, digest_of
 from app.state.base import Head, HeadConflictError, HeadExistsError, HeadMissingError
 from app.state.memory import MemoryStateStore
+from app.state.memory_blobs import MemoryBlobStore
 from app.state.ownership import (
     ADMIN,
     Namespaces,
@@ -22,6 +22,7 @@ from app.state.ownership import (
     namespace,
     owners_of,
 )
+from app.state.quotas import Quotas
 
 
 @pytest.fixture
@@ -119,22 +120,23 @@ def test_content_that_is_stored_again_while_it_is_deleted_stays(store: MemorySta
     assert shares.has("bob", "x")
 
 
-def test_owners_that_race_lose_nothing(store: MemoryStateStore, tmp_path: Path) -> None:
+def test_owners_that_race_lose_nothing(store: MemoryStateStore) -> None:
     """Whoever has put last still has the content when all is quiet."""
-    inputs, shares = InputStore(tmp_path, days=1), Shares(store, "input")
+    inputs, shares = InputStore(MemoryBlobStore(), 1, Quotas({})), Shares(store, "input")
+    digest = digest_of(b"content")
 
     def remove() -> Callable[[], None]:
-        data = inputs.remove("quantiles", "x")
+        data = inputs.remove("quantiles", digest)
 
         def restore() -> None:
             if data is not None:
-                inputs.put("quantiles", "x", data)
+                inputs.put("quantiles", digest, data)
 
         return restore
 
     def run(owner: str, *, keep: bool) -> None:
         for turn in range(40):
-            shares.put(owner, "x", lambda: inputs.put("quantiles", "x", b"content"))
+            shares.put(owner, "x", lambda: inputs.put("quantiles", digest, b"content"))
             if turn < 39 or not keep:
                 shares.delete(owner, "x", remove)
 
@@ -144,7 +146,7 @@ def test_owners_that_race_lose_nothing(store: MemoryStateStore, tmp_path: Path) 
             for done in runs:
                 done.result()
         assert shares.owners("x") == ["owner 0"]
-        assert inputs.read("quantiles", "x") == b"content"
+        assert inputs.read("quantiles", digest) == b"content"
         shares.delete("owner 0", "x", remove)
 
 
