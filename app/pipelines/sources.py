@@ -38,8 +38,8 @@ FRAME, TILE = "frame", "tile"
 OPTIONS = ("fields", "unit", "view")
 """Options of a source that define its items."""
 FINGERPRINT_SIZE = 8
-_LOCATION = ("id", "files", "glob", "immutable", "growing")
-"""Members of a catalogue entry that locate files rather than define what they mean."""
+_LOCATION = ("id", "files", "glob", "immutable", "growing", "backend")
+"""Members of a catalogue entry that locate and read files rather than define their meaning."""
 
 OpenViewOf = Callable[[str, Any], OpenView]
 """Opens a view of a dataset, by its id or its spec."""

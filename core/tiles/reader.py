@@ -1,14 +1,15 @@
-"""Reading tiles: frames are loaded, corrected, binned and converted to the requested dtype.
+"""Reading tiles: frames are visited, corrected, binned and converted to the requested dtype.
 
-A tile needs some frames of the files and a box of pixels in each. There are two ways to get
-there, and :func:`_work_dtype` decides between them once per plan::
+A tile needs some frames of the files and a box of pixels in each. There are three ways to get
+there, and the view decides between them::
 
-    no correction, no binning:     load ------------------------------> convert --> tile
-    otherwise:                     load --> correct --> sum over bins -> convert --> tile
-                                            (in the working dtype)
+    whole rows as they are:        read ----------------------------------------------> tile
+    no correction, no binning:     visit -----------------------------> convert --> tile
+    otherwise:                     visit --> correct -> sum over bins -> convert --> tile
+                                             (in the working dtype)
 
-The short way is one pass over memory: a kernel reads the stored values where they are, often
-in the mapped file itself, and writes them to the tile. The long way computes in a working
+The second way is one pass over memory: a kernel reads the stored values where they are, often
+in the mapped file itself, and writes them to the tile. The third way computes in a working
 dtype wide enough for the sums (64 bits for integers; see :mod:`.wide` for sums of 64-bit
 integers) or for the corrections (floating).
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -122,8 +124,19 @@ class TileReader:
     # -- one frame each, converted ------------------------------------------------
 
     def _fill(self, frames: Indices, box: Box, out: Array) -> None:
+        layout = self._layout(box)
+        as_stored = self._copies and layout.lines is not None and layout.lines[0] == 1
         for batch, target in self._batches(frames, box, out):
-            self._convert(self._source.load(batch, box[0]), box, target)
+            if not (as_stored and self._copy(batch, box, target)):
+                self._source.visit(batch, box[0], partial(self._convert, box, target))
+
+    def _copy(self, frames: Indices, box: Box, out: Array) -> bool:
+        """Read whole rows into place if their source can; return whether it did."""
+        if not self._source.copy(frames, box[0], out.reshape(-1).view(np.uint8)):
+            return False
+        if not self._stored.isnative:
+            out.byteswap(inplace=True)
+        return True
 
     def _batches(self, frames: Indices, box: Box, out: Array) -> Iterator[tuple[Indices, Array]]:
         """Yield batches of existing frames and the arrays to fill; blank the missing ones."""
@@ -141,7 +154,9 @@ class TileReader:
             yield frames[batch], target
             out[batch] = target
 
-    def _convert(self, loaded: Loaded, box: Box, out: Array) -> None:
+    def _convert(self, box: Box, target: Array, first: int, loaded: Loaded) -> None:
+        """Convert frames, from ``first`` of ``target`` on."""
+        out = target[first : first + len(loaded.starts)]
         layout = self._layout(box)
         if layout.lines is not None and self._copies:
             _copy(loaded, layout.left, out.reshape(len(out), *layout.lines), self._stored)
@@ -230,11 +245,13 @@ class TileReader:
     def _correct_into(self, frames: Indices, halo: Box, box: Box, out: Array) -> None:
         """Fill ``out`` with corrected frames or zeros; repair only ``box`` within ``halo``."""
         for batch, target in self._batches(frames, halo, out):
-            self._correct(self._source.load(batch, halo[0]), halo, target)
+            self._source.visit(batch, halo[0], partial(self._correct, halo, target))
             if self._corrections is not None:
                 self._corrections.repair(target, halo, box)
 
-    def _correct(self, loaded: Loaded, box: Box, out: Array) -> None:
+    def _correct(self, box: Box, target: Array, first: int, loaded: Loaded) -> None:
+        """Correct frames without repairs, from ``first`` of ``target`` on."""
+        out = target[first : first + len(loaded.starts)]
         corrections = self._corrections
         scales = None if corrections is None else corrections.cut(box, out.dtype)
         layout = self._layout(box)
