@@ -58,6 +58,8 @@ class _Layout:
     """(lines, items per line) if the box consists of lines one pitch apart, else None."""
     left: int
     """Items between the start of a row and the start of its line."""
+    whole: bool
+    """Whether the box consists of whole rows, which lie without gaps."""
 
     @classmethod
     def of(cls, box: Box, rest: tuple[int, ...], itemsize: int) -> Self:
@@ -66,11 +68,11 @@ class _Layout:
         pitch = math.prod(rest)
         step = max(BATCH_BYTES // max(rows * pitch * itemsize, 1), 1)
         if all(pair == (0, length) for pair, length in zip(box[1:], rest, strict=True)):
-            return cls(step, (1, rows * pitch), 0)
+            return cls(step, (1, rows * pitch), 0, whole=True)
         if len(rest) == 1:
             low, high = box[1]
-            return cls(step, (rows, high - low), low)
-        return cls(step, None, 0)
+            return cls(step, (rows, high - low), low, whole=False)
+        return cls(step, None, 0, whole=False)
 
 
 class TileReader:
@@ -124,8 +126,7 @@ class TileReader:
     # -- one frame each, converted ------------------------------------------------
 
     def _fill(self, frames: Indices, box: Box, out: Array) -> None:
-        layout = self._layout(box)
-        as_stored = self._copies and layout.lines is not None and layout.lines[0] == 1
+        as_stored = self._copies and self._layout(box).whole
         for batch, target in self._batches(frames, box, out):
             if not (as_stored and self._copy(batch, box, target)):
                 self._source.visit(batch, box[0], partial(self._convert, box, target))

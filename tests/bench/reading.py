@@ -1,9 +1,9 @@
 """Ways to get at a dataset's files: ``python -m tests.bench.reading [directory]``.
 
 Each case is read into a buffer, against numpy copying from a bare memory map, and visited by a
-kernel that converts the bytes, against the same kernel over that map. All of it lies in the page cache, except for ``direct``,
-which asks the disk each time. ``unleased`` is the default where somebody has the file open for
-writing.
+kernel that converts the bytes, against the same kernel over that map. All of it lies in the page
+cache, except for ``direct``, which asks the disk each time. ``unleased`` is the default where
+somebody has the file open for writing.
 """
 
 from __future__ import annotations

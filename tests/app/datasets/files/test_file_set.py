@@ -147,7 +147,7 @@ def test_a_time_that_was_set_back_hides_no_change_of_the_ends(
     with FileSet([path], open_file) as files:
         assert files.read(0, at, at + 1) == b"\0"
         rewrite(path, at, b"!")
-        looks = {
+        looks: dict[str, Callable[[], object]] = {
             "verify": files.verify,
             "read": lambda: files.read(0, SAMPLE, SAMPLE + 1),
             "use": use,
