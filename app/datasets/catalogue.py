@@ -22,7 +22,7 @@ from core.tiles.formats.detect import understand
 from core.tiles.frames import FileFrames
 from core.tiles.recording import Recording
 
-from .files.backends import BUFFERED, LEASED, open_backend
+from .files.backends import DEFAULT, open_backend
 from .files.buffers import BufferPool
 from .files.file_set import FileSet
 from .files.fingerprints import fingerprint
@@ -198,7 +198,7 @@ class Catalogue:
                 raise
         source = open_array(self._roots, spec, self._decoders.of(spec))
         try:
-            backend = open_backend(spec.backend or LEASED, source.files, self._buffers)
+            backend = open_backend(spec.backend or DEFAULT, source.files, self._buffers)
             corrections = self._corrections(spec.corrections, source.recording)
             return OpenDataset(spec, source, backend, corrections, source.fingerprint())
         except BaseException:
@@ -225,7 +225,7 @@ class Catalogue:
             if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
                 raise ShapeError(f"{pattern} is too large for a single frame")
             recording = understand(files.infos, files)
-            frames = FileFrames(recording, open_backend(BUFFERED, files, self._buffers))
+            frames = FileFrames(recording, open_backend(DEFAULT, files, self._buffers))
             shape = recording.nav_shape + recording.sig_shape
             pixels = math.prod(sig_shape)
             if (

@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,45 +41,35 @@ Decode = Callable[[Octets, Array], None]
 UseOctets = Callable[[int, Octets, Indices], None]
 """``use(first, octets, positions)``: range ``first + k`` begins at ``octets[positions[k]]``."""
 
-_LONG = 4096
-"""Bytes of a range from which on its neighbours in a file do not matter to the speed."""
+_PIECE = 1 << 20
+"""Bytes read at a time of what is decoded or cannot be visited in place."""
 
 
 class RangeSource(Protocol):
     """Reads ranges of a recording's files, which may change at any time."""
 
-    def read_ranges(
-        self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
-    ) -> None:
-        """Read bytes start to stop of each file to its offset in ``out``.
+    def copy(self, files: Indices, starts: Indices, size: int, out: Octets) -> None:
+        """Read ranges of one length to ``out``, one after the other.
 
         Args:
-            files: index of the file of each range, shape (k,); likewise the others.
-            starts: first byte of each range.
-            stops: byte after the last one of each range.
-            out: the output.
-            offsets: offset of each range in ``out``.
+            files: index of the file of each range, shape (k,), or (1,) if it is one file.
+            starts: first byte of each range, shape (k,).
+            size: bytes of each range.
+            out: the output, shape (k * size,).
 
         Raises:
-            Exception: a file has become shorter; the contents of ``out`` are undefined.
+            Exception: a file has changed; the contents of ``out`` are undefined.
         """
 
-    @property
-    def piece(self) -> int:
-        """Bytes that are best visited at a time."""
-
-    def visit(
-        self, files: Indices, starts: Indices, size: int, room: Octets, use: UseOctets
-    ) -> None:
-        """Call ``use`` for successive ranges, in their order, some at a time.
+    def visit(self, files: Indices, starts: Indices, size: int, use: UseOctets) -> None:
+        """Call ``use`` for successive ranges of one length, in their order, some at a time.
 
         Args:
-            files: index of the file of each range, shape (k,).
-            starts: first byte of each range, likewise.
+            files: index of the file of each range, shape (k,), or (1,) if it is one file.
+            starts: first byte of each range, shape (k,).
             size: bytes of each range.
-            room: where ranges are put that have to be read, at least ``size`` bytes.
-            use: called with the index of the first of some ranges, read-only or writable
-                bytes that contain them, valid during the call, and where each begins.
+            use: called with the index of the first of some ranges, bytes that contain them,
+                valid during the call, and where each begins.
 
         Raises:
             Exception: a file has changed; what was visited is not to be trusted.
@@ -155,10 +146,9 @@ class FileFrames:
         self._stride = np.array([e.stride for e in extents], np.int64)
         self._one_file = extents[0].file if len({e.file for e in extents}) == 1 else None
         shift = _common_shift(recording)
-        self._shift = shift or 0
         stored = recording.stored
         self._aligned = stored is not None and shift is not None and not shift % stored.alignment
-        self._typed: tuple[Octets, Array] | None = None
+        self._typed: tuple[Octets, int, Array] | None = None
         self._buffer = np.zeros(0, np.uint8)
         self._decoded: Array = np.zeros(0, recording.dtype)
         self._row_items = math.prod(recording.sig_shape[1:])
@@ -171,23 +161,18 @@ class FileFrames:
             self._visit_packed(frames, rows, use)
             return
         files, begins, size = self._ranges_of(frames, rows, self._recording.stored)
-        room = self._room(len(frames), size, begins)
-
-        def use_octets(first: int, octets: Octets, positions: Indices) -> None:
-            use(first, self._loaded(octets, positions, 0 if octets is room else self._shift))
-
         if self._aligned:
-            self._ranges.visit(files, begins, size, room, use_octets)
+            self._ranges.visit(files, begins, size, partial(self._use, use))
         else:
-            self._visit_copies(files, begins, size, room, use_octets)
+            self._visit_copies(files, begins, size, partial(self._use, use))
 
     def copy(self, frames: Indices, rows: tuple[int, int], out: Octets) -> bool:
         """See FrameSource."""
         if self._recording.stored is None:
             return False
-        files, begins, size = self._ranges_of(frames, rows, self._recording.stored)
-        offsets = np.arange(len(frames), dtype=np.int64) * size
-        self._ranges.read_ranges(files, begins, begins + size, out.data, offsets)
+        if len(frames):
+            files, begins, size = self._ranges_of(frames, rows, self._recording.stored)
+            self._ranges.copy(files, begins, size, out)
         return True
 
     def _ranges_of(
@@ -198,15 +183,8 @@ class FileFrames:
         row_bytes = self._row_items * stored.itemsize
         if rows[0]:
             begins += rows[0] * row_bytes
-        return self._file[extent], begins, (rows[1] - rows[0]) * row_bytes
-
-    def _room(self, count: int, size: int, begins: Indices) -> Octets:
-        """Return a buffer for a piece; for everything if that makes for far fewer reads."""
-        room = max(self._ranges.piece, size)
-        if size < _LONG and count * size > room and (begins[1:] < begins[:-1]).any():
-            # Short ranges in no order: sorted all at once, most of them are neighbours.
-            room = count * size
-        return self._space(min(room, count * size))
+        files = self._file[extent] if self._one_file is None else self._file[:1]
+        return files, begins, (rows[1] - rows[0]) * row_bytes
 
     def _space(self, size: int) -> Octets:
         if size > len(self._buffer):
@@ -224,37 +202,39 @@ class FileFrames:
         begins = self._offset[extent] + (frames - first) * self._stride[extent]
         return begins.astype(np.int64), extent
 
-    def _loaded(self, octets: Octets, positions: Indices, shift: int) -> Loaded:
-        """Describe values by the bytes they begin at, ``shift`` past multiples of their size."""
+    def _use(self, use: Use, first: int, octets: Octets, positions: Indices) -> None:
+        """Pass on the values that begin at some bytes: in a room at multiples of their size."""
         stored = self._recording.stored
         assert stored is not None  # noqa: S101 - not packed
-        if self._typed is None or self._typed[0] is not octets:
+        shift = int(positions[0]) % stored.itemsize
+        if self._typed is None or self._typed[0] is not octets or self._typed[1] != shift:
             count = (len(octets) - shift) // stored.itemsize
             values = np.frombuffer(octets, stored, count, shift)
             values.flags.writeable = False
-            self._typed = octets, values
+            self._typed = octets, shift, values
         starts = positions - shift if shift else positions
         if stored.itemsize > 1:
-            starts = starts // stored.itemsize
-        return Loaded(self._typed[1], starts, self._row_items)
+            # Sizes are powers of two, and a division takes longer than all the rest here.
+            starts = starts >> (stored.itemsize.bit_length() - 1)
+        use(first, Loaded(self._typed[2], starts, self._row_items))
 
-    def _visit_copies(
-        self, files: Indices, begins: Indices, size: int, room: Octets, use: UseOctets
-    ) -> None:
+    def _visit_copies(self, files: Indices, begins: Indices, size: int, use: UseOctets) -> None:
         """Visit ranges that are always read, because they cannot be used where they are."""
-        offsets = np.arange(len(room) // size, dtype=np.int64) * size
-        for first in range(0, len(files), len(offsets)):
-            part = slice(first, first + len(offsets))
+        count = min(max(_PIECE // size, 1), len(begins))
+        room = self._space(count * size)
+        positions = np.arange(count, dtype=np.int64) * size
+        for first in range(0, len(begins), count):
+            part = slice(first, first + count)
             starts = begins[part]
-            positions = offsets[: len(starts)]
-            self._ranges.read_ranges(files[part], starts, starts + size, room.data, positions)
-            use(first, room, positions)
+            here = files if len(files) == 1 else files[part]
+            self._ranges.copy(here, starts, size, room[: len(starts) * size])
+            use(first, room, positions[: len(starts)])
 
     def _visit_packed(self, frames: Indices, rows: tuple[int, int], use: Use) -> None:
         """Decode whole frames, a few at a time: rows cannot be located in packed bits."""
         recording = self._recording
         pixels = math.prod(recording.sig_shape)
-        step = max(self._ranges.piece // (pixels * recording.dtype.itemsize), 1)
+        step = max(_PIECE // (pixels * recording.dtype.itemsize), 1)
         for first in range(0, len(frames), step):
             flat = self._unpacked(frames[first : first + step])
             starts = np.arange(len(flat) // pixels, dtype=np.int64) * pixels
@@ -285,8 +265,8 @@ class FileFrames:
         begins, extent = self._locate(stored)
         size = self._recording.frame_bytes
         octets = self._space(len(stored) * size)
-        offsets = np.arange(len(stored), dtype=np.int64) * size
-        self._ranges.read_ranges(self._file[extent], begins, begins + size, octets.data, offsets)
+        files = self._file[extent] if self._one_file is None else self._file[:1]
+        self._ranges.copy(files, begins, size, octets)
         assert self._decode is not None  # noqa: S101 - packed
         self._decode(octets.reshape(len(stored), size), out)
 

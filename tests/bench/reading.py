@@ -81,10 +81,9 @@ def visit_mapped(octets: npt.NDArray[np.uint8], plan: list[Batch], out: Values) 
         gather(octets, starts, shape[2], out[: shape[0] * shape[2]].reshape(shape))
 
 
-def visit_ours(
-    backend: RangeBackend, plan: list[Batch], out: Values, room: npt.NDArray[np.uint8]
-) -> None:
+def visit_ours(backend: RangeBackend, plan: list[Batch], out: Values) -> None:
     """One call for each batch."""
+    one = np.zeros(1, np.int64)
     for starts, stops in plan:
         size = int(stops[0] - starts[0])
 
@@ -96,7 +95,7 @@ def visit_ours(
             values.flags.writeable = False
             gather(values, positions, size, target.reshape(len(positions), 1, size))
 
-        backend.visit(np.zeros(len(starts), np.int64), starts, size, room, use)
+        backend.visit(one, starts, size, use)
 
 
 def seconds(run: Callable[[], None]) -> float:
@@ -153,7 +152,6 @@ def main() -> None:
         backends["unleased"] = open_backend("leased", held, pool)
         out = memoryview(bytearray(TILE))
         values = np.empty(TILE, np.float32)
-        room = np.empty(max(backend.piece for backend in backends.values()), np.uint8)
         for name, plan in cases(size):
             total = sum(int((stops - starts).sum()) for starts, stops in plan)
             runs = {"numpy": partial(read_mapped, octets, plan, out)}
@@ -162,10 +160,7 @@ def main() -> None:
             }
             compare(f"{name}, read", total, runs, args.rounds)
             runs = {"kernel": partial(visit_mapped, octets, plan, values)}
-            runs |= {
-                way: partial(visit_ours, b, plan, values, room[: b.piece])
-                for way, b in backends.items()
-            }
+            runs |= {way: partial(visit_ours, b, plan, values) for way, b in backends.items()}
             compare(f"{name}, visited", total, runs, args.rounds)
 
 

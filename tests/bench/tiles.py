@@ -133,28 +133,15 @@ class Data:
 class Mapped:
     """Ranges of one file in a bare memory map, which a truncation turns into a trap."""
 
-    piece = MIB
-
     def __init__(self, path: Path) -> None:
         self._octets = np.memmap(path, np.uint8, "r").view(np.ndarray)
 
-    def read_ranges(
-        self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
-    ) -> None:
+    def copy(self, _files: Indices, starts: Indices, size: int, out: npt.NDArray[np.uint8]) -> None:
         """Copy range by range."""
-        del files
-        target = np.frombuffer(out, np.uint8)
-        for start, stop, at in zip(starts.tolist(), stops.tolist(), offsets.tolist(), strict=True):
-            target[at : at + stop - start] = self._octets[start:stop]
+        for k, start in enumerate(starts.tolist()):
+            out[k * size : (k + 1) * size] = self._octets[start : start + size]
 
-    def visit(
-        self,
-        _files: Indices,
-        starts: Indices,
-        _size: int,
-        _room: npt.NDArray[np.uint8],
-        use: UseOctets,
-    ) -> None:
+    def visit(self, _files: Indices, starts: Indices, _size: int, use: UseOctets) -> None:
         """Visit everything at once, in place."""
         use(0, self._octets, starts)
 

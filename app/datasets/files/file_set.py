@@ -177,16 +177,26 @@ class FileSet:
             BusyError: too many files are open.
             ValueError: the set is closed.
         """
-        with self._held(file) as descriptor:
-            now = Identity.of(os.fstat(descriptor))
-            self._compare(file, now)
-            if now.changed != self._files[file].known.changed or self._files[file].ends is None:
-                self._confirm(file, descriptor, now.changed)
+        with self.hold(file) as descriptor:
+            self.look(file, descriptor)
             yield descriptor
 
+    def look(self, file: int, descriptor: int) -> None:
+        """Check that an open file is unchanged, as ``use`` does.
+
+        Raises:
+            DataChangedError: the file changed since it was opened.
+            ReadFailedError: the disk failed.
+        """
+        status = os.fstat(descriptor)
+        self._compare(file, status)
+        entry = self._files[file]
+        if status.st_ctime_ns != entry.known.changed or entry.ends is None:
+            self._confirm(file, descriptor, status.st_ctime_ns)
+
     @contextmanager
-    def _held(self, file: int) -> Iterator[int]:
-        """Provide the descriptor of a file, in whatever state the file is."""
+    def hold(self, file: int) -> Iterator[int]:
+        """Provide the descriptor of a file without looking at its state; see ``use``."""
         entry = self._files[file]
         with self._lock:
             if not self._owners:
@@ -260,23 +270,33 @@ class FileSet:
                 raise self.changed(file, "was removed") from e
             except OSError as e:
                 self.failed(file, e)
-            now = Identity.of(status)
-            self._compare(file, now)
-            if now.changed != self._files[file].known.changed and not self._untouched(file, now):
-                with self._held(file) as descriptor:
-                    self._confirm(file, descriptor, now.changed)
+            self._compare(file, status)
+            changed = status.st_ctime_ns
+            if changed != self._files[file].known.changed and not self._untouched(file, changed):
+                with self.hold(file) as descriptor:
+                    self._confirm(file, descriptor, changed)
 
-    def _compare(self, file: int, now: Identity) -> None:
+    def _compare(self, file: int, status: os.stat_result) -> None:
+        known = self._files[file].known
+        same = (
+            status.st_mtime_ns == known.modified
+            and status.st_size == known.size
+            and status.st_ino == known.inode
+            and status.st_dev == known.device
+        )
+        # Nearly always, and it is asked twice for every tile.
+        if same:
+            return
         growing = self.growing and file == len(self._files) - 1
-        if difference := self._files[file].known.difference(now, growing=growing):
+        if difference := known.difference(Identity.of(status), growing=growing):
             raise self.changed(file, difference)
 
-    def _untouched(self, file: int, now: Identity) -> bool:
+    def _untouched(self, file: int, changed: int) -> bool:
         """Keep the change time of a file that was never used: nothing read can be outdated."""
         entry = self._files[file]
         with self._lock:
             if entry.ends is None:
-                entry.known = entry.known._replace(changed=now.changed)
+                entry.known = entry.known._replace(changed=changed)
             return entry.ends is None
 
     def _confirm(self, file: int, descriptor: int, changed: int) -> None:

@@ -34,16 +34,14 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import mmap
-import os
 import signal
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import numpy as np
 
-from core.arrays import Indices, Mask, Octets
+from core.arrays import Indices, Octets
 
 from .buffers import PAGE
 from .mounts import is_local
@@ -52,8 +50,7 @@ MAX_MAPS = 64
 """Maximum number of cached maps, each of which holds a descriptor."""
 _POPULATE_READ = 22
 """MADV_POPULATE_READ of Linux 5.14, which Python has no name for."""
-_FEW_PAGES = 32
-"""Pages of a range up to which many ranges are looked up at once."""
+_PAGE_BITS = PAGE.bit_length() - 1
 
 # Not mmap.madvise: it would hold the interpreter's lock while the disk is read.
 _madvise = ctypes.CDLL(None, use_errno=True).madvise
@@ -68,22 +65,12 @@ class Leases:
         self._local: dict[int, bool] = {}
         self._lock = threading.Lock()
 
-    @contextmanager
-    def hold(self, file: int, descriptor: int) -> Iterator[bool]:
-        """Try to keep writers out of a file until the end of the block.
+    def take(self, file: int, descriptor: int) -> bool:
+        """Try to keep writers out of a file until ``release``; return whether it worked.
 
-        Provides False if there is no lease: someone has the file open for writing, or waits
-        to; it belongs to another user; or its file system has no leases, or none that bind
-        all writers.
+        There is no lease if someone has the file open for writing, or waits to; if it belongs
+        to another user; or if its file system has no leases, or none that bind all writers.
         """
-        held = self._take(file, descriptor)
-        try:
-            yield held
-        finally:
-            if held:
-                self._release(file, descriptor)
-
-    def _take(self, file: int, descriptor: int) -> bool:
         with self._lock:
             local = self._local.get(file)
             if local is None:
@@ -101,7 +88,8 @@ class Leases:
             self._holders[file] += 1
             return True
 
-    def _release(self, file: int, descriptor: int) -> None:
+    def release(self, file: int, descriptor: int) -> None:
+        """Give up what ``take`` returned True for."""
         with self._lock:
             self._holders[file] -= 1
             if not self._holders[file]:
@@ -124,18 +112,14 @@ class Map:
 
     Raises:
         OSError: the file cannot be mapped.
-        EOFError: the file is shorter.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
-        try:
-            whole = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
-        except ValueError as e:
-            raise EOFError from e
+        whole = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
         self.octets: Octets = np.frombuffer(whole, np.uint8)
         self._address = self.octets.ctypes.data
-        # A byte a page. Untouched parts of it take no memory.
-        self._delivered: Mask = np.zeros(-(-size // PAGE), np.bool_)
+        # How many pages from each one on were delivered. Untouched parts take no memory.
+        self._delivered = np.zeros(-(-size // PAGE), np.int32)
 
     def deliver(self, starts: Indices, size: int) -> bool:
         """Bring the pages of ranges into memory; return False if the kernel cannot.
@@ -144,26 +128,23 @@ class Map:
             starts: first byte of each range, shape (k,), k ≥ 1.
             size: bytes of each range, at least 1.
         """
-        firsts = starts // PAGE
-        lasts = (starts + (size - 1)) // PAGE
-        pages = size // PAGE + 2
-        if len(starts) > 1 and pages <= _FEW_PAGES:
-            around = np.minimum(firsts[:, None] + np.arange(pages), lasts[:, None])
-            missing = np.flatnonzero(~self._delivered[around].all(axis=1))
-            firsts, lasts = firsts[missing], lasts[missing]
-        return all(
-            self._deliver(first, last + 1)
-            for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
-        )
-
-    def _deliver(self, first: int, stop: int) -> bool:
-        """Bring pages ``first`` to ``stop`` into memory, unless they were before."""
-        if self._delivered[first:stop].all():
+        firsts = starts >> _PAGE_BITS
+        pages = (size >> _PAGE_BITS) + 2
+        delivered = self._delivered[firsts]
+        if delivered.min() >= pages:
             return True
-        start, length = self._address + first * PAGE, (stop - first) * PAGE
+        missing = firsts[delivered < pages]
+        return all(self._deliver(first, pages) for first in missing.tolist())
+
+    def _deliver(self, first: int, pages: int) -> bool:
+        """Bring ``pages`` from ``first`` on into memory; fewer at the end of the file."""
+        known = self._delivered[first : first + pages]
+        start, length = self._address + first * PAGE, len(known) * PAGE
         if _madvise(start, length, _POPULATE_READ):
             return False
-        self._delivered[first:stop] = True
+        # At the end of the file there are no more pages to come.
+        whole = np.arange(pages, 0, -1, dtype=np.int32)[: len(known)]
+        np.maximum(known, whole, out=known)
         return True
 
 
@@ -181,19 +162,19 @@ class Maps:
         self._maps: OrderedDict[int, Map] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, file: int, descriptor: int, size: int) -> Map:
-        """Map at least the first ``size`` bytes of a file, under a lease on it.
+    def of(self, file: int, descriptor: int, size: int) -> Map | None:
+        """Map at least the first ``size`` bytes of a file; None if that is impossible.
 
-        Raises:
-            OSError: the file cannot be mapped.
-            EOFError: the file is shorter.
+        The file must be known to be as long, under a lease: a cached map may be of a state
+        when it was longer.
         """
-        if os.fstat(descriptor).st_size < size:
-            raise EOFError
         with self._lock:
             found = self._maps.get(file)
             if found is None or len(found.octets) < size:
-                found = self._maps[file] = Map(descriptor, size)
+                try:
+                    found = self._maps[file] = Map(descriptor, size)
+                except OSError:
+                    return None
             self._maps.move_to_end(file)
             while len(self._maps) > self._limit:
                 self._maps.popitem(last=False)

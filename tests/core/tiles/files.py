@@ -85,43 +85,40 @@ class Ranges:
     """
 
     def __init__(self, contents: Sequence[bytes], *, in_place: bool = True, piece: int = 1) -> None:
-        self._contents = contents
         self._arrays = [np.frombuffer(content, np.uint8) for content in contents]
         self._in_place = in_place
-        self.piece = piece
+        self._piece = piece
 
-    def read_ranges(
-        self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
-    ) -> None:
-        for file, start, stop, at in zip(files, starts, stops, offsets, strict=True):
-            piece = self._contents[file][start:stop]
-            assert len(piece) == stop - start, "a range lies outside of its file"
-            out[at : at + len(piece)] = piece
+    def copy(self, files: Indices, starts: Indices, size: int, out: npt.NDArray[np.uint8]) -> None:
+        assert len(out) == len(starts) * size
+        for k, (file, start) in enumerate(zip(self._all(files, starts), starts, strict=True)):
+            piece = self._arrays[file][start : start + size]
+            assert len(piece) == size, "a range lies outside of its file"
+            out[k * size : (k + 1) * size] = piece
 
-    def visit(
-        self,
-        files: Indices,
-        starts: Indices,
-        size: int,
-        room: npt.NDArray[np.uint8],
-        use: UseOctets,
-    ) -> None:
-        assert len(room) >= size
-        step = len(room) // size
-        offsets = np.arange(step, dtype=np.int64) * size
+    def visit(self, files: Indices, starts: Indices, size: int, use: UseOctets) -> None:
+        files = self._all(files, starts)
+        step = max(self._piece // size, 1)
+        room = np.empty(step * size, np.uint8)
         first = 0
         while first < len(files):
             same = np.flatnonzero(files[first:] != files[first])
             last = first + int(same[0]) if len(same) else len(files)
-            assert starts[first:last].max() + size <= len(self._contents[files[first]])
+            octets = self._arrays[files[first]]
+            assert starts[first:last].max() + size <= len(octets)
             if self._in_place:
-                use(first, self._arrays[files[first]], starts[first:last])
+                use(first, octets, starts[first:last])
             else:
                 last = min(last, first + step)
-                some, begins = offsets[: last - first], starts[first:last]
-                self.read_ranges(files[first:last], begins, begins + size, room.data, some)
-                use(first, room, some)
+                begins = starts[first:last]
+                self.copy(files[first:last], begins, size, room[: len(begins) * size])
+                use(first, room, np.arange(len(begins), dtype=np.int64) * size)
             first = last
+
+    @staticmethod
+    def _all(files: Indices, starts: Indices) -> Indices:
+        assert len(files) in {1, len(starts)}
+        return np.broadcast_to(files, len(starts))
 
 
 def tiles_of(

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.datasets.files import backends
+from app.datasets.files import buffered, direct, leased
 from app.datasets.files.backends import RangeBackend, open_backend
 from app.datasets.files.buffers import PAGE, BufferPool
+from app.datasets.files.direct import DirectBackend
 from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import BusyError, DataChangedError, InvalidOptionError
@@ -68,8 +69,8 @@ class Setup:
             out[offset : offset + stop - start] = self.contents[file][start:stop]
         return bytes(out)
 
-    def visit(self, pieces: Sequence[Piece], size: int, room: int) -> bytes:
-        return visit(self.backend, pieces, size, room)
+    def visit(self, pieces: Sequence[Piece], size: int) -> bytes:
+        return visit(self.backend, pieces, size)
 
     def expected_of(self, pieces: Sequence[Piece], size: int) -> bytes:
         return b"".join(self.contents[file][start : start + size] for file, start in pieces)
@@ -92,8 +93,8 @@ def read(backend: RangeBackend, ranges: Sequence[Range], size: int) -> bytes:
     return bytes(out)
 
 
-def visit(backend: RangeBackend, pieces: Sequence[Piece], size: int, room: int) -> bytes:
-    """Visit ranges of ``size`` bytes; what is seen, which must come in order."""
+def visit(backend: RangeBackend, pieces: Sequence[Piece], size: int) -> bytes:
+    """Visit and copy ranges of ``size`` bytes; what is seen, which must come in order."""
     seen: list[bytes] = []
 
     def use(first: int, octets: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]) -> None:
@@ -103,8 +104,13 @@ def visit(backend: RangeBackend, pieces: Sequence[Piece], size: int, room: int) 
         seen.extend(octets[at : at + size].tobytes() for at in positions.tolist())
 
     files, starts = np.array(pieces, np.int64).reshape(-1, 2).T.copy()
-    backend.visit(files, starts, size, np.empty(room, np.uint8), use)
-    return b"".join(seen)
+    if len(set(files.tolist())) == 1:
+        files = files[:1]
+    backend.visit(files, starts, size, use)
+    out = np.empty(len(pieces) * size, np.uint8)
+    backend.copy(files, starts, size, out)
+    assert out.tobytes() == b"".join(seen)
+    return out.tobytes()
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -191,9 +197,9 @@ def test_limits_of_a_call_do_not_change_the_bytes(
 ) -> None:
     ranges, size = request
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "_MAX_CALL", huge)
-        patch.setattr(backends, "_MAX_BUFFERS", vectors)
-        patch.setattr(backends, "_SCATTERED", 100)
+        patch.setattr(buffered, "_MAX_CALL", huge)
+        patch.setattr(buffered, "_MAX_BUFFERS", vectors)
+        patch.setattr(buffered, "_SCATTERED", 100)
         assert setup.read(ranges, size) == setup.expected(ranges, size)
 
 
@@ -314,16 +320,16 @@ def test_a_file_that_changes_in_the_middle_of_a_read(
         return whole(descriptor, buffers, at)
 
     monkeypatch.setattr(os, "preadv", change_then_read)
-    monkeypatch.setattr(backends, "_GAP", 500)
-    monkeypatch.setattr(backends, "_DIRECT_GAP", 500)
+    monkeypatch.setattr(buffered, "_GAP", 500)
+    monkeypatch.setattr(direct, "_GAP", 500)
     with pytest.raises(DataChangedError):
         setup.read(*request_)
     assert calls >= 2
 
 
 @st.composite
-def visits(draw: st.DrawFn) -> tuple[list[Piece], int, int]:
-    """Ranges of one length in one file or several, and a room for one of them or more."""
+def visits(draw: st.DrawFn) -> tuple[list[Piece], int]:
+    """Ranges of one length in one file or several."""
     size = draw(st.sampled_from([1, 3, 64, 5000, 8192]))
     files = draw(st.sampled_from([[0], [2], [0, 2], [0, 4]]))
     count = draw(st.integers(0, 60))
@@ -333,37 +339,46 @@ def visits(draw: st.DrawFn) -> tuple[list[Piece], int, int]:
         last = SIZES[file] - size
         step = draw(st.sampled_from([size, 0])) or draw(st.integers(0, last))
         pieces.append((file, (k * step) % (last + 1)))
-    return pieces, size, size + draw(st.integers(0, 40_000))
+    return pieces, size
 
 
-@given(request=visits())
+@given(request=visits(), long=st.sampled_from([0, 64, 1 << 30]))
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_way_visits_the_same_bytes(
-    setup: Setup, request: tuple[list[Piece], int, int]
+    setup: Setup, request: tuple[list[Piece], int], long: int
 ) -> None:
-    pieces, size, room = request
+    pieces, size = request
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "_PORTION", 20_000)
-        assert setup.visit(pieces, size, room) == setup.expected_of(pieces, size)
+        patch.setattr(leased, "_PORTION", 20_000)
+        patch.setattr(leased, "_LEAST", 10_000)
+        if not isinstance(setup.backend, DirectBackend):
+            patch.setattr(type(setup.backend), "long", long)
+        assert setup.visit(pieces, size) == setup.expected_of(pieces, size)
 
 
 @pytest.mark.parametrize(
-    ("pieces", "size", "room", "words"),
+    ("pieces", "size", "words"),
     [
-        ([(0, -1)], 5, 9, "before 0"),
-        ([(0, 0)], 0, 9, "the room"),
-        ([(0, 0)], 10, 9, "the room"),
-        ([(0, 0), (0, 299_996)], 5, 9, "ends at byte"),
-        ([(0, 0), (2, 70_000)], 5, 9, "ends at byte"),
-        ([(5, 0)], 5, 9, "no file"),
-        ([(-1, 0)], 5, 9, "no file"),
+        ([(0, -1)], 5, "before 0"),
+        ([(0, 0)], 0, "is empty"),
+        ([(0, 0), (0, 299_996)], 5, "ends at byte"),
+        ([(0, 0), (2, 70_000)], 5, "ends at byte"),
+        ([(5, 0)], 5, "no file"),
+        ([(-1, 0)], 5, "no file"),
     ],
 )
-def test_visits_that_are_none(
-    setup: Setup, pieces: list[Piece], size: int, room: int, words: str
-) -> None:
+def test_visits_that_are_none(setup: Setup, pieces: list[Piece], size: int, words: str) -> None:
+    files, starts = np.array(pieces, np.int64).T.copy()
     with pytest.raises(ValueError, match=words):
-        setup.visit(pieces, size, room)
+        setup.backend.visit(files, starts, size, lambda *_: None)
+    with pytest.raises(ValueError, match=words):
+        setup.backend.copy(files, starts, size, np.empty(len(pieces) * size, np.uint8))
+
+
+def test_a_copy_fills_its_output(setup: Setup) -> None:
+    one = np.zeros(1, np.int64)
+    with pytest.raises(ValueError, match="do not fill"):
+        setup.backend.copy(one, np.array([0]), 5, np.empty(6, np.uint8))
 
 
 FAR = [(0, k * 10_000) for k in range(30)]
@@ -375,10 +390,10 @@ BOTH = [(2 * (k % 2), k * 1000) for k in range(30)]
 def test_a_visited_file_that_was_changed(
     setup: Setup, change: Callable[[Path], None], pieces: list[Piece]
 ) -> None:
-    assert setup.visit(pieces, 9000, 20_000) == setup.expected_of(pieces, 9000)
+    assert setup.visit(pieces, 9000) == setup.expected_of(pieces, 9000)
     change(setup.paths[0])
     with pytest.raises(DataChangedError) as caught:
-        setup.visit(pieces, 9000, 20_000)
+        setup.visit(pieces, 9000)
     assert caught.value.members["file"] == "0.raw"
 
 
@@ -392,27 +407,10 @@ def test_an_error_of_the_visitor_ends_the_visit(setup: Setup) -> None:
     files, starts = np.array(FAR, np.int64).T.copy()
     for _ in range(3):
         with pytest.raises(OwnError):
-            setup.backend.visit(files, starts, 9000, np.empty(9000, np.uint8), fail)
-    assert setup.visit(FAR, 9000, 9000) == setup.expected_of(FAR, 9000)
+            setup.backend.visit(files, starts, 9000, fail)
+    assert setup.visit(FAR, 9000) == setup.expected_of(FAR, 9000)
     # No lease is left that would keep a writer out.
     os.close(os.open(setup.paths[0], os.O_WRONLY | os.O_NONBLOCK))
-
-
-def test_hints_are_for_the_ranges_to_come(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[int, int]] = []
-
-    def note(_descriptor: int, start: int, size: int, advice: int) -> None:
-        assert advice == os.POSIX_FADV_WILLNEED
-        said.append((start, size))
-
-    monkeypatch.setattr(os, "posix_fadvise", note)
-    ranges = [(0, 250_000, 260_000, 0), (0, 10, 20, 0), (0, 20, 30, 0), (2, 5, 6, 0), (1, 0, 0, 0)]
-    files, starts, stops, _ = columns(ranges)
-    setup.backend.hint(files, starts, stops)
-    expected = [(10, 20), (250_000, 10_000), (5, 1)]
-    assert said == ([] if setup.backend.name == "direct" else expected)
-    monkeypatch.undo()
-    setup.backend.hint(files, starts, stops)
 
 
 def test_a_file_system_that_refuses_direct_reads(
@@ -468,7 +466,7 @@ def test_a_failing_disk(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ReadFailedError, match="broken"):
         setup.read(*FRAMES)
     with pytest.raises(ReadFailedError, match="broken"):
-        setup.visit(FAR, 9000, 9000)
+        setup.visit(FAR, 9000)
 
 
 def test_no_buffers_left(tmp_path: Path) -> None:
@@ -510,7 +508,7 @@ def test_threads_read_at_once(setup: Setup) -> None:
         for request in wanted[k:] + wanted[:k]:
             assert setup.read(*request) == setup.expected(*request)
         for pieces in (FAR, BOTH):
-            assert setup.visit(pieces, 9000, 20_000) == setup.expected_of(pieces, 9000)
+            assert setup.visit(pieces, 9000) == setup.expected_of(pieces, 9000)
 
     with ThreadPoolExecutor(4) as pool:
         for _ in pool.map(run, range(4)):
@@ -525,7 +523,7 @@ def test_more_files_than_may_be_open(tmp_path: Path) -> None:
         request = packed([(k, 100, 200) for k in range(300)])
         before = descriptors()
         assert setup.read(*request) == setup.expected(*request)
-        assert setup.visit([(k, 50) for k in range(300)], 9, 99) == setup.expected_of(
+        assert setup.visit([(k, 50) for k in range(300)], 9) == setup.expected_of(
             [(k, 50) for k in range(300)], 9
         )
         assert descriptors() <= before
@@ -548,4 +546,4 @@ def test_a_closed_set_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="closed"):
             setup.read(*BEGIN)
         with pytest.raises(ValueError, match="closed"):
-            setup.visit(FAR, 9000, 9000)
+            setup.visit(FAR, 9000)
