@@ -66,6 +66,9 @@ class ArrayFrames:
         """Return False: chunks are decoded, not copied."""
         return False
 
+    def hint(self, frames: Indices, rows: tuple[int, int]) -> None:
+        """Do nothing: only the library knows which bytes a chunk needs."""
+
     def load(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
         """Read frames, cropped along their first axis.
 

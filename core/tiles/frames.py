@@ -75,6 +75,9 @@ class RangeSource(Protocol):
             Exception: a file has changed; what was visited is not to be trusted.
         """
 
+    def hint(self, files: Indices, starts: Indices, size: int) -> None:
+        """Prepare for ranges of one length that are needed next; returns at once."""
+
 
 @dataclass(slots=True, eq=False)
 class Loaded:
@@ -118,6 +121,9 @@ class FrameSource(Protocol):
         Raises:
             Exception: a file has changed; the contents of ``out`` are undefined.
         """
+
+    def hint(self, frames: Indices, rows: tuple[int, int]) -> None:
+        """Prepare for rows of frames that are needed next; returns at once."""
 
 
 class FileFrames:
@@ -174,6 +180,16 @@ class FileFrames:
             files, begins, size = self._ranges_of(frames, rows, self._recording.stored)
             self._ranges.copy(files, begins, size, out)
         return True
+
+    def hint(self, frames: Indices, rows: tuple[int, int]) -> None:
+        """See FrameSource."""
+        if len(frames) and self._recording.panels == 1:
+            stored = self._recording.stored
+            if stored is None:
+                begins, extent = self._locate(frames)
+                self._ranges.hint(self._file[extent], begins, self._recording.frame_bytes)
+            else:
+                self._ranges.hint(*self._ranges_of(frames, rows, stored))
 
     def _ranges_of(
         self, frames: Indices, rows: tuple[int, int], stored: np.dtype[Any]

@@ -123,6 +123,13 @@ class TileReader:
             self._sum(frames, box, flat)
         return result
 
+    def hint(self, tile: Tile) -> None:
+        """Prepare for a tile that is read next; returns at once."""
+        frames = self._plan.frames_of(tile).reshape(-1)
+        if not self._plan.complete:
+            frames = frames[frames >= 0]
+        self._source.hint(frames, self._plan.pixels_of(tile)[0])
+
     # -- one frame each, converted ------------------------------------------------
 
     def _fill(self, frames: Indices, box: Box, out: Array) -> None:

@@ -86,12 +86,13 @@ class Data:
         self.path = self.root / "frames.raw"
         self.frames = size // FRAME
         block = rng.poisson(20, (256, *SIG)).astype("<u2")
-        with self.path.open("wb") as file:
-            for at in range(0, self.frames, len(block)):
-                file.write(np.roll(block, at, axis=0)[: self.frames - at].tobytes())
-        # Open for writing, so that nobody gets a lease on it.
+        # One is open for writing, so that nobody gets a lease on it. Both are written in the same
+        # way: how the page cache holds a file depends on it, and so does its speed.
         self.held = self.root / "held.raw"
-        shutil.copyfile(self.path, self.held)
+        for path in (self.path, self.held):
+            with path.open("wb") as file:
+                for at in range(0, self.frames, len(block)):
+                    file.write(np.roll(block, at, axis=0)[: self.frames - at].tobytes())
         self.writer = self.held.open("r+b")
         for name in ("dark", "gain"):
             np.save(self.root / f"{name}.npy", rng.uniform(0.5, 2, SIG).astype("f4"))
@@ -144,6 +145,9 @@ class Mapped:
     def visit(self, _files: Indices, starts: Indices, _size: int, use: UseOctets) -> None:
         """Visit everything at once, in place."""
         use(0, self._octets, starts)
+
+    def hint(self, files: Indices, starts: Indices, size: int) -> None:
+        """Do nothing."""
 
 
 class InPlace(FileFrames):

@@ -25,6 +25,10 @@ one of two ways, by the average length of a range:
     short   file    ──[hull of many ranges]──────────      whole hulls into a pooled buffer,
             pool      [·· ··· ·· ·····]                    then numpy copies the ranges out
 
+A disk fetches many ranges at once faster than one after the other. So before ranges are read
+that are not in memory, the kernel is told all of them, and streams tell those of the next tile
+(``hint``): from a cold file that halves the time of sparse and shuffled reads.
+
 All backends give the same bytes or the same error. Files are compared with their recorded
 state *after* their bytes were read: a check beforehand would miss a change in between, and
 bytes of two states, or of an outdated one, must never be returned without an error. What a
@@ -103,6 +107,17 @@ class RangeBackend(Protocol):
                 not to be trusted.
             ReadFailedError, BusyError, ValueError: see ``read_ranges``.
             Exception: what ``use`` raises.
+        """
+
+    def hint(self, files: Indices, starts: Indices, size: int) -> None:
+        """Have the disk fetch ranges of one length that are to be read next; does not wait.
+
+        Nothing happens if they are in memory, lie in several files, or cannot be read.
+
+        Args:
+            files: index of the file of each range, int64, shape (k,), or (1,) if it is one file.
+            starts: offset of the first byte of each range, int64, contiguous, shape (k,).
+            size: length of each range in bytes, at least 1.
         """
 
     def close(self) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ClassVar
 
 import numpy as np
 
+from app.errors import ServiceError
 from core.arrays import Indices, Octets
 from core.tiles.ranges import Ranges, arrange, gather
 
@@ -126,8 +127,26 @@ class BufferedBackend:
         self._check_size(file, farthest + size)
         return file
 
+    def hint(self, files: Indices, starts: Indices, size: int) -> None:
+        """See RangeBackend."""
+        # Whatever is wrong is told by the read to come.
+        with suppress(ServiceError, OSError):
+            if (file := self._one_file(files, starts, size)) is not None:
+                with self._files.hold(file) as descriptor:
+                    self._hint(descriptor, starts, size)
+
+    @staticmethod
+    def _hint(descriptor: int, starts: Indices, size: int) -> None:
+        """Have the disk fetch ranges all at once, unless the last one is in memory already."""
+        try:
+            os.preadv(descriptor, [bytearray(1)], int(starts[-1]) + size - 1, os.RWF_NOWAIT)
+        except BlockingIOError:
+            for start in starts.tolist():
+                os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_WILLNEED)
+
     def _copy(self, file: int, starts: Indices, size: int, out: Octets) -> None:
         with self._files.use(file) as descriptor:
+            self._hint(descriptor, starts, size)
             self._copy_read(file, descriptor, starts, size, out)
 
     def _copy_read(
@@ -145,6 +164,7 @@ class BufferedBackend:
 
     def _visit(self, file: int, starts: Indices, size: int, use: Use) -> None:
         with self._files.use(file) as descriptor:
+            self._hint(descriptor, starts, size)
             self._visit_read(file, descriptor, starts, size, use)
 
     def _visit_read(self, file: int, descriptor: int, starts: Indices, size: int, use: Use) -> None:

@@ -6,7 +6,7 @@ import errno
 import os
 from typing import ClassVar
 
-from core.arrays import Octets
+from core.arrays import Indices, Octets
 from core.tiles.ranges import Ranges
 
 from .buffered import BufferedBackend
@@ -45,3 +45,7 @@ class DirectBackend(BufferedBackend):
             if count < min(PAGE, length - done):
                 raise EOFError
             done += count if done + count >= length else count // PAGE * PAGE
+
+    @staticmethod
+    def _hint(descriptor: int, starts: Indices, size: int) -> None:
+        """Do nothing: reads do not go through the page cache."""

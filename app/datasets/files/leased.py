@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-import numpy as np
-
 from core.arrays import Indices, Octets
-from core.tiles.ranges import Ranges, gather
+from core.tiles.ranges import copy_rows
 
 from .buffered import BufferedBackend, Use
 from .buffers import BufferPool
@@ -67,10 +65,15 @@ class LeasedBackend(BufferedBackend):
                 return 0
             if (mapped := self._maps.of(file, descriptor, self._files.size(file))) is None:
                 return 0
+            there = mapped.has(starts, size)
+            if not there:
+                self._hint(descriptor, starts, size)
             step = max(_PORTION // size, 1)
             for first in range(0, len(starts), step):
                 begins = starts[first : first + step]
-                if not (mapped.deliver(begins, size) and self._leases.is_intact(descriptor)):
+                if not (there or mapped.deliver(begins, size)):
+                    return first
+                if not self._leases.is_intact(descriptor):
                     return first
                 use(first, mapped.octets, begins)
             return len(starts)
@@ -85,8 +88,8 @@ class LeasedBackend(BufferedBackend):
 
 def _copy_out(size: int, out: Octets, first: int, octets: Octets, positions: Indices) -> None:
     """Copy ranges from a map to their places in the output."""
-    offsets = (np.arange(len(positions)) + first) * size
-    gather(octets, positions, Ranges(offsets, positions, positions + size, offsets), out)
+    part = out[first * size : (first + len(positions)) * size]
+    copy_rows(octets, positions, part.reshape(-1, size))
 
 
 def _later(use: Use, by: int, first: int, octets: Octets, positions: Indices) -> None:

@@ -121,6 +121,11 @@ class Map:
         # How many pages from each one on were delivered. Untouched parts take no memory.
         self._delivered = np.zeros(-(-size // PAGE), np.int32)
 
+    def has(self, starts: Indices, size: int) -> bool:
+        """Whether the pages of ranges were brought into memory before; see ``deliver``."""
+        pages = (size >> _PAGE_BITS) + 2
+        return bool(self._delivered[starts >> _PAGE_BITS].min() >= pages)
+
     def deliver(self, starts: Indices, size: int) -> bool:
         """Bring the pages of ranges into memory; return False if the kernel cannot.
 
@@ -128,12 +133,11 @@ class Map:
             starts: first byte of each range, shape (k,), k ≥ 1.
             size: bytes of each range, at least 1.
         """
-        firsts = starts >> _PAGE_BITS
-        pages = (size >> _PAGE_BITS) + 2
-        delivered = self._delivered[firsts]
-        if delivered.min() >= pages:
+        if self.has(starts, size):
             return True
-        missing = firsts[delivered < pages]
+        pages = (size >> _PAGE_BITS) + 2
+        firsts = starts >> _PAGE_BITS
+        missing = firsts[self._delivered[firsts] < pages]
         return all(self._deliver(first, pages) for first in missing.tolist())
 
     def _deliver(self, first: int, pages: int) -> bool:

@@ -115,6 +115,9 @@ class Ranges:
                 use(first, room, np.arange(len(begins), dtype=np.int64) * size)
             first = last
 
+    def hint(self, files: Indices, starts: Indices, size: int) -> None:
+        assert starts.max() + size <= min(len(self._arrays[file]) for file in files)
+
     @staticmethod
     def _all(files: Indices, starts: Indices) -> Indices:
         assert len(files) in {1, len(starts)}
