@@ -143,6 +143,9 @@ class BufferedBackend:
         except BlockingIOError:
             for start in starts.tolist():
                 os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_WILLNEED)
+        except OSError:
+            # A file system that does not know; and of a disk that fails, the read will tell.
+            pass
 
     def _copy(self, file: int, starts: Indices, size: int, out: Octets) -> None:
         with self._files.use(file) as descriptor:

@@ -212,7 +212,9 @@ def test_reads_that_stop_short_go_on(
     rng = np.random.default_rng(seed)
     whole = os.preadv
 
-    def some(descriptor: int, buffers: Sequence[memoryview], at: int) -> int:
+    def some(descriptor: int, buffers: Sequence[memoryview], at: int, *flags: int) -> int:
+        if flags:
+            return whole(descriptor, buffers, at, *flags)
         first = memoryview(buffers[0])
         few = int(rng.choice([1, 100, 3 * PAGE])) * (PAGE if setup.backend.name == "direct" else 1)
         return whole(descriptor, [first[:few]], at)
@@ -312,12 +314,14 @@ def test_a_file_that_changes_in_the_middle_of_a_read(
     whole = os.preadv
     calls = 0
 
-    def change_then_read(descriptor: int, buffers: Sequence[memoryview], at: int) -> int:
+    def change_then_read(
+        descriptor: int, buffers: Sequence[memoryview], at: int, *flags: int
+    ) -> int:
         nonlocal calls
-        calls += 1
+        calls += not flags
         if calls == 2:
             change(setup.paths[0])
-        return whole(descriptor, buffers, at)
+        return whole(descriptor, buffers, at, *flags)
 
     monkeypatch.setattr(os, "preadv", change_then_read)
     monkeypatch.setattr(buffered, "_GAP", 500)
@@ -413,12 +417,77 @@ def test_an_error_of_the_visitor_ends_the_visit(setup: Setup) -> None:
     os.close(os.open(setup.paths[0], os.O_WRONLY | os.O_NONBLOCK))
 
 
+def test_hints_are_for_the_ranges_to_come(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+    cold = True
+
+    def note(_descriptor: int, start: int, size: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        told.append((start, size))
+
+    def probe(_descriptor: int, buffers: Sequence[bytearray], at: int, flags: int) -> int:
+        assert (at, flags) == (51_999, os.RWF_NOWAIT)
+        if cold:
+            raise BlockingIOError
+        return len(buffers)
+
+    starts, one = np.array([250_000, 10, 50_000]), np.zeros(1, np.int64)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fadvise", note)
+        patch.setattr(os, "preadv", probe)
+        setup.backend.hint(one, starts, 2000)
+        wanted = [(250_000, 2000), (10, 2000), (50_000, 2000)]
+        assert told == ([] if setup.backend.name == "direct" else wanted)
+        told.clear()
+        cold = False
+        setup.backend.hint(one, starts, 2000)
+        setup.backend.hint(np.array([0, 2, 0]), starts, 2000)
+        assert not told
+    setup.backend.hint(one, starts, 2000)
+
+
+def test_what_is_cold_is_asked_for_all_at_once(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read of the one range, which this file has in memory, is none of the disk's business."""
+    asked: list[int] = []
+    real = os.posix_fadvise
+
+    def note(descriptor: int, start: int, size: int, advice: int) -> None:
+        asked.append(start)
+        real(descriptor, start, size, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", note)
+    assert setup.visit(FAR, 9000) == setup.expected_of(FAR, 9000)
+    warm = list(asked)
+    descriptor = os.open(setup.paths[0], os.O_RDONLY)
+    os.fsync(descriptor)
+    real(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    asked.clear()
+    setup.backend.hint(np.zeros(1, np.int64), np.array([s for _, s in FAR]), 9000)
+    on_disk = "shm" not in str(setup.paths[0])
+    if setup.backend.name != "direct" and on_disk:
+        assert asked == [start for _, start in FAR]
+    else:
+        assert not asked
+    assert not warm
+    assert setup.visit(FAR, 9000) == setup.expected_of(FAR, 9000)
+
+
+def test_hints_never_fail(setup: Setup) -> None:
+    shrink(setup.paths[0])
+    setup.backend.hint(np.zeros(1, np.int64), np.array([250_000]), 2000)
+    setup.paths[0].unlink()
+    setup.backend.hint(np.zeros(1, np.int64), np.array([250_000]), 2000)
+
+
 def test_a_file_system_that_refuses_direct_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = Setup(tmp_path, "direct", SIZES, BufferPool())
     real_open, real_read = os.open, os.preadv
-    direct: set[int] = set()
+    opened: set[int] = set()
 
     def refuse(path: str, flags: int, *rest: int) -> int:
         if flags & os.O_DIRECT:
@@ -432,19 +501,19 @@ def test_a_file_system_that_refuses_direct_reads(
     def notice(path: str, flags: int, *rest: int) -> int:
         descriptor = real_open(path, flags, *rest)
         if flags & os.O_DIRECT:
-            direct.add(descriptor)
+            opened.add(descriptor)
         return descriptor
 
-    def refuse_later(descriptor: int, buffers: Sequence[memoryview], at: int) -> int:
-        if descriptor in direct:
+    def refuse_later(descriptor: int, buffers: Sequence[memoryview], at: int, *flags: int) -> int:
+        if descriptor in opened:
             raise OSError(errno.EINVAL, "refused")
-        return real_read(descriptor, buffers, at)
+        return real_read(descriptor, buffers, at, *flags)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", notice)
         patch.setattr(os, "preadv", refuse_later)
         assert setup.read(*FRAMES) == setup.expected(*FRAMES)
-    assert direct
+    assert opened
     setup.close()
 
 
