@@ -37,6 +37,7 @@ class LeasedBackend(BufferedBackend):
             use = partial(_copy_out, size, out)
             done = self._visit_map(file, descriptor, starts, size, use)
             if done < len(starts):
+                self._hint(descriptor, starts[done:], size)
                 self._copy_read(file, descriptor, starts[done:], size, out[done * size :])
 
     def _visit(self, file: int, starts: Indices, size: int, use: Use) -> None:
@@ -46,7 +47,9 @@ class LeasedBackend(BufferedBackend):
         with self._files.hold(file) as descriptor:
             done = self._visit_map(file, descriptor, starts, size, use)
             if done < len(starts):
-                self._visit_read(file, descriptor, starts[done:], size, partial(_later, use, done))
+                rest = starts[done:]
+                self._hint(descriptor, rest, size)
+                self._visit_read(file, descriptor, rest, size, partial(_later, use, done))
 
     def _visit_map(self, file: int, descriptor: int, starts: Indices, size: int, use: Use) -> int:
         """Visit ranges in the map of an open file, if there is a lease.
