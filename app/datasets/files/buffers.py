@@ -43,6 +43,7 @@ class BufferPool:
         self._wait = wait
         self._left = threading.BoundedSemaphore(count)
         self._free: list[Octets] = []
+        self._unmade = count
         self._lock = threading.Lock()
 
     @contextmanager
@@ -57,7 +58,8 @@ class BufferPool:
         try:
             with self._lock:
                 if not self._free:
-                    self._free = self._allocate()
+                    self._free = self._allocate()[: self._unmade]
+                    self._unmade -= len(self._free)
                 buffer = self._free.pop()
             try:
                 yield buffer

@@ -422,6 +422,27 @@ def test_hdf5_that_changes(tmp_path: Path, h5py: ModuleType) -> None:
     old.files.close()
 
 
+@pytest.mark.parametrize("form", ["hdf5", "zarr"])
+def test_a_time_that_was_set_back_hides_no_change(tmp_path: Path, form: str) -> None:
+    pytest.importorskip("h5py" if form == "hdf5" else "zarr")
+    path = tmp_path / "a"
+    WRITERS[form](path, FRAMES, np.random.default_rng(0))
+    found = opened(tmp_path, "a")
+    frames = source_of(found)
+    assert len(values_of(frames, np.arange(4), (0, 6))) == 4
+    inside = [path] if form == "hdf5" else [p for p in path.rglob("c/**/*") if p.is_file()]
+    for changed in inside:
+        known = changed.stat()
+        octets = bytearray(changed.read_bytes())
+        octets[-1] ^= 255
+        with changed.open("r+b") as file:
+            file.write(octets)
+        os.utime(changed, ns=(known.st_atime_ns, known.st_mtime_ns))
+    with pytest.raises(DataChangedError, match="was modified"):
+        values_of(frames, np.arange(4), (0, 6))
+    found.files.close()
+
+
 def test_threads_at_once(tmp_path: Path, h5py: ModuleType) -> None:
     rng = np.random.default_rng(1)
     hdf5(tmp_path / "a.h5", FRAMES, np.random.default_rng(0))
