@@ -1,7 +1,7 @@
 """A bounded pool of page-aligned buffers, in huge pages where the kernel has them.
 
-The kernel copies files to a buffer of small pages page by page, and looks each of them up:
-measured on one machine, reading to huge pages took half of the time.
+The kernel copies to a buffer page by page, and the processor looks up each page: a huge one
+takes one look where small ones take 512.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class BufferPool:
     def _allocate(self) -> list[Octets]:
         """Allocate as many buffers as fit into whole huge pages; memory is taken when used."""
         length = -(-self.size // _HUGE) * _HUGE
-        memory = mmap.mmap(-1, length + _HUGE)
+        memory = mmap.mmap(-1, length + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
         octets = np.frombuffer(memory, np.uint8)
