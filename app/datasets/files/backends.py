@@ -1,9 +1,9 @@
 """Backends: three ways to get at many ranges of a dataset's files.
 
 Tiles are made of ranges in two ways. Bytes that are wanted as they are go straight to their
-place: ``copy``, and ``read_ranges`` where lengths differ. Values that are converted, corrected or summed pass through the
-processor anyway, and how far they travel before decides the speed: ``visit`` hands ranges to
-a function, some at a time, where they are cheapest to get at.
+place: ``copy``, and ``read_ranges`` where lengths differ. Values that are converted, corrected
+or summed pass through the processor anyway, and how far they travel before decides the speed:
+``visit`` hands ranges to a function, some at a time, where they are cheapest to get at.
 
     leased     file ══▶ function            the pages of the page cache themselves, mapped,
                                             under a lease that is held for the call

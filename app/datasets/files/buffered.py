@@ -27,6 +27,8 @@ _MAX_CALL = 16 << 20
 """Maximum bytes per call, so that a thread never blocks for long."""
 _SCATTERED = 2048
 """Average length in bytes below which ranges are read together and copied out."""
+_LONG = 16 << 10
+"""Length in bytes from which on every range has a call of its own."""
 _MAX_BUFFERS = 1024
 """Maximum number of buffers per call: IOV_MAX."""
 _MAX_ROOM = 8 << 20
@@ -37,8 +39,6 @@ class BufferedBackend:
     """Reads through the page cache."""
 
     name: ClassVar[str] = "buffered"
-    long: ClassVar[int] = 16 << 10
-    """Length in bytes from which on every range has a call of its own."""
 
     def __init__(self, files: FileSet, pool: BufferPool) -> None:
         self._files = files
@@ -157,7 +157,7 @@ class BufferedBackend:
     ) -> None:
         """Read ranges of an open file to an output, one after the other."""
         with self._telling(file):
-            if size >= self.long:
+            if self._are_apart(starts, size):
                 self._read_long(descriptor, starts, size, out)
                 return
             offsets = np.arange(len(starts), dtype=np.int64) * size
@@ -196,14 +196,22 @@ class BufferedBackend:
     def _room(self, starts: Indices, size: int) -> Iterator[Octets]:
         """Provide memory for some ranges of one length, or all."""
         total = len(starts) * size
-        if self.long <= size <= self._pool.size:
+        if size <= self._pool.size and self._are_apart(starts, size):
             with self._pool.lend() as buffer:
                 yield buffer
-        elif size < self.long and (starts[1:] >= starts[:-1]).all():
+        elif size < _LONG and (starts[1:] >= starts[:-1]).all():
             yield np.empty(min(max(self._pool.size, size), total), np.uint8)
         else:
             # Short ranges in no order: sorted all at once, most of them are neighbours.
             yield np.empty(min(max(_MAX_ROOM, size), total), np.uint8)
+
+    @staticmethod
+    def _are_apart(starts: Indices, size: int) -> bool:
+        """Whether a call for each range is faster than to look for neighbours to read with it."""
+        if size >= _LONG:
+            return True
+        spread = abs(int(starts[-1]) - int(starts[0]))
+        return size >= _SCATTERED and spread > (len(starts) - 1) * (size + _GAP)
 
     def _read_long(self, descriptor: int, starts: Indices, size: int, out: Octets) -> None:
         """Read ranges of one length, one after the other, with a call for each but neighbours."""

@@ -20,7 +20,6 @@ class DirectBackend(BufferedBackend):
     """Reads past the page cache where the file system supports it."""
 
     name: ClassVar[str] = "direct"
-    long: ClassVar[int] = 1 << 62
 
     def _read(self, descriptor: int, ranges: Ranges, out: Octets) -> None:
         try:
@@ -49,3 +48,9 @@ class DirectBackend(BufferedBackend):
     @staticmethod
     def _hint(descriptor: int, starts: Indices, size: int) -> None:
         """Do nothing: reads do not go through the page cache."""
+
+    @staticmethod
+    def _are_apart(starts: Indices, size: int) -> bool:
+        """Return False: every call reaches the disk."""
+        del starts, size
+        return False

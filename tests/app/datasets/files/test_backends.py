@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from app.datasets.files import buffered, direct, leased
 from app.datasets.files.backends import RangeBackend, open_backend
 from app.datasets.files.buffers import PAGE, BufferPool
-from app.datasets.files.direct import DirectBackend
 from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import BusyError, DataChangedError, InvalidOptionError
@@ -356,8 +355,7 @@ def test_every_way_visits_the_same_bytes(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leased, "_PORTION", 20_000)
         patch.setattr(leased, "_LEAST", 10_000)
-        if not isinstance(setup.backend, DirectBackend):
-            patch.setattr(type(setup.backend), "long", long)
+        patch.setattr(buffered, "_LONG", long)
         assert setup.visit(pieces, size) == setup.expected_of(pieces, size)
 
 
