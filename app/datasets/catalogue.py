@@ -24,13 +24,14 @@ from core.tiles.formats.detect import understand
 from core.tiles.frames import FileFrames
 from core.tiles.recording import Recording
 
-from .files.backends import open_backend
+from .files.backends import DEFAULT, open_backend
 from .files.buffers import BufferPool
 from .files.file_set import FileSet
 from .files.fingerprints import fingerprint
 from .files.roots import Roots
 from .opened import OpenDataset, Opened, OpenItems
-from .opening import open_items, open_recording
+from .opening import open_array, open_items
+from .own_decoders import OwnDecoders, find_function
 from .permissions import check_paths
 from .spec import ITEM_FORMATS, CorrectionSpec, DatasetSpec, parse_dataset
 
@@ -60,6 +61,9 @@ class Catalogue:
         roots: the directories that files may lie in.
         entries: fixed entries by id, from the catalogue file and from scanning.
         buffers: lends buffers for reading.
+
+    Raises:
+        InvalidOptionError: an entry names a decoder that does not exist.
     """
 
     def __init__(
@@ -73,6 +77,11 @@ class Catalogue:
         self._roots = roots
         self._entries = entries
         self._buffers = buffers
+        self._decoders = OwnDecoders()
+        for entry in entries.values():
+            # A wrong name is an error at start, not of the first request.
+            if entry.decoder is not None:
+                find_function(entry.decoder)
         self._open: OrderedDict[_Key, Opened] = OrderedDict()
         self._parsed: OrderedDict[_Key, tuple[bytes, DatasetSpec]] = OrderedDict()
         self._lock = threading.Lock()
@@ -264,13 +273,9 @@ class Catalogue:
             except BaseException:
                 files.close()
                 raise
-        patterns = list(spec.files) if spec.glob is None else [spec.glob]
-        source = open_recording(
-            self._roots, patterns, spec.hints, form=spec.format, array=spec.array
-        )
+        source = open_array(self._roots, spec, self._decoders.of(spec))
         try:
-            name = "mmap" if spec.immutable else "buffered"
-            backend = open_backend(name, source.files, self._buffers, immutable=spec.immutable)
+            backend = open_backend(spec.backend or DEFAULT, source.files, self._buffers)
             corrections = self._corrections(spec.corrections, source.recording)
             return OpenDataset(spec, source, backend, corrections, source.fingerprint())
         except BaseException:
@@ -297,8 +302,7 @@ class Catalogue:
             if sum(info.size for info in files.infos) > _MAX_CORRECTION_BYTES:
                 raise ShapeError(f"{pattern} is too large for a single frame")
             recording = understand(files.infos, files)
-            backend = open_backend("buffered", files, self._buffers)
-            frames = FileFrames(recording, backend)
+            frames = FileFrames(recording, open_backend(DEFAULT, files, self._buffers))
             shape = recording.nav_shape + recording.sig_shape
             pixels = math.prod(sig_shape)
             if (
@@ -310,9 +314,10 @@ class Catalogue:
                     source=pattern,
                 )
             indices = np.arange(recording.frames, dtype=np.int64)
-            loaded = frames.load(indices, (0, recording.sig_shape[0]))
-            values = loaded.values[:pixels].reshape(sig_shape)
-            return np.array(values, recording.dtype)
+            values = np.empty(sig_shape, recording.stored)
+            octets = values.reshape(-1).view(np.uint8)
+            frames.copy(indices, (0, recording.sig_shape[0]), octets)
+            return values.astype(recording.dtype)
 
     def close(self) -> None:
         """Close all cached datasets."""
@@ -342,5 +347,5 @@ def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:
     for ident, values in tables.items():
         if not isinstance(values, Mapping):
             raise InvalidOptionError(f"{ident!r} in the catalogue is not a table")
-        entries[ident] = parse_dataset({"id": ident, **values})
+        entries[ident] = parse_dataset({"id": ident, **values}, operator=True)
     return entries

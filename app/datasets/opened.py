@@ -87,7 +87,7 @@ class OpenDataset:
             return self.source.array_frames()
         decode = None
         if self.recording.decoder is not None:
-            decoder = DECODERS[self.recording.decoder]
+            decoder = self.source.decoder or DECODERS[self.recording.decoder]
             shape, size = self.recording.panel_shape, self.recording.frame_bytes
 
             def decode(octets: Octets, out: Array) -> None:

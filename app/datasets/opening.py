@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.errors import InvalidOptionError
 from core.errors import FormatError
@@ -11,6 +11,7 @@ from core.tiles.chunked import ArrayFrames
 from core.tiles.formats.arrays import BlockArray, recording_of
 from core.tiles.formats.detect import understand
 from core.tiles.formats.source import Source as Headers
+from core.tiles.packing import Decoder
 from core.tiles.recording import Hints, Recording
 
 from .files.file_set import FileSet
@@ -21,9 +22,10 @@ from .items.base import Items
 from .items.lines import LineItems
 from .items.losses import LossItems
 from .items.tables import TableItems
+from .own_decoders import decoded, hints_of
 from .spec import DatasetSpec
 
-HDF5, ZARR = "hdf5", "zarr"
+HDF5, ZARR, RAW = "hdf5", "zarr", "raw"
 ARRAY_FORMATS = (HDF5, ZARR)
 """Formats whose files hold named arrays, decoded here rather than in the engine."""
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -38,7 +40,9 @@ class Source:
     files: FileSet
     recording: Recording
     arrays: tuple[BlockArray, ...]
-    """Arrays to decode frames from; empty if frames lie in the files as in memory."""
+    """Arrays to decode frames from; empty if frames lie in the files one by one."""
+    decoder: Decoder | None = None
+    """Decoder of packed frames, if it is the operator's own."""
 
     def array_frames(self) -> ArrayFrames:
         """Return a new source of frames decoded from the arrays, for one thread."""
@@ -77,6 +81,24 @@ def _items(files: FileSet, spec: DatasetSpec) -> Items:
     if spec.format == "lines":
         return LineItems(files)
     return TableItems(files, spec.format or "")
+
+
+def open_array(roots: Roots, spec: DatasetSpec, decoder: Decoder | None) -> Source:
+    """Open the files of an array dataset; the caller closes them.
+
+    Args:
+        roots: the directories that files may lie in.
+        spec: the catalogue entry.
+        decoder: what its ``decoder`` names, if it does.
+
+    Raises:
+        CoreError, ServiceError: the files cannot be opened or understood.
+    """
+    patterns = list(spec.files) if spec.glob is None else [spec.glob]
+    if decoder is None:
+        return open_recording(roots, patterns, spec.hints, form=spec.format, array=spec.array)
+    source = open_recording(roots, patterns, hints_of(spec), form=RAW)
+    return replace(source, recording=decoded(source.recording, spec), decoder=decoder)
 
 
 def open_recording(

@@ -17,6 +17,8 @@ from app.errors import InvalidOptionError
 from core.tiles.recording import Axis, Hints
 from core.tiles.view import MAX_DIMS, parse_dtype
 
+from .files.backends import BACKENDS
+
 ITEM_FORMATS = ("loss", "parquet", "arrow", "lines")
 """Formats of items, which only pipelines read; all others are formats of arrays."""
 _ARRAY_MEMBERS = (
@@ -30,11 +32,16 @@ _ARRAY_MEMBERS = (
     "frame_footer",
     "axes",
     "corrections",
+    "backend",
+    "decoder",
 )
+_OPERATORS = ("backend", "decoder", "frame_bytes")
+"""Members that only the operator may set: they name code, and ways to load the server."""
 _GROWING_ITEMS = ("loss", "lines")
 _FLOAT_WIDTHS = (4, 8)
-_LOCATION = ("id", "files", "glob", "immutable", "growing")
-"""Members that locate files rather than define what they mean."""
+_LOCATION = ("id", "files", "glob", "immutable", "growing", "backend")
+"""Members that locate and read files rather than define what they mean."""
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MAX_NUMBER = 2**62
 _MAX_PATH = 1024
@@ -68,7 +75,14 @@ class DatasetSpec:
     frame_header: int | None = None
     frame_footer: int | None = None
     immutable: bool = False
+    """What the owner says of the files. Nothing relies on it: they are checked all the same."""
     growing: bool = False
+    backend: str | None = None
+    """How the files are read, one of ``files.backends.BACKENDS``; None for the default."""
+    decoder: str | None = None
+    """``module:function`` that decodes packed frames; None for those of the formats."""
+    frame_bytes: int | None = None
+    """Bytes of a packed frame, of which only its decoder knows the layout."""
     float_width: int | None = None
     """Bytes of a loss, which loss streams do not record; None for 4."""
     axes: tuple[Axis, ...] = ()
@@ -109,16 +123,26 @@ _MEMBERS = frozenset(DatasetSpec.__dataclass_fields__)
 _AXIS_MEMBERS = frozenset(Axis.__dataclass_fields__)
 
 
-def parse_dataset(spec: Mapping[str, Any]) -> DatasetSpec:
+def parse_dataset(spec: Mapping[str, Any], *, operator: bool = False) -> DatasetSpec:
     """Parse and check an entry from JSON or TOML values.
+
+    Args:
+        spec: the entry.
+        operator: whether it is the operator's, who may set more than clients.
 
     Raises:
         InvalidOptionError: a member is unknown or invalid; names the member.
         CastingError: ``dtype`` is not a numeric dtype.
     """
-    unknown = sorted(set(spec) - _MEMBERS)
-    if unknown:
-        raise _invalid(unknown[0], "is unknown", f"Use {', '.join(sorted(_MEMBERS))}")
+    known = _MEMBERS if operator else _MEMBERS.difference(_OPERATORS)
+    if reserved := sorted(set(spec).intersection(_OPERATORS) - known):
+        raise _invalid(
+            reserved[0],
+            "can only be set in the server's catalogue file",
+            f"Omit {reserved[0]}, or ask the operator to list the dataset",
+        )
+    if unknown := sorted(set(spec) - known):
+        raise _invalid(unknown[0], "is unknown", f"Use {', '.join(sorted(known))}")
     files = _strings(spec.get("files", []), "files")
     glob = _string(spec, "glob")
     if bool(files) is (glob is not None):
@@ -133,6 +157,7 @@ def parse_dataset(spec: Mapping[str, Any]) -> DatasetSpec:
             "id", f"{ident[:80]!r} is invalid", "Use up to 128 characters of A-Z a-z 0-9 . _ -"
         )
     _check_format(spec)
+    _check_decoder(spec)
     return DatasetSpec(
         id=ident,
         format=_string(spec, "format"),
@@ -148,6 +173,9 @@ def parse_dataset(spec: Mapping[str, Any]) -> DatasetSpec:
         frame_footer=_number(spec, "frame_footer", 0),
         immutable=_flag(spec, "immutable"),
         growing=_flag(spec, "growing"),
+        backend=_string(spec, "backend"),
+        decoder=_string(spec, "decoder"),
+        frame_bytes=_number(spec, "frame_bytes", 1),
         float_width=_number(spec, "float_width", 4),
         axes=_axes(spec.get("axes", [])),
         corrections=_corrections(spec.get("corrections", {})),
@@ -172,6 +200,25 @@ def _check_format(spec: Mapping[str, Any]) -> None:
             f"does not apply to {form} files, whose metadata is at their end",
             "Register them once they are complete",
         )
+
+
+def _check_decoder(spec: Mapping[str, Any]) -> None:
+    """Check the members that name how files are read and decoded."""
+    backend = _string(spec, "backend")
+    if backend not in {None, *BACKENDS}:
+        raise _invalid("backend", f"is {backend!r}", f"Use {', '.join(BACKENDS)}")
+    decoder = _string(spec, "decoder")
+    if decoder is None:
+        if spec.get("frame_bytes") is not None:
+            raise _invalid("frame_bytes", "applies only with decoder", "Omit frame_bytes")
+        return
+    if not _FUNCTION.fullmatch(decoder):
+        raise _invalid("decoder", f"is {decoder!r}, not of the form module:function")
+    if _string(spec, "format") not in {None, "raw"}:
+        raise _invalid("decoder", "applies only to headerless frames", 'Use format = "raw"')
+    for name in ("dtype", "sig_shape", "frame_bytes"):
+        if spec.get(name) is None:
+            raise _invalid(name, "is required with decoder", f"Add {name}")
 
 
 def _default_id(spec: Mapping[str, Any]) -> str:

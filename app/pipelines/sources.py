@@ -344,6 +344,8 @@ class TilesSource(_ArrayItems):
         if "data" in names:
             reader = self._reader(plan)
             data = np.empty((len(tiles), *plan.tile_shape), plan.dtype)
+            for tile in tiles[1:]:
+                reader.hint(tile)
             for out, tile in zip(data, tiles, strict=True):
                 out[...] = padded(reader.read(tile), plan.tile_shape)
             block["data"] = data

@@ -43,6 +43,9 @@ def read_tiles(view: OpenView, first: int, stop: int) -> Iterator[ReadTile]:
     """
     reader = view.reader()
     for index in range(first, stop):
+        if index + 1 < stop:
+            # Before this one is read, so that the disk is busy while it is decoded and sent.
+            reader.hint(view.plan.tile(index + 1))
         tile = view.plan.tile(index)
         yield ReadTile(tile, reader.read(tile))
 

@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Indices
+from ..arrays import Array, Indices, Octets
 from .formats.arrays import BlockArray
-from .frames import Loaded
+from .frames import Loaded, Use
 from .plan import Box
 
 READ_BYTES = 8 << 20
@@ -56,6 +56,18 @@ class ArrayFrames:
         self._ends = np.cumsum(np.array(counts, np.int64))
         self._firsts = self._ends - counts
         self._buffer: Array = np.zeros(0, self._dtype)
+
+    def visit(self, frames: Indices, rows: tuple[int, int], use: Use) -> None:
+        """Decode the frames, and call ``use`` once."""
+        if len(frames):
+            use(0, self.load(frames, rows))
+
+    def copy(self, frames: Indices, rows: tuple[int, int], out: Octets) -> bool:  # noqa: ARG002
+        """Return False: chunks are decoded, not copied."""
+        return False
+
+    def hint(self, frames: Indices, rows: tuple[int, int]) -> None:
+        """Do nothing: only the library knows which bytes a chunk needs."""
 
     def load(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
         """Read frames, cropped along their first axis.

@@ -26,19 +26,33 @@ def register(
     frame_bytes: Callable[[Shape], int],
     function: Callable[..., None],
 ) -> Decoder:
-    """Add a decoder to the table of this process.
+    """Add a decoder to the table of this process; see ``make_decoder`` for the arguments.
+
+    Raises:
+        OptionError: the name is taken.
+    """
+    decoder = make_decoder(name, dtype, frame_bytes, function)
+    if _decoders.setdefault(name, decoder) is not decoder:
+        raise OptionError(f"a decoder named {name!r} exists already")
+    return decoder
+
+
+def make_decoder(
+    name: str,
+    dtype: np.dtype[Any],
+    frame_bytes: Callable[[Shape], int],
+    function: Callable[..., None],
+) -> Decoder:
+    """Make a decoder of a caller's function, compiled when it first decodes.
 
     Args:
-        name: name of the decoder in recordings.
+        name: name of the decoder in recordings and messages.
         dtype: dtype of the decoded pixels.
         frame_bytes: returns the packed size in bytes of a frame of a shape.
         function: ``function(raw, out, sig_shape)`` decodes a frame: its bytes, shape (n,),
             the pixels to fill, shape (pixels,), and the shape of the frame as a tuple. It
             must compile with numba in nopython mode; a plain Python function is compiled
             here.
-
-    Raises:
-        OptionError: the name is taken.
     """
     call = foreign_kernel(function)
 
@@ -51,7 +65,4 @@ def register(
     def kernel(raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
         compiled(raw, stride, frame_bytes(sig_shape), out, sig_shape)
 
-    decoder = Decoder(name, np.dtype(dtype), frame_bytes, kernel)
-    if _decoders.setdefault(name, decoder) is not decoder:
-        raise OptionError(f"a decoder named {name!r} exists already")
-    return decoder
+    return Decoder(name, np.dtype(dtype), frame_bytes, kernel)

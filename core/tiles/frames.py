@@ -1,12 +1,15 @@
-"""Frames of a recording as flat arrays of values, without copying where possible.
+"""Frames of a recording, visited as flat arrays of values without copying where possible.
 
-The reader needs rows of many frames at once. How they get into memory depends on the files:
+What is done to values, converting, correcting, summing, is done by a function that *visits*
+them: it is called for some frames at a time, with an array they lie in. Where that array is
+depends on the files:
 
-* If a file is mapped and nobody can change it, and its values are aligned, the mapping itself
-  is the array. Nothing is copied; the frames are merely starting points in it.
-* Otherwise the rows are read into a buffer, one frame after another.
-* Packed frames are read whole and decoded into a second buffer, because rows cannot be located
-  in packed bits.
+* It may be the file itself, mapped, while nobody can change it: nothing is copied, and frames
+  are merely starting points in it. This needs values that are aligned.
+* Otherwise rows are read into a buffer that fits the processor's second-level cache, a few
+  frames at a time, so that they are still there when they are visited.
+* Packed frames are read whole, a few at a time, and decoded into a second buffer, because rows
+  cannot be located in packed bits.
 
 One description, :class:`Loaded`, covers all three: a flat array, the item at which each frame
 starts, and the pitch of a row::
@@ -14,6 +17,8 @@ starts, and the pitch of a row::
     values   |.....[row 0      ][row 1      ].......[row 0      ][row 1      ]..|
                    ^            ^                   ^
                starts[0]    starts[0] + pitch   starts[1]
+
+Rows that are wanted exactly as they are stored need no visit: ``copy`` reads them into place.
 
 A frame is located by its extent, a run of equally spaced frames in one file:
 ``offset + (frame - first frame of the extent) * stride``.
@@ -24,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,32 +38,45 @@ from ..arrays import Array, Indices, Octets
 from .recording import Recording
 
 Decode = Callable[[Octets, Array], None]
+UseOctets = Callable[[int, Octets, Indices], None]
+"""``use(first, octets, positions)``: range ``first + k`` begins at ``octets[positions[k]]``."""
+
+_PIECE = 1 << 20
+"""Bytes read at a time of what is decoded or cannot be visited in place."""
 
 
 class RangeSource(Protocol):
     """Reads ranges of a recording's files, which may change at any time."""
 
-    def read_ranges(
-        self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
-    ) -> None:
-        """Read bytes start to stop of each file to its offset in ``out``.
+    def copy(self, files: Indices, starts: Indices, size: int, out: Octets) -> None:
+        """Read ranges of one length to ``out``, one after the other.
 
         Args:
-            files: index of the file of each range, shape (k,); likewise the others.
-            starts: first byte of each range.
-            stops: byte after the last one of each range.
-            out: the output.
-            offsets: offset of each range in ``out``.
+            files: index of the file of each range, shape (k,), or (1,) if it is one file.
+            starts: first byte of each range, shape (k,).
+            size: bytes of each range.
+            out: the output, shape (k * size,).
 
         Raises:
-            Exception: a file has become shorter; the contents of ``out`` are undefined.
+            Exception: a file has changed; the contents of ``out`` are undefined.
         """
 
-    def mapped(self, file: int) -> Octets | None:
-        """Return a whole file as mapped memory, or None if someone could change it.
+    def visit(self, files: Indices, starts: Indices, size: int, use: UseOctets) -> None:
+        """Call ``use`` for successive ranges of one length, in their order, some at a time.
 
-        The same memory is always returned as the same array object.
+        Args:
+            files: index of the file of each range, shape (k,), or (1,) if it is one file.
+            starts: first byte of each range, shape (k,).
+            size: bytes of each range.
+            use: called with the index of the first of some ranges, bytes that contain them,
+                valid during the call, and where each begins.
+
+        Raises:
+            Exception: a file has changed; what was visited is not to be trusted.
         """
+
+    def hint(self, files: Indices, starts: Indices, size: int) -> None:
+        """Prepare for ranges of one length that are needed next; returns at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,26 +84,46 @@ class Loaded:
     """Rows of some frames: row y of frame i begins at ``starts[i] + y * pitch``."""
 
     values: Array
-    """Values in the stored dtype: one axis, read-only, valid until the next call."""
+    """Values in the stored dtype: one axis, read-only."""
     starts: Indices
     """Item at which the first requested row of each frame begins, shape (frames,)."""
     pitch: int
     """Items per row."""
 
 
-class FrameSource(Protocol):
-    """Loads frames: from the files of a recording, or from chunked arrays."""
+Use = Callable[[int, Loaded], None]
+"""``use(first, loaded)``: frames ``first`` and following, valid during the call."""
 
-    def load(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
-        """Load rows of frames.
+
+class FrameSource(Protocol):
+    """Supplies frames: from the files of a recording, or from chunked arrays."""
+
+    def visit(self, frames: Indices, rows: tuple[int, int], use: Use) -> None:
+        """Call ``use`` for successive frames, in their order, some at a time.
 
         Args:
             frames: indices of the frames, in any order, shape (k,).
             rows: (start, stop) along the first axis of a frame.
+            use: called with the index in ``frames`` of the first of some, and their rows.
 
-        Returns:
-            The values, valid until the next call.
+        Raises:
+            Exception: a file has changed; what was visited is not to be trusted.
         """
+
+    def copy(self, frames: Indices, rows: tuple[int, int], out: Octets) -> bool:
+        """Fill ``out`` with rows of frames as they are stored; False if nothing was done.
+
+        Args:
+            frames: indices of the frames, in any order, shape (k,).
+            rows: (start, stop) along the first axis of a frame.
+            out: one axis, contiguous, exactly as long as the rows.
+
+        Raises:
+            Exception: a file has changed; the contents of ``out`` are undefined.
+        """
+
+    def hint(self, frames: Indices, rows: tuple[int, int]) -> None:
+        """Prepare for rows of frames that are needed next; returns at once."""
 
 
 class FileFrames:
@@ -112,32 +151,61 @@ class FileFrames:
         self._offset = np.array([e.offset for e in extents], np.int64)
         self._stride = np.array([e.stride for e in extents], np.int64)
         self._one_file = extents[0].file if len({e.file for e in extents}) == 1 else None
-        self._shift = _common_shift(recording)
-        self._mapped: tuple[Octets, Array] | None = None
+        shift = _common_shift(recording)
+        stored = recording.stored
+        self._aligned = stored is not None and shift is not None and not shift % stored.alignment
+        self._typed: tuple[Octets, int, Array] | None = None
         self._buffer = np.zeros(0, np.uint8)
         self._decoded: Array = np.zeros(0, recording.dtype)
         self._row_items = math.prod(recording.sig_shape[1:])
 
-    def load(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
-        """Load rows of frames, in place if the file is mapped and its values are aligned."""
+    def visit(self, frames: Indices, rows: tuple[int, int], use: Use) -> None:
+        """See FrameSource."""
+        if not len(frames):
+            return
         if self._recording.stored is None:
-            return self._unpacked(frames, rows)
+            self._visit_packed(frames, rows, use)
+            return
+        files, begins, size = self._ranges_of(frames, rows, self._recording.stored)
+        if self._aligned:
+            self._ranges.visit(files, begins, size, partial(self._use, use))
+        else:
+            self._visit_copies(files, begins, size, partial(self._use, use))
+
+    def copy(self, frames: Indices, rows: tuple[int, int], out: Octets) -> bool:
+        """See FrameSource."""
+        if self._recording.stored is None:
+            return False
+        if len(frames):
+            files, begins, size = self._ranges_of(frames, rows, self._recording.stored)
+            self._ranges.copy(files, begins, size, out)
+        return True
+
+    def hint(self, frames: Indices, rows: tuple[int, int]) -> None:
+        """See FrameSource."""
+        if len(frames) and self._recording.panels == 1:
+            stored = self._recording.stored
+            if stored is None:
+                begins, extent = self._locate(frames)
+                self._ranges.hint(self._file[extent], begins, self._recording.frame_bytes)
+            else:
+                self._ranges.hint(*self._ranges_of(frames, rows, stored))
+
+    def _ranges_of(
+        self, frames: Indices, rows: tuple[int, int], stored: np.dtype[Any]
+    ) -> tuple[Indices, Indices, int]:
+        """Return the file and the first byte of each frame's rows, and their length in bytes."""
         begins, extent = self._locate(frames)
-        stored = self._recording.stored
         row_bytes = self._row_items * stored.itemsize
         if rows[0]:
             begins += rows[0] * row_bytes
-        size = (rows[1] - rows[0]) * row_bytes
-        if len(frames):
-            file = self._one_file if self._one_file is not None else self._common_file(extent)
-            in_place = None if file is None else self._in_place(file, begins, stored)
-            if in_place is not None:
-                return in_place
-        octets = self._read(self._file[extent], begins, size)
-        values = octets.view(stored)
-        values.flags.writeable = False
-        starts = np.arange(len(frames), dtype=np.int64) * (size // stored.itemsize)
-        return Loaded(values, starts, self._row_items)
+        files = self._file[extent] if self._one_file is None else self._file[:1]
+        return files, begins, (rows[1] - rows[0]) * row_bytes
+
+    def _space(self, size: int) -> Octets:
+        if size > len(self._buffer):
+            self._buffer = np.empty(size, np.uint8)
+        return self._buffer[:size]
 
     def _locate(self, frames: Indices) -> tuple[Indices, Indices]:
         """Return the byte at which each frame's values begin, and the index of its extent."""
@@ -150,41 +218,46 @@ class FileFrames:
         begins = self._offset[extent] + (frames - first) * self._stride[extent]
         return begins.astype(np.int64), extent
 
-    def _common_file(self, extent: Indices) -> int | None:
-        files = self._file[extent]
-        return int(files[0]) if (files == files[0]).all() else None
-
-    def _in_place(self, file: int, begins: Indices, stored: np.dtype[Any]) -> Loaded | None:
-        """Use the mapped file itself, if its values are aligned."""
-        if self._shift is None:
-            return None
-        mapped = self._ranges.mapped(file)
-        if mapped is None:
-            return None
-        if self._mapped is None or self._mapped[0] is not mapped:
-            count = (len(mapped) - self._shift) // stored.itemsize
-            values = np.frombuffer(mapped, stored, count, self._shift)
+    def _use(self, use: Use, first: int, octets: Octets, positions: Indices) -> None:
+        """Pass on the values that begin at some bytes: in a room at multiples of their size."""
+        stored = self._recording.stored
+        assert stored is not None  # noqa: S101 - not packed
+        shift = int(positions[0]) % stored.itemsize
+        if self._typed is None or self._typed[0] is not octets or self._typed[1] != shift:
+            count = (len(octets) - shift) // stored.itemsize
+            values = np.frombuffer(octets, stored, count, shift)
             values.flags.writeable = False
-            self._mapped = mapped, values
-        values = self._mapped[1]
-        if not values.flags.aligned:
-            return None
-        starts = begins - self._shift if self._shift else begins
+            self._typed = octets, shift, values
+        starts = positions - shift if shift else positions
         if stored.itemsize > 1:
-            starts = starts // stored.itemsize
-        return Loaded(values, starts, self._row_items)
+            # Sizes are powers of two, and a division takes longer than all the rest here.
+            starts = starts >> (stored.itemsize.bit_length() - 1)
+        use(first, Loaded(self._typed[2], starts, self._row_items))
 
-    def _read(self, files: Indices, begins: Indices, size: int) -> Octets:
-        total = len(files) * size
-        if total > len(self._buffer):
-            self._buffer = np.empty(total, np.uint8)
-        octets = self._buffer[:total]
-        offsets = np.arange(len(files), dtype=np.int64) * size
-        self._ranges.read_ranges(files, begins, begins + size, octets.data, offsets)
-        return octets
+    def _visit_copies(self, files: Indices, begins: Indices, size: int, use: UseOctets) -> None:
+        """Visit ranges that are always read, because they cannot be used where they are."""
+        count = min(max(_PIECE // size, 1), len(begins))
+        room = self._space(count * size)
+        positions = np.arange(count, dtype=np.int64) * size
+        for first in range(0, len(begins), count):
+            part = slice(first, first + count)
+            starts = begins[part]
+            here = files if len(files) == 1 else files[part]
+            self._ranges.copy(here, starts, size, room[: len(starts) * size])
+            use(first, room, positions[: len(starts)])
 
-    def _unpacked(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
-        """Decode whole frames: rows cannot be located in packed bits."""
+    def _visit_packed(self, frames: Indices, rows: tuple[int, int], use: Use) -> None:
+        """Decode whole frames, a few at a time: rows cannot be located in packed bits."""
+        recording = self._recording
+        pixels = math.prod(recording.sig_shape)
+        step = max(_PIECE // (pixels * recording.dtype.itemsize), 1)
+        for first in range(0, len(frames), step):
+            flat = self._unpacked(frames[first : first + step])
+            starts = np.arange(len(flat) // pixels, dtype=np.int64) * pixels
+            use(first, Loaded(flat, starts + rows[0] * self._row_items, self._row_items))
+
+    def _unpacked(self, frames: Indices) -> Array:
+        """Decode frames; return their values, one axis, read-only, until the next call."""
         recording = self._recording
         pixels = math.prod(recording.sig_shape)
         if len(self._decoded) < len(frames) * pixels:
@@ -201,15 +274,17 @@ class FileFrames:
                 out[..., k * width : (k + 1) * width] = panel
         flat = values.view()
         flat.flags.writeable = False
-        starts = np.arange(len(frames), dtype=np.int64) * pixels + rows[0] * self._row_items
-        return Loaded(flat, starts, self._row_items)
+        return flat
 
     def _decode_into(self, stored: Indices, out: Array) -> None:
         """Read and decode stored units: frames, or panels if a frame consists of them."""
         begins, extent = self._locate(stored)
-        octets = self._read(self._file[extent], begins, self._recording.frame_bytes)
+        size = self._recording.frame_bytes
+        octets = self._space(len(stored) * size)
+        files = self._file[extent] if self._one_file is None else self._file[:1]
+        self._ranges.copy(files, begins, size, octets)
         assert self._decode is not None  # noqa: S101 - packed
-        self._decode(octets.reshape(len(stored), self._recording.frame_bytes), out)
+        self._decode(octets.reshape(len(stored), size), out)
 
 
 def _common_shift(recording: Recording) -> int | None:

@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..arrays import Indices, Mask, Octets
+from ._kernels.correct import copy
 
 _FEW = 4
 """Minimum number of ranges for which looking for a pattern pays off."""
@@ -210,6 +211,17 @@ def arrange(
     first = np.concatenate(([True], ~joined))
     last = np.concatenate((~joined, [True]))
     return Ranges(files[first], starts[first], stops[last], offsets[first])
+
+
+def copy_rows(source: Octets, positions: Indices, out: Octets) -> None:
+    """Copy ranges of one length from a read-only buffer to rows.
+
+    Args:
+        source: the buffer, read-only.
+        positions: offset of each range in the buffer, shape (k,).
+        out: shape (k, length), contiguous.
+    """
+    copy(source, positions, out.shape[1], out[:, None, :])
 
 
 def gather(source: Octets, positions: Indices, ranges: Ranges, out: Octets) -> None:

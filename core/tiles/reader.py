@@ -1,14 +1,15 @@
-"""Reading tiles: frames are loaded, corrected, binned and converted to the requested dtype.
+"""Reading tiles: frames are visited, corrected, binned and converted to the requested dtype.
 
-A tile needs some frames of the files and a box of pixels in each. There are two ways to get
-there, and :func:`_work_dtype` decides between them once per plan::
+A tile needs some frames of the files and a box of pixels in each. There are three ways to get
+there, and the view decides between them::
 
-    no correction, no binning:     load ------------------------------> convert --> tile
-    otherwise:                     load --> correct --> sum over bins -> convert --> tile
-                                            (in the working dtype)
+    whole rows as they are:        read ----------------------------------------------> tile
+    no correction, no binning:     visit -----------------------------> convert --> tile
+    otherwise:                     visit --> correct -> sum over bins -> convert --> tile
+                                             (in the working dtype)
 
-The short way is one pass over memory: a kernel reads the stored values where they are, often
-in the mapped file itself, and writes them to the tile. The long way computes in a working
+The second way is one pass over memory: a kernel reads the stored values where they are, often
+in the mapped file itself, and writes them to the tile. The third way computes in a working
 dtype wide enough for the sums (64 bits for integers; see :mod:`.wide` for sums of 64-bit
 integers) or for the corrections (floating).
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -56,6 +58,8 @@ class _Layout:
     """(lines, items per line) if the box consists of lines one pitch apart, else None."""
     left: int
     """Items between the start of a row and the start of its line."""
+    whole: bool
+    """Whether the box consists of whole rows, which lie without gaps."""
 
     @classmethod
     def of(cls, box: Box, rest: tuple[int, ...], itemsize: int) -> Self:
@@ -64,11 +68,11 @@ class _Layout:
         pitch = math.prod(rest)
         step = max(BATCH_BYTES // max(rows * pitch * itemsize, 1), 1)
         if all(pair == (0, length) for pair, length in zip(box[1:], rest, strict=True)):
-            return cls(step, (1, rows * pitch), 0)
+            return cls(step, (1, rows * pitch), 0, whole=True)
         if len(rest) == 1:
             low, high = box[1]
-            return cls(step, (rows, high - low), low)
-        return cls(step, None, 0)
+            return cls(step, (rows, high - low), low, whole=False)
+        return cls(step, None, 0, whole=False)
 
 
 class TileReader:
@@ -119,11 +123,28 @@ class TileReader:
             self._sum(frames, box, flat)
         return result
 
+    def hint(self, tile: Tile) -> None:
+        """Prepare for a tile that is read next; returns at once."""
+        frames = self._plan.frames_of(tile).reshape(-1)
+        if not self._plan.complete:
+            frames = frames[frames >= 0]
+        self._source.hint(frames, self._plan.pixels_of(tile)[0])
+
     # -- one frame each, converted ------------------------------------------------
 
     def _fill(self, frames: Indices, box: Box, out: Array) -> None:
+        as_stored = self._copies and self._layout(box).whole
         for batch, target in self._batches(frames, box, out):
-            self._convert(self._source.load(batch, box[0]), box, target)
+            if not (as_stored and self._copy(batch, box, target)):
+                self._source.visit(batch, box[0], partial(self._convert, box, target))
+
+    def _copy(self, frames: Indices, box: Box, out: Array) -> bool:
+        """Read whole rows into place if their source can; return whether it did."""
+        if not self._source.copy(frames, box[0], out.reshape(-1).view(np.uint8)):
+            return False
+        if not self._stored.isnative:
+            out.byteswap(inplace=True)
+        return True
 
     def _batches(self, frames: Indices, box: Box, out: Array) -> Iterator[tuple[Indices, Array]]:
         """Yield batches of existing frames and the arrays to fill; blank the missing ones."""
@@ -141,7 +162,9 @@ class TileReader:
             yield frames[batch], target
             out[batch] = target
 
-    def _convert(self, loaded: Loaded, box: Box, out: Array) -> None:
+    def _convert(self, box: Box, target: Array, first: int, loaded: Loaded) -> None:
+        """Convert frames, from ``first`` of ``target`` on."""
+        out = target[first : first + len(loaded.starts)]
         layout = self._layout(box)
         if layout.lines is not None and self._copies:
             _copy(loaded, layout.left, out.reshape(len(out), *layout.lines), self._stored)
@@ -230,11 +253,13 @@ class TileReader:
     def _correct_into(self, frames: Indices, halo: Box, box: Box, out: Array) -> None:
         """Fill ``out`` with corrected frames or zeros; repair only ``box`` within ``halo``."""
         for batch, target in self._batches(frames, halo, out):
-            self._correct(self._source.load(batch, halo[0]), halo, target)
+            self._source.visit(batch, halo[0], partial(self._correct, halo, target))
             if self._corrections is not None:
                 self._corrections.repair(target, halo, box)
 
-    def _correct(self, loaded: Loaded, box: Box, out: Array) -> None:
+    def _correct(self, box: Box, target: Array, first: int, loaded: Loaded) -> None:
+        """Correct frames without repairs, from ``first`` of ``target`` on."""
+        out = target[first : first + len(loaded.starts)]
         corrections = self._corrections
         scales = None if corrections is None else corrections.cut(box, out.dtype)
         layout = self._layout(box)

@@ -40,7 +40,7 @@ from core.tiles.reader import TileReader
 from core.tiles.recording import Hints
 from core.tiles.view import parse_view
 from tests.core.tiles import files, reference
-from tests.core.tiles.test_reading import Memory
+from tests.core.tiles.files import Ranges
 
 Array = npt.NDArray[Any]
 
@@ -210,7 +210,7 @@ def ours(case: Case) -> list[Piece]:
     )
     recording = understand(infos, reader, hints, name=case.format)
     plan = make_plan(recording, parse_view(case.view()))
-    source = FileFrames(recording, Memory([content], case.seed % 2 == 0))
+    source = FileFrames(recording, Ranges([content], in_place=case.seed % 2 == 0, piece=1 << 16))
     corrections = Corrections(case.sig, case.dark, case.gain, case.bad)
     tiles = TileReader(plan, recording, source, corrections)
     parts = plan.grid[1] * plan.grid[2]

@@ -19,6 +19,7 @@ from tests.server_process import ROOT
 _CLIENT_POSTING = ("tests/client/losses/test_posting.py",)
 _CLIENT_SOURCES = ("tests/client/losses/test_sources.py",)
 _COMMAND = ("tests/app/command/test_main.py",)
+_BACKENDS = ("tests/app/datasets/files/test_backends.py",)
 _ARRAYS = ("tests/app/datasets/files/test_arrays.py",)
 _ITEMS = ("tests/app/datasets/items/test_items.py",)
 _DATASETS = ("tests/e2e/test_datasets.py",)
@@ -60,8 +61,10 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     ),
     "app/command/": _COMMAND,
     "app/datasets/catalogue.py": _DATASETS,
+    "app/datasets/files/buffered.py": _BACKENDS,
+    "app/datasets/files/direct.py": _BACKENDS,
     "app/datasets/files/hdf5.py": _ARRAYS,
-    "app/datasets/files/mapped.py": ("tests/app/datasets/files/test_backends.py",),
+    "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
     "app/datasets/files/seekable.py": _ITEMS,
     "app/datasets/files/zarr_files.py": _ARRAYS,
     "app/datasets/files/zarr_source.py": _ARRAYS,

@@ -125,7 +125,7 @@ for kind in kinds:
             try:
                 plan = make_plan(recording, parse_view(spec))
                 corrections = Corrections((4, 6), dark, dark)
-                frames = FileFrames(recording, Ranges(files))
+                frames = FileFrames(recording, Ranges(list(files.values())))
                 reader = TileReader(plan, recording, frames, corrections)
                 for k in range(plan.tiles):
                     reader.read(plan.tile(k))

@@ -320,6 +320,8 @@ RAW = {"format": "raw", "dtype": "<u2", "sig_shape": [4, 4]}
         ({"files": ["good.raw"], **RAW, "format": "jpeg"}, None),
         ({"files": ["good.raw"], **RAW, "frame_header": -1}, "option"),
         ({"files": ["good.raw"], **RAW, "immutable": True, "growing": True}, "option"),
+        ({"files": ["good.raw"], **RAW, "backend": "direct"}, "option"),
+        ({"files": ["good.raw"], **RAW, "decoder": "os:system", "frame_bytes": 32}, "option"),
         ({"files": ["good.raw"], **RAW, "corrections": {"dark": "good.raw"}}, None),
         ({"files": ["good.raw"], **RAW, "corrections": {"excluded": [[9, 9]]}}, "shape"),
         ({"files": ["good.raw"], **RAW, "corrections": {"excluded": [[1]]}}, "shape"),

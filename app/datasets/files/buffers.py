@@ -1,11 +1,15 @@
-"""A bounded pool of page-aligned buffers."""
+"""A bounded pool of page-aligned buffers, in huge pages where the kernel has them.
+
+The kernel copies to a buffer page by page, and the processor looks up each page: a huge one
+takes one look where small ones take 512.
+"""
 
 from __future__ import annotations
 
 import mmap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -14,6 +18,10 @@ from core.arrays import Octets
 
 PAGE = 4096
 """Alignment of buffers in bytes: enough for O_DIRECT reads from any disk."""
+
+
+_HUGE = 2 << 20
+"""Size of a huge page."""
 
 
 class BufferPool:
@@ -35,6 +43,8 @@ class BufferPool:
         self._wait = wait
         self._left = threading.BoundedSemaphore(count)
         self._free: list[Octets] = []
+        self._unmade = count
+        self._lock = threading.Lock()
 
     @contextmanager
     def lend(self) -> Iterator[Octets]:
@@ -46,13 +56,27 @@ class BufferPool:
         if not self._left.acquire(timeout=self._wait):
             raise BusyError("no buffers are left to read into", retry_after=1)
         try:
-            try:
+            with self._lock:
+                if not self._free:
+                    self._free = self._allocate()[: self._unmade]
+                    self._unmade -= len(self._free)
                 buffer = self._free.pop()
-            except IndexError:
-                buffer = np.frombuffer(mmap.mmap(-1, self.size), np.uint8)
             try:
                 yield buffer
             finally:
                 self._free.append(buffer)
         finally:
             self._left.release()
+
+    def _allocate(self) -> list[Octets]:
+        """Allocate as many buffers as fit into whole huge pages; memory is taken when used."""
+        length = -(-self.size // _HUGE) * _HUGE
+        memory = mmap.mmap(-1, length + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        octets = np.frombuffer(memory, np.uint8)
+        first = -octets.ctypes.data % _HUGE
+        return [
+            octets[at : at + self.size]
+            for at in range(first, first + length - self.size + 1, self.size)
+        ]

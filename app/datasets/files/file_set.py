@@ -1,8 +1,7 @@
 """The open files of one dataset: unchanged since they were opened, or an error.
 
-A change is detected by comparing device, inode, size and modification time with those at
-opening. A change that preserves all four, by setting the time back or through a writable
-memory map, goes unnoticed.
+Whatever is read of a file lies between two looks at it: ``use`` looks before, ``check`` after.
+What a look compares, and which changes it cannot see, is told in :mod:`.identity`.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from typing import NoReturn, Self
 from app.errors import DataChangedError, ServiceError
 from core.tiles.recording import FileInfo
 
+from .identity import CLOCK_STEP, Ends, Identity, is_young, read_ends
 from .roots import FileMissingError, PathRefusedError
 
 MAX_OPEN = 256
-_CLOCK_STEP = 0.02
-"""Seconds by which the clock that stamps files may lag: two of the longest kernel ticks."""
 
 OpenFile = Callable[[Path], int]
 
@@ -40,11 +38,10 @@ class ReadFailedError(ServiceError):
 @dataclass(slots=True)
 class _File:
     path: Path
-    device: int
-    inode: int
-    size: int
-    modified: int
+    known: Identity
     descriptor: int | None
+    ends: Ends | None = None
+    """The contents at the first use; None before, when nothing can be outdated yet."""
     users: int = 0
 
 
@@ -89,9 +86,7 @@ class FileSet:
         try:
             for index, path in enumerate(paths):
                 descriptor = open_file(path)
-                status = os.fstat(descriptor)
-                identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-                self._files.append(_File(path, *identity, descriptor))
+                self._files.append(_File(path, Identity.of(os.fstat(descriptor)), descriptor))
                 self._opened[index] = None
                 self._evict()
             self._settle()
@@ -116,7 +111,7 @@ class FileSet:
     @property
     def infos(self) -> tuple[FileInfo, ...]:
         """Name and size of each file."""
-        return tuple(FileInfo(file.path.name, file.size) for file in self._files)
+        return tuple(FileInfo(file.path.name, file.known.size) for file in self._files)
 
     def name(self, file: int) -> str:
         """Return the base name of a file."""
@@ -124,11 +119,11 @@ class FileSet:
 
     def size(self, file: int) -> int:
         """Return the size of a file in bytes, as of its opening or the last refresh."""
-        return self._files[file].size
+        return self._files[file].known.size
 
     def modified(self, file: int) -> int:
         """Return the modification time of a file at opening, in nanoseconds since 1970."""
-        return self._files[file].modified
+        return self._files[file].known.modified
 
     def share(self) -> Self:
         """Return the set for another user, who must call ``close`` too.
@@ -151,10 +146,13 @@ class FileSet:
                 self._evict()
 
     def _settle(self) -> None:
-        """Wait until a further change is certain to get a later modification time."""
-        newest = max(file.modified for file in self._files) / 1e9
-        if not self.growing and 0 <= (age := time.time() - newest) < _CLOCK_STEP:
-            time.sleep(_CLOCK_STEP - age)
+        """Wait until a further change is certain to get later times."""
+        if self.growing:
+            return
+        # The change time is never set back, and a modification time after it was set ahead.
+        newest = max(file.known.changed for file in self._files)
+        if is_young(newest):
+            time.sleep(max(CLOCK_STEP - (time.time() - newest / 1e9), 0))
             self.verify()
 
     def _evict(self) -> None:
@@ -175,26 +173,45 @@ class FileSet:
 
         Raises:
             DataChangedError: the file changed since it was opened.
+            ReadFailedError: the disk failed.
             BusyError: too many files are open.
             ValueError: the set is closed.
         """
-        known = self._files[file]
+        with self.hold(file) as descriptor:
+            self.look(file, descriptor)
+            yield descriptor
+
+    def look(self, file: int, descriptor: int) -> None:
+        """Check that an open file is unchanged, as ``use`` does.
+
+        Raises:
+            DataChangedError: the file changed since it was opened.
+            ReadFailedError: the disk failed.
+        """
+        status = os.fstat(descriptor)
+        self._compare(file, status)
+        entry = self._files[file]
+        if status.st_ctime_ns != entry.known.changed or entry.ends is None:
+            self._confirm(file, descriptor, status.st_ctime_ns)
+
+    @contextmanager
+    def hold(self, file: int) -> Iterator[int]:
+        """Provide the descriptor of a file without looking at its state; see ``use``."""
+        entry = self._files[file]
         with self._lock:
             if not self._owners:
                 raise ValueError("the files are closed")
-            if (descriptor := known.descriptor) is None:
-                descriptor = known.descriptor = self._reopen(file)
-            known.users += 1
+            if (descriptor := entry.descriptor) is None:
+                descriptor = entry.descriptor = self._reopen(file)
+            entry.users += 1
             self._opened[file] = None
             self._opened.move_to_end(file)
             self._evict()
         try:
-            if difference := self._difference(file, os.fstat(descriptor)):
-                raise self.changed(file, difference)
             yield descriptor
         finally:
             with self._lock:
-                known.users -= 1
+                entry.users -= 1
                 self._evict()
 
     def _reopen(self, file: int) -> int:
@@ -212,7 +229,7 @@ class FileSet:
             DataChangedError: the file changed since it was opened.
             ReadFailedError: the disk failed.
         """
-        stop = min(stop, self._files[file].size)
+        stop = min(stop, self._files[file].known.size)
         pieces: list[bytes] = []
         with self.use(file) as descriptor:
             while start < stop:
@@ -253,19 +270,66 @@ class FileSet:
                 raise self.changed(file, "was removed") from e
             except OSError as e:
                 self.failed(file, e)
-            if difference := self._difference(file, status):
-                raise self.changed(file, difference)
+            self._compare(file, status)
+            changed = status.st_ctime_ns
+            if changed != self._files[file].known.changed and not self._untouched(file, changed):
+                with self.hold(file) as descriptor:
+                    self._confirm(file, descriptor, changed)
 
-    def _difference(self, file: int, status: os.stat_result) -> str | None:
-        known = self._files[file]
-        if (status.st_dev, status.st_ino) != (known.device, known.inode):
-            return "was replaced"
-        if status.st_size < known.size:
-            return "shrank"
-        if self.growing and file == len(self._files) - 1:
-            return None
-        modified = "was modified" if status.st_mtime_ns != known.modified else None
-        return "grew" if status.st_size > known.size else modified
+    def _compare(self, file: int, status: os.stat_result) -> None:
+        known = self._files[file].known
+        same = (
+            status.st_mtime_ns == known.modified
+            and status.st_size == known.size
+            and status.st_ino == known.inode
+            and status.st_dev == known.device
+        )
+        # Nearly always, and it is asked twice for every tile.
+        if same:
+            return
+        growing = self.growing and file == len(self._files) - 1
+        if difference := known.difference(Identity.of(status), growing=growing):
+            raise self.changed(file, difference)
+
+    def _untouched(self, file: int, changed: int) -> bool:
+        """Keep the change time of a file that was never used: nothing read can be outdated."""
+        entry = self._files[file]
+        with self._lock:
+            if entry.ends is None:
+                entry.known = entry.known._replace(changed=changed)
+            return entry.ends is None
+
+    def _confirm(self, file: int, descriptor: int, changed: int) -> None:
+        """Compare the contents with those at the first use, or keep them if this is it.
+
+        Args:
+            file: index of the file.
+            descriptor: the open file.
+            changed: its change time, from before the call.
+
+        Raises:
+            DataChangedError: the contents differ.
+            ReadFailedError: the disk failed.
+        """
+        entry = self._files[file]
+        before = entry.ends
+        ends = self._read_ends(file, descriptor, before.size if before else entry.known.size)
+        with self._lock:
+            before = before or entry.ends
+            if before is None:
+                entry.ends = ends
+            # Another thread may have refreshed: ends of different lengths tell nothing.
+            elif before.size == ends.size and before != ends:
+                raise self.changed(file, "was modified")
+            entry.known = entry.known._replace(changed=0 if is_young(changed) else changed)
+
+    def _read_ends(self, file: int, descriptor: int, size: int) -> Ends:
+        try:
+            return read_ends(descriptor, size)
+        except EOFError as e:
+            raise self.changed(file, "shrank") from e
+        except OSError as e:
+            self.failed(file, e)
 
     def changed(self, file: int, change: str) -> DataChangedError:
         """Build the error for a changed file."""
@@ -291,11 +355,18 @@ class FileSet:
             DataChangedError: the last file changed other than by growing.
         """
         last = len(self._files) - 1
-        self.check((last,))
         with self.use(last) as descriptor:
             size = os.fstat(descriptor).st_size
+            if not self.growing or size <= self._files[last].known.size:
+                self.check((last,))
+                return False
+            ends = self._read_ends(last, descriptor, size)
+            # What was known is compared after the new ends were read: they are of one state.
+            self._confirm(last, descriptor, 0)
+        self.check((last,))
         with self._lock:
-            known = self._files[last]
-            grew = self.growing and size > known.size
-            known.size = max(known.size, size)
+            entry = self._files[last]
+            if grew := size > entry.known.size:
+                entry.known = entry.known._replace(size=size)
+                entry.ends = ends
         return grew

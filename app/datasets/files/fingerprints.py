@@ -10,11 +10,10 @@ from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
 from .file_set import FileSet
+from .identity import spans
 
 FINGERPRINT_SIZE = 8
 """Size of a fingerprint in bytes."""
-SAMPLE = 64 << 10
-"""Bytes at each end of a file that a fingerprint covers."""
 _WHOLE = b"thalweg-files-1"
 _PREFIX = b"thalweg-prefix-1"
 _STORE = b"thalweg-store-1"
@@ -90,8 +89,5 @@ def prefix_fingerprint(files: FileSet, stops: Sequence[int]) -> bytes:
 def _describe(files: FileSet, index: int, stop: int, modified: bytes) -> bytes:
     name = files.name(index).encode("utf-8", "surrogateescape")
     parts = [len(name).to_bytes(4, "little"), name, stop.to_bytes(8, "little"), modified]
-    if stop <= 2 * SAMPLE:
-        parts.append(files.read(index, 0, stop))
-    else:
-        parts += [files.read(index, 0, SAMPLE), files.read(index, stop - SAMPLE, stop)]
+    parts += [files.read(index, low, high) for low, high in spans(stop)]
     return b"".join(parts)

@@ -1,27 +1,60 @@
-"""Memory maps of files, and leases that keep writers out while bytes are copied.
+"""Memory maps of files that nobody can cut while they are read.
 
-Reading a map after the end of a truncated file kills the process; under a lease nobody can
-truncate it. The kernel signals a waiting writer to the holder, by default with a signal
-that ends the process. We choose one that is ignored by default: leases last only for one
-call, which looks for waiting writers itself.
+Reading a map beyond the end of its file ends the process with SIGBUS, and so does a page that
+the disk cannot deliver. A map is therefore touched only while three things hold:
+
+1. **A read lease.** The kernel grants it only if no descriptor and no map of the file can be
+   written through, and from then on makes open(2) for writing and truncate(2) wait until the
+   lease is given back (with O_NONBLOCK: fail). Every way to cut a file begins with one of
+   these: ftruncate(2), fallocate(2) and stores through a map need a descriptor opened for
+   writing. Renaming or removing a file cuts nothing while it is open. So while the lease is
+   intact, the file keeps its length, and a page fault finds its page.
+2. **The file is as long as the map**, looked at under the lease: a lease says nothing about
+   what happened before. And it lies in a file system of this machine (:mod:`.mounts`): a
+   server elsewhere cuts files without asking our kernel.
+3. **Its pages were delivered once.** MADV_POPULATE_READ reads them in and maps them; where the
+   disk fails or the file ends, it returns an error instead of raising a signal, and the bytes
+   are read the ordinary way, which tells the error.
+
+A lease is held for one call and given up as soon as a writer waits. The kernel tells the
+holder of a waiting writer with a signal, by default one that ends the process; we choose
+SIGURG, which is ignored by default, and look for waiting writers ourselves between portions
+of a few megabytes. A writer thus waits for about a millisecond. A holder that does not answer
+loses its lease after /proc/sys/fs/lease-break-time, 45 seconds by default.
+
+What remains: a process that is stopped (SIGSTOP, a debugger, a frozen container) in the middle
+of a portion, for longer than that time, while a writer waits and then cuts the file, gets
+SIGBUS when it goes on; and so does one that reads a page again which was delivered before,
+was dropped from memory since, and which the disk can no longer deliver. Whoever cannot accept
+this chooses the backend ``buffered``.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import signal
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import numpy as np
 
-from core.arrays import Octets
+from core.arrays import Indices, Octets
+
+from .buffers import PAGE
+from .mounts import is_local
 
 MAX_MAPS = 64
 """Maximum number of cached maps, each of which holds a descriptor."""
+_POPULATE_READ = 22
+"""MADV_POPULATE_READ of Linux 5.14, which Python has no name for."""
+_PAGE_BITS = PAGE.bit_length() - 1
+
+# Not mmap.madvise: it would hold the interpreter's lock while the disk is read.
+_madvise = ctypes.CDLL(None, use_errno=True).madvise
+_madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Leases:
@@ -29,24 +62,21 @@ class Leases:
 
     def __init__(self) -> None:
         self._holders: Counter[int] = Counter()
+        self._local: dict[int, bool] = {}
         self._lock = threading.Lock()
 
-    @contextmanager
-    def hold(self, file: int, descriptor: int) -> Iterator[bool]:
-        """Try to keep writers out of a file until the end of the block.
+    def take(self, file: int, descriptor: int) -> bool:
+        """Try to keep writers out of a file until ``release``; return whether it worked.
 
-        Provides False if there is no lease: someone has the file open for writing, or waits
-        to; it belongs to another user; or the file system has no leases.
+        There is no lease if someone has the file open for writing, or waits to; if it belongs
+        to another user; or if its file system has no leases, or none that bind all writers.
         """
-        held = self._take(file, descriptor)
-        try:
-            yield held
-        finally:
-            if held:
-                self._release(file, descriptor)
-
-    def _take(self, file: int, descriptor: int) -> bool:
         with self._lock:
+            local = self._local.get(file)
+            if local is None:
+                local = self._local[file] = is_local(descriptor)
+            if not local:
+                return False
             try:
                 if not self._holders[file]:
                     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
@@ -58,7 +88,8 @@ class Leases:
             self._holders[file] += 1
             return True
 
-    def _release(self, file: int, descriptor: int) -> None:
+    def release(self, file: int, descriptor: int) -> None:
+        """Give up what ``take`` returned True for."""
         with self._lock:
             self._holders[file] -= 1
             if not self._holders[file]:
@@ -72,6 +103,55 @@ class Leases:
         return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_RDLCK
 
 
+class Map:
+    """A map of the first bytes of a file, to be touched only under a lease on the file.
+
+    Args:
+        descriptor: the open file.
+        size: number of bytes.
+
+    Raises:
+        OSError: the file cannot be mapped.
+    """
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        whole = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
+        self.octets: Octets = np.frombuffer(whole, np.uint8)
+        self._address = self.octets.ctypes.data
+        # How many pages from each one on were delivered. Untouched parts take no memory.
+        self._delivered = np.zeros(-(-size // PAGE), np.int32)
+
+    def has(self, starts: Indices, size: int) -> bool:
+        """Whether the pages of ranges were brought into memory before; see ``deliver``."""
+        pages = (size >> _PAGE_BITS) + 2
+        return bool(self._delivered[starts >> _PAGE_BITS].min() >= pages)
+
+    def deliver(self, starts: Indices, size: int) -> bool:
+        """Bring the pages of ranges into memory; return False if the kernel cannot.
+
+        Args:
+            starts: first byte of each range, shape (k,), k ≥ 1.
+            size: bytes of each range, at least 1.
+        """
+        if self.has(starts, size):
+            return True
+        pages = (size >> _PAGE_BITS) + 2
+        firsts = starts >> _PAGE_BITS
+        missing = firsts[self._delivered[firsts] < pages]
+        return all(self._deliver(first, pages) for first in missing.tolist())
+
+    def _deliver(self, first: int, pages: int) -> bool:
+        """Bring ``pages`` from ``first`` on into memory; fewer at the end of the file."""
+        known = self._delivered[first : first + pages]
+        start, length = self._address + first * PAGE, len(known) * PAGE
+        if _madvise(start, length, _POPULATE_READ):
+            return False
+        # At the end of the file there are no more pages to come.
+        whole = np.arange(pages, 0, -1, dtype=np.int32)[: len(known)]
+        np.maximum(known, whole, out=known)
+        return True
+
+
 class Maps:
     """A cache of the most recently used maps of whole files.
 
@@ -83,33 +163,26 @@ class Maps:
 
     def __init__(self, limit: int = MAX_MAPS) -> None:
         self._limit = limit
-        self._maps: OrderedDict[int, Octets] = OrderedDict()
+        self._maps: OrderedDict[int, Map] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, file: int, descriptor: int, size: int) -> Octets:
-        """Map at least the first ``size`` bytes of a file, read-only.
+    def of(self, file: int, descriptor: int, size: int) -> Map | None:
+        """Map at least the first ``size`` bytes of a file; None if that is impossible.
 
-        Raises:
-            OSError: the file cannot be mapped.
-            EOFError: the file is shorter.
+        The file must be known to be as long, under a lease: a cached map may be of a state
+        when it was longer.
         """
         with self._lock:
-            octets = self._maps.get(file)
-            if octets is None or len(octets) < size:
+            found = self._maps.get(file)
+            if found is None or len(found.octets) < size:
                 try:
-                    whole = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
-                except ValueError as e:
-                    raise EOFError from e
-                octets = self._maps[file] = np.frombuffer(whole, np.uint8)
+                    found = self._maps[file] = Map(descriptor, size)
+                except OSError:
+                    return None
             self._maps.move_to_end(file)
             while len(self._maps) > self._limit:
                 self._maps.popitem(last=False)
-            return octets
-
-    def known(self, file: int, size: int) -> Octets | None:
-        """Return the cached map of a file, if any, without marking it as used."""
-        octets = self._maps.get(file)
-        return None if octets is None or len(octets) < size else octets
+            return found
 
     def clear(self) -> None:
         """Drop all maps."""

@@ -17,9 +17,11 @@ from app.server.drain import Drain
 from app.streams.ahead import GROUP_SECONDS
 from app.tiles.reducing import reduction_stream
 from app.tiles.reductions import CancelledError, ReductionJob
-from app.tiles.streaming import tile_at, tile_bytes, tile_stream
+from app.tiles.streaming import read_tiles, tile_at, tile_bytes, tile_stream
 from app.tiles.views import OpenView
 from core.errors import ShapeError
+from core.tiles.plan import Tile
+from core.tiles.reader import TileReader
 from tests.app.streams.fakes import PATIENCE, FakeExchange, send
 from tests.app.tiles.desk import ViewDesk
 from tests.frames import Frame, read_frames
@@ -52,18 +54,16 @@ def view(desk: ViewDesk) -> Iterator[OpenView]:
 class SlowReads:
     """Reads of a view that wait until they are let through, from some tile on."""
 
-    def __init__(self, view: OpenView, monkeypatch: pytest.MonkeyPatch, slow_from: int) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, slow_from: int) -> None:
         self.free = threading.Semaphore(0)
-        read = view.reader().read
+        read = TileReader.read
 
-        class Reader:
-            @staticmethod
-            def read(tile: Any) -> npt.NDArray[Any]:  # noqa: ANN401
-                if tile.index >= slow_from:
-                    assert self.free.acquire(timeout=PATIENCE)
-                return read(tile)
+        def wait_and_read(reader: TileReader, tile: Tile) -> npt.NDArray[Any]:
+            if tile.index >= slow_from:
+                assert self.free.acquire(timeout=PATIENCE)
+            return read(reader, tile)
 
-        monkeypatch.setattr(OpenView, "reader", lambda _view: Reader())
+        monkeypatch.setattr(TileReader, "read", wait_and_read)
 
 
 def tiles(
@@ -94,7 +94,7 @@ def places(desk: ViewDesk, frames: list[Frame]) -> list[int]:
 def test_a_client_that_waits_for_a_tile_hears_heartbeats(
     desk: ViewDesk, view: OpenView, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = SlowReads(view, monkeypatch, 0)
+    reads = SlowReads(monkeypatch, 0)
     beats = 0
 
     def on_frame(frame: Frame) -> None:
@@ -118,7 +118,7 @@ def test_a_client_that_waits_for_a_tile_hears_heartbeats(
 def test_a_drain_ends_a_stream_that_waits_for_a_tile(
     desk: ViewDesk, view: OpenView, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = SlowReads(view, monkeypatch, 0)
+    reads = SlowReads(monkeypatch, 0)
     drain = Drain()
 
     def on_frame(frame: Frame) -> None:
@@ -165,16 +165,14 @@ def test_the_end_tells_whether_tiles_are_left(
 def test_a_failure_carries_the_token_of_its_tile(
     desk: ViewDesk, view: OpenView, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = view.reader().read
+    read = TileReader.read
 
-    class Reader:
-        @staticmethod
-        def read(tile: Any) -> npt.NDArray[Any]:  # noqa: ANN401
-            if tile.index == 1:
-                raise ShapeError("no")
-            return read(tile)
+    def fail_once(reader: TileReader, tile: Tile) -> npt.NDArray[Any]:
+        if tile.index == 1:
+            raise ShapeError("no")
+        return read(reader, tile)
 
-    monkeypatch.setattr(OpenView, "reader", lambda _view: Reader())
+    monkeypatch.setattr(TileReader, "read", fail_once)
     exchange = FakeExchange()
     send(tiles(view, workers), exchange)
     assert [frame.kind for frame in exchange.frames] == ["DATA", "ERROR"]
@@ -185,6 +183,29 @@ def test_a_failure_carries_the_token_of_its_tile(
 def test_raw_bytes_are_those_of_the_range(view: OpenView, start: int, stop: int) -> None:
     pieces = tile_bytes(view, start, stop)
     assert b"".join(piece.data for piece in pieces) == FRAMES.tobytes()[start:stop]
+
+
+def test_each_tile_is_hinted_at_before_the_one_before_it_is_read(
+    view: OpenView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, int]] = []
+    read, hint = TileReader.read, TileReader.hint
+
+    def note_read(reader: TileReader, tile: Tile) -> npt.NDArray[Any]:
+        done.append(("read", tile.index))
+        return read(reader, tile)
+
+    def note_hint(reader: TileReader, tile: Tile) -> None:
+        done.append(("hint", tile.index))
+        hint(reader, tile)
+
+    monkeypatch.setattr(TileReader, "read", note_read)
+    monkeypatch.setattr(TileReader, "hint", note_hint)
+    last = view.plan.tiles - 1
+    assert len(list(read_tiles(view, 0, last + 1))) == last + 1
+    between = [(what, k + (what == "hint")) for k in range(last) for what in ("hint", "read")]
+    assert done == [*between, ("read", last)]
+    assert last
 
 
 def test_the_tile_of_a_byte_is_found(view: OpenView) -> None:

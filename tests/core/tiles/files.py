@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from core.arrays import Indices
 from core.tiles.corrections import Corrections
 from core.tiles.decoders import DECODERS
 from core.tiles.formats.detect import understand
-from core.tiles.frames import FileFrames
+from core.tiles.frames import FileFrames, UseOctets
 from core.tiles.plan import make_plan
 from core.tiles.reader import TileReader
 from core.tiles.recording import FileInfo, Hints, Recording
@@ -79,19 +79,49 @@ def frames_of(files: Files, recording: Recording) -> npt.NDArray[Any]:
 
 
 class Ranges:
-    """The contents of files as a source of ranges, in memory."""
+    """The contents of files as a source of ranges, in memory.
 
-    def __init__(self, files: Files) -> None:
-        self.contents = list(files.values())
+    Ranges are visited in place, or in pieces of a few bytes that the last ones overwrite.
+    """
 
-    def read_ranges(
-        self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
-    ) -> None:
-        for file, start, stop, at in zip(files, starts, stops, offsets, strict=True):
-            out[at : at + stop - start] = self.contents[file][start:stop]
+    def __init__(self, contents: Sequence[bytes], *, in_place: bool = True, piece: int = 1) -> None:
+        self._arrays = [np.frombuffer(content, np.uint8) for content in contents]
+        self._in_place = in_place
+        self._piece = piece
 
-    def mapped(self, file: int) -> npt.NDArray[np.uint8] | None:
-        return np.frombuffer(self.contents[file], np.uint8)
+    def copy(self, files: Indices, starts: Indices, size: int, out: npt.NDArray[np.uint8]) -> None:
+        assert len(out) == len(starts) * size
+        for k, (file, start) in enumerate(zip(self._all(files, starts), starts, strict=True)):
+            piece = self._arrays[file][start : start + size]
+            assert len(piece) == size, "a range lies outside of its file"
+            out[k * size : (k + 1) * size] = piece
+
+    def visit(self, files: Indices, starts: Indices, size: int, use: UseOctets) -> None:
+        files = self._all(files, starts)
+        step = max(self._piece // size, 1)
+        room = np.empty(step * size, np.uint8)
+        first = 0
+        while first < len(files):
+            same = np.flatnonzero(files[first:] != files[first])
+            last = first + int(same[0]) if len(same) else len(files)
+            octets = self._arrays[files[first]]
+            assert starts[first:last].max() + size <= len(octets)
+            if self._in_place:
+                use(first, octets, starts[first:last])
+            else:
+                last = min(last, first + step)
+                begins = starts[first:last]
+                self.copy(files[first:last], begins, size, room[: len(begins) * size])
+                use(first, room, np.arange(len(begins), dtype=np.int64) * size)
+            first = last
+
+    def hint(self, files: Indices, starts: Indices, size: int) -> None:
+        assert starts.max() + size <= min(len(self._arrays[file]) for file in files)
+
+    @staticmethod
+    def _all(files: Indices, starts: Indices) -> Indices:
+        assert len(files) in {1, len(starts)}
+        return np.broadcast_to(files, len(starts))
 
 
 def tiles_of(
@@ -104,7 +134,7 @@ def tiles_of(
         decoder, size = DECODERS[str(recording.decoder)], recording.frame_bytes
         decoder.decode(octets.reshape(-1), size, out.reshape(len(out), -1), recording.panel_shape)
 
-    frames = FileFrames(recording, Ranges(files), decode)
+    frames = FileFrames(recording, Ranges(list(files.values())), decode)
     reader = TileReader(plan, recording, frames, Corrections(recording.sig_shape))
     made = np.zeros(plan.shape, plan.dtype)
     for k in range(plan.tiles):

@@ -23,7 +23,7 @@ from core.tiles.reader import TileReader
 from core.tiles.recording import Hints
 from core.tiles.view import parse_view
 from tests.core.tiles import files, reference
-from tests.core.tiles.test_reading import Memory
+from tests.core.tiles.files import Ranges
 
 Array = npt.NDArray[Any]
 
@@ -47,12 +47,12 @@ class Dataset:
         stored = None if dtype is None else np.dtype(dtype)
         hints = Hints(dtype=stored, nav_shape=scan, sig_shape=sig)
         self.recording = files.read(named, hints, "raw" if dtype else "npy")
-        self._memory = Memory(list(contents), in_place)
+        self._ranges = Ranges(contents, in_place=in_place)
 
     def tiles(self, spec: dict[str, Any], corrections: Corrections | None = None) -> list[Array]:
         """All tiles of a view, kept until the last was read."""
         plan = make_plan(self.recording, parse_view(spec))
-        source = FileFrames(self.recording, self._memory)
+        source = FileFrames(self.recording, self._ranges)
         reader = TileReader(plan, self.recording, source, corrections)
         return [reader.read(plan.tile(k)) for k in range(plan.tiles)]
 

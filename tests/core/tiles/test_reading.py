@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from core.arrays import Indices
 from core.errors import CastingError, RepairError, SelectionError, ShapeError
 from core.tiles.corrections import Corrections
 from core.tiles.frames import FileFrames
@@ -19,33 +18,12 @@ from core.tiles.reader import TileReader
 from core.tiles.recording import Extent, Recording
 from core.tiles.view import parse_view
 from tests.core.tiles import reference
+from tests.core.tiles.files import Ranges
 from tests.scale import examples
 
 Array = npt.NDArray[Any]
 
 DTYPES = ["b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16"]
-
-
-class Memory:
-    """Files that are bytes."""
-
-    def __init__(self, files: list[bytes], in_place: bool) -> None:
-        self._files = files
-        self._in_place = in_place
-        self._arrays: dict[int, npt.NDArray[np.uint8]] = {}
-
-    def read_ranges(
-        self, files: Indices, starts: Indices, stops: Indices, out: memoryview, offsets: Indices
-    ) -> None:
-        for file, start, stop, at in zip(files, starts, stops, offsets, strict=True):
-            piece = self._files[file][start:stop]
-            assert len(piece) == stop - start, "a range lies outside of its file"
-            out[at : at + len(piece)] = piece
-
-    def mapped(self, file: int) -> npt.NDArray[np.uint8] | None:
-        if not self._in_place:
-            return None
-        return self._arrays.setdefault(file, np.frombuffer(self._files[file], np.uint8))
 
 
 class Case:
@@ -214,7 +192,8 @@ def test_tiles_are_what_numpy_says(seed: int) -> None:
         plan = make_plan(recording, parse_view(spec))
     except (ShapeError, SelectionError, CastingError, RepairError):
         return
-    source = FileFrames(recording, Memory(files, bool(rng.random() < 0.5)))
+    ranges = Ranges(files, in_place=bool(rng.random() < 0.5), piece=int(rng.integers(1, 500)))
+    source = FileFrames(recording, ranges)
     reader = TileReader(plan, recording, source, corrections)
     wanted, inexact = expected(case, spec, plan)
     try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
 from app.datasets.files.buffers import PAGE, BufferPool
@@ -51,3 +54,18 @@ def test_a_thread_waits_for_a_buffer() -> None:
         assert not got.is_set()
     assert got.wait(10)
     thread.join()
+
+
+def test_buffers_are_made_when_they_are_needed_and_no_more_than_may_be() -> None:
+    for count, size in ((1, PAGE), (3, 1 << 20), (5, 3 << 20)):
+        pool = BufferPool(count, size, wait=0.01)
+        with ExitStack() as stack:
+            lent = [stack.enter_context(pool.lend()) for _ in range(count)]
+            starts = sorted(buffer.ctypes.data for buffer in lent)
+            assert all(b - a >= size for a, b in itertools.pairwise(starts))
+            for k, buffer in enumerate(lent):
+                buffer[:] = k
+            assert [set(np.unique(buffer)) for buffer in lent] == [{k} for k in range(count)]
+            with pytest.raises(BusyError), pool.lend():
+                pass
+        assert len(pool._free) == count

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.datasets.files.file_set import FileSet, ReadFailedError
-from app.datasets.files.fingerprints import SAMPLE, fingerprint, prefix_fingerprint
+from app.datasets.files.fingerprints import fingerprint, prefix_fingerprint
+from app.datasets.files.identity import CLOCK_STEP, SAMPLE
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
 from app.errors import DataChangedError
 
@@ -115,6 +116,151 @@ def test_changes_are_noticed(
             assert caught.value.members == {"file": "part_0.raw", "change": what}
             assert str(paths[0].parent) not in str(caught.value)
         assert files.read(3, 0, 9) == paths[3].read_bytes()[:9]
+
+
+def rewrite(path: Path, at: int, octets: bytes) -> None:
+    """In place, with the modification time set back."""
+    known = path.stat()
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(octets)
+    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+    assert path.stat().st_mtime_ns == known.st_mtime_ns
+    assert path.stat().st_size == known.st_size
+
+
+LONG = 5 * SAMPLE
+
+
+@pytest.mark.parametrize("at", [0, SAMPLE - 1, LONG - SAMPLE, LONG - 1])
+@pytest.mark.parametrize("look", ["verify", "read", "use", "fingerprint"])
+def test_a_time_that_was_set_back_hides_no_change_of_the_ends(
+    tmp_path: Path, open_file: OpenFile, at: int, look: str
+) -> None:
+    path = tmp_path / "x.raw"
+    path.write_bytes(bytes(LONG))
+
+    def use() -> None:
+        with files.use(0):
+            pass
+
+    with FileSet([path], open_file) as files:
+        assert files.read(0, at, at + 1) == b"\0"
+        rewrite(path, at, b"!")
+        looks: dict[str, Callable[[], object]] = {
+            "verify": files.verify,
+            "read": lambda: files.read(0, SAMPLE, SAMPLE + 1),
+            "use": use,
+            "fingerprint": lambda: fingerprint(files),
+        }
+        for _ in range(2):
+            with pytest.raises(DataChangedError, match="was modified"):
+                looks[look]()
+        rewrite(path, at, b"\0")
+        files.verify()
+
+
+def test_a_change_between_the_ends_with_the_time_set_back_goes_unnoticed(
+    tmp_path: Path, open_file: OpenFile
+) -> None:
+    """As documented: were this to change, the documents would have to."""
+    path = tmp_path / "x.raw"
+    path.write_bytes(bytes(LONG))
+    with FileSet([path], open_file) as files:
+        before = fingerprint(files)
+        rewrite(path, 2 * SAMPLE, b"!")
+        assert files.read(0, 2 * SAMPLE, 2 * SAMPLE + 1) == b"!"
+        assert fingerprint(files) == before
+
+
+def test_what_changes_no_data_is_no_change(paths: list[Path], open_file: OpenFile) -> None:
+    with FileSet(paths, open_file) as files:
+        contents = [files.read(k, 0, SIZES[k]) for k in range(len(paths))]
+        for step in (
+            lambda path: path.chmod(0o600),
+            lambda path: path.with_suffix(".link").hardlink_to(path),
+            lambda path: path.with_suffix(".link").unlink(),
+            lambda path: os.utime(path, ns=(5, path.stat().st_mtime_ns)),
+            lambda path: os.chown(path, os.getuid(), os.getgid()),
+        ):
+            for path in paths:
+                step(path)
+            files.verify()
+            assert [files.read(k, 0, SIZES[k]) for k in range(len(paths))] == contents
+
+
+def test_contents_are_compared_once_per_change_time(
+    paths: list[Path], open_file: OpenFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileSet(paths, open_file) as files:
+        files.read(0, 0, 1)
+        paths[0].chmod(0o600)
+        time.sleep(2 * CLOCK_STEP)  # a younger time is not kept
+        reads: list[int] = []
+        whole = os.pread
+
+        def count(descriptor: int, size: int, at: int) -> bytes:
+            reads.append(size)
+            return whole(descriptor, size, at)
+
+        monkeypatch.setattr(os, "pread", count)
+        for _ in range(5):
+            files.verify()
+        assert reads == [SIZES[0]]
+
+
+def test_files_that_were_never_used_are_not_read_to_be_verified(
+    paths: list[Path], open_file: OpenFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileSet(paths, open_file) as files:
+        for path in paths:
+            path.chmod(0o600)
+        with monkeypatch.context() as patch:
+            patch.delattr(os, "pread")
+            files.verify()
+        assert files.read(0, 0, 5) == paths[0].read_bytes()[:5]
+        rewrite(paths[0], 7, b"!")
+        with pytest.raises(DataChangedError):
+            files.verify()
+
+
+def test_changes_in_one_tick_of_the_clock_are_noticed(tmp_path: Path, open_file: OpenFile) -> None:
+    path = tmp_path / "x.raw"
+    path.write_bytes(bytes(1000))
+    with FileSet([path], open_file) as files:
+        files.read(0, 0, 1)
+        for k in range(50):
+            path.chmod(0o600 + k % 2)
+            files.verify()
+            rewrite(path, 5, b"!")
+            with pytest.raises(DataChangedError):
+                files.verify()
+            rewrite(path, 5, b"\0")
+            files.verify()
+
+
+def test_the_prefix_of_a_growing_file_is_compared(tmp_path: Path, open_file: OpenFile) -> None:
+    path = tmp_path / "x.raw"
+    path.write_bytes(bytes(1000))
+    with FileSet([path], open_file, growing=True) as files:
+        assert files.read(0, 0, 2000) == bytes(1000)
+        for size in (1004, 1008):
+            grow(path)
+            files.verify()
+            assert files.refresh()
+            assert files.size(0) == size
+        overwrite(path)
+        for look in (files.verify, files.refresh, lambda: files.read(0, 0, 1)):
+            with pytest.raises(DataChangedError, match="was modified"):
+                look()
+        rewrite(path, 0, b"\0")
+        grow(path)
+        assert files.refresh()
+        with path.open("r+b") as file:
+            file.seek(1005)
+            file.write(b"!")
+        with pytest.raises(DataChangedError, match="was modified"):
+            files.verify()
 
 
 def test_a_directory_that_is_exchanged_is_noticed(paths: list[Path], open_file: OpenFile) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from app.datasets.files.file_set import FileSet
 from app.datasets.files.fingerprints import (
-    SAMPLE,
     fingerprint,
     prefix_fingerprint,
     store_fingerprint,
 )
+from app.datasets.files.identity import SAMPLE
 from app.datasets.files.roots import Roots
 
 MODIFIED = 1_600_000_000_123_456_789

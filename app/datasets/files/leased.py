@@ -1,0 +1,99 @@
+"""Ranges of files in memory maps, under leases."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+from core.arrays import Indices, Octets
+from core.tiles.ranges import copy_rows
+
+from .buffered import BufferedBackend, Use
+from .buffers import BufferPool
+from .file_set import FileSet
+from .mapped import Leases, Maps
+
+_PORTION = 4 << 20
+"""Bytes between two looks for writers who wait for a lease."""
+_LEAST = 64 << 10
+"""Bytes from which on a lease pays."""
+
+
+class LeasedBackend(BufferedBackend):
+    """Visits and copies mapped files under leases; reads what cannot be leased."""
+
+    name: ClassVar[str] = "leased"
+
+    def __init__(self, files: FileSet, pool: BufferPool) -> None:
+        super().__init__(files, pool)
+        self._leases = Leases()
+        self._maps = Maps()
+
+    def _copy(self, file: int, starts: Indices, size: int, out: Octets) -> None:
+        if len(starts) * size < _LEAST:
+            super()._copy(file, starts, size, out)
+            return
+        with self._files.hold(file) as descriptor:
+            use = partial(_copy_out, size, out)
+            done = self._visit_map(file, descriptor, starts, size, use)
+            if done < len(starts):
+                self._hint(descriptor, starts[done:], size)
+                self._copy_read(file, descriptor, starts[done:], size, out[done * size :])
+
+    def _visit(self, file: int, starts: Indices, size: int, use: Use) -> None:
+        if len(starts) * size < _LEAST:
+            super()._visit(file, starts, size, use)
+            return
+        with self._files.hold(file) as descriptor:
+            done = self._visit_map(file, descriptor, starts, size, use)
+            if done < len(starts):
+                rest = starts[done:]
+                self._hint(descriptor, rest, size)
+                self._visit_read(file, descriptor, rest, size, partial(_later, use, done))
+
+    def _visit_map(self, file: int, descriptor: int, starts: Indices, size: int, use: Use) -> int:
+        """Visit ranges in the map of an open file, if there is a lease.
+
+        Returns:
+            How many were visited; fewer than all if a writer or the disk interferes.
+
+        Raises:
+            DataChangedError: the file changed since it was opened.
+        """
+        leased = self._leases.take(file, descriptor)
+        try:
+            # Under the lease: what is seen now stays so.
+            self._files.look(file, descriptor)
+            if not leased:
+                return 0
+            if (mapped := self._maps.of(file, descriptor, self._files.size(file))) is None:
+                return 0
+            there = mapped.has(starts, size)
+            if not there:
+                self._hint(descriptor, starts, size)
+            step = max(_PORTION // size, 1)
+            for first in range(0, len(starts), step):
+                begins = starts[first : first + step]
+                if not (there or mapped.deliver(begins, size)):
+                    return first
+                if not self._leases.is_intact(descriptor):
+                    return first
+                use(first, mapped.octets, begins)
+            return len(starts)
+        finally:
+            if leased:
+                self._leases.release(file, descriptor)
+
+    def close(self) -> None:
+        """Drop the maps, which last until their users are done."""
+        self._maps.clear()
+
+
+def _copy_out(size: int, out: Octets, first: int, octets: Octets, positions: Indices) -> None:
+    """Copy ranges from a map to their places in the output."""
+    part = out[first * size : (first + len(positions)) * size]
+    copy_rows(octets, positions, part.reshape(-1, size))
+
+
+def _later(use: Use, by: int, first: int, octets: Octets, positions: Indices) -> None:
+    use(by + first, octets, positions)
