@@ -146,6 +146,15 @@ class InvalidOptionError(ServiceError):
     code = "option"
 
 
+class DatasetUnreadableError(ServiceError):
+    """Decoding a file of the dataset crashed, took too long or needed too much memory.
+
+    Files are decoded by isolated processes, so that only this request failed.
+    """
+
+    code = "dataset-unreadable"
+
+
 class BusyError(ServiceError):
     """The server has no free buffers for another request."""
 
@@ -192,6 +201,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     BombError: (413, "Decompression bomb"),
     UnsupportedCodingError: (415, "Unsupported Content-Encoding"),
     InvalidOptionError: (422, "Invalid option"),
+    DatasetUnreadableError: (422, "Dataset unreadable"),
     BusyError: (503, "Busy"),
     DrainingError: (503, "Shutting down"),
     StorageFullError: (503, "Storage full"),

@@ -19,6 +19,8 @@ from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
 from app.datasets.scanning import scan
 from app.datasets.service import DatasetService
+from app.decoding.limits import DecoderLimits
+from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
 from app.engine.local import LocalEngine
 from app.engine.warmup import WarmUp
@@ -141,7 +143,8 @@ def _add_services(
     buffers = Buffers(settings.buffers, settings.buffer_bytes)
     width = settings.threads or share_of_cores(settings.workers)
     store = _closing(resources, _store(settings))
-    catalogue = _closing(resources, _catalogue(settings, store))
+    decoders = _closing(resources, _decoders(settings))
+    catalogue = _closing(resources, _catalogue(settings, store, decoders))
     views = Views(catalogue, store, keys)
     pipelines = _closing(resources, Pipelines(catalogue, views, store, keys))
     threads = _closing(resources, Workers(width))
@@ -193,11 +196,23 @@ def _store(settings: Settings) -> StateStore:
         return MemoryStateStore()
 
 
-def _catalogue(settings: Settings, store: StateStore) -> Catalogue:
+def _decoders(settings: Settings) -> DecoderPool:
+    return DecoderPool(
+        DecoderLimits(
+            workers=settings.decoders,
+            memory=settings.decoder_memory,
+            seconds=settings.decoder_seconds,
+            idle_seconds=settings.decoder_idle_seconds,
+            sandbox=settings.decoder_sandbox,
+        )
+    )
+
+
+def _catalogue(settings: Settings, store: StateStore, decoders: DecoderPool) -> Catalogue:
     roots = Roots.parse(settings.dataset_roots)
-    entries = scan(roots) if settings.scan else {}
+    entries = scan(roots, decoders) if settings.scan else {}
     entries |= read_catalogue(settings.catalogue)
-    return Catalogue(store, roots, entries, BufferPool(settings.read_buffers))
+    return Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from app.decoding.base import Decoders
 from app.errors import DataChangedError, InvalidOptionError, NotFoundError
 from app.state.base import HeadExistsError, HeadMissingError, StateStore
 from core.arrays import Array
@@ -45,6 +46,7 @@ class Catalogue:
         roots: the directories that files may lie in.
         entries: fixed entries by id, from the catalogue file and from scanning.
         buffers: lends buffers for reading.
+        decoders: read HDF5, zarr, parquet and Arrow; None refuses them.
     """
 
     def __init__(
@@ -53,11 +55,13 @@ class Catalogue:
         roots: Roots,
         entries: Mapping[str, DatasetSpec],
         buffers: BufferPool,
+        decoders: Decoders | None = None,
     ) -> None:
         self._store = store
         self._roots = roots
         self._entries = entries
         self._buffers = buffers
+        self._decoders = decoders
         self._open: OrderedDict[str, Opened] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -181,7 +185,7 @@ class Catalogue:
 
     def _opened(self, spec: DatasetSpec) -> Opened:
         if spec.format in ITEM_FORMATS:
-            files, items = open_items(self._roots, spec)
+            files, items = open_items(self._roots, spec, self._decoders)
             try:
                 return OpenItems(spec, files, items, fingerprint(files))
             except BaseException:
@@ -189,7 +193,12 @@ class Catalogue:
                 raise
         patterns = list(spec.files) if spec.glob is None else [spec.glob]
         source = open_recording(
-            self._roots, patterns, spec.hints, form=spec.format, array=spec.array
+            self._roots,
+            patterns,
+            spec.hints,
+            decoders=self._decoders,
+            form=spec.format,
+            array=spec.array,
         )
         try:
             name = "mmap" if spec.immutable else "buffered"
