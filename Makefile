@@ -30,13 +30,13 @@ $(RUNTIME): $(RUNTIME_LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --require-hashes $(RUNTIME_LOCKS:%=-r %)
+	$(PIP) install --no-compile --require-hashes $(RUNTIME_LOCKS:%=-r %)
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # What developers need besides: linters, test libraries, the extras.
 $(TOOLS): $(RUNTIME) deploy/requirements-dev.lock
-	$(PIP) install --require-hashes -r deploy/requirements-dev.lock
+	$(PIP) install --no-compile --require-hashes -r deploy/requirements-dev.lock
 	@touch $@
 
 # The client is a package of its own: installed as its users install it, never editable.
@@ -52,10 +52,13 @@ serve: install  ## start the service on its defaults
 demo: install  ## the service, a connection that keeps breaking, and a table that is complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
 
-# The types and the second compilation take a core each, and need nothing of one another.
-test: install  ## everything CI checks
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint warm-bounds
-	@$(MAKE) --no-print-directory unit bounds nojit
+# Two jobs at a time, as downloads, types and many tests leave a core idle.
+TWO_JOBS := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
+
+test: $(RUNTIME)  ## everything CI checks
+	@$(TWO_JOBS) $(TOOLS) install warm-bounds
+	@$(TWO_JOBS) lint unit
+	@$(MAKE) --no-print-directory bounds nojit
 
 fmt: $(TOOLS)  ## format the code and put imports in order
 	$(BIN)/ruff check --fix --exit-zero --quiet .
@@ -70,10 +73,10 @@ lint: $(TOOLS)  ## format, lint, types, import directions
 unit: $(TOOLS) $(CLIENT)  ## the test suite as users run the code
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
-warm-bounds: $(TOOLS)
+warm-bounds: $(RUNTIME)
 	NUMBA_BOUNDSCHECK=1 $(BIN)/thalweg-server warmup
 
-bounds: warm-bounds  ## the engine's tests with every array index checked
+bounds: $(TOOLS) warm-bounds  ## the engine's tests with every array index checked
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
 
 nojit: $(TOOLS)  ## the engine's tests as plain Python

@@ -117,13 +117,22 @@ class InputError(CoreError):
     """An auxiliary file is malformed or inconsistent.
 
     ``offset`` is a byte of the file; for csv the message names the line.
+
+    Attributes:
+        parameter: the caller's argument that is at fault rather than the file, or None.
     """
 
     code = "input"
 
-
-class PeriodCountError(InputError):
-    """The number of periods, which an occurrence csv does not have, is missing or invalid."""
+    def __init__(
+        self,
+        message: str,
+        *,
+        parameter: str | None = None,
+        **place: Any,  # noqa: ANN401 - those of every error
+    ) -> None:
+        super().__init__(message, **place)
+        self.parameter = parameter
 
 
 class StateError(CoreError):

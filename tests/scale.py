@@ -18,7 +18,7 @@ def examples(n: int) -> int:
     if SOAK:
         n *= 20
     if PURE_PYTHON:
-        n //= 12
+        n //= 20
     elif BOUNDS_CHECKED:
-        n //= 3
+        n //= 5
     return max(n, 3)

@@ -72,7 +72,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; return its exit code."""
     args = build_parser().parse_args(argv)
-    configure_logging(args.log_level)
+    configure_logging(args.log_level or "info")
     try:
         code = _COMMANDS[args.command](args)
         sys.stdout.flush()

@@ -270,8 +270,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-level",
         choices=LEVELS,
-        default="info",
-        help="least severe level to log (default info)",
+        help="least severe level to log (default info; serve: THALWEG_LOG_LEVEL)",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_aggregate(commands)

@@ -13,6 +13,7 @@ import orjson
 from pydantic import ValidationError
 
 from app.settings import Settings
+from app.telemetry import configure_logging
 from core.errors import OptionError
 
 from .parser import FLAGS
@@ -22,10 +23,12 @@ def serve(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
     from .serving import run_server  # noqa: PLC0415 - half a second that other commands save
 
-    names = [*FLAGS, "scan"]
+    names = [*FLAGS, "scan", "log_level"]
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
-        return run_server(Settings(log_level=args.log_level, **options))
+        settings = Settings(**options)
+        configure_logging(settings.log_level)
+        return run_server(settings)
     except (ValidationError, ValueError) as e:
         raise OptionError(str(e)) from e
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import InvalidOptionError
-from core.errors import InputError, PeriodCountError
+from core.errors import InputError
 from core.losses.inputs import (
     EventRates,
     parse_event_rates,
@@ -156,7 +156,9 @@ def _digest(text: str, option: str) -> str:
 def _parse_occurrence(data: bytes, periods: int | None, default: int | None = None) -> EventRates:
     try:
         return parse_occurrence(data, periods).event_rates()
-    except PeriodCountError as e:
+    except InputError as e:
+        if e.parameter != "periods":
+            raise
         if periods is None and default is not None:
             return parse_occurrence(data, default).event_rates()
         raise InvalidOptionError(

@@ -1,9 +1,9 @@
 """emloop's ``StreamWrapper``: epochs and buffering over a stream that can start over.
 
-The epochs are those of :mod:`core.iterate.epochs`. The buffer is not
-:class:`core.iterate.prefetch.Prefetch`, because the peer's behaves differently in every
-respect that shows: its thread produces only while a consumer allows it, stops at the end of
-an epoch, and leaves the buffer full when the ``with`` block ends, for the next one to use.
+The epochs are those of :mod:`core.iterate.epochs`. The buffer cannot be
+:class:`core.iterate.prefetch.Prefetch`, because emloop's differs in every visible respect: its
+thread produces only while a consumer allows it, stops at the end of an epoch, and leaves the
+buffer full at the end of a ``with`` block, for the next one to use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EPOCH_END = _EpochEnd()
 
 
 class _Failed:
-    """Marks the place in the buffer where the stream failed."""
+    """Takes the place of a batch in the buffer if the stream failed there."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -50,7 +50,7 @@ class _Batches(Epochs[Any]):
         self._name = name
 
     def at(self, place: Place) -> _Batches:
-        """Other batches of the same stream, from a place on."""
+        """A copy that continues the same stream from a place."""
         other = _Batches(self._open, self._size or 0, self._name)
         other.go_to(place)
         return other
@@ -74,7 +74,7 @@ class _Batches(Epochs[Any]):
 
 
 class _Allowed:
-    """A context in which batches may be produced ahead of their use; contexts nest."""
+    """A context in which batches may be produced ahead of use; contexts nest."""
 
     def __init__(self, change: Callable[[int], None]) -> None:
         self._change = change
@@ -87,19 +87,19 @@ class _Allowed:
 
 
 class StreamWrapper:
-    """Batches of a stream in epochs, produced by a thread where that is allowed.
+    """Batches of a stream in epochs, produced ahead by a thread inside ``allow_buffering``.
 
     Each iteration over it is one epoch. A natural epoch ends with the stream, which then
     starts over. An epoch of a fixed size ends after that many batches and leaves the stream
-    where it is; a stream that runs out inside an epoch starts over.
+    where it is; a stream that runs out within an epoch starts over.
 
         >>> stream = StreamWrapper(lambda: [1, 2, 3], "train", epoch_size=2)
         >>> list(stream), list(stream), list(stream)
         ([1, 2], [3, 1], [2, 3])
 
-    A buffered stream is used in ``with``; what is in the buffer stays for the next
-    ``with``. Only the batch a consumer waits for is produced, except inside
-    ``allow_buffering``, where the thread fills the buffer up to the end of the epoch.
+    Use a buffered stream in a ``with`` block; batches left in the buffer wait for the next
+    block. The thread produces only the batch that a consumer waits for, but inside
+    ``allow_buffering`` it fills the buffer up to the end of the epoch.
 
         >>> with StreamWrapper(lambda: [1, 2, 3], "train", buffer=2) as stream:
         ...     with stream.allow_buffering:
@@ -120,9 +120,9 @@ class StreamWrapper:
             string.
         epoch_size: batches in an epoch, below 1 for natural epochs.
         name: of the stream.
-        profile: receives the seconds each batch was waited for, under ``read_batch_<name>``.
-        stop_timeout: seconds that leaving a ``with`` waits for a batch in production. A
-            batch that takes longer is kept and delivered once it exists.
+        profile: receives the seconds of waiting for each batch, under ``read_batch_<name>``.
+        stop_timeout: seconds that leaving a ``with`` block waits for a batch in production.
+            A batch that takes longer is kept and delivered once it exists.
         buffer: another word for ``buffer_size``.
 
     Raises:
@@ -230,7 +230,7 @@ class StreamWrapper:
                 if self._inside:
                     self._start()
                 elif self._thread is None:
-                    # No thread is left after the last `with`, so the consumer produces.
+                    # After the last `with` there is no thread, so the consumer produces.
                     batch, self._place = self._batches.take()
                     return batch
                 self._changed.wait_for(lambda: self._buffer or self._thread is None)
@@ -283,7 +283,7 @@ class StreamWrapper:
                 entry, place = _Failed(error), Place()
             with self._changed:
                 if generation != self._generation:
-                    return  # the consumer has gone to a checkpoint meanwhile
+                    return  # meanwhile the consumer went to a checkpoint
                 self._buffer.append((entry, place))
                 self._changed.notify_all()
                 if entry is _EPOCH_END or isinstance(entry, _Failed):
@@ -296,7 +296,7 @@ class StreamWrapper:
         self._changed.notify_all()
 
     def getstate(self) -> dict[str, Any]:
-        """A checkpoint after the batches that were taken."""
+        """A checkpoint after the last batch that was taken, as JSON values."""
         with self._changed:
             place = self._place
             return {
@@ -311,11 +311,11 @@ class StreamWrapper:
         """Go to a checkpoint and drop the buffer; None is the beginning.
 
         Raises:
-            CheckpointError: it is no checkpoint of this class; nothing changes.
+            CheckpointError: it is not a checkpoint of this class; nothing changes.
         """
         place = Place() if checkpoint is None else _parsed(checkpoint)
         with self._changed:
-            # A thread still at a batch belongs to the old generation and the old batches.
+            # A thread that is still producing belongs to the old generation and its batches.
             self._generation += 1
             self._thread = None
             self._buffer.clear()
@@ -328,7 +328,7 @@ class StreamWrapper:
 
 def _parsed(checkpoint: object) -> Place:
     if not isinstance(checkpoint, Mapping) or set(checkpoint) != _FIELDS:
-        raise CheckpointError(f"this is no checkpoint of {_NAME}: {checkpoint!r}")
+        raise CheckpointError(f"not a checkpoint of {_NAME}: {checkpoint!r}")
     if checkpoint["iterator"] != _NAME or checkpoint["version"] != VERSION:
         raise CheckpointError(
             f"a checkpoint of {checkpoint['iterator']!r}, version {checkpoint['version']!r}",

@@ -1,7 +1,7 @@
 """Errors of the compatible packages.
 
-Every class is part of the engine's error tree, with its codes and hints, and also of the
-builtin class that the library in question raises, so that existing ``except`` clauses work.
+Every class derives from an error of the engine, with its codes and hints, and from the builtin
+class that the original library raises, so that existing ``except`` clauses work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class ArgumentError(OptionError, ValueError):
 
 
 class EmptySourceError(OptionError, ValueError):
-    """A source has no items, where at least one is needed to continue."""
+    """A source has no items, but at least one is needed to continue."""
 
 
 class CheckpointError(StateError, ValueError):
@@ -50,8 +50,8 @@ class WorkerDiedError(CoreError, ChildProcessError):
 
 
 class RemoteTracebackError(Exception):
-    """The traceback in the worker, as the cause of an exception that was raised there."""
+    """Holds the traceback of an exception in a worker, as the cause of its copy here."""
 
 
 class ContractError(OptionError, AssertionError):
-    """A schema is missing or does not fit, or names and readers differ in number."""
+    """A schema is missing or does not fit, or there are more names than readers or fewer."""

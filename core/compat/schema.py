@@ -1,4 +1,4 @@
-"""Caffe2's schemas and records: named fields, nested where fields are structures."""
+"""Caffe2's schemas and records: named fields, which may be nested structures."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Struct(Field):
         fields: pairs of a name and a Field or dtype.
 
     Raises:
-        ContractError: a name comes twice.
+        ContractError: a name occurs twice.
     """
 
     def __init__(self, *fields: tuple[str, Any]) -> None:
@@ -117,14 +117,14 @@ class Struct(Field):
 class Record(Field):
     """Values with their schema; a field itself, as in Caffe2.
 
-    ``record["name"]`` is a value, or a dict where the schema has a structure.
+    ``record["name"]`` is a value, or a dict if the schema has a structure there.
     """
 
     def __init__(self, schema: Field, values: Sequence[Any]) -> None:
         """Combine a schema and the values of its scalars.
 
         Raises:
-            ContractError: the schema has another number of scalars.
+            ContractError: the number of values is not that of the scalars of the schema.
         """
         expected = len(schema.field_names())
         if len(values) != expected:
@@ -144,7 +144,7 @@ class Record(Field):
         return self.schema.field_types()
 
     def has_blobs(self) -> bool:
-        """Always True."""
+        """True: a record holds values."""
         return True
 
     def field_blobs(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Sink: blocks as an Arrow IPC stream."""
+"""The sink for Arrow IPC streams, apart from :mod:`.sinks` because it imports pyarrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sinks import BinaryFile, Sink, column_of
 
 
 class ArrowWriter(Sink):
-    """Blocks as an Arrow IPC stream, a record batch each.
+    """Writes an Arrow IPC stream, one record batch per block.
 
     Arrays become nested lists of fixed size, ragged items large lists. The commit writes
     the end marker of the stream.
@@ -33,7 +33,7 @@ class ArrowWriter(Sink):
         super().__init__()
         self._fields = schema
         self._schema = pa.schema([(field.name, arrow_type(field)) for field in schema])
-        self._writer = pa.ipc.new_stream(_Handed(file), self._schema)
+        self._writer = pa.ipc.new_stream(_BorrowedFile(file), self._schema)
 
     def _put(self, block: Block) -> None:
         arrays = [_array(column_of(block, field), field) for field in self._fields]
@@ -43,29 +43,29 @@ class ArrowWriter(Sink):
         self._writer.close()
 
 
-class _Handed(io.RawIOBase):
-    """A file for Arrow to write to; its owner flushes and closes it."""
+class _BorrowedFile(io.RawIOBase):
+    """Lets Arrow write to a file, but not flush or close it: that is up to its owner."""
 
     def __init__(self, file: BinaryFile) -> None:
         super().__init__()
         self._file = file
 
     def writable(self) -> bool:
-        """Always True."""
+        """True; Arrow asks before it writes."""
         return True
 
     def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer of Arrow's
-        """Pass the bytes on."""
-        taken = bytes(data)
-        self._file.write(taken)
-        return len(taken)
+        """Write a copy of the bytes, since Arrow reuses its buffer."""
+        copy = bytes(data)
+        self._file.write(copy)
+        return len(copy)
 
 
 def arrow_type(field: Field) -> pa.DataType:
     """The Arrow type of the items of a field.
 
     Raises:
-        OptionError: Arrow has none for its dtype.
+        OptionError: Arrow has no type for its dtype.
         ShapeError: an axis is empty, or differs from batch to batch.
     """
     try:

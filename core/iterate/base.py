@@ -9,8 +9,8 @@ blocks:
   non-negative integers that the caller holds; the same state always produces the same
   items, however it was reached.
 
-Reading changes neither, so one stage serves any number of readers and threads. What a
-stage keeps from one call to the next only saves time.
+Reading changes neither kind, so one stage serves any number of readers and threads. A stage
+may cache things from one call to the next, but only to save time.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ Block = Mapping[str, Column]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of the items of a stage."""
+    """A field of the items of a stage."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...] = ()
-    """Of one item; of one of its elements if the field is ragged."""
+    """Shape of one item, or of one element of an item if the field is ragged."""
     ragged: bool = False
 
     @property
@@ -85,7 +85,7 @@ class Indexed(ABC):
     @property
     @abstractmethod
     def length(self) -> int | None:
-        """Number of items; None if there is no end."""
+        """Number of items; None if endless."""
 
     @abstractmethod
     def at(self, positions: Indices) -> Block:

@@ -1,5 +1,13 @@
 """Batches of items of similar length, cut from windows that are read ahead.
 
+Padding a batch to its longest item wastes memory and compute if short and long items meet.
+Sorting everything by length would end that, but also end the shuffle. The compromise is to
+sort only a window of items, cut it into batches, and shuffle those::
+
+    lengths read    5 2 9 1 8 3 3 7        read_ahead=8, size=2
+    sorted          9 8 | 7 5 | 3 3 | 2 1
+    batches served  3 3 | 9 8 | 2 1 | 7 5
+
 :class:`BucketBatch` is like a sequential stage whose items are batches. Instead of ``take``
 it has ``next_batch(state) -> (Block, State) | None``: the rows of one batch and the state
 after it, or None at the end. ``next_window(state)`` returns all remaining batches of a
@@ -31,7 +39,7 @@ _MAX_KEY = 2**40
 """Keeps every sum and product over a window within int64."""
 _MAX_BUDGET = 2**62
 _COUNTED = 4
-"""Values per item up to which keys are sorted by counting."""
+"""Keys are sorted by counting while their range is below this many values per item."""
 _SPARES = 2
 
 

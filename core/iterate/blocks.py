@@ -1,31 +1,31 @@
 """Permutations of a range cut into blocks, each block under a key of its own.
 
-All reordering with random access is made of this. An epoch permutation is one block per
-epoch, a block shuffle is blocks of a given size, an overlapping shuffle is two of those
-shifted by half a block::
+All reordering with random access is built from this one operation. An epoch permutation has
+one block per epoch, a block shuffle has blocks of a given size, and an overlapping shuffle is
+two block shuffles shifted by half a block::
 
     position      0 1 2 3 4 | 5 6 7 8 9 | 10 11 12
     block             0     |     1     |    2        (the last may be shorter)
     image         3 0 4 1 2 | 9 5 6 8 7 | 11 12 10
 
-The problem: "which item stands at position p of epoch e?" must be answered at once, for any
-p, without drawing the epochs before it or storing a permutation of 10**9 items. So the
-order of a block is a function of its number, ``Permutation(size, key.nth(block))``, and
-there are two ways to evaluate it:
+The problem: "which item is at position p of epoch e?" must be answered at once, for any p,
+without drawing the earlier epochs or storing a permutation of 10**9 items. So the order of a
+block is a function of its number, ``Permutation(size, key.nth(block))``, and there are two ways
+to evaluate it:
 
-* A *small* block, up to ``SMALL`` positions, is a table: the keyed shuffle is done once and
-  then looked up. A table costs as much as ``size`` positions, so it pays only if
-  positions visit each block a few times in a row. :func:`count_misses` predicts how often
-  a table would be rebuilt; where positions jump about, they are sorted first and the images
-  put back. Two tables are kept, for even and for odd blocks, so that neighbours (the usual
-  case at a block border) do not evict each other.
+* A *small* block, of up to ``SMALL`` positions, becomes a table: the keyed shuffle runs once,
+  and each position is a lookup. Building a table costs as much as ``size`` lookups, so it pays
+  only if successive positions fall into the same block. :func:`count_misses` predicts how often
+  tables would be rebuilt; if positions jump about, they are sorted first and their images put
+  back in order. There are two tables, for even and for odd blocks, so that neighbours (which
+  alternate at a block border) do not evict each other.
 * A *big* block is evaluated position by position with the cipher of :mod:`core.rng`, which
   needs no table and no memory.
 
-Why not always the cipher? Over few positions a cipher of a few rounds is visibly not
-uniform; a shuffled table is exact. A big range that is cut can end in a short block, or
-start with one when ``lead`` shifts the borders. Such a block is small although its
-siblings are big, so its order is built separately (``_short_ends``).
+Why not always the cipher? Over few positions, a cipher of a few rounds is visibly not uniform,
+while a shuffled table is exact. Big blocks can have small ones among them: the last block, which
+the end of the range cuts short, and the first, which ``lead`` cuts short. Their orders are built
+separately (``_short_ends``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .reuse import ReusePool
 _NO_END = 2**62
 _TABLES = 2
 _SETS = 4
-"""Sets of tables: this many threads read one stage without rebuilding each other's."""
+"""Sets of tables: this many threads can read one stage without rebuilding each other's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class BlockPermutation:
     Args:
         key: of all blocks.
         size: positions of a block, at least 1.
-        total: number of positions, where the last block may be shorter; None for no end.
+        total: number of positions, None if endless; the last block may be shorter.
         lead: how much shorter the first block is than the others, below ``size``.
     """
 
@@ -85,7 +85,7 @@ class BlockPermutation:
         return ends
 
     def at(self, positions: Indices, *, absolute: bool = True) -> Indices:
-        """The images of some positions, shape (k,), int64, contiguous.
+        """The images of positions, shape (k,), int64, contiguous.
 
         Args:
             positions: shape (k,), each from 0 to total - 1.

@@ -1,4 +1,4 @@
-"""Padding: ragged columns as arrays of the longest item, of a multiple, or of a length."""
+"""Padding: turn ragged columns into arrays as wide as their longest item, or of a given width."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .base import Block, Column, Field, Ragged, Schema
 LENGTHS = "_length"
 """Suffix of the field that holds the lengths of padded items."""
 OPEN = -1
-"""Stands in the shape of a field for an axis that differs from batch to batch."""
+"""Marks, in the shape of a field, an axis that differs from batch to batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Padding:
 
     def __post_init__(self) -> None:
         if self.multiple < 1 or (self.length is not None and self.length < 1):
-            raise OptionError("items are padded to a length or multiple of at least 1")
+            raise OptionError("length and multiple are at least 1")
         if self.length is not None and self.multiple != 1:
-            raise OptionError("items are padded to a length or to a multiple, not both")
+            raise OptionError("length and multiple are both given", hint="Give one of them.")
         if self.truncate and self.length is None:
-            raise OptionError("items can be truncated only to a length")
+            raise OptionError("truncate needs a length", hint="Give length as well.")
 
     def chosen(self, schema: Schema) -> tuple[str, ...]:
         """Names of the fields to pad.
@@ -119,7 +119,7 @@ def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
         raise TransformError(
             f"an item of {int(lengths[place])} values does not fit into {width}",
             position=place,
-            hint="Raise the length, or truncate items.",
+            hint="Increase the length, or truncate items.",
         )
     cut_lengths = np.minimum(lengths, width)
     shape = (len(lengths), width, *column.values.shape[1:])
@@ -147,7 +147,7 @@ def ragged(values: Sequence[Array]) -> Ragged:
 
 
 def _filler(dtype: np.dtype[np.generic], value: float) -> np.generic:
-    """The value in a dtype.
+    """The padding value, converted to a dtype.
 
     Raises:
         CastingError: the dtype cannot hold it.

@@ -1,4 +1,4 @@
-"""Operations on columns and blocks, plain or ragged."""
+"""Take, slice and join columns and blocks, plain or ragged."""
 
 from __future__ import annotations
 
@@ -115,20 +115,20 @@ def check_positions(positions: Indices, length: int | None) -> Indices:
         return positions
     low, high = int(positions.min()), int(positions.max())
     if low < 0 or (length is not None and high >= length):
-        there_are = "no end" if length is None else f"{length} items"
+        there_are = "only positions from 0" if length is None else f"{length} items"
         wrong = low if low < 0 else high
-        raise PositionError(f"position {wrong} was asked for where there are {there_are}")
+        raise PositionError(f"position {wrong} is out of range: there are {there_are}")
     return positions
 
 
 def unique_names(names: Iterable[str], field: str) -> None:
-    """Check that no name comes twice.
+    """Check that names differ.
 
     Raises:
-        PipelineError: one does.
+        PipelineError: a name occurs twice.
     """
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise PipelineError(f"the name {name!r} comes twice", field=field)
+            raise PipelineError(f"the name {name!r} occurs twice", field=field)
         seen.add(name)

@@ -1,7 +1,7 @@
-"""Zip: several inputs side by side.
+"""Zip: items of several inputs side by side.
 
-The result is indexed if all inputs are, and sequential otherwise; :func:`zipped` returns the
-right one.
+The result is indexed if all inputs are, and sequential otherwise; :func:`zipped` builds the
+right kind.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def check_inputs(inputs: Sequence[Stage]) -> None:
 
 
 class _Names:
-    """Names of the fields of zipped inputs."""
+    """The fields of zipped inputs, renamed so that they differ."""
 
     def __init__(self, inputs: Sequence[Stage], names: Sequence[str] | None) -> None:
         if names is not None and len(names) != len(inputs):
-            raise PipelineError(f"{len(names)} names of {len(inputs)} inputs", field="names")
+            raise PipelineError(f"{len(names)} names for {len(inputs)} inputs", field="names")
         self._fields: list[list[tuple[str, Field]]] = []
         for i, stage in enumerate(inputs):
             fields = []
@@ -53,7 +53,7 @@ class _Names:
         unique_names((field.name for field in self.schema), "names")
 
     def joined(self, blocks: Sequence[Block]) -> Block:
-        """Join the blocks of the inputs into one."""
+        """One block with the columns of all inputs under their new names."""
         columns: dict[str, Column] = {}
         for fields, block in zip(self._fields, blocks, strict=True):
             columns.update({field.name: block[old] for old, field in fields})
@@ -101,11 +101,11 @@ class Zip(Indexed):
 
     @property
     def length(self) -> int | None:
-        """Length of the shortest input."""
+        """Length of the shortest input; None if all are endless."""
         return self._length
 
     def at(self, positions: Indices) -> Block:
-        """The items at some positions."""
+        """Read the same positions from every input."""
         positions = check_positions(positions, self._length)
         return self._names.joined([stage.at(positions) for stage in self.inputs])
 
@@ -113,8 +113,8 @@ class Zip(Indexed):
 class ZipInOrder(Counting):
     """:class:`Zip` where some inputs are sequential; the state holds the states of all.
 
-    After every item, the last included, all inputs are at the same position: an input that
-    has an item more than the shortest one has not lost it.
+    After every item, even the last, all inputs are at the same position: a longer input
+    does not lose the items that found no partner.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ZipInOrder(Counting):
         return all(stage.endless for stage in self.inputs)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items.
+        """Read all inputs, and put back the items that the shortest one cannot match.
 
         Raises:
             PipelineError: ``stop`` is ``strict`` and the lengths of the inputs differ.
@@ -154,22 +154,22 @@ class ZipInOrder(Counting):
         before = split_states(state, self.inputs)
         taken = [s.take(at, count) for s, at in zip(self.inputs, before, strict=True)]
         lengths = [block_length(block) for block, _ in taken]
-        least = min(lengths)
-        if self._strict and least < count and self._differ(before, lengths, least):
+        shortest = min(lengths)
+        if self._strict and shortest < count and self._differ(before, lengths, shortest):
             raise PipelineError(
                 "inputs are of different lengths",
                 field="stop",
                 hint="Inputs of different lengths need stop shortest.",
             )
-        blocks = [slice_block(block, 0, least) for block, _ in taken]
+        blocks = [slice_block(block, 0, shortest) for block, _ in taken]
         after = [
-            after if n == least else stage.skip(at, least)
+            after if n == shortest else stage.skip(at, shortest)
             for stage, at, n, (_, after) in zip(self.inputs, before, lengths, taken, strict=True)
         ]
         return self._names.joined(blocks), join_states(after)
 
-    def _differ(self, before: Sequence[State], lengths: Sequence[int], least: int) -> bool:
-        return max(lengths) > least or len({at[0] for at in before}) > 1
+    def _differ(self, before: Sequence[State], lengths: Sequence[int], shortest: int) -> bool:
+        return max(lengths) > shortest or len({at[0] for at in before}) > 1
 
     def skip(self, state: State, count: int) -> State:
         """Skip in all inputs."""
@@ -183,7 +183,7 @@ def join_states(states: Sequence[State]) -> State:
 
 
 def split_states(state: State, stages: Sequence[Counting]) -> list[State]:
-    """Split joined states into that of each stage."""
+    """Split a joined state into the states of the stages."""
     parts, at = [], 0
     for stage in stages:
         size = len(stage.initial)

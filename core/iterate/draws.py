@@ -1,4 +1,4 @@
-"""Random numbers of items, for random transforms."""
+"""Random numbers for random transforms, one per item and reproducible at any position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..rng import Key, below, bits, uniform
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random numbers for some items, as functions of a key and their positions."""
+    """Random numbers for a block of items: functions of a key and the items' positions."""
 
     key: Key
     positions: Indices

@@ -1,7 +1,7 @@
-"""Epochs over a stream that can be opened again and again.
+"""Epochs over a stream that can be reopened.
 
 A *natural* epoch is one pass over the stream. A *fixed* epoch has a given number of items
-and ends without touching the stream, which carries on in the next epoch and is opened anew
+and ends without touching the stream, which continues in the next epoch and is reopened
 whenever it runs out::
 
     stream        0 1 2 3 4 5 6 | 0 1 2 3 4 5 6 | 0 ...
@@ -38,20 +38,20 @@ class Place(NamedTuple):
 
 
 class Epochs(Iterator[T], Generic[T]):
-    """The items of one epoch after another.
+    """The items of a stream, epoch by epoch.
 
-    Iteration stops at the end of each epoch; iterating again gives the next one. If the
-    stream raises an exception, the next call opens it again at the same place, so a stream
-    that fails never looks like one that ends.
+    Iteration stops at the end of each epoch; iterating again returns the next one. If the
+    stream raises an exception, the next call reopens it at the same place, so a stream that
+    fails never looks like one that ends.
 
     Args:
         open_stream: returns the stream from its beginning. A stream with ``getstate`` and
-            ``setstate`` is resumed by its state; any other must give the same items each
+            ``setstate`` is resumed by its state; any other must return the same items each
             time, and is read again up to the place.
         size: items of an epoch; None for natural epochs.
 
     Raises:
-        OptionError: a size below 1.
+        OptionError: the size is below 1.
         PipelineError: (while iterating) the stream has no items.
     """
 
@@ -66,7 +66,7 @@ class Epochs(Iterator[T], Generic[T]):
 
     @property
     def epoch(self) -> int:
-        """Number of the current epoch, from 0; between two epochs, of the next one."""
+        """Number of the current epoch, from 0; between two epochs, that of the next one."""
         return self._place.epoch
 
     @property
@@ -75,7 +75,7 @@ class Epochs(Iterator[T], Generic[T]):
         return self._place
 
     def go_to(self, place: Place) -> None:
-        """Continue from a place; the stream is opened there when the next item is asked for."""
+        """Continue from a place; the stream is reopened there at the next item."""
         self._place = place
         self._stream = self._source = None
 
@@ -132,14 +132,14 @@ class Epochs(Iterator[T], Generic[T]):
                 )
 
     def _refuse_empty(self) -> None:
-        raise PipelineError("the stream has no items", hint="Without items no epoch ends.")
+        raise PipelineError("the stream has no items", hint="Without items, no epoch ends.")
 
     def _changed(self, message: str) -> StateError:
-        """The error of a stream that a place does not fit."""
+        """The error for a stream that no longer has the place."""
         return StateError(message)
 
     def getstate(self) -> dict[str, Any]:
-        """The current place as JSON values, if the stream's states are."""
+        """The current place, as JSON values if the states of the stream are."""
         place = self._place
         return {
             "version": VERSION,
@@ -153,15 +153,15 @@ class Epochs(Iterator[T], Generic[T]):
         """Continue from a state; None is the beginning.
 
         Raises:
-            StateError: it is no state of epochs.
+            StateError: it is not a state of epochs.
         """
         self.go_to(Place() if state is None else _parsed(state))
 
 
 def _parsed(state: object) -> Place:
     if not isinstance(state, dict) or state.get("version") != VERSION:
-        raise StateError("this is no state of epochs, or one of another version")
+        raise StateError("not a state of epochs of this version")
     match tuple(state.get(name) for name in ("epoch", "served", "offset")):
         case (int(epoch), int(served), int(offset)) if min(epoch, served, offset) >= 0:
             return Place(epoch, served, offset, copy.deepcopy(state.get("source")))
-    raise StateError("the numbers in a state of epochs are integers from 0")
+    raise StateError("epoch, served and offset are not all integers from 0")

@@ -1,7 +1,8 @@
-"""A common form for both kinds of stages: items in order, counted.
+"""One interface for both kinds of stages: items in order, each with a position.
 
 :func:`in_order` wraps a stage so that its state begins with the position of the next item.
-Stages on top of it can then number items and skip them, whatever they are made from.
+Stages on top can then number items and skip them, whether the stage below is indexed or
+sequential.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ _MAX_VALUE = 2**63
 
 
 def check_state(state: object, like: State) -> None:
-    """Check that a state has the form of another.
+    """Check that a state has as many integers as another.
 
     Raises:
-        StateError: it is not a tuple of as many non-negative integers below 2**63.
+        StateError: it is not a tuple of that many integers from 0 to 2**63 - 1.
     """
     if not isinstance(state, tuple) or len(state) != len(like) or not all(map(_counts, state)):
-        raise StateError(f"a state of {len(like)} non-negative integers was expected: {state!r}")
+        raise StateError(f"a state has {len(like)} non-negative integers here, not {state!r}")
 
 
 def _counts(value: object) -> bool:
@@ -48,12 +49,12 @@ class Counting(Sequential):
         return False
 
     def skip(self, state: State, count: int) -> State:
-        """The state ``count`` items further, all of which must exist."""
+        """The state ``count`` items further on; that many items must remain."""
         return self.take(state, count)[1] if count else state
 
 
 class InOrder(Counting):
-    """An indexed stage, read from its first item to its last; the state is the position."""
+    """Reads an indexed stage from its first item to its last; the state is the position."""
 
     def __init__(self, inner: Indexed) -> None:
         self.inner = inner
@@ -74,7 +75,7 @@ class InOrder(Counting):
         return self.inner.length is None
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items.
+        """Read at the position and advance it.
 
         Raises:
             StateError: the position is past the end.
@@ -83,7 +84,7 @@ class InOrder(Counting):
         start = state[0]
         end = MAX_ITEMS if self.inner.length is None else self.inner.length
         if start > end:
-            raise StateError(f"position {start} of {end} items")
+            raise StateError(f"the state is at position {start} of {end} items")
         stop = min(start + count, end)
         return self.inner.at(np.arange(start, stop, dtype=np.int64)), (stop,)
 
@@ -93,7 +94,7 @@ class InOrder(Counting):
 
 
 class Counted(Counting):
-    """A sequential stage whose state is preceded by the number of items taken."""
+    """Counts the items of a sequential stage; the count precedes the state of the stage."""
 
     def __init__(self, inner: Sequential) -> None:
         self.inner = inner
@@ -114,7 +115,7 @@ class Counted(Counting):
         return is_endless(self.inner)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items."""
+        """Read from the inner stage and add to the count."""
         check_state(state, self.initial)
         block, after = self.inner.take(state[1:], count)
         for column in block.values():
@@ -122,14 +123,14 @@ class Counted(Counting):
         return block, (state[0], *after)
 
     def skip(self, state: State, count: int) -> State:
-        """Skip in the inner stage, as far as it can."""
+        """Skip in the inner stage if it can; read the items otherwise."""
         if not isinstance(self.inner, Counting):
             return super().skip(state, count)
         return (state[0] + count, *self.inner.skip(state[1:], count))
 
 
 def in_order(stage: Stage) -> Counting:
-    """Wrap a stage so that items come in order and its state begins with the position."""
+    """Wrap a stage so that it is read in order and its state begins with the position."""
     if isinstance(stage, Indexed):
         return InOrder(stage)
     if isinstance(stage, Counted):

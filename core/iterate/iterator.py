@@ -1,9 +1,9 @@
 """Checkpointed iteration: Python iterators over pipelines and stages.
 
 Stages and pipelines are stateless: the caller holds the state. An iterator is such a
-caller. ``getstate`` returns its state as JSON values at any time, and ``setstate`` continues
+caller. ``getstate`` returns its state as JSON values at any time, and ``setstate`` resumes
 from one, in this process or another, at the exact item. A state carries the identity of the
-pipeline and the data, so a state of others is refused::
+pipeline and the data, so that an iterator refuses the states of others::
 
     iterator = StepIterator(pipeline)
     for step in iterator:
@@ -26,9 +26,9 @@ from .inorder import check_state, in_order
 from .sources import fingerprint_of
 
 VERSION = 1
-"""Version of the form of states."""
+"""Version of the format of states."""
 ORDER = 1
-"""Version of the order of items, in which states count."""
+"""Version of the order of items, without which a count of items means nothing."""
 MAX_READ = 1 << 20
 """Most items that an iterator over items reads at a time."""
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Stepped(Protocol):
-    """One batch and the state after it, such as a step of a pipeline."""
+    """A batch and the state after it, such as a step of a pipeline."""
 
     @property
     def block(self) -> Block:
@@ -64,7 +64,7 @@ class Stepping(Protocol[S_co]):
         """Check a state.
 
         Raises:
-            StateError: it cannot be one.
+            StateError: it cannot be a state of this pipeline.
         """
 
     def step(self, state: State, rank: int = 0, world: int = 1) -> S_co | None:
@@ -75,10 +75,10 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
     """An iterator whose state can be saved and restored at every item.
 
     Args:
-        identity: of the pipeline and the data, such as digests; states of another identity
-            are refused. None uses the identity of the pipeline or the fingerprints of the
-            sources, as far as they have any; a source in memory then reads all of its data
-            when the first state is saved or restored.
+        identity: a digest of the pipeline and the data; states of another identity are
+            refused. None uses the identity of the pipeline or the fingerprints of those
+            sources that have one; a source in memory then reads all of its data when the
+            first state is saved or restored.
         inner: stage or pipeline, which :meth:`close` closes if it has a ``close``.
     """
 
@@ -109,7 +109,7 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
         """Continue from a state of the right form."""
 
     def getstate(self) -> dict[str, Any]:
-        """The current state as JSON values; also available past the end."""
+        """The current state as JSON values, also at the end."""
         return {
             "version": VERSION,
             "order": ORDER,
@@ -131,36 +131,36 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
         if not isinstance(state, Mapping) or set(state) != {
             "version", "order", "identity", "state",
         }:  # fmt: skip
-            raise StateError("a state has the members version, order, identity and state")
+            raise StateError("a state has exactly the members version, order, identity and state")
         for name, known in (("version", VERSION), ("order", ORDER)):
             value = state[name]
             if type(value) is not int or value < 1:
                 raise StateError(f"the {name} of a state is {value!r}")
             if value > known:
                 raise StateError(
-                    f"a state of {name} {value}, and {known} is the latest known here",
-                    hint="It was saved by a later release: use that.",
+                    f"a state of {name} {value}, but this release knows {known} at most",
+                    hint="It was saved by a later release. Use that one.",
                 )
         if state["identity"] != self._identity:
             raise StateError(
                 "a state of another pipeline or of other data",
-                hint="A state belongs to the pipeline and the data it was saved with.",
+                hint="Use a state with the pipeline and the data that it was saved with.",
             )
         values = state["state"]
         if not isinstance(values, list | tuple):
-            raise StateError("the member state of a state is a list of integers")
+            raise StateError("the member state is not a list of integers")
         parsed = tuple(values)
         check_state(parsed, self._initial)
         return parsed
 
     def close(self) -> None:
-        """End the iteration, and close the stages below."""
+        """End the iteration, and close the pipeline or stages."""
         self._closed = True
         _close(self._inner)
 
     def _open(self) -> None:
         if self._closed:
-            raise OptionError("the iterator was closed")
+            raise OptionError("the iterator is closed")
 
     def __enter__(self) -> Self:
         return self
@@ -170,7 +170,7 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
 
 
 def _close(inner: object) -> None:
-    """Close a stage, or the stages below it."""
+    """Call ``close`` on a stage, or on the first stage below that has one."""
     close = getattr(inner, "close", None)
     if callable(close):
         close()
@@ -223,7 +223,7 @@ class StepIterator(Checkpointed[S]):
 class BlockIterator(Checkpointed[Block]):
     """The items of a stage in blocks.
 
-    A state is that of the stage, so blocks may have another size after a restart.
+    States are those of the stage, so blocks may have another size after a restart.
 
     Args:
         stage: indexed or sequential.
@@ -237,7 +237,7 @@ class BlockIterator(Checkpointed[Block]):
     def __init__(self, stage: Stage, *, size: int, identity: bytes | None = None) -> None:
         super().__init__(identity, stage)
         if size < 1:
-            raise OptionError(f"blocks of {size} items")
+            raise OptionError(f"size is {size}", hint="Blocks have at least 1 item.")
         self._stage: Sequential = in_order(stage)
         self._size = size
         self._at = self._stage.initial
@@ -271,8 +271,8 @@ class BlockIterator(Checkpointed[Block]):
 class ItemIterator(Checkpointed[Item]):
     """The items of a stage one by one, read in blocks.
 
-    A state is that of the stage before the current block, and the number of items served
-    of the block. Restoring it reads that block again.
+    A state is the number of items served from the current block, and the state of the stage
+    before that block. Restoring it reads the block again.
 
     Args:
         stage: indexed or sequential.
@@ -286,7 +286,7 @@ class ItemIterator(Checkpointed[Item]):
     def __init__(self, stage: Stage, *, read: int = 256, identity: bytes | None = None) -> None:
         super().__init__(identity, stage)
         if not 1 <= read <= MAX_READ:
-            raise OptionError(f"reading {read} items at a time", hint=f"From 1 to {MAX_READ}.")
+            raise OptionError(f"read is {read}", hint=f"From 1 to {MAX_READ}.")
         self._stage: Sequential = in_order(stage)
         self._read = read
         self._go(self._initial)

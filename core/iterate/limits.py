@@ -1,8 +1,8 @@
-"""Limits by count, bytes and time for any iterator.
+"""Limits on count, bytes and time for any iterator.
 
-Limits are checked before each item, so bytes and time are exceeded by one item at most.
-None is no limit, and 0 lets nothing through. An iteration that a limit ended still knows
-whether the data had ended there too.
+Limits are checked before each item, so at most one item exceeds a limit of bytes or time. None
+is no limit, and 0 lets nothing through. After a limit has ended an iteration, it is still
+possible to tell whether the data ended there too.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Peekable(Iterator[T], Generic[T]):
 
     @property
     def exhausted(self) -> bool:
-        """Whether no item is left; reads one item ahead, which is kept.
+        """Whether no item is left; reads one item ahead and keeps it.
 
         Raises:
-            Exception: as reading that item does.
+            Exception: whatever reading that item raises.
         """
         if not self._ahead:
             for item in self._items:
@@ -61,8 +61,8 @@ class Limited(Iterator[T], Generic[T]):
     """The items of an iterator up to a limit; threads may share one.
 
     Args:
-        items: the iterator. Use a :class:`Peekable` to continue with it past the limit: it
-            keeps the item that was read ahead to see whether the data ended there.
+        items: the iterator. To go on reading from it after the limit, pass a
+            :class:`Peekable`, which keeps the item that ``data_finished`` reads ahead.
         count: most items.
         nbytes: bytes after which no further item follows; requires ``size_of``.
         seconds: time after which no further item follows, counted from the first request,
@@ -88,9 +88,9 @@ class Limited(Iterator[T], Generic[T]):
             if limit is not None and not limit >= 0:
                 raise OptionError(f"{name} is {limit}", hint="0 is nothing, None is no limit.")
         if nbytes is not None and size_of is None:
-            raise OptionError("a limit of bytes without size_of")
+            raise OptionError("nbytes is given without size_of")
         if seconds is not None and clock is None:
-            raise OptionError("a limit of time without a clock")
+            raise OptionError("seconds is given without a clock")
         self._items = items if isinstance(items, Peekable) else Peekable(items)
         self._limits = (count, nbytes, seconds)
         self._size_of = size_of
@@ -105,18 +105,18 @@ class Limited(Iterator[T], Generic[T]):
 
     @property
     def reason(self) -> Reason | None:
-        """Why the iteration ended; None while it has not."""
+        """Why the iteration ended; None before it has."""
         return self._reason
 
     @property
     def data_finished(self) -> bool:
         """Whether the data ended, even if a limit ended the iteration at the same item.
 
-        Asked after a limit, it reads one item ahead to know; so take a state of the items
-        before. The item is kept if the items are a :class:`Peekable`.
+        After a limit, this reads one item ahead, so save a state of the items first. A
+        :class:`Peekable` keeps that item.
 
         Raises:
-            Exception: as reading that item does.
+            Exception: whatever reading that item raises.
         """
         with self._lock:
             limited = self._reason is not None and self._limits[0] != 0
@@ -150,7 +150,7 @@ class Limited(Iterator[T], Generic[T]):
         return None
 
     def _elapsed(self) -> int:
-        """Nanoseconds used, those before a restored state included."""
+        """Nanoseconds used, including those before a restored state."""
         if self._clock is None:
             return self._before
         now = self._clock()
@@ -159,7 +159,7 @@ class Limited(Iterator[T], Generic[T]):
         return self._before + max(0, round((now - self._started) * _NANOSECONDS))
 
     def getstate(self) -> dict[str, Any]:
-        """What is used up, as JSON values. The place in the items is not part of it."""
+        """Count, bytes and time used up, as JSON values; not the place in the items."""
         with self._lock:
             elapsed = self._elapsed() if self._started is not None else self._before
             return {
@@ -170,10 +170,10 @@ class Limited(Iterator[T], Generic[T]):
             }
 
     def setstate(self, state: dict[str, Any] | None) -> None:
-        """Continue with what an earlier iteration used up; None is nothing.
+        """Count from what an earlier iteration used up; None starts over.
 
         Raises:
-            StateError: it is no state of limits.
+            StateError: it is not a state of limits.
         """
         numbers = (0, 0, 0) if state is None else _numbers(state)
         with self._lock:
@@ -184,16 +184,16 @@ class Limited(Iterator[T], Generic[T]):
 
 def _numbers(state: object) -> tuple[int, int, int]:
     if not isinstance(state, dict) or state.get("version") != VERSION:
-        raise StateError("this is no state of limits, or one of another version")
+        raise StateError("not a state of limits of this version")
     numbers = tuple(state.get(name) for name in ("count", "bytes", "nanoseconds"))
     match numbers:
         case (int(count), int(nbytes), int(elapsed)) if min(count, nbytes, elapsed) >= 0:
             return count, nbytes, elapsed
-    raise StateError("the numbers in a state of limits are integers from 0")
+    raise StateError("count, bytes and nanoseconds are not all integers from 0")
 
 
 class Head(Sequential):
-    """The first items of a sequential stage; its state begins with the number taken.
+    """The first items of a sequential stage; the number taken precedes the state of the stage.
 
     Args:
         inner: stage the items come from.
@@ -217,7 +217,7 @@ class Head(Sequential):
         return (0, *self.inner.initial)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items, up to the limit.
+        """Read up to the limit.
 
         Raises:
             StateError: it cannot be a state of this stage.

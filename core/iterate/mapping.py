@@ -1,11 +1,11 @@
 """Map and filter.
 
-A map of an indexed stage is indexed, and of a sequential stage sequential; :func:`mapped`,
-:func:`randomly_mapped` and :func:`named_map` return the right one. A filter is always
-sequential.
+A map is indexed or sequential like the stage below it; :func:`mapped`, :func:`randomly_mapped`
+and :func:`named_map` build the right kind. A filter is always sequential, because only reading
+tells how many items pass.
 
-Functions take whole blocks. When a function fails, its block is repeated item by item to
-find the first item it fails on, and :class:`TransformError` names the position of that.
+Functions take whole blocks, for speed. If one fails, it is called again item by item, and
+:class:`TransformError` names the position of the first item on which it fails.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ from .transforms import (
     RandomFunction,
 )
 
-_LEAST_READ, _MOST_READ = 64, 65_536
-"""Items a filter reads at a time."""
-_MOST_REFUSED = 2**26
-"""Items in a row that a filter may refuse of an endless stage before that is an error."""
+_MIN_READ, _MAX_READ = 64, 65_536
+"""Fewest and most items that a filter reads at once."""
+_MAX_REJECTED = 2**26
+"""Items in a row that a filter may reject from an endless stage."""
 
 
 _Applied = Callable[[Block, Indices], Block]
 
 
 class _Pointwise:
-    """Applies a function to items and their positions, and checks its results."""
+    """Applies a function to items and their positions, and checks the results."""
 
     def __init__(self, function: _Applied, schema: Schema | None, inner: Stage) -> None:
         self._function = function
-        self.schema = self._tried(inner) if schema is None else schema
+        self.schema = self._inferred(inner) if schema is None else schema
 
-    def _tried(self, inner: Stage) -> Schema:
-        """The schema of the result for the first item."""
+    def _inferred(self, inner: Stage) -> Schema:
+        """The schema of the result for the first item, which is read for this."""
         stage = in_order(inner)
         block, _ = stage.take(stage.initial, 1)
         result = self._run(block, np.arange(block_length(block), dtype=np.int64))
         return schema_of(result)
 
     def apply(self, block: Block, positions: Indices) -> Block:
-        """Apply the function to the items at some positions.
+        """Apply the function to a block of items with their positions.
 
         Raises:
-            TransformError: it fails, or its results do not have the schema.
+            TransformError: the function fails, or its results do not fit the schema.
         """
         if not len(positions):
             return empty_block(self.schema)
         result = self._run(block, positions)
         if schema_of(result) != self.schema:
             raise TransformError(
-                "a transform returned other fields than it declares",
+                "a transform returned fields other than those it declares",
                 position=int(positions[0]),
                 hint=f"Declared: {self.schema}; returned: {schema_of(result)}.",
             )
@@ -106,7 +106,7 @@ def _check_lengths(result: Block, count: int) -> None:
 def _first_failure(
     function: Callable[[Block, Indices], object], block: Block, positions: Indices
 ) -> int | None:
-    """Position of the first item a function fails on by itself, or None."""
+    """Position of the first item on which a function fails alone, or None."""
     for i in range(len(positions)):
         try:
             function(slice_block(block, i, i + 1), positions[i : i + 1])
@@ -116,12 +116,12 @@ def _first_failure(
 
 
 class Map(Indexed):
-    """A function of every item of an indexed stage.
+    """Applies a function to every item of an indexed stage.
 
     Args:
         inner: stage the items come from.
         function: from a block to a block of as many items.
-        schema: of the result; None to find it by trying the first item.
+        schema: of the result; None infers it from the first item.
     """
 
     def __init__(self, inner: Indexed, function: Function, schema: Schema | None = None) -> None:
@@ -139,7 +139,12 @@ class Map(Indexed):
         return self.inner.length
 
     def at(self, positions: Indices) -> Block:
-        """The results for the items at some positions."""
+        """Read items and apply the function.
+
+        Raises:
+            PositionError: a position is out of range.
+            TransformError: the function fails, or its results do not fit the schema.
+        """
         positions = check_positions(positions, self.length)
         return self._points.apply(self.inner.at(positions), positions)
 
@@ -153,12 +158,12 @@ def _drawing(function: RandomFunction, key: Key) -> _Applied:
 
 
 class RandomMap(Map):
-    """A function of every item and of random numbers that depend on its position only.
+    """Applies a function of an item and random numbers, which depend only on its position.
 
     Args:
         inner: stage the items come from.
         function: from a block and :class:`Draws` to a block of as many items.
-        schema: of the result; None to find it by trying the first item.
+        schema: of the result; None infers it from the first item.
         seed: from 0 to 2**63 - 1.
         path: further steps of the key, for stages that share a seed.
     """
@@ -178,7 +183,7 @@ class RandomMap(Map):
 
 
 class MapInOrder(Counting):
-    """A function of every item of a sequential stage; takes the arguments of :class:`Map`."""
+    """:class:`Map` for a sequential stage."""
 
     def __init__(self, inner: Stage, function: Function, schema: Schema | None = None) -> None:
         self.inner = in_order(inner)
@@ -200,7 +205,11 @@ class MapInOrder(Counting):
         return self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The results for the next items."""
+        """Read items and apply the function.
+
+        Raises:
+            TransformError: the function fails, or its results do not fit the schema.
+        """
         check_state(state, self.initial)
         block, after = self.inner.take(state, count)
         return self._points.apply(block, np.arange(state[0], after[0])), after
@@ -211,7 +220,7 @@ class MapInOrder(Counting):
 
 
 class RandomMapInOrder(MapInOrder):
-    """:class:`RandomMap` for a sequential stage; positions count its items."""
+    """:class:`RandomMap` for a sequential stage; an item's position is the count before it."""
 
     def __init__(
         self,
@@ -228,7 +237,7 @@ class RandomMapInOrder(MapInOrder):
 
 
 def mapped(inner: Stage, function: Function, schema: Schema | None = None) -> Stage:
-    """Map a function over a stage; the result is of the kind of the stage."""
+    """Map a function over a stage; the result is indexed if the stage is."""
     if isinstance(inner, Indexed):
         return Map(inner, function, schema)
     return MapInOrder(inner, function, schema)
@@ -242,7 +251,7 @@ def randomly_mapped(
     seed: int = 0,
     path: tuple[str | int, ...] = (),
 ) -> Stage:
-    """Map a random function over a stage; the result is of the kind of the stage."""
+    """Map a random function over a stage; the result is indexed if the stage is."""
     if isinstance(inner, Indexed):
         return RandomMap(inner, function, schema, seed=seed, path=path)
     return RandomMapInOrder(inner, function, schema, seed=seed, path=path)
@@ -286,11 +295,11 @@ def named_filter(inner: Stage, pred: str, args: Mapping[str, Any] | None = None)
 
 
 class Filter(Counting):
-    """The items for which a predicate is true.
+    """The items that pass a predicate.
 
     Args:
         inner: stage the items come from.
-        predicate: from a block to one bool per item.
+        predicate: from a block to one bool per item, shape (k,).
     """
 
     def __init__(self, inner: Stage, predicate: Predicate) -> None:
@@ -316,14 +325,14 @@ class Filter(Counting):
         """The next items that pass.
 
         Raises:
-            TransformError: the predicate fails, or refuses 2**26 items in a row of an
+            TransformError: the predicate fails, or rejects 2**26 items in a row from an
                 endless stage.
         """
         check_state(state, self.initial)
         parts: list[Block] = []
-        missing, refused, size = count, 0, max(count, _LEAST_READ)
+        missing, rejected, size = count, 0, max(count, _MIN_READ)
         while missing:
-            size = min(size, _MOST_READ)
+            size = min(size, _MAX_READ)
             block, after = self.inner.take(state, size)
             read = after[0] - state[0]
             passed = np.flatnonzero(self._passes(block, state[0], read))[:missing]
@@ -334,15 +343,15 @@ class Filter(Counting):
             state = after
             if read < size:
                 break
-            refused = 0 if len(passed) else refused + read
-            self._check_refused(refused, state[0])
+            rejected = 0 if len(passed) else rejected + read
+            self._check_rejected(rejected, state[0])
             size = 2 * size
         return concatenate(parts, self.schema), state
 
-    def _check_refused(self, refused: int, position: int) -> None:
-        if refused >= _MOST_REFUSED and self.endless:
+    def _check_rejected(self, rejected: int, position: int) -> None:
+        if rejected >= _MAX_REJECTED and self.endless:
             raise TransformError(
-                f"a filter refused {refused} items in a row of an endless stage",
+                f"a filter rejected {rejected} items in a row of an endless stage",
                 position=position,
             )
 

@@ -1,7 +1,22 @@
 """Mix: items of several inputs with the same fields, interleaved by weight.
 
-A mix by quota of indexed inputs is indexed; a mix by random draws is sequential.
-:func:`mixed` returns the right one.
+There are two ways to decide which input is next:
+
+* By *quota* (:class:`Mix`): in a fixed pattern, in which weights 2 and 1 give ``a b a``. Where an
+  item is in the pattern follows from its position (:mod:`.quota`), so indexed inputs make an
+  indexed mix.
+* By *random draws* (:class:`RandomMix`): draw k is a function of the key and k. Yet *which item*
+  of the drawn input comes next depends on all earlier draws, so this mix is sequential::
+
+      k            0  1  2  3  4
+      draw         a  a  b  a  b
+      item         a0 a1 b0 a2 b1
+      state after  the states of a and b, each of which begins with a count
+
+  The counts sum to k, so the state needs no position of its own.
+
+Draws are made and items are read in blocks. If an input runs out, the block is cut there:
+``first`` ends, and ``all`` draws the rest again among the remaining inputs.
 """
 
 from __future__ import annotations
@@ -29,11 +44,11 @@ from .quota import Plan, make_plan
 
 MAX_WEIGHT = 2**31
 _STOPS = ("first", "all", "cycle")
-_MOST_DRAWN = 65_536
+_MAX_DRAWN = 65_536
 
 
 def _check_mix(inputs: Sequence[Stage], weights: Sequence[int] | None, stop: str) -> list[int]:
-    """Check that inputs can be mixed, and return their weights."""
+    """Check that inputs can be mixed; return one weight for each."""
     check_inputs(inputs)
     one_of("stop", stop, _STOPS)
     for stage in inputs[1:]:
@@ -45,12 +60,12 @@ def _check_mix(inputs: Sequence[Stage], weights: Sequence[int] | None, stop: str
             )
     weights = [1] * len(inputs) if weights is None else list(weights)
     if len(weights) != len(inputs):
-        raise PipelineError(f"{len(weights)} weights of {len(inputs)} inputs", field="weights")
+        raise PipelineError(f"{len(weights)} weights for {len(inputs)} inputs", field="weights")
     for weight in weights:
         whole("weights", weight, 0, MAX_WEIGHT)
     if not sum(weights):
         raise PipelineError(
-            "the weights sum to zero", field="weights", hint="At least one is above zero."
+            "the weights sum to zero", field="weights", hint="Give one input a weight above 0."
         )
     return weights
 
@@ -76,8 +91,8 @@ class Mix(Indexed):
     Args:
         inputs: 1 to 64 stages with the same fields.
         weights: one for every input, all 1 by default.
-        stop: ``first`` ends where an input has no item for its place; ``all`` continues
-            with the others until none has items; ``cycle`` starts inputs over for ever.
+        stop: ``first`` ends when an input has no item for its place; ``all`` continues
+            with the others until none has items; ``cycle`` restarts inputs for ever.
 
     Raises:
         PipelineError: weights are negative, sum to zero or are too fine, the fields of
@@ -110,13 +125,13 @@ class Mix(Indexed):
         return self._plan.length
 
     def at(self, positions: Indices) -> Block:
-        """The items at some positions."""
+        """Read the items of each input together, then restore the order of positions."""
         positions = check_positions(positions, self.length)
         which, index = self._plan.at(positions)
-        return _gathered(self.inputs, which, index, cycle=self._cycle)
+        return _gather(self.inputs, which, index, cycle=self._cycle)
 
 
-def _gathered(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycle: bool) -> Block:
+def _gather(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycle: bool) -> Block:
     """Item ``index[k]`` of input ``which[k]``."""
     order = np.argsort(which, kind="stable")
     ends = np.searchsorted(which[order], np.arange(len(inputs) + 1))
@@ -134,7 +149,7 @@ def _gathered(inputs: Sequence[Indexed], which: Indices, index: Indices, *, cycl
 
 
 class _Cycled(Indexed):
-    """An indexed stage repeated for ever."""
+    """An indexed stage, repeated for ever."""
 
     def __init__(self, inner: Indexed) -> None:
         self.inner = inner
@@ -150,7 +165,7 @@ class _Cycled(Indexed):
     def at(self, positions: Indices) -> Block:
         n = self.inner.length
         positions = check_positions(positions, None)
-        if n == 0:  # its weight is 0, so nobody asks for an item
+        if n == 0:  # allowed with weight 0, so no item is drawn
             if len(positions):
                 raise PositionError("an item of an empty input")
             return self.inner.at(positions)
@@ -158,7 +173,7 @@ class _Cycled(Indexed):
 
 
 class RandomMix(Counting):
-    """Items of all inputs, each from an input drawn at random by weight.
+    """Items of all inputs; a random draw by weight chooses the input of each.
 
     Draw k is ``below(derive(seed, "mix", *path), k, sum of weights)`` over the weights of
     the inputs that still have items. The state holds the states of all inputs; each begins
@@ -167,8 +182,8 @@ class RandomMix(Counting):
     Args:
         inputs: 1 to 64 stages with the same fields.
         weights: one for every input, all 1 by default.
-        stop: ``first`` ends where the drawn input has no item; ``all`` draws among the
-            others until none has items; ``cycle`` starts inputs over for ever.
+        stop: ``first`` ends when the drawn input has no item; ``all`` draws among the
+            others until none has items; ``cycle`` restarts inputs for ever.
         seed: from 0 to 2**63 - 1.
         path: further steps of the key, for stages that share a seed.
 
@@ -211,18 +226,22 @@ class RandomMix(Counting):
         return all(stage.endless for stage in self.inputs)
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items."""
+        """Draw inputs and read their next items.
+
+        Raises:
+            StateError: it cannot be a state of this stage.
+        """
         check_state(state, self.initial)
         states = split_states(state, self.inputs)
         if sum(at[0] for at in states) >= 2**62:
-            raise StateError("more items taken than can exist")
+            raise StateError("the counts in the state sum to 2**62 items or more")
         parts: list[Block] = []
         missing = count
         while missing:
             active = self._active(states)
             if not active.any():
                 break
-            block, states, ended = self._some(states, active, min(missing, _MOST_DRAWN))
+            block, states, ended = self._draw(states, active, min(missing, _MAX_DRAWN))
             parts.append(block)
             missing -= block_length(block)
             if ended:
@@ -230,7 +249,7 @@ class RandomMix(Counting):
         return concatenate(parts, self._schema), join_states(states)
 
     def _active(self, states: Sequence[State]) -> Indices:
-        """Weights of the inputs to draw among."""
+        """Weights of the inputs to draw among; 0 for those that ran out, with ``all``."""
         weights = self._weights.copy()
         if self._stop == "all":
             for j, (stage, at) in enumerate(zip(self.inputs, states, strict=True)):
@@ -238,17 +257,17 @@ class RandomMix(Counting):
                     weights[j] = 0
         return weights
 
-    def _some(
+    def _draw(
         self, states: list[State], weights: Indices, count: int
     ) -> tuple[Block, list[State], bool]:
-        """Draw up to ``count`` items, or to where an input runs out; and whether all end."""
+        """Draw ``count`` items, fewer if an input runs out; the flag says that the mix ends."""
         drawn = sum(at[0] for at in states)
         numbers = np.arange(drawn, drawn + count).view(np.uint64)
         draws = below(self._key, numbers, int(weights.sum()))
         which = np.searchsorted(np.cumsum(weights), draws, side="right")
         places = [np.flatnonzero(which == j) for j in range(len(self.inputs))]
-        # With "all", an input takes part only while it has a further item: the draw after
-        # its last item is among the others already.
+        # With "all", an input takes part only while it has a further item, so each is read one
+        # item ahead: the draw that follows its last item is among the others.
         more = int(self._stop == "all")
         blocks: list[Block] = []
         cut = count

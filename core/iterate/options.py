@@ -1,4 +1,4 @@
-"""Checks of the options of stages; every error names the option."""
+"""Checks of stage options; every error names the option."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Stages that choose which positions of an inner stage come, and in which order.
+"""Stages that choose items of an inner stage, or reorder them, by position.
 
-A range, a shard, a repetition, a permutation and a block shuffle differ in one function
-only: from a position to a position of the inner stage. So a chain of them is a composition
-of functions of integers, evaluated for a whole array at a time, and the data is read once,
-at the end::
+A range, a shard, a repetition, a permutation and a block shuffle differ only in one function:
+the one that maps a position to a position of the inner stage. So a chain of them composes
+functions of integers, evaluated for a whole array at once, and the data is read only at the
+end::
 
     Shard(of=2, index=1, "stride")   k -> 2 k + 1
       Permute(seed=7)                k -> order of epoch k // n, at k % n
         Range(start=100)             k -> k + 100
           source.at(...)             reads the items
 
-Because no stage here has a state, position k of epoch e can be had without those before
-it: resuming is asking for the next position.
+Since no stage here has a state, item k of epoch e can be read without those before it, and
+resuming means asking for the next position.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Reordering(Indexed):
 
     Args:
         inner: stage the items come from.
-        length: number of items; None for no end.
+        length: number of items; None if endless.
     """
 
     def __init__(self, inner: Indexed, length: int | None) -> None:
@@ -50,15 +50,15 @@ class Reordering(Indexed):
 
     @property
     def length(self) -> int | None:
-        """Number of items; None for no end."""
+        """Number of items; None if endless."""
         return self._length
 
     @abstractmethod
     def where(self, positions: Indices) -> Indices:
-        """Positions in the inner stage of these positions, which are in range."""
+        """Map positions, all in range, to positions of the inner stage."""
 
     def at(self, positions: Indices) -> Block:
-        """The items at some positions."""
+        """Read the items of the inner stage that the positions map to."""
         return self.inner.at(self.where(check_positions(positions, self._length)))
 
 
@@ -102,8 +102,8 @@ class Shard(Reordering):
         mode: ``contiguous`` or ``stride``.
 
     Raises:
-        PipelineError: there is no such part, or the parts of an endless stage are to be
-            contiguous.
+        PipelineError: there is no such part, or the inner stage is endless and the parts
+            are contiguous.
     """
 
     def __init__(self, inner: Indexed, *, of: int, index: int, mode: str = "contiguous") -> None:
@@ -133,13 +133,13 @@ class Shard(Reordering):
 
 
 def _pass_length(inner: Indexed, epochs: object) -> tuple[int, int | None]:
-    """Items of one pass over the inner stage, and of all of them."""
+    """Items of one pass over the inner stage, and of all passes."""
     n = inner.length
     if n is None:
         raise PipelineError(
             "epochs of an endless stage",
             field="epochs",
-            hint="An endless stage has no epochs: leave this stage out.",
+            hint="An endless stage has no epochs. Remove this stage.",
         )
     if epochs is None:
         if n == 0:
@@ -150,7 +150,7 @@ def _pass_length(inner: Indexed, epochs: object) -> tuple[int, int | None]:
 
 
 class Repeat(Reordering):
-    """The inner stage several times over.
+    """Repeats the inner stage.
 
     Args:
         inner: stage the items come from; it must end.
@@ -170,7 +170,7 @@ class Repeat(Reordering):
         return self._n
 
     def where(self, positions: Indices) -> Indices:
-        """The position within its pass."""
+        """Reduce positions to positions within a pass."""
         return positions % self._n
 
 
@@ -213,5 +213,5 @@ class Permute(Reordering):
         return self._n
 
     def where(self, positions: Indices) -> Indices:
-        """The position within its epoch, permuted."""
+        """Permute positions within their epoch."""
         return self._order.at(positions, absolute=False)

@@ -1,11 +1,18 @@
-"""Prefetching in a thread, with the state of the consumer.
+"""Prefetching in a thread that never runs ahead of the checkpoint.
 
-The thread reads ahead; the state is that after the last item the consumer took, so items
-that were read and not taken are read again after a restart, never lost. An exception of the
-source is raised where its item would have come.
+A thread reads items into a small buffer while the consumer works. Asked for its state, the
+source would answer for the item it read last, and a restart from there would lose whatever
+waits in the buffer. So every item travels with the state after it, and the state of the iterator
+is that of the last item the consumer *took*::
+
+    source               buffer              consumer
+    reading (g, 7)  -->  (e, 5) (f, 6)  -->  took (d, 4)    getstate() == 4
+
+After a restart, e and f are read again. An exception of the source waits in the buffer in the
+place of its item, so the consumer first gets all items before it.
 
 The compatible packages do not use this class. emloop's buffer fills only while a consumer
-allows it and outlives its ``with`` block; infinibatch prefetches in another process, for
+allows it, and outlives its ``with`` block; infinibatch prefetches in another process, for
 transforms that hold the interpreter's lock.
 """
 
@@ -26,14 +33,14 @@ SavedState = dict[str, Any]
 """A state as JSON values."""
 
 CLOSE_SECONDS = 5.0
-"""Default time that closing waits for a read in progress."""
-_LOOK = 0.5
-"""Seconds between checks that the thread is alive, which it is not after a fork."""
+"""Default seconds that closing waits for a read in progress."""
+_POLL_SECONDS = 0.5
+"""Seconds between checks that the thread is alive; it does not survive a fork."""
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """An iterator with states."""
+    """An iterator whose state can be saved and restored."""
 
     def getstate(self) -> SavedState:
         """The current state, as JSON values."""
@@ -44,13 +51,13 @@ class Resumable(Protocol):
 
 @dataclass(slots=True)
 class _End:
-    """Marks the end of the items, or an exception."""
+    """Marks the end of the items, or the exception that ended them."""
 
     error: BaseException | None
 
 
 @dataclass(slots=True)
-class _Shelf(Generic[T]):
+class _Buffer(Generic[T]):
     """The buffer between the reading thread and the consumer."""
 
     depth: int
@@ -64,7 +71,7 @@ class _Shelf(Generic[T]):
             self.changed.notify_all()
 
     def put(self, item: tuple[T, SavedState | None] | _End) -> bool:
-        """Wait for room and add an item; False once the consumer has stopped."""
+        """Wait for room and add an item; False if the consumer has stopped."""
         with self.changed:
             while not self.stopped and len(self.items) >= self.depth:
                 self.changed.wait()
@@ -75,19 +82,19 @@ class _Shelf(Generic[T]):
             return True
 
 
-def _read(source: Iterator[T], shelf: _Shelf[T]) -> None:
+def _read(source: Iterator[T], buffer: _Buffer[T]) -> None:
     state_of = source.getstate if isinstance(source, Resumable) else None
-    while not shelf.stopped:
+    while not buffer.stopped:
         try:
             item = next(source)
             state = None if state_of is None else state_of()
         except StopIteration:
-            shelf.put(_End(None))
+            buffer.put(_End(None))
             return
         except BaseException as error:  # noqa: BLE001 - raised again for the consumer
-            shelf.put(_End(error))
+            buffer.put(_End(error))
             return
-        if not shelf.put((item, state)):
+        if not buffer.put((item, state)):
             return
 
 
@@ -106,12 +113,12 @@ class Prefetch(Iterator[T], Generic[T]):
 
     def __init__(self, source: Iterator[T], *, depth: int = 2) -> None:
         if depth < 1:
-            raise OptionError(f"reading {depth} items ahead", hint="The depth is at least 1.")
+            raise OptionError(f"depth is {depth}", hint="Read at least 1 item ahead.")
         self._source = source
         self._depth = depth
         self._state: SavedState | None = None
         self._thread: threading.Thread | None = None
-        self._shelf: _Shelf[T] = _Shelf(depth)
+        self._buffer: _Buffer[T] = _Buffer(depth)
         self._ended: _End | None = None
         self._closed = False
         self._finalizer: weakref.finalize[..., Any] | None = None
@@ -130,16 +137,16 @@ class Prefetch(Iterator[T], Generic[T]):
         raise StopIteration
 
     def _wait(self) -> tuple[T, SavedState | None] | _End:
-        thread, shelf = self._started(), self._shelf
-        with shelf.changed:
-            while not shelf.items:
-                if shelf.stopped:
+        thread, buffer = self._started(), self._buffer
+        with buffer.changed:
+            while not buffer.items:
+                if buffer.stopped:
                     raise OptionError("the prefetching iterator was closed")
                 if not thread.is_alive():
-                    return _End(RuntimeError("the thread that read ahead is gone"))
-                shelf.changed.wait(_LOOK)
-            item = shelf.items.popleft()
-            shelf.changed.notify_all()
+                    return _End(RuntimeError("the prefetching thread is gone, as after a fork"))
+                buffer.changed.wait(_POLL_SECONDS)
+            item = buffer.items.popleft()
+            buffer.changed.notify_all()
         return item
 
     def _started(self) -> threading.Thread:
@@ -147,13 +154,13 @@ class Prefetch(Iterator[T], Generic[T]):
             if isinstance(self._source, Resumable) and self._state is None:
                 self._state = self._source.getstate()
             self._thread = threading.Thread(
-                # The consumer's settings, such as numpy's treatment of overflow, apply there.
+                # The consumer's settings, such as numpy's treatment of overflow, apply there too.
                 target=contextvars.copy_context().run,
-                args=(_read, self._source, self._shelf),
+                args=(_read, self._source, self._buffer),
                 name="prefetch",
                 daemon=True,
             )
-            self._finalizer = weakref.finalize(self, self._shelf.stop)
+            self._finalizer = weakref.finalize(self, self._buffer.stop)
             self._thread.start()
         return self._thread
 
@@ -176,7 +183,7 @@ class Prefetch(Iterator[T], Generic[T]):
 
         Raises:
             StateError: the source has no states or refuses this one, or a read in progress
-                did not end in time.
+                did not end within ``CLOSE_SECONDS``.
             OptionError: the iterator was closed.
         """
         if self._closed:
@@ -184,12 +191,12 @@ class Prefetch(Iterator[T], Generic[T]):
         if not isinstance(self._source, Resumable):
             raise StateError("the source has no states")
         if not self._stop(CLOSE_SECONDS):
-            raise StateError("a read in progress did not end: the state cannot be set")
+            raise StateError("a read in progress did not end, so the state cannot be set")
         self._source.setstate(state)
         self._state = None
         self._ended = None
         self._thread = None
-        self._shelf = _Shelf(self._depth)
+        self._buffer = _Buffer(self._depth)
 
     def close(self, seconds: float = CLOSE_SECONDS) -> bool:
         """Stop reading, and close the source if it has a ``close``.
@@ -198,8 +205,8 @@ class Prefetch(Iterator[T], Generic[T]):
             seconds: time to wait for a read in progress.
 
         Returns:
-            Whether the thread ended. If not, its read goes on in the background, the item
-            is dropped, and the source stays open.
+            Whether the thread ended. If not, it finishes its read in the background and
+            drops the item, and the source stays open.
         """
         self._closed = True
         if not self._stop(seconds):
@@ -210,7 +217,7 @@ class Prefetch(Iterator[T], Generic[T]):
         return True
 
     def _stop(self, seconds: float) -> bool:
-        self._shelf.stop()
+        self._buffer.stop()
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._thread is None:

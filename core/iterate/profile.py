@@ -1,4 +1,4 @@
-"""Time and volume by stage."""
+"""Profile a pipeline: time, items and bytes of each stage."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class StageTimes:
 
     calls: int = 0
     seconds: float = 0.0
-    """The stages below included."""
+    """Seconds of this stage, including the stages below."""
     own_seconds: float = 0.0
-    """The profiled stages below excluded."""
+    """Seconds of this stage alone, without the profiled stages below."""
     items: int = 0
     bytes: int = 0
 
@@ -51,16 +51,16 @@ class Profile:
             yield blocks
         finally:
             seconds = self._clock() - start
-            own = seconds - self._inner.seconds
+            own_seconds = seconds - self._inner.seconds
             self._inner.seconds = outer + seconds
-            self._add(name, seconds, own, blocks)
+            self._add(name, seconds, own_seconds, blocks)
 
-    def _add(self, name: str, seconds: float, own: float, blocks: list[Block]) -> None:
+    def _add(self, name: str, seconds: float, own_seconds: float, blocks: list[Block]) -> None:
         with self._lock:
             times = self._times.setdefault(name, StageTimes())
             times.calls += 1
             times.seconds += seconds
-            times.own_seconds += own
+            times.own_seconds += own_seconds
             times.items += sum(block_length(block) for block in blocks)
             times.bytes += sum(block_bytes(block) for block in blocks)
 
@@ -106,7 +106,7 @@ class TimedIndexed(Indexed):
         return offsets
 
     def at(self, positions: Indices) -> Block:
-        """The items at some positions."""
+        """Read items, and count their time and volume."""
         with self._profile.measure(self._name) as blocks:
             block = self.inner.at(positions)
             blocks.append(block)
@@ -132,7 +132,7 @@ class TimedSequential(Sequential):
         return self.inner.initial
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The items that follow a state, and the state after them."""
+        """Read items, and count their time and volume."""
         with self._profile.measure(self._name) as blocks:
             block, after = self.inner.take(state, count)
             blocks.append(block)

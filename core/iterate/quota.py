@@ -1,9 +1,14 @@
-"""Which item of which input stands at a position, when inputs are mixed by quota.
+"""Mixing by quota: find the input and the item at a position by division.
 
-Weights make a *round*: with 2 and 1, ``a b a``. Rounds repeat, so a position is a round
-number and a place in the round, and the item is found by division. When an input runs out
-in the middle of a round, the remaining inputs go on in a new *phase* with a round of their
-own. There are at most as many phases as inputs, so random access stays cheap.
+The weights define a *round*: 2 and 1 give ``a b a``. Rounds repeat, so a position is the number
+of a round and a place in it. If an input runs out, possibly within a round, the others continue
+in a new *phase* with a round of their own::
+
+    position   0  1  2  3  4  5  6  |  7  8  9        b has 2 items
+    item       a0 b0 a1 a2 b1 a3 a4 |  a5 a6 a7
+    phase      0, round a b a       |  1, round a a
+
+There are at most as many phases as inputs, so random access stays cheap.
 """
 
 from __future__ import annotations
@@ -19,22 +24,22 @@ from ..errors import PipelineError
 from .sources import MAX_ITEMS
 
 MAX_ROUND = 2**16
-"""Items of one round: the sum of weights in lowest terms."""
+"""Most items of a round, which are the sum of the weights in lowest terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """A stretch of positions over which the same inputs take part."""
+    """A stretch of positions in which the same inputs take part."""
 
     start: int
     which: Indices
-    """Input of every place of a round."""
+    """Input at every place of a round."""
     rank: Indices
-    """Earlier places of the same input in the round, for every place."""
+    """For every place, the number of earlier places of the same input in the round."""
     quota: Indices
     """Places of each input in a round."""
     consumed: Indices
-    """Items of each input before the phase."""
+    """Items taken from each input before the phase."""
 
     def at(self, positions: Indices) -> tuple[Indices, Indices]:
         """Input of every position, and the number of its item."""
@@ -57,18 +62,18 @@ class Plan:
         if len(self.phases) == 1:
             return self.phases[0].at(positions)
         starts = np.array([phase.start for phase in self.phases], np.int64)
-        of = np.searchsorted(starts, positions, side="right") - 1
+        phase_of = np.searchsorted(starts, positions, side="right") - 1
         which, index = np.empty_like(positions), np.empty_like(positions)
-        for i in np.unique(of).tolist():
-            places = of == i
+        for i in np.unique(phase_of).tolist():
+            places = phase_of == i
             which[places], index[places] = self.phases[i].at(positions[places])
         return which, index
 
 
 def _round(weights: Sequence[int]) -> Indices:
-    """The input of every place of a round.
+    """The input at every place of a round.
 
-    Item m of w stands at (2 m + 1) / (2 w) of the round.
+    Item m of w is at (2 m + 1) / (2 w) of the round, so that each input is spread evenly.
     """
     common = math.gcd(*weights)
     shares = [weight // common for weight in weights]
@@ -81,7 +86,7 @@ def _round(weights: Sequence[int]) -> Indices:
         )
     which = np.repeat(np.arange(len(shares)), shares)
     item = np.concatenate([np.arange(share) for share in shares])
-    # Two such fractions differ by at least 1 / 2**33, which float64 tells apart.
+    # Fractions that differ do so by at least 1 / 2**33, which float64 tells apart.
     place = (2 * item + 1) / (2 * np.repeat(shares, shares))
     return np.asarray(which[np.lexsort((which, place))], np.int64)
 
@@ -97,7 +102,7 @@ def _phase(start: int, which: Indices, consumed: Indices) -> _Phase:
 
 
 def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
-    """First position for which an input of the phase has no item, or None."""
+    """First position at which an input of the phase has no item left, or None."""
     first = None
     for j, length in enumerate(lengths):
         if length is None or not phase.quota[j]:
@@ -114,8 +119,8 @@ def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) 
 
     Args:
         weights: of the inputs, not all zero.
-        lengths: of the inputs, None for no end.
-        stop: ``first`` or ``all``; with ``cycle`` no input has an end.
+        lengths: of the inputs, None if endless, as all are with ``cycle``.
+        stop: ``first``, ``all`` or ``cycle``.
 
     Raises:
         PipelineError: the sum of weights in lowest terms is above ``MAX_ROUND``.

@@ -1,7 +1,16 @@
-"""Running results over items in order, in accumulators of a fixed size.
+"""Scans: running sums, means and extremes over items in order.
 
-An accumulator of 64 bits is stored as two integers of the state, so that every double and
-int64 fits.
+A running result needs everything before it, so resuming would mean reading from the start. But
+a sum needs only the sum so far, a mean the count and the mean so far, and so on: a few
+*accumulators* of 64 bits that no number of items makes larger. They become part of the state,
+which resumes at any item at once and to the last bit::
+
+    state   (low, high, ..., position, ...)
+             one accumulator: its bits 0-31, then 32-63
+             then the state of the inner stage, which begins with the number of earlier values
+
+States hold integers below 2**63, and the bit pattern of a double or a negative int64 needs all
+64 bits. Hence the two halves.
 """
 
 from __future__ import annotations
@@ -24,7 +33,7 @@ _HALF = 32
 _HALF_VALUES = 1 << _HALF
 _REAL, _WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 Cells = Array
-"""Accumulators: shape (m,), float64 or int64."""
+"""Accumulators, shape (m,), float64 or int64."""
 
 
 class Accumulator(ABC):
@@ -39,7 +48,7 @@ class Accumulator(ABC):
     @property
     @abstractmethod
     def outputs(self) -> Mapping[str, np.dtype[Any]]:
-        """Dtypes of its results by name."""
+        """Dtypes of its results, by name."""
 
     @abstractmethod
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
@@ -68,7 +77,7 @@ class _Sum(Accumulator):
 
 
 class _Difference(Accumulator):
-    """Difference to the previous value; 0 for the first."""
+    """Difference from the previous value; 0 for the first value."""
 
     cells = 1
 
@@ -130,7 +139,7 @@ class _Smooth(Accumulator):
 
 
 class _Moments(Accumulator):
-    """Running mean and standard deviation."""
+    """Running mean and standard deviation (Welford, 1962)."""
 
     cells = 2
 
@@ -155,14 +164,14 @@ def _alpha(args: Mapping[str, Any]) -> float:
     return float(alpha)
 
 
-_OWN: Mapping[str, Callable[[np.dtype[Any]], Accumulator]] = {
+_NATIVE: Mapping[str, Callable[[np.dtype[Any]], Accumulator]] = {
     "count": _Count,
     "cumsum": _Sum,
     "diff": _Difference,
     "minmax": _Extremes,
 }
-"""Accumulators that work in the type of the values."""
-SCANS = frozenset({*_OWN, "ema", "welford"})
+"""Accumulators that compute in float64 for floats and in int64 for integers."""
+SCANS = frozenset({*_NATIVE, "ema", "welford"})
 """Names of all accumulators."""
 
 
@@ -174,11 +183,11 @@ def _accumulator(fn: str, dtype: np.dtype[Any], args: Mapping[str, Any]) -> Accu
         return _Smooth(_REAL, _alpha(args))
     if fn == "welford":
         return _Moments(_REAL)
-    return _OWN[fn](_REAL if dtype.kind == "f" else _WHOLE)
+    return _NATIVE[fn](_REAL if dtype.kind == "f" else _WHOLE)
 
 
 class Scan(Counting):
-    """Items with running results of one field as further fields, ``field.result``.
+    """Adds running results of one field to items, as fields named ``field.result``.
 
     The functions ``cumsum``, ``diff``, ``count`` and ``ema`` (with ``args={"alpha": a}``)
     add a field of their name, ``minmax`` adds ``min`` and ``max``, ``welford`` adds
@@ -233,7 +242,11 @@ class Scan(Counting):
         return self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items with their results."""
+        """Read items and add the results.
+
+        Raises:
+            StateError: it cannot be a state of this stage.
+        """
         check_state(state, self.initial)
         split = 2 * self._run.cells
         block, after = self.inner.take(state[split:], count)
@@ -252,7 +265,7 @@ class Scan(Counting):
 
 
 def _packed(cells: Cells) -> State:
-    """Two integers for every accumulator, the lower half of the bits first."""
+    """Split every accumulator into two integers, the lower 32 bits first."""
     words = np.ascontiguousarray(cells).view(np.uint64)
     return tuple(
         half for word in words.tolist() for half in (word & (_HALF_VALUES - 1), word >> _HALF)

@@ -1,7 +1,7 @@
-"""Scratch memory that a stage keeps from one call to the next, to save time.
+"""A small pool of intermediate results that a later call of the same stage may reuse.
 
-A call removes an entry it can use and returns it when done. So two threads never work in
-the same arrays, and no result depends on what the pool happens to hold.
+A call takes an entry out of the pool and gives it back when done. So two threads never work in
+the same arrays, and an empty pool costs time but changes no result.
 """
 
 from __future__ import annotations

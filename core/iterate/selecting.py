@@ -1,4 +1,4 @@
-"""The elements of ragged items, one by one."""
+"""Flatten a ragged field: its elements become items."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import Block, Column, Field, Indexed, Ragged, Schema, Stage, State
 from .columns import check_positions, concatenate, take_column
 from .inorder import Counting, check_state, in_order
 
-_MOST_READ = 65_536
+_MAX_READ = 65_536
 """Most items read at a time."""
 
 
@@ -31,7 +31,7 @@ def _ragged_field(inner: Stage, field: str) -> Schema:
 
 
 def _flattened(block: Block, field: str, outer: Indices, elements: Indices) -> Block:
-    """Element ``elements[k]`` of the values of a field, beside the rest of item ``outer[k]``."""
+    """Value ``elements[k]`` of a field, beside the other fields of item ``outer[k]``."""
     columns: dict[str, Column] = {}
     for name, column in block.items():
         if name == field and isinstance(column, Ragged):
@@ -76,7 +76,11 @@ class SelectMany(Counting):
         return self.inner.endless
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next elements."""
+        """Read items until they have ``count`` elements.
+
+        Raises:
+            StateError: it cannot be a state of this stage.
+        """
         check_state(state, self.initial)
         done, at = state[0], state[1:]
         parts: list[Block] = []
@@ -99,7 +103,7 @@ class SelectMany(Counting):
                 done, at = count - before, self.inner.skip(at, complete)
             else:
                 done, at = 0, after
-            size = min(2 * size, _MOST_READ)
+            size = min(2 * size, _MAX_READ)
         return concatenate(parts, self.schema), (done, *at)
 
     def _elements(self, block: Block, column: Ragged, done: int, count: int) -> Block:
@@ -109,12 +113,12 @@ class SelectMany(Counting):
 
 
 class SelectManyIndexed(Indexed):
-    """The same with random access, where the number of elements of each item is known.
+    """:class:`SelectMany` with random access, for items of known lengths.
 
     Args:
         inner: stage the items come from.
         field: the ragged field.
-        offsets: shape (items + 1,), number of elements before each item.
+        offsets: shape (items + 1,), elements before each item, then the total.
 
     Raises:
         PipelineError: there is no such ragged field, or the offsets do not fit the items.
@@ -139,7 +143,12 @@ class SelectManyIndexed(Indexed):
         return int(self._offsets[-1])
 
     def at(self, positions: Indices) -> Block:
-        """The elements at some positions; each item is read once."""
+        """Read elements; an item is read once, however many of its elements are asked for.
+
+        Raises:
+            PositionError: a position is out of range.
+            TransformError: an item has another length than ``offsets`` says.
+        """
         positions = check_positions(positions, self.length)
         outer = np.searchsorted(self._offsets, positions, side="right") - 1
         items, back = np.unique(outer, return_inverse=True)

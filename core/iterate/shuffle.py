@@ -1,28 +1,27 @@
-"""Shuffles of nearby items, for data that is best read roughly in order.
+"""Local shuffles, for data that is best read roughly in order.
 
-A permutation of everything reads files at random. These shuffles move an item only some
-``size`` places, so that reading stays nearly sequential:
+A permutation of everything reads files at random. A local shuffle moves an item by some
+``size`` places only, so that reading stays nearly sequential:
 
-* ``block``: blocks of ``size`` items, each permuted. Random access; no item crosses a border.
+* ``block``: permutes each block of ``size`` items. Random access, but no item crosses a border.
 * ``overlap``: two block shuffles of 2 ``size``, shifted by half a block. Random access and
   no borders: the second shuffle mixes across those of the first.
-* ``reservoir``: the streaming shuffle everyone knows. Each item pushes a random one out of
-  a reservoir of B and takes its slot::
+* ``reservoir``: the well-known streaming shuffle. Each item pushes a random one out of a
+  reservoir of B slots and takes its place::
 
       item k        ->  slot(k) = below(key, k, B)
-      pushed out    <-  whoever entered that slot last
+      pushed out    <-  the item that entered this slot last
 
-The usual implementation has B items and the state of a generator for its state, hundreds of
-kilobytes in every checkpoint. Here slots are drawn by *counter*: slot(k) is a function of
-the key and k alone. Then the content of the reservoir after any number of items is known
-without having run there: a slot holds the last item that was sent to it, and a scan
-*backwards* over k finds it. Filling all B slots that way takes about B ln B draws (as for
-whoever collects all B coupons of a series), a few milliseconds for B = 100,000, and nothing
-for the next call, which finds the slots in a pool. So the state is one integer, the number
-of items emitted. Since the reservoir holds positions rather than items, the inner stage
-must have random access; it is not asked for an item before that is emitted.
+The state of the usual implementation is B items and a random generator, hundreds of kilobytes
+in every checkpoint. Here slots are drawn by *counter*: slot(k) is a function of the key and k
+alone. So the content of the reservoir after any number of items can be computed without
+running up to there: each slot holds the last item that was sent to it, and a scan *backwards*
+over k finds that item. Filling all B slots takes about B ln B draws (the coupon collector's
+problem), a few milliseconds for B = 100,000. The next call takes the slots from a pool. The
+state is one integer, the number of items emitted. The reservoir holds positions, not items,
+so the inner stage must have random access, and reads an item only when it is emitted.
 
-When the items end, the B that are left come out in the order of a permutation.
+When the items end, the B items that are left come out in the order of a permutation.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class BlockShuffle(Reordering):
         super().__init__(inner, inner.length)
 
     def where(self, positions: Indices) -> Indices:
-        """Permute within the block."""
+        """Permute positions within their block."""
         return self._order.at(positions)
 
 
@@ -77,8 +76,8 @@ class OverlapShuffle(Reordering):
     """Two block shuffles in a row, whose blocks overlap by half.
 
     Blocks have 2 ``size`` items. Those of the second shuffle begin in the middle of those
-    of the first, so there is no border that items do not cross. An item moves by less than
-    3 ``size`` places, on average by 1.08 ``size`` (in a reservoir of that size: by 0.73).
+    of the first, so items cross every border. An item moves by less than 3 ``size`` places,
+    on average by 1.08 ``size`` (in a reservoir of that size, by 0.73).
 
     Args:
         inner: stage the items come from.
@@ -100,15 +99,15 @@ class OverlapShuffle(Reordering):
         super().__init__(inner, n)
 
     def where(self, positions: Indices) -> Indices:
-        """Permute within the outer block, then within the inner."""
+        """Permute positions within the outer block, then within the inner."""
         return self._inner_order.at(self._outer_order.at(positions))
 
 
 class ReservoirShuffle(Counting):
     """Items pass through a reservoir: each pushes a random one out and takes its slot.
 
-    This is the buffered shuffle of the Kaldi toolkit with another source of randomness:
-    item k goes into slot ``below(key, k, B)``, so the state is the number of items emitted.
+    This is the buffered shuffle of the Kaldi toolkit with random numbers by counter: item k
+    goes into slot ``below(key, k, B)``, so the state is the number of items emitted.
     After the last item the reservoir empties in the order
     ``Permutation(B, key.child("flush"))``. A reservoir is never larger than the inner stage.
 
@@ -128,7 +127,7 @@ class ReservoirShuffle(Counting):
         whole("size", size, 1, MAX_SIZE)
         if isinstance(inner, Sequential):
             raise PipelineError(
-                "a reservoir after a sequential stage",
+                "a reservoir cannot follow a sequential stage",
                 field="kind",
                 hint="Put the shuffle before the first sequential stage.",
             )
@@ -158,7 +157,7 @@ class ReservoirShuffle(Counting):
         return self.inner.length is None
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
-        """The next items.
+        """Read the items that the next exchanges push out.
 
         Raises:
             StateError: more items emitted than the inner stage has.
@@ -189,7 +188,7 @@ class ReservoirShuffle(Counting):
         return out
 
     def _slots(self, emitted: int) -> Indices:
-        """The positions in the reservoir once so many items were emitted, shape (B,)."""
+        """The positions in the reservoir after ``emitted`` items, shape (B,)."""
         spare = self._spare.take(lambda candidate: candidate[0] == emitted)
         if spare is not None:
             return spare[1]

@@ -1,7 +1,7 @@
-"""Sinks: blocks into files that the caller opened, in common formats.
+"""Sinks: write blocks to files that the caller has opened, in common formats.
 
-A file is complete after :meth:`Writer.commit`. Where the format allows it, a file that was
-not committed cannot be mistaken for a complete one. Arrow is in :mod:`.arrow_sink`.
+A file is complete after :meth:`Writer.commit`. If the format allows it, a file without a commit
+cannot be mistaken for a complete one. Arrow is in :mod:`.arrow_sink`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST = 2**62
 
 
 class BinaryFile(Protocol):
-    """A file open for writing; who opened it closes it."""
+    """A file open for writing, which its opener closes."""
 
     def write(self, data: bytes, /) -> Any:  # noqa: ANN401 - bytes written, or nothing
         """Append bytes."""
@@ -53,7 +53,7 @@ class Writer(Protocol):
 
 
 class Sink(ABC):
-    """Base of the writers here: one block at a time, none after the commit."""
+    """Base of the writers: writes one block at a time, and none after the commit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,12 +69,12 @@ class Sink(ABC):
         """Write the items of a block.
 
         Raises:
-            OptionError: the sink was committed, or the block lacks a field or has items of
+            OptionError: the sink is committed, or the block lacks a field or has items of
                 another dtype or shape.
         """
         with self._lock:
             if self._committed:
-                raise OptionError("nothing can be written past the end")
+                raise OptionError("the sink is committed: nothing can be written past the end")
             self._put(block)
             self._items += block_length(block)
 
@@ -116,9 +116,9 @@ class _Plain(Sink):
 
 
 class NpyWriter(_Plain):
-    """One field as an npy file, shape (items, ...), little endian.
+    """Writes one field as an npy file, shape (items, ...), little endian.
 
-    The header is zeros until the commit, and no reader accepts that.
+    Until the commit the header is zeros, which no reader accepts.
 
     Args:
         file: open for writing, seekable, at the offset where the array begins.
@@ -156,7 +156,7 @@ class NpyWriter(_Plain):
 
 
 class RawWriter(_Plain):
-    """One field as a raw dataset: frames without a header, little endian.
+    """Writes one field as a raw dataset: frames without a header, little endian.
 
     Args:
         file: open for writing.
@@ -167,7 +167,7 @@ class RawWriter(_Plain):
     """
 
     def describe(self) -> dict[str, Any]:
-        """The description to register the file with as a dataset, as JSON values."""
+        """The spec that registers the file as a dataset, as JSON values."""
         return {
             "format": "raw",
             "dtype": self._dtype.str,
@@ -195,11 +195,11 @@ class LossEncoder(Protocol):
         losses: npt.ArrayLike,
         exposure: float | None = None,
     ) -> bytes:
-        """One block, its end included."""
+        """One block, including its end marker."""
 
 
 class LossSink(Sink):
-    """Items that are blocks of losses, as a loss stream.
+    """Writes items that are blocks of losses as a loss stream.
 
     Items have the fields ``event`` and ``ident``, the ragged fields ``sidx`` and ``loss``,
     and ``exposure`` in summary streams. A loss stream has no end marker: only its length
@@ -243,7 +243,7 @@ def column_of(block: Block, field: Field) -> Column:
     """
     column = block.get(field.name)
     if column is None:
-        raise OptionError(f"a block without the field {field.name!r}")
+        raise OptionError(f"a block lacks the field {field.name!r}")
     values = column.values if isinstance(column, Ragged) else column
     if values.dtype != field.dtype or values.shape[1:] != field.shape:
         raise OptionError(
@@ -256,12 +256,12 @@ def column_of(block: Block, field: Field) -> Column:
 def _numbers(block: Block, name: str) -> Array:
     column = block.get(name)
     if column is None or isinstance(column, Ragged) or column.ndim != 1:
-        raise OptionError(f"blocks of losses have a number {name!r} per item")
+        raise OptionError(f"a loss stream needs a field {name!r} of one number per item")
     return column
 
 
 def _ragged(block: Block, name: str) -> Ragged:
     column = block.get(name)
     if not isinstance(column, Ragged):
-        raise OptionError(f"blocks of losses have a ragged field {name!r}")
+        raise OptionError(f"a loss stream needs a ragged field {name!r}")
     return column

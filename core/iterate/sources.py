@@ -1,6 +1,6 @@
 """Sources of items: columns in memory, and a counter.
 
-Anything with the interface of :class:`Source` will do, so this package opens no files.
+This package opens no files: sources that do implement :class:`Source` elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .base import Block, Column, Field, Indexed, Ragged, Schema
 from .columns import check_positions, schema_of, take_column
 
 MAX_ITEMS = 2**62
-"""Positions and the sums of two of them stay below 2**63."""
+"""Most items; keeps the sum of two positions below 2**63."""
 _DIGEST_SIZE = 16
 
 
@@ -32,10 +32,10 @@ class Source(Indexed):
 
 
 def fingerprint_of(stage: object) -> bytes:
-    """Fingerprints of the sources a stage takes its items from, joined; b"" if none has one."""
-    own = getattr(stage, "fingerprint", None)
-    if isinstance(own, bytes):
-        return own
+    """The joined fingerprints of the sources below a stage; b"" if none has one."""
+    fingerprint = getattr(stage, "fingerprint", None)
+    if isinstance(fingerprint, bytes):
+        return fingerprint
     inner = getattr(stage, "inner", None)
     inputs = getattr(stage, "inputs", ()) if inner is None else (inner,)
     return b"".join(fingerprint_of(source) for source in inputs)
@@ -91,7 +91,7 @@ class ArraySource(Source):
         return digest.digest()
 
     def at(self, positions: Indices) -> Block:
-        """Copies of the items at some positions."""
+        """Copy the items out of the columns."""
         positions = check_positions(positions, self._length)
         return {name: take_column(column, positions) for name, column in self._columns.items()}
 
@@ -141,5 +141,5 @@ class CounterSource(Source):
         return hashlib.blake2b(identity, digest_size=_DIGEST_SIZE).digest()
 
     def at(self, positions: Indices) -> Block:
-        """A copy of the positions."""
+        """Return a copy of the positions, which are the items."""
         return {self._name: check_positions(positions, self._n).copy()}

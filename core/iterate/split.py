@@ -1,7 +1,20 @@
-"""Training and validation parts that stay the same when data grows.
+"""Splits into training and validation items that survive growing data.
 
-The side of an item depends on the seed and on its position in the inner stage, or on the
-bytes of its key, but not on the number of items. Items with equal keys are on one side.
+To shuffle all items and cut the list would move items from one side to the other whenever the
+data grows, and a model would be validated on items it was trained on. So each item decides
+alone: a random word, drawn from the seed and its position (or the bytes of its key), is compared
+with a threshold. Neither depends on the number of items. Items with equal keys share a word, and
+thus a side.
+
+A side then has as many items as chance gives it, and random access must answer "where is item r
+of this side?". One pass at construction counts the items of the side in every chunk of 1024, and
+the running sums lead to the right chunk, whose words are drawn again::
+
+    side          T T V T | V T T T | T T V V        chunks of 4
+    ends of T           3 |       6 |       8
+    item 4 of T   ends[0] = 3 <= 4 < 6 = ends[1], so item 4 - 3 = 1 of T in chunk 1
+
+So a split of n items by position keeps n / 1024 numbers; by key, it also keeps n words.
 """
 
 from __future__ import annotations
@@ -23,9 +36,9 @@ from .positions import Reordering
 Part = Literal["train", "validation"]
 
 MAX_SPLIT = 1 << 28
-"""Most items that can be split; each is visited once, to count the items on each side."""
+"""Most items that can be split, since the construction visits each."""
 CHUNK = 1024
-"""Items whose sides are determined together."""
+"""Items whose sides are counted together."""
 
 _PARTS = ("train", "validation")
 _READ = 1 << 16
@@ -33,7 +46,7 @@ _WORD = 8
 
 
 class _Split(Reordering):
-    """The items on one side, determined a chunk at a time."""
+    """The items on one side, found a chunk at a time."""
 
     def __init__(self, inner: Indexed, *, fraction: float, part: str) -> None:
         one_of("part", part, _PARTS)
@@ -51,7 +64,7 @@ class _Split(Reordering):
 
     @abstractmethod
     def _words(self, start: int, stop: int) -> Words:
-        """Random words of items start to stop - 1; both are multiples of CHUNK or the end."""
+        """Random words of items start to stop - 1; both are multiples of CHUNK, or the end."""
 
     def _on_side(self, start: int, stop: int) -> Mask:
         side = self._words(start, stop) < self._threshold
@@ -63,7 +76,7 @@ class _Split(Reordering):
             yield from np.add.reduceat(on_side, np.arange(0, len(on_side), CHUNK), dtype=np.int64)
 
     def where(self, positions: Indices) -> Indices:
-        """Positions in the inner stage of the items of this side."""
+        """Find the positions in the inner stage of the items of this side."""
         chunks = np.searchsorted(self._ends, positions, side="right")
         out = np.empty(len(positions), np.int64)
         for chunk in np.unique(chunks):
@@ -126,7 +139,7 @@ class KeySplit(_Split):
         self._hashes = np.empty(n, np.uint64)
         for start in range(0, n, _READ):
             column = inner.at(np.arange(start, min(start + _READ, n), dtype=np.int64))[field]
-            self._hashes[start : start + _READ] = _hashed(column, key)
+            self._hashes[start : start + _READ] = _hash_items(column, key)
         super().__init__(inner, fraction=fraction, part=part)
 
     def _words(self, start: int, stop: int) -> Words:
@@ -138,28 +151,28 @@ def _splittable(inner: Indexed) -> int:
     if n is None or n > MAX_SPLIT:
         raise PipelineError(
             f"{'an endless stage' if n is None else f'a stage of {n} items'} cannot be split",
-            hint=f"At most {MAX_SPLIT} items can; use ranges of a source instead.",
+            hint=f"Split at most {MAX_SPLIT} items, such as a range of the source.",
         )
     return n
 
 
-def _hashed(column: Array | Ragged, key: Key) -> Words:
+def _hash_items(column: Array | Ragged, key: Key) -> Words:
     """A random word for every item of a column, equal for equal bytes."""
     if not isinstance(column, Ragged):
         unique, inverse = np.unique(_rows(column), return_inverse=True)
         words = [_word(value.tobytes(), key) for value in unique]
         return np.array(words, np.uint64)[inverse.reshape(-1)]
-    words = [_word(_little(column[k]).tobytes(), key) for k in range(len(column))]
+    words = [_word(_little_endian(column[k]).tobytes(), key) for k in range(len(column))]
     return np.array(words, np.uint64)
 
 
 def _rows(column: Array) -> Array:
     """Every item as one value of its bytes, so that -0.0 differs from 0.0."""
-    flat = _little(column).reshape(len(column), -1)
+    flat = _little_endian(column).reshape(len(column), -1)
     return flat.view(np.dtype((np.void, max(flat.shape[1] * flat.itemsize, 1)))).reshape(-1)
 
 
-def _little(values: Array) -> Array:
+def _little_endian(values: Array) -> Array:
     return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
 
 

@@ -1,11 +1,10 @@
 """The transforms and predicates that a served pipeline may name.
 
-Every operation here has a result that IEEE 754 determines, so that a pipeline returns the
-same bytes on every machine. Logarithms and sines, which differ in the last place, are left
-out.
+IEEE 754 determines the result of every operation here, so a pipeline returns the same bytes on
+every machine. Logarithms and sines are left out, because libraries differ in the last place.
 
-A transform is built from its arguments and the schema of the items. An argument that does
-not fit raises ``PipelineError`` with field ``args``.
+A transform is built from its arguments and the schema of the items. An argument that does not
+fit raises ``PipelineError`` with the field ``args``.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class _Args:
                 raise _refuse(f"unknown argument {name!r}", f"Known: {', '.join(known)}.")
 
     def field(self, kinds: str = _NUMBERS, *, scalar: bool = False) -> Field:
-        """The field that argument ``field`` names, of a dtype of one of the kinds."""
+        """The field that the argument ``field`` names, if its dtype is of one of the kinds."""
         name = self._arguments.get("field")
         for candidate in self.schema:
             if candidate.name != name:
@@ -122,7 +121,7 @@ def _elementwise(
 
 
 def _real(field: Field) -> np.dtype[Any]:
-    """The floating dtype that arithmetic on a field is done in."""
+    """The floating dtype for arithmetic on a field: its own, or float64."""
     return field.dtype if field.dtype.kind == "f" else _FLOAT
 
 
@@ -363,7 +362,7 @@ RANDOM_TRANSFORMS: Mapping[str, Callable[[Arguments, Schema], RandomTransform]] 
     "jitter": _jitter,
     "uniform": _uniform,
 }
-"""Transforms that also use random numbers, functions of the item's position, by name."""
+"""Transforms with random numbers that depend on the position of the item, by name."""
 PREDICATES: Mapping[str, Callable[[Arguments, Schema], Predicate]] = {
     "between": _between,
     "equal": _comparison(np.equal),

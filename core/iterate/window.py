@@ -52,7 +52,7 @@ class Window(Indexed):
 
     @property
     def schema(self) -> Schema:
-        """The fields with a leading axis, ragged along it if windows may be cut."""
+        """The fields with a leading axis, ragged if windows may be cut short."""
         if self._keep:
             return tuple(replace(field, ragged=True) for field in self.inner.schema)
         width = self._width
@@ -69,7 +69,7 @@ class Window(Indexed):
         return (n - self._width) // self._stride + 1
 
     def at(self, positions: Indices) -> Block:
-        """The windows at some positions; items that windows share are read once."""
+        """Read windows; overlapping windows read the items they share once."""
         positions = check_positions(positions, self.length)
         starts = positions * self._stride
         n = self.inner.length

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from core.errors import InputError, PeriodCountError
-
+from ..errors import InputError
 from .input_rows import (
     INT_MAX,
     PACKED_HINT,
@@ -189,18 +188,22 @@ def parse_occurrence(
 
     Raises:
         InputError: the file is neither of the two, is empty, has an id, period or date
-            out of range, or another number of periods than ``periods``.
-        PeriodCountError: ``periods`` is missing or below 1.
+            out of range, or another number of periods than ``periods``;
+            with ``parameter`` set if ``periods`` itself is missing or below 1.
     """
     if periods is not None and not 1 <= periods <= INT_MAX:
         message = f"the number of periods, {periods}, is not in 1 to {INT_MAX}"
-        raise PeriodCountError(message, hint="Correct --no-of-periods", source=source)
+        raise InputError(
+            message, parameter="periods", hint="Correct --no-of-periods", source=source
+        )
     text = text_of(data, source)
     if text is None:
         return _packed_occurrence(data, periods, source)
     if periods is None:
         message = "occurrences in csv do not tell the number of periods"
-        raise PeriodCountError(message, hint="Give it with --no-of-periods", source=source)
+        raise InputError(
+            message, parameter="periods", hint="Give it with --no-of-periods", source=source
+        )
     rows = csv_rows(text, _OCCURRENCE_CSV, source)
     return _checked_occurrence(rows, periods, _csv_dates(rows))
 

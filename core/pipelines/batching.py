@@ -1,4 +1,4 @@
-"""How the items of a pipeline become batches: what its last stages say."""
+"""How the items of a pipeline become batches."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ Last = Literal["keep", "drop", "pad", "wrap"]
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """What the stages from the batches on say."""
+    """The settings of the stage that makes batches, and of those after it."""
 
     size: int
-    """Rows of a global batch; the largest number where batches differ."""
+    """Rows of a global batch; the most rows if batches differ."""
     last: Last = "keep"
+    """What becomes of a last batch that is too short."""
     padding: Padding | None = None
     limit: int | None = None
-    """Batches in all."""
+    """Most batches of the pipeline; None for no limit."""
     epoch_size: int | None = None
-    """Batches of an epoch; None for natural epochs."""
+    """Batches of an epoch; None if an epoch is one pass over the data."""
     epochs: int | None = 1
-    """How often the data is gone through; None for no end."""
+    """Passes over the data; None for no end."""

@@ -1,4 +1,18 @@
-"""A chain of stages from the specs of them."""
+"""Build the chain of stages that a spec describes, once for every epoch.
+
+Shuffles and random maps must draw differently in every epoch, while stages themselves have no
+notion of an epoch. So the chain is built again for each epoch, with the epoch in the keys that
+random stages draw with. One stage of the spec says how often the data repeats (``repeat``, or
+``permute`` with epochs), and it divides the chain::
+
+    source  split  |  permute epochs=3  |  shuffle  map  |  batch
+    built once     |  the items of      |  built for     |  left to
+                   |  epoch e           |  epoch e       |  stepping
+
+Building is cheap, since stages read no items, except that a split by key reads its field. That
+is one more reason to build the part before the epochs once. The keys of epoch 0 carry no
+epoch, so a pipeline of one epoch draws the same items as the first epoch of a longer one.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +22,28 @@ from functools import lru_cache
 from ..iterate.base import Indexed, Sequential, Stage
 from ..iterate.batching import BucketBatch
 from .cost import Bounds, Cost, item_bytes
-from .operation import Making, OpenSource, Path, Taken
+from .operation import BuildContext, OpenSource, Path, Sizing
 from .operations import OPERATIONS
 from .stage import StageSpec, located
 
 Wrap = Callable[[Stage, str], Stage]
-"""Put around every stage, given its place and name, such as ``2.map``."""
+"""Wraps a stage, given its place and name, such as ``2.map``."""
 
 CACHED_EPOCHS = 8
-"""Epochs whose stages are cached, for readers in different ones."""
+"""Epochs whose stages are cached, for readers in different epochs."""
 
 
 class Builder:
-    """Makes the stages of a pipeline, and again those that differ from epoch to epoch.
+    """Builds the stages of items; those after the epoch stage are built again for every epoch.
 
     Args:
-        stages: those of items: all before the one that makes batches.
-        open_source: gives the sources.
-        bounds: what they may take.
-        wrap: put around every stage, for a profile.
+        stages: specs of the stages before the one that makes batches.
+        open_source: returns the source of a dataset.
+        bounds: the most that the pipeline may cost.
+        wrap: applied to every stage, such as a timer.
+
+    Raises:
+        PipelineError: the stages do not fit the data.
     """
 
     def __init__(
@@ -41,16 +58,16 @@ class Builder:
         self._open = open_source
         self._wrap = wrap
         self._measuring = True
-        self.epochs, place = _epochs(stages)
-        self._epoch_spec = stages[place] if place < len(stages) else None
-        self._after = stages[place + 1 :]
-        self._before = self._chain(stages[:place], ())
+        self.epochs, cut = _find_epochs(stages)
+        self._epoch_spec = stages[cut] if cut < len(stages) else None
+        self._after = stages[cut + 1 :]
+        self._before = self._chain(stages[:cut], ())
         self.chain = lru_cache(maxsize=CACHED_EPOCHS)(self._epoch)
         self.chain(0)
         self._measuring = False
 
     def _epoch(self, epoch: int) -> Stage:
-        """All stages, as they are in one epoch; the first has the keys of a single epoch."""
+        """The last stage of the chain of one epoch."""
         stage = self._before
         if self._epoch_spec is not None:
             stage = self._one_epoch(self._epoch_spec, stage, epoch)
@@ -60,34 +77,34 @@ class Builder:
         return stage
 
     def _one_epoch(self, spec: StageSpec, inner: Stage, epoch: int) -> Stage:
-        """The items of one epoch, of a stage that says how many there are."""
+        """The items of one epoch, of the stage that repeats the data."""
         epochs = OPERATIONS[spec.op].epochs
-        assert epochs is not None  # noqa: S101 - it is such a stage
-        of = epochs.of
+        assert epochs is not None  # noqa: S101 - _find_epochs chose the stage
+        items_of = epochs.items_of
 
         def make() -> Stage:
             if isinstance(inner, Sequential):
                 return inner
             if inner.length is None:
                 raise spec.error(
-                    "goes over items without end",
+                    "repeats items that never end",
                     epochs.option,
-                    "Leave it out, or give the source a range.",
+                    "Remove this stage, or give the source a range.",
                 )
             if inner.length == 0:
                 if self.epochs is None:
                     raise spec.error(
-                        "is without end over no items",
+                        "is endless, but there are no items to repeat",
                         epochs.option,
-                        "Give the number of epochs.",
+                        "Give a number of epochs.",
                     )
                 return inner
-            return inner if of is None else of(spec, inner, epoch)
+            return inner if items_of is None else items_of(spec, inner, epoch)
 
         stage = located(spec, make)
         self._measure(spec, inner)
-        # Where an epoch is the items as they come, they have been wrapped.
-        return stage if of is None else self._wrapped(spec, stage)
+        # Without a stage of its own, an epoch is the inner stage, which is wrapped already.
+        return stage if items_of is None else self._wrapped(spec, stage)
 
     def _chain(self, stages: Sequence[StageSpec], path: Path) -> Stage:
         stage = self._first(stages[0], path)
@@ -97,36 +114,36 @@ class Builder:
 
     def _first(self, spec: StageSpec, path: Path) -> Stage:
         inputs = [self._chain(stages, (*path, "input", k)) for k, stages in enumerate(spec.inputs)]
-        return self._made(Making(spec, path, self._open, inputs))
+        return self._build(BuildContext(spec, path, self._open, inputs))
 
     def _next(self, spec: StageSpec, inner: Stage, path: Path) -> Stage:
         if OPERATIONS[spec.op].make is None:
             return inner
-        stage = self._made(Making(spec, path, self._open, inner=inner))
+        stage = self._build(BuildContext(spec, path, self._open, inner=inner))
         self._measure(spec, inner)
         return stage
 
-    def _made(self, making: Making) -> Stage:
-        """A stage; errors point at its spec."""
-        spec = making.spec
+    def _build(self, context: BuildContext) -> Stage:
+        """Build one stage; errors point at its spec."""
+        spec = context.spec
         make = OPERATIONS[spec.op].make
-        assert make is not None  # noqa: S101 - every stage a list begins with has one
-        return self._wrapped(spec, located(spec, lambda: make(making)))
+        assert make is not None  # noqa: S101 - _next passes over stages without
+        return self._wrapped(spec, located(spec, lambda: make(context)))
 
     def _measure(self, spec: StageSpec, inner: Stage) -> None:
-        """Note what a stage takes; those of later epochs take the same."""
+        """Add the cost of a stage; those of later epochs cost the same."""
         if self._measuring:
             length = inner.length if isinstance(inner, Indexed) else None
-            taken = Taken(spec, item_bytes(inner.schema), length)
-            self.costs.append((spec, OPERATIONS[spec.op].cost(taken)))
+            sizing = Sizing(spec, item_bytes(inner.schema), length)
+            self.costs.append((spec, OPERATIONS[spec.op].cost(sizing)))
 
     def _wrapped(self, spec: StageSpec, stage: Stage) -> Stage:
         return stage if self._wrap is None else self._wrap(stage, f"{spec.place}.{spec.op}")
 
     def bucketed(self, spec: StageSpec) -> Callable[[int], BucketBatch]:
-        """The stage that makes batches of differing sizes itself, by epoch."""
+        """A function from the number of an epoch to the stage that cuts its batches itself."""
         make = OPERATIONS[spec.op].make_batches
-        assert make is not None  # noqa: S101 - it is such a stage
+        assert make is not None  # noqa: S101 - the caller has checked
 
         def chain(epoch: int) -> BucketBatch:
             path: Path = ("epoch", epoch) if epoch else ()
@@ -135,8 +152,8 @@ class Builder:
         return lru_cache(maxsize=CACHED_EPOCHS)(chain)
 
 
-def _epochs(stages: Sequence[StageSpec]) -> tuple[int | None, int]:
-    """How many epochs, and the place of the stage that says so."""
+def _find_epochs(stages: Sequence[StageSpec]) -> tuple[int | None, int]:
+    """The number of epochs (None: endless), and the index of the stage that repeats the data."""
     for k, spec in enumerate(stages):
         epochs = OPERATIONS[spec.op].epochs
         if epochs is not None and epochs.when(spec.options):

@@ -1,4 +1,16 @@
-"""How much memory a pipeline takes and how much work resuming it is, before it is read."""
+"""What a pipeline will cost, estimated before any item is read.
+
+The service runs pipelines that strangers wrote, so it must refuse a shuffle of a million large
+items *before* it allocates them. Each kind of stage therefore estimates two costs from its
+options and the size of its items, and the sums are held against :class:`Bounds`:
+
+* *memory*: the buffers that the stage may hold at once, in bytes;
+* *resume work*: the items or random draws that come between a state and the first batch after
+  it. A client may resume at every batch, so this is paid per request, not per pipeline.
+
+Estimates are upper bounds as far as a schema allows. The length of ragged items is unknown
+until they are read, so they count as ``RAGGED_VALUES`` elements.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +21,39 @@ import numpy as np
 from ..iterate.base import Schema
 
 RAGGED_VALUES = 256
-"""Values an item of varying length is assumed to have, where nothing is known of it."""
+"""Elements that a ragged item is assumed to have."""
 STATE_VALUE_BYTES = 9
-"""Of the largest integer of a state, as a varint."""
+"""Bytes of the largest integer of a state, encoded as a varint."""
 INDEX_BYTES = 8
+"""Bytes of a position."""
 CACHED = 4
-"""Results a stage may cache, for readers at different places."""
+"""Entries that a stage may cache, for readers at different positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a pipeline may take."""
+    """The most that a pipeline may cost."""
 
     memory: int = 1 << 30
     """Bytes."""
     resume_work: int = 1 << 25
-    """Items or draws gone through before the first batch after a state."""
+    """Items or draws between a state and the first batch after it."""
     state_bytes: int = 320
-    """Of a state as varints."""
+    """Bytes of a state, encoded as varints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one stage takes."""
+    """The cost of one stage."""
 
     memory: int = 0
     """Bytes."""
     resume_work: int = 0
-    """Items or draws."""
+    """Items or draws between a state and the first batch after it."""
 
 
 def item_bytes(schema: Schema) -> int:
-    """Bytes of an item, assumed to have RAGGED_VALUES elements in each ragged field."""
+    """Bytes of one item; a ragged field counts as ``RAGGED_VALUES`` elements and an offset."""
     total = 0
     for field in schema:
         size = field.dtype.itemsize * int(np.prod(field.shape, dtype=np.int64))

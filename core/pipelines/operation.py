@@ -1,8 +1,8 @@
-"""What a kind of stage is: the row that says everything about it.
+"""The description of one kind of stage: a row of options, rules and functions.
 
-A new stage is a module in :mod:`.operations` with a row, and its line in the table there.
-Parsing, placement, cost, building and the warm-up ask the row; none of them knows a stage
-by name.
+Parsing, placement, cost, building and the warm-up consult the row, and none of them knows a
+stage by name. So a new stage is a row in a module of :mod:`.operations` and a line in the
+table there.
 """
 
 from __future__ import annotations
@@ -21,100 +21,100 @@ from .stage import StageSpec
 Takes = Literal["nothing", "items", "batches", "either"]
 Options = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]
-"""Of the options of a stage."""
+"""A condition on the options of a stage."""
 Path = tuple[str | int, ...]
-"""Of the keys that random stages draw with: the epoch, and the input it is part of."""
+"""Steps of the key that a random stage draws with: the epoch, and the input it belongs to."""
 OpenSource = Callable[[str, Mapping[str, Any]], Indexed]
-"""Gives the source of a dataset id, and of the options ``fields``, ``unit`` and ``view``."""
+"""Returns the source of a dataset id, given its options ``fields``, ``unit`` and ``view``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
-    """What a stage is made from."""
+class BuildContext:
+    """Everything that building one stage needs."""
 
     spec: StageSpec
     path: Path
     open_source: OpenSource
     inputs: Sequence[Stage] = ()
-    """What it combines."""
+    """The stages it combines."""
     inner: Stage | None = None
-    """What it takes items from."""
+    """The stage it takes items from; None for a first stage."""
 
     @property
     def items(self) -> Stage:
-        """What it takes items from, which there is: placement has been checked."""
-        assert self.inner is not None  # noqa: S101 - only first stages take nothing
+        """The stage it takes items from; placement has made sure that there is one."""
+        assert self.inner is not None  # noqa: S101 - only first stages have none
         return self.inner
 
     @property
     def indexed(self) -> Indexed:
-        """What it takes items from, by position.
+        """The stage it takes items from, with random access.
 
         Raises:
-            PipelineError: it has no items by position.
+            PipelineError: that stage is sequential.
         """
         if not isinstance(self.inner, Indexed):
             raise self.spec.error(
-                "needs items by position, which what comes before it cannot give",
-                hint="Put it before filters, scans and what flattens items of unknown lengths.",
+                "needs random access, but the stage before it is sequential",
+                hint="Put it before any filter, scan, or select_many of items of unknown lengths.",
             )
         return self.inner
 
 
-Make = Callable[[Making], Stage]
+Make = Callable[[BuildContext], Stage]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What the cost of a stage depends on."""
+class Sizing:
+    """The quantities that the cost of a stage depends on."""
 
     spec: StageSpec
     item_bytes: int
-    """Of the items it takes."""
+    """Bytes of one item that comes in."""
     length: int | None
-    """Number of those; None if not known."""
+    """Number of items that come in; None if unknown or endless."""
     batch: int = 0
-    """Rows of a batch, at most; 0 for a stage of items."""
+    """Most rows of a batch; 0 for a stage of items."""
 
     @property
     def size(self) -> int:
-        """Its option ``size``, but no more than there are items."""
+        """The option ``size``, at most the number of items."""
         size: int = self.spec.options.get("size", 1)
         return size if self.length is None else min(size, max(self.length, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """What a stage that says how often the data is gone through does."""
+    """How a stage repeats the data in epochs."""
 
     option: str
-    """Says how often; None there means without end."""
-    of: Callable[[StageSpec, Indexed, int], Stage] | None = None
-    """The items in an epoch, by its number; without, they are the same in each."""
+    """Name of the option with the number of epochs, whose None means endless."""
+    items_of: Callable[[StageSpec, Indexed, int], Stage] | None = None
+    """Returns the items of an epoch, given its number; None if epochs do not differ."""
     when: Condition = lambda _: True
-    """Whether the stage says it."""
+    """Whether a stage with these options repeats the data at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A stage to build and read once, so that its kernels are compiled."""
+    """Options of a stage that the warm-up builds and reads."""
 
     options: Mapping[str, Any]
     items: int = 8
-    """How many the stage takes; they are the field ``index``, int64."""
+    """Number of items that come in, with one field ``index`` of int64."""
 
 
 def never(_options: Mapping[str, Any]) -> bool:
-    """The condition of what holds for no options."""
+    """The condition that holds for no options."""
     return False
 
 
 def always(_options: Mapping[str, Any]) -> bool:
-    """The condition of what holds for all options."""
+    """The condition that holds for all options."""
     return True
 
 
-def _free(_taken: Taken) -> Cost:
+def _free(_taken: Sizing) -> Cost:
     return Cost()
 
 
@@ -124,43 +124,43 @@ class Operation:
 
     name: str
     takes: Takes
-    """What comes in: nothing for those a list of stages begins with."""
+    """The kind of input; a stage that takes nothing begins a list of stages."""
     options: Mapping[str, Option]
     complete: Callable[[Options, int], None] | None = None
-    """Checks options against each other and the number of inputs, and fills them in."""
+    """Checks options against each other and the number of inputs; fills in derived ones."""
     make: Make | None = None
-    """Makes the stage; without, items pass as they are."""
+    """Builds the stage; None if items pass unchanged."""
     make_batches: Callable[[StageSpec, Stage, Path], BucketBatch] | None = None
-    """Makes batches that differ in their number of rows; without, they are cut by size."""
+    """Builds a stage that cuts batches itself; None if batches have a fixed size."""
     shape: Callable[[Batching, StageSpec, Schema], Batching] | None = None
-    """What it does to batches of items of a schema."""
-    cost: Callable[[Taken], Cost] = _free
+    """Adds its settings to the batching of items of a schema."""
+    cost: Callable[[Sizing], Cost] = _free
     dataset: str | None = None
-    """Option that names the dataset it reads."""
+    """Name of the option with the id of the dataset it reads."""
     combines: bool = False
-    """Whether it has lists of stages as inputs."""
+    """Whether its inputs are lists of stages."""
     batches: bool = False
     """Whether it makes batches of items."""
     random_access: Condition = never
-    """Whether what comes in must be indexed."""
-    without_access: str | None = None
-    """What to do where that cannot be, besides moving the stage."""
+    """Whether the stage before it must be indexed."""
+    alternative: str | None = None
+    """Ends the hint for a stage without random access: what to do instead of moving it."""
     sequential: Condition = never
-    """Whether its items come one after the other only, whatever it takes."""
+    """Whether it is always sequential, even after an indexed stage."""
     reorders: bool = False
-    """Whether after it an item's position says nothing of the item, or changes as data grows."""
+    """Whether an item may have another position after it, or get one as the data grows."""
     keeps_sides: bool = False
-    """Whether it decides by position, so that nothing before it may reorder."""
+    """Whether it assigns items to sides by position, so that no stage before it may reorder."""
     once: bool = False
-    """Whether it can stand only once: among the items, and once more among the batches."""
+    """Whether it may occur only once among the stages of items, and once among those of batches."""
     limit: str | None = None
-    """Option that says how many items there are at most."""
+    """Name of the option that limits the number of items."""
     epochs: Epochs | None = None
     identity: bool = True
-    """Whether it is part of what a pipeline's batches depend on."""
+    """Whether it can change a batch, and so belongs to the identity of a pipeline."""
     samples: Sequence[Sample] = ()
-    """For the warm-up; empty for stages without kernels of their own."""
+    """For the warm-up; empty if the stage has no kernels of its own."""
 
     def makes_epochs(self, options: Mapping[str, Any]) -> bool:
-        """Whether a stage with these options says how often the data is gone through."""
+        """Whether a stage with these options repeats the data in epochs."""
         return self.epochs is not None and self.epochs.when(options)

@@ -1,7 +1,7 @@
-"""What the options of a stage may be: one checker for each kind of value.
+"""Checkers of option values, one for each kind of value.
 
-A checker takes a JSON value and gives its canonical form, or raises :class:`Refused`; the
-place, stage and field, is added by who knows it.
+A checker takes a JSON value and returns its canonical form, or raises :class:`Refused` with a
+predicate such as ``is -1``. The parser adds the stage and the option that the error is about.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Final
 Checker = Callable[[Any], Any]
 
 MAX_ITEMS = 1 << 48
-"""Positions are below this: it is what a permutation can be over."""
+"""Most items, because a permutation can have no more."""
 MAX_NAME = 200
 MAX_ARGUMENTS = 4096
-"""Characters of JSON the arguments of a function may be."""
+"""Characters of JSON of the arguments of a function."""
 MAX_SEED = (1 << 63) - 1
 
 
 class Refused(Exception):  # noqa: N818 - never leaves the parser
-    """A value that cannot be; what to do about it is in ``hint``."""
+    """A value was refused; ``hint`` says how to fix it."""
 
     def __init__(self, message: str, hint: str | None = None, field: str | None = None) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class Refused(Exception):  # noqa: N818 - never leaves the parser
 
 
 class _Required:
-    """Stands for the default of an option that has none."""
+    """Marks an option without a default."""
 
 
 REQUIRED: Final = _Required()
@@ -40,21 +40,21 @@ REQUIRED: Final = _Required()
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a stage."""
+    """An option of a stage."""
 
     check: Checker
     default: Any = REQUIRED
-    """Canonical value where the option is left out."""
+    """Canonical value of an option that is left out."""
     kept: bool = True
-    """Whether it is part of the stage, and not only there to be refused well."""
+    """Whether it belongs to the stage; other options exist only for a helpful refusal."""
 
 
-def integer(low: int, high: int = MAX_ITEMS, *, what: str = "an integer") -> Checker:
-    """Integers from ``low`` to ``high``; neither true nor 1.0 is one."""
+def integer(low: int, high: int = MAX_ITEMS) -> Checker:
+    """Integers from ``low`` to ``high``, both included; true and 1.0 are not integers."""
 
     def check(value: Any) -> int:  # noqa: ANN401 - any JSON value
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Refused(f"is {_shown(value)}, not {what}", f"Give {_range(low, high)}.")
+            raise Refused(f"is {_quoted(value)}, not an integer", f"Give {_range(low, high)}.")
         if not low <= value <= high:
             raise Refused(f"is {value}", f"Give {_range(low, high)}.")
         return value
@@ -69,14 +69,14 @@ def fraction(value: Any) -> float:  # noqa: ANN401 - any JSON value
     """A number above 0 and below 1."""
     number = finite(value)
     if not 0 < number < 1:
-        raise Refused(f"is {_shown(value)}", "Give a number above 0 and below 1.")
+        raise Refused(f"is {_quoted(value)}", "Give a number above 0 and below 1.")
     return number
 
 
 def finite(value: Any) -> float:  # noqa: ANN401 - any JSON value
     """A finite number, as a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(f"is {_shown(value)}", "Give a number.")
+        raise Refused(f"is {_quoted(value)}", "Give a number.")
     try:
         number = float(value)
     except OverflowError:
@@ -89,7 +89,7 @@ def finite(value: Any) -> float:  # noqa: ANN401 - any JSON value
 def boolean(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     """True or false."""
     if not isinstance(value, bool):
-        raise Refused(f"is {_shown(value)}", "Give true or false.")
+        raise Refused(f"is {_quoted(value)}", "Give true or false.")
     return value
 
 
@@ -97,7 +97,7 @@ def name(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Text of 1 to :data:`MAX_NAME` printable characters."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME or not value.isprintable():
         raise Refused(
-            f"is {_shown(value)}", f"Give a name of 1 to {MAX_NAME} printable characters."
+            f"is {_quoted(value)}", f"Give a name of 1 to {MAX_NAME} printable characters."
         )
     return value
 
@@ -107,40 +107,40 @@ def one_of(*choices: str) -> Checker:
 
     def check(value: Any) -> str:  # noqa: ANN401 - any JSON value
         if not isinstance(value, str) or value not in choices:
-            raise Refused(f"is {_shown(value)}", f"Give one of {', '.join(choices)}.")
+            raise Refused(f"is {_quoted(value)}", f"Give one of {', '.join(choices)}.")
         return value
 
     return check
 
 
 def optional(check: Checker) -> Checker:
-    """What ``check`` takes, or null."""
+    """Null, or a value that ``check`` accepts."""
     return lambda value: None if value is None else check(value)
 
 
 def either(word: str, check: Checker) -> Checker:
-    """This word, or what ``check`` takes."""
+    """This word, or a value that ``check`` accepts."""
     return lambda value: value if value == word and isinstance(value, str) else check(value)
 
 
 def names(value: Any) -> list[str]:  # noqa: ANN401 - any JSON value
-    """A list of different names, one at least."""
+    """A non-empty list of different names."""
     if not isinstance(value, list) or not value:
-        raise Refused(f"is {_shown(value)}", "Give a list of names, one at least.")
-    made = [name(each) for each in value]
-    if len(set(made)) < len(made):
-        raise Refused("names something twice", "Give each name once.")
-    return made
+        raise Refused(f"is {_quoted(value)}", "Give a list of one name or more.")
+    result = [name(item) for item in value]
+    if len(set(result)) < len(result):
+        raise Refused("repeats a name", "Give each name once.")
+    return result
 
 
 def span(value: Any) -> list[int]:  # noqa: ANN401 - any JSON value
-    """[start, stop] with 0 <= start <= stop."""
+    """``[start, stop]`` with 0 <= start <= stop."""
     whole = integer(0)
     if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004 - start and stop
-        raise Refused(f"is {_shown(value)}", "Give [start, stop].")
-    start, stop = (whole(each) for each in value)
+        raise Refused(f"is {_quoted(value)}", "Give [start, stop].")
+    start, stop = (whole(item) for item in value)
     if start > stop:
-        raise Refused(f"ends at {stop}, before its start {start}", "Give [start, stop].")
+        raise Refused(f"stops at {stop}, before its start {start}", "Give [start, stop].")
     return [start, stop]
 
 
@@ -148,31 +148,31 @@ def weights(value: Any) -> list[int]:  # noqa: ANN401 - any JSON value
     """Non-negative integers, not all zero."""
     whole = integer(0, 1 << 20)
     if not isinstance(value, list):
-        raise Refused(f"is {_shown(value)}", "Give a list of integers, one for each input.")
-    made = [whole(each) for each in value]
-    if sum(made) == 0:
+        raise Refused(f"is {_quoted(value)}", "Give a list of integers, one for each input.")
+    result = [whole(item) for item in value]
+    if sum(result) == 0:
         raise Refused("sums to zero", "Give at least one input a weight above 0.")
-    return made
+    return result
 
 
 def mapping(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON value
-    """A JSON object with finite numbers, of bounded size, keys sorted at every depth."""
+    """A JSON object of finite numbers and bounded size; sorts its keys at every depth."""
     if not isinstance(value, dict):
-        raise Refused(f"is {_shown(value)}", "Give an object.")
+        raise Refused(f"is {_quoted(value)}", "Give an object.")
     try:
         text = json.dumps(value, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
-        raise Refused("is not JSON", "Take finite numbers, and text as keys.") from None
+        raise Refused("is not JSON", "Use finite numbers, and strings as keys.") from None
     if len(text) > MAX_ARGUMENTS:
         raise Refused(
             f"is {len(text)} characters of JSON", f"Keep it to {MAX_ARGUMENTS} characters."
         )
-    made: dict[str, Any] = json.loads(text)
-    return made
+    result: dict[str, Any] = json.loads(text)
+    return result
 
 
 def refused_always(message: str, hint: str) -> Checker:
-    """For what has its place elsewhere."""
+    """Null only; for an option that belongs elsewhere."""
 
     def check(value: Any) -> None:  # noqa: ANN401 - any JSON value
         if value is not None:
@@ -181,9 +181,9 @@ def refused_always(message: str, hint: str) -> Checker:
     return check
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def _quoted(value: Any) -> str:  # noqa: ANN401 - any JSON value
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - a line of an error
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - fits a line
 
 
 def _range(low: int, high: int) -> str:

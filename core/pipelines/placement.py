@@ -1,4 +1,16 @@
-"""Which stage can follow which: refused before any data is looked at."""
+"""Rules on the order of stages, checked before any dataset is opened.
+
+Most orders of stages are sound, and a few cannot work: nothing can permute items after a
+filter, which has no random access; a split after a shuffle would move items between training
+and validation as the data grows; batches cannot be batched again. Found while the pipeline is
+built, such a mistake would appear only with data, as the error of a stage that did nothing
+wrong. Here the spec alone shows it, and the hint says which stage to move where.
+
+The check walks each list of stages once and notes what it has seen (:class:`_Seen`). At every
+stage each rule of ``_RULES`` compares the row of the stage in :mod:`.operations` with these
+notes. The inputs of ``zip`` and ``mix`` are lists of their own, in which no batches are made.
+Whether ``select_many`` keeps random access depends on the data, so that is left to building.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +23,16 @@ from .stage import StageSpec
 
 
 def check_placement(spec: PipelineSpec) -> None:
-    """Check that the stages of a pipeline can follow each other.
+    """Check the order of the stages of a pipeline.
 
     Raises:
-        PipelineError: one cannot stand where it does, or one is missing.
+        PipelineError: a stage is in the wrong place, or none makes batches.
     """
     _check(spec.stages, outermost=True)
 
 
 def is_sequential(stage: StageSpec) -> bool:
-    """Whether its items come one after the other only; those of a select_many may, too."""
+    """Whether the spec alone shows that a stage is sequential, by itself or through an input."""
     if OPERATIONS[stage.op].sequential(stage.options):
         return True
     return any(is_sequential(inner) for stages in stage.inputs for inner in stages)
@@ -28,7 +40,7 @@ def is_sequential(stage: StageSpec) -> bool:
 
 @dataclass(slots=True)
 class _Seen:
-    """What stood before a stage."""
+    """Notes on the stages before the current one: the first or last of each kind."""
 
     outermost: bool
     ops: list[str] = field(default_factory=list)
@@ -53,8 +65,8 @@ def _check(stages: Sequence[StageSpec], *, outermost: bool) -> None:
             seen.epochs = stage
     if outermost and seen.batched is None:
         raise stages[-1].error(
-            "is the last stage, and nothing makes batches",
-            hint='Add {"op": "batch", "size": …}.',
+            "ends the pipeline, and no stage makes batches",
+            hint='Append {"op": "batch", "size": …}.',
         )
 
 
@@ -62,7 +74,7 @@ def _beginning(stage: StageSpec, seen: _Seen) -> None:
     begins = OPERATIONS[stage.op].takes == "nothing"
     if begins and seen.ops:
         raise stage.error(
-            "can only be the first stage", hint="Several sources are inputs of zip or mix."
+            "must be the first stage", hint="Combine several sources with zip or mix."
         )
     if not begins and not seen.ops:
         raise stage.error("cannot be the first stage", hint="Begin with source, zip or mix.")
@@ -72,11 +84,11 @@ def _batches(stage: StageSpec, seen: _Seen) -> None:
     operation = OPERATIONS[stage.op]
     if operation.batches and not seen.outermost:
         raise stage.error(
-            "cannot be in an input: batches are made at the end", hint="Put it after the inputs."
+            "cannot be part of an input", hint="Put it after the stage that combines the inputs."
         )
     if operation.batches and seen.batched is not None:
         raise stage.error(
-            f"cannot follow {seen.batched.op}: there are batches already", hint="Leave one out."
+            f"cannot follow {seen.batched.op}, which makes batches already", hint="Remove one."
         )
     if operation.takes == "items" and seen.batched is not None:
         raise stage.error(
@@ -84,8 +96,10 @@ def _batches(stage: StageSpec, seen: _Seen) -> None:
             hint=f"Put it before {seen.batched.op}.",
         )
     if operation.takes == "batches" and seen.batched is None:
-        hint = "Put it after batch." if seen.outermost else "It belongs to the outermost stages."
-        raise stage.error("takes batches, and none are made before it", hint=hint)
+        hint = "Put it after batch."
+        if not seen.outermost:
+            hint = "Put it after batch, outside of any input."
+        raise stage.error("takes batches, but no stage before it makes any", hint=hint)
 
 
 def _once(stage: StageSpec, seen: _Seen) -> None:
@@ -94,7 +108,7 @@ def _once(stage: StageSpec, seen: _Seen) -> None:
     if operation.takes == "either" and seen.batched is not None:
         ops = ops[ops.index(seen.batched.op) :]
     if operation.once and stage.op in ops:
-        raise stage.error("is there twice", hint="Leave one out.")
+        raise stage.error("occurs twice", hint="Remove one.")
 
 
 def _random_access(stage: StageSpec, seen: _Seen) -> None:
@@ -102,14 +116,15 @@ def _random_access(stage: StageSpec, seen: _Seen) -> None:
     if before is None:
         return
     if operation.random_access(stage.options):
-        instead = f", or {operation.without_access}" if operation.without_access else ""
+        instead = f", or {operation.alternative}" if operation.alternative else ""
         raise stage.error(
-            f"needs items by position, which {before.op} cannot give",
+            f"needs random access, but {before.op} before it is sequential",
             hint=f"Put it before {before.op}{instead}.",
         )
     if operation.epochs is not None and not seen.outermost:
         raise stage.error(
-            f"cannot follow {before.op} in an input", hint="Repeat the whole pipeline."
+            f"cannot follow {before.op} inside an input",
+            hint="Repeat the whole pipeline, after the stage that combines the inputs.",
         )
 
 
@@ -119,15 +134,15 @@ def _epochs(stage: StageSpec, seen: _Seen) -> None:
     operation = OPERATIONS[stage.op]
     if operation.epochs is not None and operation.makes_epochs(stage.options):
         raise stage.error(
-            f"contradicts {seen.epochs.op}, which has epochs already",
+            f"contradicts {seen.epochs.op}, which sets the number of epochs already",
             operation.epochs.option,
-            "One stage says how many epochs there are.",
+            "Let one stage set it.",
         )
     if operation.limit is not None and seen.batched is None:
         raise stage.error(
-            f"of items cannot follow {seen.epochs.op}, which goes through them anew",
+            f"cannot follow {seen.epochs.op}, which repeats the items",
             operation.limit,
-            f"Put it before {seen.epochs.op}, or after the batches to limit these.",
+            f"Put it before {seen.epochs.op} to limit items, or after batch to limit batches.",
         )
 
 
@@ -137,7 +152,7 @@ def _sides(stage: StageSpec, seen: _Seen) -> None:
     for op in seen.ops:
         if OPERATIONS[op].reorders:
             raise stage.error(
-                f"cannot follow {op}: items would change sides as the data grows",
+                f"cannot follow {op}, after which items would change sides as the data grows",
                 hint=f"Put it before {op}.",
             )
 

@@ -1,7 +1,8 @@
-"""Pipelines as JSON: parsed, completed with every default, and identified.
+"""Pipeline specs: parse JSON, fill in defaults, compute the identity.
 
-Equal pipelines have equal canonical JSON, whatever was left out or in which order members
-came; the digest of it, with the version of the algorithm, is the pipeline's identity.
+Two specs that mean the same have the same canonical JSON, whichever defaults they spell out and
+in whichever order their members come. A digest of that JSON and the version of the algorithm
+is the identity of the pipeline.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from .options import REQUIRED, Refused
 from .stage import INPUTS, StageSpec
 
 ORDER = 1
-"""Version of the order of items; fixed values in the tests hold it."""
+"""Version of the order of items, which golden tests freeze."""
 ALGORITHM = 1
-"""Changes when the same pipeline over the same data would give other bytes."""
+"""Rises when the same pipeline over the same data would return other bytes."""
 
 MAX_STAGES = 16
-"""Of one list of stages."""
+"""Stages of one list."""
 MAX_INPUTS = 64
 """Sources of one pipeline."""
 MAX_DEPTH = 4
-"""Of inputs inside inputs."""
+"""Levels of inputs inside inputs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PipelineSpec:
-    """A pipeline that can be, as far as it can be told without its data."""
+    """A pipeline whose stages and options are valid, as far as is known without its data."""
 
     stages: tuple[StageSpec, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, with every option; parsed again it is the same pipeline."""
-        return {"order": ORDER, "stages": [each.to_json() for each in self.stages]}
+        """The spec as JSON values, with every option; parses to an equal spec."""
+        return {"order": ORDER, "stages": [stage.to_json() for stage in self.stages]}
 
     @property
     def canonical(self) -> bytes:
-        """Canonical JSON; read-ahead, which changes no batch, is no part of it."""
-        return _dumped({"order": ORDER, "stages": _meaning(self.stages)})
+        """Canonical JSON, without stages that change no batch, such as ``prefetch``."""
+        return _compact_json({"order": ORDER, "stages": _identifying(self.stages)})
 
     @property
     def digest(self) -> bytes:
@@ -53,19 +54,21 @@ class PipelineSpec:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Ids of the datasets it reads, each once, in the order they are named."""
-        return tuple(dict.fromkeys(_datasets(self.stages)))
+        """Ids of the datasets it reads, without repetitions, in the order of the spec."""
+        return tuple(dict.fromkeys(_dataset_ids(self.stages)))
 
 
 def parse_spec(values: Mapping[str, Any]) -> PipelineSpec:
-    """A pipeline out of JSON values; how its stages follow each other is not looked at.
+    """Parse a pipeline from JSON values; :mod:`.placement` checks the order of its stages.
 
     Raises:
-        PipelineError: a stage, an option or a value cannot be.
+        PipelineError: a stage or an option is unknown, missing or invalid.
     """
     if not isinstance(values, Mapping):
-        raise PipelineError("a pipeline is an object", hint='Give {"order": 1, "stages": […]}.')
-    unknown = sorted(str(each) for each in set(values) - {"order", "stages"})
+        raise PipelineError(
+            "the pipeline is not an object", hint='Give {"order": 1, "stages": […]}.'
+        )
+    unknown = sorted(str(key) for key in set(values) - {"order", "stages"})
     if unknown:
         raise PipelineError(
             f"a pipeline has no member {unknown[0]!r}",
@@ -75,14 +78,14 @@ def parse_spec(values: Mapping[str, Any]) -> PipelineSpec:
     order = values.get("order", ORDER)
     if isinstance(order, bool) or not isinstance(order, int) or order != ORDER:
         raise PipelineError(
-            f"order {order!r} is not known here", field="order", hint=f"Give {ORDER}."
+            f"order is {order!r}", field="order", hint=f"The only order is {ORDER}."
         )
     stages = _Parser().stages(values.get("stages"), "stages", None, "", 0)
     return PipelineSpec(stages)
 
 
 class _Parser:
-    """Counts the sources of a pipeline while its stages are parsed."""
+    """Parses lists of stages, and counts the sources of the whole pipeline."""
 
     def __init__(self) -> None:
         self._sources = 0
@@ -90,88 +93,95 @@ class _Parser:
     def stages(
         self, values: object, field: str, place: int | None, path: str, depth: int
     ) -> tuple[StageSpec, ...]:
-        """A list of stages; ``place`` is that of the stage they are an input of."""
+        """Parse a list of stages; ``place`` is that of the stage they feed, None if outermost."""
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise PipelineError(
-                f"{field} is not a list of stages", stage=place, field=field, hint="Give one."
+                f"{field} is not a list of stages",
+                stage=place,
+                field=field,
+                hint="Give a list of one stage or more.",
             )
         if len(values) > MAX_STAGES:
             raise PipelineError(
-                f"{len(values)} stages",
+                f"{field} has {len(values)} stages",
                 stage=place,
                 field=field,
-                hint=f"A list of stages may have {MAX_STAGES}.",
+                hint=f"A list may have {MAX_STAGES}.",
             )
         return tuple(
-            self._stage(each, k if place is None else place, f"{path}[{k}]." if path else "", depth)
-            for k, each in enumerate(values)
+            self._stage(item, k if place is None else place, f"{path}[{k}]." if path else "", depth)
+            for k, item in enumerate(values)
         )
 
     def _stage(self, values: object, place: int, path: str, depth: int) -> StageSpec:
         if not isinstance(values, Mapping):
             raise PipelineError(
-                "a stage is an object", stage=place, field=path.rstrip(".") or None,
+                "the stage is not an object", stage=place, field=path.rstrip(".") or None,
                 hint='Give {"op": …}.',
             )  # fmt: skip
         op = values.get("op")
         op = ALIASES.get(op, op) if isinstance(op, str) else op
         if not isinstance(op, str) or op not in OPERATIONS:
             raise PipelineError(
-                f"no stage is called {str(op)[:60]!r}",
+                f"there is no stage {str(op)[:60]!r}",
                 stage=place,
                 field=f"{path}op",
-                hint=f"There are {', '.join(sorted(OPERATIONS))}.",
+                hint=f"Stages: {', '.join(sorted(OPERATIONS))}.",
             )
         operation = OPERATIONS[op]
         bare = StageSpec(op, {}, (), place, path)
         given = {key: value for key, value in values.items() if key != "op"}
-        listed = given.pop(INPUTS, None) if operation.combines else None
-        self._known(bare, given)
-        inputs = self._inputs(bare, listed, depth) if operation.combines else ()
+        lists = given.pop(INPUTS, None) if operation.combines else None
+        self._check_names(bare, given)
+        inputs = self._inputs(bare, lists, depth) if operation.combines else ()
         self._sources += operation.dataset is not None
         if self._sources > MAX_INPUTS:
             raise bare.error(
                 "is one source too many", hint=f"A pipeline may have {MAX_INPUTS} sources."
             )
         options = _options(bare, given)
-        made = StageSpec(op, options, inputs, place, path)
+        stage = StageSpec(op, options, inputs, place, path)
         if operation.complete is not None:
-            _completed(made, options)
-        return made
+            _complete(stage, options)
+        return stage
 
-    def _known(self, stage: StageSpec, given: Mapping[str, Any]) -> None:
+    def _check_names(self, stage: StageSpec, given: Mapping[str, Any]) -> None:
         options = OPERATIONS[stage.op].options
-        unknown = sorted(str(each) for each in given if each not in options)
+        unknown = sorted(str(key) for key in given if key not in options)
         if unknown:
-            takes = ", ".join(options) or "none"
-            raise stage.error("is not an option of it", unknown[0], f"Its options: {takes}.")
+            known = ", ".join(options) or "none"
+            raise stage.error("is not an option of this stage", unknown[0], f"Options: {known}.")
 
     def _inputs(
-        self, stage: StageSpec, listed: object, depth: int
+        self, stage: StageSpec, lists: object, depth: int
     ) -> tuple[tuple[StageSpec, ...], ...]:
-        if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-            raise stage.error("is not a list of lists of stages", INPUTS, "Give one.")
-        if len(listed) > MAX_INPUTS:
+        if not isinstance(lists, Sequence) or isinstance(lists, str) or not lists:
             raise stage.error(
-                f"has {len(listed)} entries", INPUTS, f"A stage may have {MAX_INPUTS}."
+                "is not a list of lists of stages", INPUTS, "Give a list of stages for each input."
+            )
+        if len(lists) > MAX_INPUTS:
+            raise stage.error(
+                f"has {len(lists)} entries", INPUTS, f"A stage may have {MAX_INPUTS} inputs."
             )
         if depth >= MAX_DEPTH:
-            raise stage.error("lie too deep", INPUTS, f"They may be {MAX_DEPTH} deep.")
+            raise stage.error(
+                "are nested too deep", INPUTS, f"Inputs may nest {MAX_DEPTH} levels deep."
+            )
         return tuple(
             self.stages(
-                each,
+                stages,
                 f"{stage.path}{INPUTS}[{k}]",
                 stage.place,
                 f"{stage.path}{INPUTS}[{k}]",
                 depth + 1,
             )
-            for k, each in enumerate(listed)
+            for k, stages in enumerate(lists)
         )
 
 
 def _options(stage: StageSpec, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of the stage, checked, in the order of their names."""
-    made: dict[str, Any] = {}
+    """Every option of a stage, checked and sorted by name; defaults fill the gaps."""
+    options: dict[str, Any] = {}
     for key, option in sorted(OPERATIONS[stage.op].options.items()):
         if key not in given:
             if option.default is REQUIRED:
@@ -183,12 +193,12 @@ def _options(stage: StageSpec, given: Mapping[str, Any]) -> dict[str, Any]:
             except Refused as error:
                 raise stage.error(str(error), key, error.hint) from None
         if option.kept:
-            made[key] = value
-    return made
+            options[key] = value
+    return options
 
 
-def _completed(stage: StageSpec, options: dict[str, Any]) -> None:
-    """What the options of a stage have to do with each other, done to ``options``."""
+def _complete(stage: StageSpec, options: dict[str, Any]) -> None:
+    """Check options against each other, and fill in derived ones in place."""
     complete = OPERATIONS[stage.op].complete
     if complete is None:
         return
@@ -198,28 +208,29 @@ def _completed(stage: StageSpec, options: dict[str, Any]) -> None:
         raise stage.error(str(error), error.field, error.hint) from None
 
 
-def _meaning(stages: Sequence[StageSpec]) -> list[dict[str, Any]]:
-    made = []
+def _identifying(stages: Sequence[StageSpec]) -> list[dict[str, Any]]:
+    """The JSON values of the stages that can change a batch."""
+    identifying = []
     for stage in stages:
         if not OPERATIONS[stage.op].identity:
             continue
         values = {"op": stage.op, **stage.options}
         if stage.inputs:
-            values[INPUTS] = [_meaning(each) for each in stage.inputs]
-        made.append(values)
-    return made
+            values[INPUTS] = [_identifying(inputs) for inputs in stage.inputs]
+        identifying.append(values)
+    return identifying
 
 
-def _datasets(stages: Sequence[StageSpec]) -> list[str]:
-    named = []
+def _dataset_ids(stages: Sequence[StageSpec]) -> list[str]:
+    ids = []
     for stage in stages:
         option = OPERATIONS[stage.op].dataset
         if option is not None:
-            named.append(str(stage.options[option]))
-        for each in stage.inputs:
-            named.extend(_datasets(each))
-    return named
+            ids.append(str(stage.options[option]))
+        for inputs in stage.inputs:
+            ids.extend(_dataset_ids(inputs))
+    return ids
 
 
-def _dumped(values: object) -> bytes:
+def _compact_json(values: object) -> bytes:
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -1,4 +1,4 @@
-"""One stage of a pipeline as its spec has it."""
+"""The spec of one stage, and errors that point at it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,32 @@ INPUTS: Final = "inputs"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageSpec:
-    """One stage, checked by itself, every option filled in."""
+    """A stage whose options are checked and complete, defaults included."""
 
     op: str
     options: Mapping[str, Any]
     inputs: tuple[tuple[StageSpec, ...], ...]
     place: int
-    """In the outermost list of stages, from 0; inputs have that of the stage they feed."""
+    """Index in the outermost list of stages; inputs have that of the stage they feed."""
     path: str
-    """What precedes the name of one of its fields: ``inputs[0][2].``, or nothing."""
+    """Prefix of the names of its fields, such as ``inputs[0][2].``; empty for outer stages."""
 
     def error(
         self, message: str, field: str | None = None, hint: str | None = None
     ) -> PipelineError:
-        """An error that points at this stage, and at one of its fields."""
+        """An error that points at this stage and, if given, at one of its options.
+
+        Args:
+            message: a predicate, such as ``is missing``; the name of the stage precedes it.
+            field: name of the option.
+            hint: how to fix it.
+        """
         where = f"{self.path}{field}" if field is not None else self.path.rstrip(".") or None
         named = f"{self.op}: {field}" if field is not None else self.op
         return PipelineError(f"{named} {message}", stage=self.place, field=where, hint=hint)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, with every option."""
+        """The stage as JSON values, with every option."""
         values = {"op": self.op, **_copied(self.options)}
         if self.inputs:
             values[INPUTS] = [[stage.to_json() for stage in stages] for stages in self.inputs]
@@ -49,10 +55,11 @@ def _copied(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def located(spec: StageSpec, make: Callable[[], T]) -> T:
-    """The result of ``make``; an error of options that says no place points at the stage.
+    """Call ``make``, and let its errors of options point at the stage.
 
     Raises:
-        PipelineError: one of the options, or what ``make`` raises.
+        PipelineError: as ``make`` raised it, with the place of the stage; or in place of an
+            OptionError or CastingError.
     """
     try:
         return make()

@@ -1,4 +1,29 @@
-"""Batches of a built pipeline, one step after the other, from any state."""
+"""Cut the items of a pipeline into batches, one step at a time, from any state.
+
+A step is a pure function: a state goes in, one batch and the next state come out. The caller
+holds the state, so any thread, rank or server can carry on where another one stopped.
+
+How far a state must reach depends on the stages:
+
+* :class:`IndexedStepper` asks for items by position, so batch b of an epoch is simply the items
+  from b * size on. The state is the number of the batch, skipping is addition, and a rank
+  reads only its own rows, unless padding needs the longest item of the batch.
+* :class:`SequentialStepper` reads items in order. Its state is the number of the batch, the
+  epoch and the state of the stage, which starts over in every epoch::
+
+      (0, 0, *s0) --batch 0--> (1, 0, *s1) --batch 1--> (2, 0, *s2) --batch 2--> (3, 1, *s0)
+                                                              last batch of epoch 0
+
+  Only reading the next batch shows whether a full batch is the last of its epoch. Batches that
+  have been read go into a small pool, where the next step and the other ranks find them.
+
+The last batch of an epoch may be short. With 10 items and size 4, ``last`` makes of it::
+
+    keep   0 1 2 3 | 4 5 6 7 | 8 9
+    drop   0 1 2 3 | 4 5 6 7
+    pad    0 1 2 3 | 4 5 6 7 | 8 9 . .    zeros, and ragged items without values
+    wrap   0 1 2 3 | 4 5 6 7 | 8 9 0 1    from the beginning of the same epoch
+"""
 
 from __future__ import annotations
 
@@ -16,10 +41,10 @@ from ..iterate.columns import block_length, concatenate, empty_block, slice_bloc
 from ..iterate.reuse import ReusePool
 from .batching import Batching
 
-MOST_SKIPPED = 1 << 24
-"""Items that skipping may read where a stage is sequential."""
+MAX_SKIPPED = 1 << 24
+"""Most items that skipping may read in a sequential pipeline."""
 _KEPT_BATCHES = 4
-"""Batches a sequential course keeps: ranks ask for the same one, and the next is looked at."""
+"""Batches in the pool: ranks share the current one, and the next is read ahead."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,25 +54,25 @@ class Step:
     block: Block
     """This rank's rows."""
     state: State
-    """Behind the batch; the same for all ranks."""
+    """State after the batch; the same for all ranks."""
     sequence: int
-    """Number of the global batch, from 0."""
+    """Number of the global batch; counts from 0 across epochs."""
     epoch: int
     count: int
-    """Rows of the global batch that are new in the epoch: neither padding nor wrapped."""
+    """Rows of the global batch that hold new items: neither padding nor wrapped."""
     rows: tuple[int, int]
-    """First row of this rank in the global batch, and the one after its last."""
+    """First row of this rank in the global batch, and the row after its last."""
     ends_epoch: bool
     data_finished: bool
-    """Whether nothing follows because the data ends, even if a limit ends there too."""
+    """Whether the data ends here, even if a limit ends the pipeline at the same batch."""
 
 
 Rows = Callable[[int], tuple[int, int]]
-"""The rows of a rank, given how many there are in the global batch."""
+"""First row of a rank and the row after its last, given the rows of the global batch."""
 
 
-class Course(ABC):
-    """Where the batches of a pipeline come from."""
+class Stepper(ABC):
+    """Produces the batches of a pipeline from states."""
 
     def __init__(self, batching: Batching, schema: Schema) -> None:
         self.batching = batching
@@ -63,50 +88,57 @@ class Course(ABC):
     @property
     @abstractmethod
     def initial(self) -> State:
-        """The state before the first batch; the number of the batch comes first."""
+        """The state before the first batch; every state begins with the batch number."""
 
     @property
     @abstractmethod
     def batches_per_epoch(self) -> int | None:
-        """In a natural epoch; None if that is not known or there are none."""
+        """Batches of a natural epoch; None if unknown, or if the items never end."""
 
     @abstractmethod
     def check(self, state: State) -> None:
-        """Refuse what cannot be a state, though it has the integers of one.
+        """Check the values of a state whose form has been checked.
 
         Raises:
-            StateError: it cannot be.
+            StateError: no step leads to this state.
         """
 
     @abstractmethod
     def step(self, state: State, rows: Rows) -> Step | None:
-        """The batch after a state, None at the end of the data."""
+        """The batch after a state; None at the end.
+
+        Args:
+            state: as :meth:`check` accepts it.
+            rows: chooses the rows to return.
+        """
 
     @abstractmethod
     def skip(self, state: State, count: int) -> State:
-        """The state so many batches further.
+        """The state ``count`` batches further on.
 
         Raises:
-            PositionError: there are not so many.
+            PositionError: fewer batches remain.
         """
 
-    def _rank_block(self, read: Callable[[int, int], Block], low: int, high: int, n: int) -> Block:
-        """Rows low to high - 1 of n, padded as all ranks are."""
+    def _rank_block(
+        self, read: Callable[[int, int], Block], low: int, high: int, total: int
+    ) -> Block:
+        """Rows low to high - 1 of ``total``, padded to the same width on every rank."""
         padding = self.batching.padding
         if padding is None:
             return read(low, high)
         if not self._whole:
             return collate(read(low, high), padding)
-        # The longest item of the batch may be another rank's.
-        return slice_block(collate(read(0, n), padding), low, high)
+        # The longest item sets the width, and it may belong to another rank.
+        return slice_block(collate(read(0, total), padding), low, high)
 
 
-class IndexedCourse(Course):
-    """Batches of items that can be asked for by position: the state is the batch number.
+class IndexedStepper(Stepper):
+    """Batches of items with random access; the state is the batch number.
 
     Args:
-        chain: the items of an epoch, by its number.
-        batching: how they become batches.
+        chain: returns the items of an epoch, given its number.
+        batching: how items become batches.
     """
 
     def __init__(self, chain: Callable[[int], Indexed], batching: Batching) -> None:
@@ -117,12 +149,12 @@ class IndexedCourse(Course):
         size = batching.size
         self._per_epoch: int | None = None
         if self._length is not None:
-            dropped = batching.last == "drop"
-            self._per_epoch = self._length // size if dropped else -(-self._length // size)
+            drop = batching.last == "drop"
+            self._per_epoch = self._length // size if drop else -(-self._length // size)
 
     @property
     def initial(self) -> State:
-        """The first batch."""
+        """Batch number 0."""
         return (0,)
 
     @property
@@ -132,30 +164,30 @@ class IndexedCourse(Course):
 
     @property
     def batches_per_epoch(self) -> int | None:
-        """Whole ones and the last as it is wanted; None for items without end."""
+        """Batches of a natural epoch, a short last one as ``last`` has it; None if endless."""
         return self._per_epoch
 
     @property
     def data_batches(self) -> int | None:
-        """In all, without a limit."""
+        """Batches of all epochs, whatever the limit; None if endless."""
         if self._per_epoch is None or self.batching.epochs is None:
             return None
         return self._per_epoch * self.batching.epochs
 
     @property
     def end(self) -> int | None:
-        """Number of batches in all; None for no end."""
-        ends = [each for each in (self.data_batches, self.batching.limit) if each is not None]
+        """Number of batches, the limit included; None if endless."""
+        ends = [end for end in (self.data_batches, self.batching.limit) if end is not None]
         return min(ends) if ends else None
 
     def check(self, state: State) -> None:
-        """A state is at most the number of the batches."""
+        """Check that the batch number is at most the number of batches."""
         end = self.end
         if end is not None and state[0] > end:
-            raise StateError(f"the state is batch {state[0]} of a pipeline of {end}")
+            raise StateError(f"the state is at batch {state[0]}, but the pipeline has {end}")
 
     def step(self, state: State, rows: Rows) -> Step | None:
-        """The batch of that number."""
+        """Read the rows of the batch that the state numbers."""
         sequence = state[0]
         if sequence == self.end:
             return None
@@ -164,55 +196,53 @@ class IndexedCourse(Course):
         )
         size, length = self.batching.size, self._length
         start = batch * size
-        own = size if length is None else min(size, length - start)
-        n = own if self.batching.last == "keep" else size
-        low, high = rows(n)
+        count = size if length is None else min(size, length - start)
+        total = count if self.batching.last == "keep" else size
+        low, high = rows(total)
         chain = self._chain(epoch)
 
         def read(low: int, high: int) -> Block:
-            return self._read(chain, start, own, low, high)
+            return self._read(chain, start, count, low, high)
 
         return Step(
-            block=self._rank_block(read, low, high, n),
+            block=self._rank_block(read, low, high, total),
             state=(sequence + 1,),
             sequence=sequence,
             epoch=epoch,
-            count=own,
+            count=count,
             rows=(low, high),
             ends_epoch=self._per_epoch is not None and batch + 1 == self._per_epoch,
             data_finished=sequence + 1 == self.data_batches,
         )
 
-    def _read(self, chain: Indexed, start: int, own: int, low: int, high: int) -> Block:
-        if self.batching.last != "pad" or high <= own:
+    def _read(self, chain: Indexed, start: int, count: int, low: int, high: int) -> Block:
+        if self.batching.last != "pad" or high <= count:
             positions = np.arange(start + low, start + high, dtype=np.int64)
-            if high > own and self._length is not None:
+            if high > count and self._length is not None:
                 positions %= self._length
             return chain.at(positions)
-        block = chain.at(np.arange(start + min(low, own), start + own, dtype=np.int64))
-        return filled(block, high - low)
+        block = chain.at(np.arange(start + min(low, count), start + count, dtype=np.int64))
+        return pad_rows(block, high - low)
 
     def skip(self, state: State, count: int) -> State:
-        """By addition."""
+        """Add to the batch number."""
         end = self.end
         if end is not None and state[0] + count > end:
-            raise PositionError(
-                f"batch {state[0] + count} is beyond the {end} of the pipeline",
-            )
+            raise PositionError(f"batch {state[0] + count} of a pipeline of {end} batches")
         return (state[0] + count,)
 
 
 Batch = tuple[Block, State]
 
 
-class SequentialCourse(Course):
-    """Batches of items that come one after the other.
+class SequentialStepper(Stepper):
+    """Batches of items that are read in order.
 
     A state is the batch number, the epoch, and the state of the stage.
 
     Args:
-        chain: the items of an epoch, by its number.
-        batching: how they become batches, unless the stage makes batches itself.
+        chain: returns the items of an epoch, given its number.
+        batching: how items become batches, unless the stage makes batches itself.
     """
 
     def __init__(
@@ -222,12 +252,12 @@ class SequentialCourse(Course):
         super().__init__(batching, first.schema)
         self._chain = chain
         self._first = first.initial
-        self._own_batches = isinstance(first, BucketBatch)
-        self._kept: ReusePool[tuple[tuple[int, State], Batch]] = ReusePool(_KEPT_BATCHES)
+        self._makes_batches = isinstance(first, BucketBatch)
+        self._pool: ReusePool[tuple[tuple[int, State], Batch]] = ReusePool(_KEPT_BATCHES)
 
     @property
     def initial(self) -> State:
-        """The first batch of the first epoch."""
+        """Batch 0 of epoch 0, and the initial state of the stage."""
         return (0, 0, *self._first)
 
     @property
@@ -237,62 +267,63 @@ class SequentialCourse(Course):
 
     @property
     def batches_per_epoch(self) -> int | None:
-        """Not known before they are read."""
+        """None: only reading an epoch shows how many batches it has."""
         return None
 
     def check(self, state: State) -> None:
-        """A state has a batch and an epoch that can be."""
+        """Check the batch number and the epoch against the limit and each other."""
         epochs, limit = self.batching.epochs, self.batching.limit
         if epochs is not None and state[1] >= epochs and state[1:] != (epochs, *self._first):
-            raise StateError(f"the state is of epoch {state[1]} of {epochs}")
+            raise StateError(f"the state is in epoch {state[1]}, but there are {epochs}")
         if state[1] > state[0]:
-            raise StateError(f"the state is of epoch {state[1]} after {state[0]} batches")
+            raise StateError(f"the state is in epoch {state[1]} after only {state[0]} batches")
         if limit is not None and state[0] > limit:
-            raise StateError(f"the state is batch {state[0]} of a pipeline of {limit}")
+            raise StateError(f"the state is at batch {state[0]}, but the limit is {limit}")
 
     def step(self, state: State, rows: Rows) -> Step | None:
-        """The batch after that state."""
-        made = self._advance(state)
-        if made is None:
+        """Read the whole batch, of which the rank keeps its rows."""
+        advanced = self._advance(state)
+        if advanced is None:
             return None
-        block, after, ends = made
+        block, after, ends = advanced
         sequence, epoch = state[:2]
-        own = block_length(block)
+        count = block_length(block)
         size = self.batching.size
-        n = own if self.batching.last == "keep" or self._own_batches else size
-        low, high = rows(n)
-        whole = self._completed(block, epoch, n) if n > own else block
+        total = count if self.batching.last == "keep" or self._makes_batches else size
+        low, high = rows(total)
+        whole = self._fill_up(block, epoch, total) if total > count else block
         return Step(
-            block=self._rank_block(lambda a, b: slice_block(whole, a, b), low, high, n),
+            block=self._rank_block(lambda a, b: slice_block(whole, a, b), low, high, total),
             state=after,
             sequence=sequence,
             epoch=epoch,
-            count=own,
+            count=count,
             rows=(low, high),
             ends_epoch=ends,
             data_finished=ends and epoch + 1 == self.batching.epochs,
         )
 
     def skip(self, state: State, count: int) -> State:
-        """By reading what lies between, if it is not too much.
+        """Read the batches in between.
 
         Raises:
-            LimitError: it is.
+            PositionError: fewer batches remain.
+            LimitError: they have more than ``MAX_SKIPPED`` items.
         """
-        if count > max(MOST_SKIPPED // self.batching.size, 1):
+        if count > max(MAX_SKIPPED // self.batching.size, 1):
             raise LimitError(
-                f"{count} batches would have to be read to skip them",
-                hint="This pipeline is read in order: go on from a later state.",
+                f"{count} batches are too many to skip, since each must be read",
+                hint="This pipeline is read in order. Continue from a later state.",
             )
         for done in range(count):
-            made = self._advance(state)
-            if made is None:
+            advanced = self._advance(state)
+            if advanced is None:
                 raise PositionError(f"the pipeline ends after {done} of {count} batches")
-            state = made[1]
+            state = advanced[1]
         return state
 
     def _advance(self, state: State) -> tuple[Block, State, bool] | None:
-        """The batch of all ranks, the state after it, and whether it ends its epoch."""
+        """The whole batch, the state after it, and whether it ends its epoch."""
         sequence, epoch = state[:2]
         if epoch == self.batching.epochs or sequence == self.batching.limit:
             return None
@@ -300,7 +331,9 @@ class SequentialCourse(Course):
         if batch is None:
             if self.batching.epochs != 1:
                 raise PipelineError(
-                    f"epoch {epoch} has no batch", hint="Without batches no epoch ends."
+                    f"epoch {epoch} has no batch",
+                    hint="Empty epochs would follow each other for ever. Make batches smaller, or "
+                    "let more items pass the filters.",
                 )
             return None
         block, after = batch
@@ -309,23 +342,23 @@ class SequentialCourse(Course):
         return block, (sequence + 1, epoch, *after), False
 
     def _ends(self, epoch: int, block: Block, after: State) -> bool:
-        if not self._own_batches and block_length(block) < self.batching.size:
+        if not self._makes_batches and block_length(block) < self.batching.size:
             return True
         try:
             return self._batch(epoch, after) is None
         except CoreError:
-            return False  # it belongs to the next step, which meets it again
+            return False  # the next step meets the error again and raises it
 
     def _batch(self, epoch: int, state: State) -> Batch | None:
-        """The items of one batch; None if there are none, or too few of them."""
+        """The items of one batch; None if there are none, or too few and ``last`` is drop."""
         key = (epoch, state)
-        kept = self._kept.take(lambda entry: entry[0] == key)
-        if kept is None:
-            kept = (key, self._read(epoch, state, self.batching.size))
-        self._kept.give(kept)
-        got = block_length(kept[1][0])
-        short = self.batching.last == "drop" and got < self.batching.size
-        return None if got == 0 or (short and not self._own_batches) else kept[1]
+        entry = self._pool.take(lambda candidate: candidate[0] == key)
+        if entry is None:
+            entry = (key, self._read(epoch, state, self.batching.size))
+        self._pool.give(entry)
+        count = block_length(entry[1][0])
+        dropped = self.batching.last == "drop" and count < self.batching.size
+        return None if count == 0 or (dropped and not self._makes_batches) else entry[1]
 
     def _read(self, epoch: int, state: State, count: int) -> Batch:
         stage = self._chain(epoch)
@@ -333,11 +366,11 @@ class SequentialCourse(Course):
             return stage.next_batch(state) or (empty_block(self.schema), state)
         return stage.take(state, count)
 
-    def _completed(self, block: Block, epoch: int, n: int) -> Block:
-        """The block with the rows that follow it: nothing, or the first ones of the epoch again."""
+    def _fill_up(self, block: Block, epoch: int, total: int) -> Block:
+        """A short last block with padding, or with the first items of its epoch again."""
         if self.batching.last == "pad":
-            return filled(block, n)
-        blocks, missing = [block], n - block_length(block)
+            return pad_rows(block, total)
+        blocks, missing = [block], total - block_length(block)
         state = self._first
         while missing:
             more, state = self._read(epoch, state, missing)
@@ -349,13 +382,13 @@ class SequentialCourse(Course):
         return concatenate(blocks, self.schema)
 
 
-def filled(block: Block, n: int) -> Block:
-    """A block of n items: its own come first, then zeros and ragged items without values."""
-    return {name: _filled(column, n) for name, column in block.items()}
+def pad_rows(block: Block, count: int) -> Block:
+    """Append zeros, and empty ragged items, until a block has ``count`` items."""
+    return {name: _padded(column, count) for name, column in block.items()}
 
 
-def _filled(column: Column, n: int) -> Column:
-    missing = n - len(column)
+def _padded(column: Column, count: int) -> Column:
+    missing = count - len(column)
     if isinstance(column, Ragged):
         end = np.full(missing, column.offsets[-1], np.int64)
         return Ragged(column.values, np.concatenate([column.offsets, end]))
@@ -363,8 +396,8 @@ def _filled(column: Column, n: int) -> Column:
     return np.concatenate([column, zeros])
 
 
-def numbered(step: Step, epoch_size: int | None) -> Step:
-    """The step with its epoch where epochs are so many batches."""
+def with_fixed_epochs(step: Step, epoch_size: int | None) -> Step:
+    """The step, its epoch counted in batches if epochs have a fixed size."""
     if epoch_size is None:
         return step
     return replace(

@@ -1,4 +1,4 @@
-"""Uses the kernels of the stages of pipelines once, so that they are compiled."""
+"""Warm-up: run the kernels of every stage once, so that numba compiles and caches them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from ..iterate.base import Indexed
 from ..iterate.inorder import in_order
 from ..iterate.sources import CounterSource
-from .operation import Making, Operation, Sample
+from .operation import BuildContext, Operation, Sample
 from .spec import parse_spec
 from .stage import StageSpec
 
-_FEW = 8
+_ITEMS_READ = 8
 
 
 def use_operation(operation: Operation) -> None:
-    """Build each sample of a stage, and read a few of its items."""
+    """Build every sample of a stage and read its first items."""
     for sample in operation.samples:
         spec = _parsed(operation, sample)
         source = CounterSource(sample.items)
@@ -24,9 +24,9 @@ def use_operation(operation: Operation) -> None:
             batches = operation.make_batches(spec, source, ())
             batches.next_batch(batches.initial)
         elif operation.make is not None:
-            stage = operation.make(Making(spec, (), _no_source, inner=source))
+            stage = operation.make(BuildContext(spec, (), _no_source, inner=source))
             reader = in_order(stage)
-            reader.take(reader.initial, _FEW)
+            reader.take(reader.initial, _ITEMS_READ)
 
 
 def _parsed(operation: Operation, sample: Sample) -> StageSpec:

@@ -1,7 +1,8 @@
-"""Random numbers by counter, and permutations with random access.
+"""Counter-based random numbers and permutations with random access.
 
 A :class:`Key` is derived from a seed and a path, and every number is a function of a key
-and an index: numbers can be drawn in any order, on any machine, without a state.
+and an index. There is no generator state: numbers can be drawn in any order, on any
+machine.
 """
 
 from __future__ import annotations

@@ -1,16 +1,38 @@
 """Random numbers and permutations as functions of a key and an index.
 
-Everything here is order version 1: what it gives for a key never changes.
+A shuffled epoch must be resumable at any position, on any worker. A stateful generator
+cannot do that without replaying everything before the position, so nothing here has
+state: a kernel takes a key and an index and computes the answer from them alone.
 
-``mix`` is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-generators", 2014) started at the first word of the key, with the second word brought in
-before one more multiply and shift, so that two keys are never windows into one sequence.
+**Numbers.** ``mix`` is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom
+number generators", 2014): the index times an odd constant, plus the first word of the
+key, then multiplied and shifted until every input bit affects every output bit. Plain
+SplitMix64 has a single sequence, into which every seed is merely an offset. The second
+word of the key is therefore XORed in before one more multiplication, so that two keys
+never share a window of one sequence.
 
-The permutation of a large range is an unbalanced Feistel network in mixed radix: an index
-is a pair (l, r) of digits to the bases a = ceil(sqrt n) and b = ceil(n / a), six rounds
-add in turn a keyed function of one digit to the other, and what falls outside the range
-(less than one in sqrt n) goes through again, which is cycle walking (Black, Rogaway,
-"Ciphers with arbitrary finite domains", 2002).
+**Small permutations** (up to ``SMALL`` items) are Fisher-Yates shuffles kept in a table,
+which can produce each of the n! orders.
+
+**Large permutations** are ciphers. A table of 2**40 entries fits nowhere, but a cipher on
+the numbers 0..n-1 *is* a permutation of them, and enciphers any index in constant time
+and memory. An index is written as two digits, ``index = l * b + r``, to the bases
+a = ceil(sqrt n) and b = ceil(n / a), and goes through an unbalanced Feistel network::
+
+        l (mod a)        r (mod b)
+        |                |
+        + <--- step ---- |          even rounds:  l += step(r)  mod a
+        |                |
+        | ---- step ---> +          odd rounds:   r += step(l)  mod b
+        |                |
+       ... six rounds in all ...
+
+Each round is undone by a subtraction, so the network is invertible whatever ``step``
+computes. It permutes 0..a*b-1, slightly more than n numbers. A result of n or more (fewer
+than one in sqrt n) is enciphered again until it falls below n: cycle walking (Black,
+Rogaway, "Ciphers with arbitrary finite domains", 2002).
+
+All of this is order version 1: the output for a given key never changes.
 """
 
 from __future__ import annotations
@@ -24,7 +46,7 @@ from ..arrays import Floats, Indices, Words
 Table = npt.NDArray[np.uint16]
 
 U = np.uint64
-"""Mixed with a signed integer, an unsigned one becomes a float: constants are unsigned."""
+"""numba promotes uint64 mixed with int64 to float64, so every constant is unsigned."""
 
 ROUNDS = 6
 ROUND_WORDS = 2 * ROUNDS
@@ -42,7 +64,7 @@ _UNIT = 2.0**-53
 
 @subkernel
 def mix(index: U, first: U, second: U) -> U:
-    """The 64 random bits of an index under the two words of a key."""
+    """Return 64 random bits for an index under the two words of a key."""
     z = index * _GAMMA + first
     z = (z ^ (z >> _30)) * _M1
     z = (z ^ (z >> _27)) * _M2
@@ -53,20 +75,20 @@ def mix(index: U, first: U, second: U) -> U:
 
 @subkernel
 def scale(bits: U, n: U) -> U:
-    """From 64 random bits to 0..n-1: the high word of their product with n.
+    """Map 64 random bits to 0..n-1: the high word of their product with n.
 
-    A value's probability is off by less than n / 2**64 of itself.
+    The relative error of each value's probability is below n / 2**64.
     """
     low, high = bits & _LOW, bits >> _32
     n_low, n_high = n & _LOW, n >> _32
     middle = high * n_low + ((low * n_low) >> _32)
-    other = low * n_high + (middle & _LOW)
-    return high * n_high + (middle >> _32) + (other >> _32)
+    cross = low * n_high + (middle & _LOW)
+    return high * n_high + (middle >> _32) + (cross >> _32)
 
 
 @kernel
 def fill_bits(key: Words, indices: Words, out: Words) -> None:
-    """Random bits of every index."""
+    """Fill ``out`` with 64 random bits per index."""
     first, second = key[0], key[1]
     for i in range(len(indices)):
         out[i] = mix(indices[i], first, second)
@@ -74,7 +96,7 @@ def fill_bits(key: Words, indices: Words, out: Words) -> None:
 
 @kernel
 def fill_uniform(key: Words, indices: Words, out: Floats) -> None:
-    """A number in [0, 1) for every index: its upper 53 bits."""
+    """Fill ``out`` with a number in [0, 1) per index, from its upper 53 random bits."""
     first, second = key[0], key[1]
     for i in range(len(indices)):
         out[i] = np.float64(np.int64(mix(indices[i], first, second) >> _11)) * _UNIT
@@ -82,7 +104,7 @@ def fill_uniform(key: Words, indices: Words, out: Floats) -> None:
 
 @kernel
 def fill_below(key: Words, indices: Words, n: U, out: Indices) -> None:
-    """A number in 0..n-1 for every index."""
+    """Fill ``out`` with a number from 0 to n - 1 per index."""
     first, second = key[0], key[1]
     for i in range(len(indices)):
         out[i] = np.int64(scale(mix(indices[i], first, second), n))
@@ -90,7 +112,7 @@ def fill_below(key: Words, indices: Words, n: U, out: Indices) -> None:
 
 @kernel
 def shuffle(first: U, second: U, table: Table) -> None:
-    """Fill a table with a random order of its indices (Fisher-Yates, inside out)."""
+    """Fill a table with a random permutation of its indices (inside-out Fisher-Yates)."""
     for i in range(len(table)):
         j = np.int64(scale(mix(U(i), first, second), U(i + 1)))
         table[i] = table[j]
@@ -99,23 +121,23 @@ def shuffle(first: U, second: U, table: Table) -> None:
 
 @kernel
 def invert(table: Table, out: Table) -> None:
-    """The inverse of a permutation."""
+    """Fill ``out`` with the inverse of a permutation table."""
     for i in range(len(table)):
         out[table[i]] = i
 
 
 @kernel
 def fill_rounds(first: U, second: U, rounds: Words) -> None:
-    """Two words for every round of the network."""
+    """Derive the round keys of the network: two words per round."""
     for i in range(len(rounds)):
         rounds[i] = mix(U(i), first, second)
 
 
 @subkernel
 def step(digit: U, first: U, second: U, base: U) -> U:
-    """The keyed function of a round, from 0 to base - 1.
+    """Compute a round's keyed function of a digit, from 0 to base - 1.
 
-    The base is at most 2**24, so its product with 40 bits fits a word.
+    The base is at most 2**24, so its product with 40 bits fits in a word.
     """
     z = (digit ^ first) * _M1
     z = ((z ^ (z >> _29)) + second) * _M2
@@ -125,13 +147,13 @@ def step(digit: U, first: U, second: U, base: U) -> U:
 
 @subkernel
 def encipher(index: U, a: U, b: U, rounds: Words) -> U:
-    """Through the network once, by itself; the result is below a * b.
+    """Send one index through the network once, without cycle walking.
 
     Args:
-        index: below a * b, which is at most about 2**48.
+        index: below a * b, which is at most about 2**48; the result is too.
         a: base of the left digit.
         b: base of the right digit.
-        rounds: two words for each round.
+        rounds: two words per round.
     """
     left = index // b
     right = index - left * b
@@ -145,20 +167,20 @@ def encipher(index: U, a: U, b: U, rounds: Words) -> U:
 
 @subkernel
 def decipher(value: U, a: U, b: U, rounds: Words) -> U:
-    """Back through the network."""
+    """Invert :func:`encipher`."""
     left = value // b
     right = value - left * b
     for i in range(ROUND_WORDS - 4, -1, -4):
-        back = step(left, rounds[i + 2], rounds[i + 3], b)
-        right = right - back if right >= back else right + b - back
-        back = step(right, rounds[i], rounds[i + 1], a)
-        left = left - back if left >= back else left + a - back
+        delta = step(left, rounds[i + 2], rounds[i + 3], b)
+        right = right - delta if right >= delta else right + b - delta
+        delta = step(right, rounds[i], rounds[i + 1], a)
+        left = left - delta if left >= delta else left + a - delta
     return left * b + right
 
 
 @subkernel
 def left_base(n: U) -> U:
-    """ceil(sqrt n) for 1 <= n <= 2**48."""
+    """Return ceil(sqrt n) for 1 <= n <= 2**48; floats alone can be off by one."""
     a = U(np.int64(np.sqrt(np.float64(np.int64(n)))))
     while a * a < n:
         a += _1
@@ -169,19 +191,20 @@ def left_base(n: U) -> U:
 
 @kernel
 def network(n: U, rounds: Words, low: int, indices: Indices, out: Indices) -> None:
-    """Images of indices from ``low`` to ``low + n - 1``, less ``low``, counted from 0.
+    """Permute indices from ``low`` to ``low + n - 1``; the results count from 0.
 
-    A round at a time over a few thousand indices, both digits in the halves of a word of
-    ``out``: such loops are vectorised (12 times as fast as index by index, measured).
+    Each round runs over a few thousand indices before the next one, with both digits packed
+    into a word of ``out``. These loops vectorise: measured 12 times as fast as enciphering
+    index by index.
     """
     a = left_base(n)
     b = (n + a - _1) // a
     reciprocal = 1.0 / np.float64(np.int64(b))
     for begin in range(0, len(indices), _CHUNK):
-        wanted = indices[begin : begin + _CHUNK]
+        chunk = indices[begin : begin + _CHUNK]
         words = out[begin : begin + _CHUNK]
-        for i in range(len(wanted)):
-            index = wanted[i] - low
+        for i in range(len(chunk)):
+            index = chunk[i] - low
             high = np.int64(np.float64(index) * reciprocal)
             rest = index - high * np.int64(b)
             high += np.int64(rest >= np.int64(b)) - np.int64(rest < 0)
@@ -206,7 +229,7 @@ def network(n: U, rounds: Words, low: int, indices: Indices, out: Indices) -> No
 
 @kernel
 def unpermute_large(n: U, rounds: Words, values: Indices, out: Indices) -> None:
-    """The inverse of :func:`network` from 0."""
+    """Invert :func:`network` for ``low`` = 0."""
     a = left_base(n)
     b = (n + a - _1) // a
     for i in range(len(values)):

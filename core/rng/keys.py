@@ -1,10 +1,20 @@
-"""Random numbers by counter, and permutations with random access.
+"""Keys for counter-based random numbers, and permutations with random access.
 
-A :class:`Key` is derived from a seed and a path, and every number is a function of a key
-and an index. So numbers can be had in any order, on any machine, without a state, and
-neighbouring seeds, paths and indices have nothing to do with each other.
+Training code needs many independent random streams (one per epoch, shard or worker) that
+can be resumed anywhere and do not depend on which process draws first. Here a stream is
+not an object with state but a :class:`Key` of 128 bits, and a random number is a pure
+function of a key and an index::
 
-This is order version 1. Golden vectors in the tests freeze it.
+    seed --derive--> Key --child("epoch")--> Key --nth(3)--> Key
+                                                              |
+                                        bits / uniform / below (key, index)
+                                        Permutation(n, key).at(index)
+
+Each step of a path is hashed with SHAKE-128, so neighbouring seeds and paths give
+unrelated keys. Hashing is fast enough to name a stream but not to draw every number, so
+numbers come from the much cheaper mixer in :mod:`.kernels`.
+
+This is order version 1; golden vectors in the tests freeze its output.
 """
 
 from __future__ import annotations
@@ -33,9 +43,9 @@ from .kernels import (
 ORDER_VERSION = 1
 MAX_SEED = 2**63 - 1
 MAX_LENGTH = 2**48
-"""Of a permutation."""
+"""Maximum length of a permutation."""
 SMALL = 65_536
-"""Up to this length a permutation is drawn from all there are, and kept as a table."""
+"""Up to this length a permutation is a table, drawn uniformly from all n! orders."""
 
 _MAX_STEP = 2**64
 _DOMAIN = b"thalweg order 1"
@@ -43,19 +53,21 @@ _DOMAIN = b"thalweg order 1"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What random numbers are a function of: two words of 64 bits."""
+    """The identity of a random stream: two words of 64 bits."""
 
     first: int
     second: int
 
     def child(self, *path: str | int) -> Key:
-        """The key further along a path; ``key.child(a, b) == key.child(a).child(b)``.
+        """Derive the key at the end of a path.
+
+        Paths compose: ``key.child(a, b) == key.child(a).child(b)``.
 
         Args:
             path: names, or numbers from 0 to 2**64 - 1.
 
         Raises:
-            OptionError: a number outside that range.
+            OptionError: a number is outside that range.
         """
         key = self
         for step in path:
@@ -64,13 +76,16 @@ class Key:
         return key
 
     def nth(self, index: int) -> Key:
-        """The key of one of many like things, such as an epoch: bits 2i and 2i + 1."""
+        """Derive the key of one of many equals, such as an epoch, from bits 2i and 2i + 1.
+
+        Cheaper than :meth:`child`, and for indices only.
+        """
         first, second = bits(self, np.array([2 * index, 2 * index + 1], np.uint64))
         return Key(int(first), int(second))
 
     @property
     def words(self) -> Words:
-        """Both words, shape (2,), as kernels take them."""
+        """Both words as kernels take them: uint64, shape (2,)."""
         return np.array([self.first, self.second], np.uint64)
 
 
@@ -78,7 +93,7 @@ def _encoded(step: str | int) -> bytes:
     if isinstance(step, str):
         return b"s" + step.encode()
     if not 0 <= step < _MAX_STEP:
-        raise OptionError(f"a step of a key's path is {step}, not from 0 to 2**64 - 1")
+        raise OptionError(f"the path of a key contains {step}, not a number from 0 to 2**64 - 1")
     return b"i" + step.to_bytes(8, "little")
 
 
@@ -88,58 +103,65 @@ def _hash(data: bytes) -> Key:
 
 
 def derive(seed: int, *path: str | int) -> Key:
-    """The key of a seed and a path (SHAKE-128).
+    """Derive the key of a seed and a path, with SHAKE-128.
 
     Raises:
-        OptionError: a seed outside 0..2**63-1.
+        OptionError: the seed is outside 0..2**63-1.
     """
     if not 0 <= seed <= MAX_SEED:
-        raise OptionError(f"a seed is {seed}", hint="Seeds are from 0 to 2**63 - 1.")
+        raise OptionError(f"the seed is {seed}", hint="Use a seed from 0 to 2**63 - 1.")
     return _hash(seed.to_bytes(8, "little")).child(*path)
 
 
 def bits(key: Key, indices: Words) -> Words:
-    """64 random bits for every index, shape (k,)."""
+    """Draw 64 random bits per index, shape (k,)."""
     out = np.empty(len(indices), np.uint64)
-    fill_bits(key.words, _own(indices), out)
+    fill_bits(key.words, _writable(indices), out)
     return out
 
 
 def uniform(key: Key, indices: Words) -> Floats:
-    """A number in [0, 1) for every index, a multiple of 2**-53."""
+    """Draw a multiple of 2**-53 in [0, 1) per index, shape (k,)."""
     out = np.empty(len(indices), np.float64)
-    fill_uniform(key.words, _own(indices), out)
+    fill_uniform(key.words, _writable(indices), out)
     return out
 
 
 def below(key: Key, indices: Words, n: int) -> Indices:
-    """A number from 0 to n - 1 for every index; n from 1 to 2**63 - 1.
+    """Draw a number from 0 to n - 1 per index, shape (k,).
 
     Raises:
-        OptionError: another n.
+        OptionError: n is outside 1..2**63-1.
     """
     if not 1 <= n <= MAX_SEED:
         raise OptionError(f"a range of random numbers has {n} values")
     out = np.empty(len(indices), np.int64)
-    fill_below(key.words, _own(indices), np.uint64(n), out)
+    fill_below(key.words, _writable(indices), np.uint64(n), out)
     return out
 
 
-def _own(values: Words) -> Words:
-    """As kernels take it: contiguous and writable, which a read-only array is not."""
+def _writable(values: Words) -> Words:
+    """Make values contiguous and writable: read-only arrays need kernels of another type."""
     return np.require(values, np.uint64, ["C", "W"])
 
 
 class Permutation:
-    """A random order of 0..n-1, a function of n and a key, any place of which is O(1).
+    """A random permutation of 0..n-1, given by n and a key, with O(1) random access.
 
-    Up to ``SMALL`` it is drawn evenly from all n! orders, and is a table made on first
-    use; above it is a Feistel network and takes no memory.
+    Up to ``SMALL`` items it is drawn uniformly from all n! orders and kept in a table, built
+    on first use. A longer one is a Feistel network and takes no memory.
+
+    Args:
+        n: number of items.
+        key: the key the order depends on.
+
+    Raises:
+        OptionError: n is outside 0..2**48.
     """
 
     def __init__(self, n: int, key: Key) -> None:
         if not 0 <= n <= MAX_LENGTH:
-            raise OptionError(f"a permutation of {n} items", hint="At most 2**48 can be permuted.")
+            raise OptionError(f"a permutation of {n} items", hint="Permute at most 2**48 items.")
         self.n = n
         self.key = key
 
@@ -164,10 +186,10 @@ class Permutation:
         return rounds
 
     def at(self, indices: Indices) -> Indices:
-        """What is at these places, shape (k,).
+        """Return the values at these positions, shape (k,).
 
         Raises:
-            PositionError: a place outside 0..n-1.
+            PositionError: a position is outside 0..n-1.
         """
         indices = self._checked(indices)
         if self.n <= SMALL:
@@ -177,10 +199,10 @@ class Permutation:
         return out
 
     def inverse(self, values: Indices) -> Indices:
-        """Where these values are: ``inverse(at(i)) == i``.
+        """Return the positions of these values, so that ``inverse(at(i)) == i``.
 
         Raises:
-            PositionError: a value outside 0..n-1.
+            PositionError: a value is outside 0..n-1.
         """
         values = self._checked(values)
         if self.n <= SMALL:
@@ -192,5 +214,5 @@ class Permutation:
     def _checked(self, indices: Indices) -> Indices:
         indices = np.require(indices, np.int64, ["C", "W"])
         if len(indices) and (indices.min() < 0 or indices.max() >= self.n):
-            raise PositionError(f"a place outside the {self.n} of a permutation")
+            raise PositionError(f"a position is outside the permutation of {self.n} items")
         return indices

@@ -1,4 +1,4 @@
-"""Uses every kernel of random numbers once, so that it is compiled."""
+"""Warm-up: compile every random-number kernel by using it once."""
 
 from __future__ import annotations
 

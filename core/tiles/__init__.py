@@ -1,1 +1,1 @@
-"""Dataset tiles: which bytes of which files make a tile, and how they become values."""
+"""The tile engine: locates the bytes of a tile in files and turns them into values."""

@@ -1,14 +1,23 @@
-"""Frames of arrays stored in chunks: every chunk a request needs is decoded once.
+"""Frames of arrays stored in chunks: each chunk of a request is decoded once.
 
-A chunk is the unit of decoding: to read one value of it, all of it is decompressed. Frames of a
-request lie in chunks in an order that has nothing to do with the order of the request, so
-reading frame by frame would decode a chunk again and again. Instead the frames are grouped:
+A chunk is the unit of decoding: to read one of its values, all of it is decompressed. A request
+may list frames in any order, and a chunk often holds many frames, so reading frame by frame
+would decode the same chunk again and again. Instead, the frames are grouped by chunk::
 
-* :func:`boxes` covers the positions of the frames in the scan with boxes. All positions of a
-  chunk are in one box, and boxes that touch are merged while what is read at once stays bounded.
-* :func:`pieces` divides a box along chunk borders where it is too large to be read at once.
+    scan in chunks of 2 x 3 positions; x marks the requested ones
 
-Every piece is read with one call of the library, and its frames go to their slots.
+    +-------+-------+-------+
+    | x x x | x x x |       |     one box per chunk; these two touch and are merged
+    |       |       |     x |     a box of its own
+    +-------+-------+-------+
+
+* :func:`boxes` covers the requested positions with boxes. All positions of a chunk are in one
+  box, and touching boxes are merged up to a bounded size, because a call of the library costs
+  more than a few extra frames.
+* :func:`pieces` splits a box along chunk borders if it is too large to be read at once.
+
+Each piece is read with one call of the library, and its frames are copied to their slots in the
+output.
 """
 
 from __future__ import annotations
@@ -29,10 +38,12 @@ READ_BYTES = 8 << 20
 
 
 class ArrayFrames:
-    """Frames of one or more arrays, in the order of the arrays; for one thread at a time.
+    """Frames of one or more arrays, numbered in the order of the arrays.
+
+    For one thread at a time, because calls share a buffer.
 
     Args:
-        arrays: arrays of one dtype, whose last dimensions are a frame.
+        arrays: arrays of one dtype and frame shape; their last dimensions are a frame.
         sig_dims: number of dimensions of a frame.
     """
 
@@ -111,8 +122,8 @@ def boxes(
 ) -> Iterator[tuple[Box, Indices]]:
     """Cover positions with boxes; yield each box and the indices of its positions.
 
-    All positions of a cell share a box, so that no cell is read twice. Boxes that touch
-    are merged while the result has at most ``max_positions`` positions.
+    All positions of a cell share a box, so that no cell is read twice. Touching boxes are
+    merged as long as the result has at most ``max_positions`` positions.
 
     Args:
         positions: shape (n, axes), n ≥ 1.
@@ -168,9 +179,9 @@ def _merge(
 
 
 def pieces(box: Box, cells: Sequence[int], max_items: int, axis: int = 0) -> Iterator[Box]:
-    """Divide a box along cell borders into parts of at most ``max_items`` items.
+    """Split a box along cell borders into parts of at most ``max_items`` items.
 
-    A part is never smaller than a cell, even if a cell has more items.
+    Cells are never split, so a part can exceed ``max_items`` if a single cell does.
     """
     items = math.prod(stop - start for start, stop in box)
     if items <= max_items or axis == len(box):

@@ -1,4 +1,4 @@
-"""Values of one type as values of another, by a rule that never changes one silently."""
+"""Conversion between dtypes, by rules that never change a value silently."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from ..arrays import Array
 from ..errors import CastingError
 from .view import Casting
 
-_HINT = "Ask for a wider dtype, or for casting=clip or wrap"
+_HINT = "Request a wider dtype, or casting=clip or wrap"
 
 
 def convert(values: Array, out: Array, casting: Casting) -> None:
-    """Put values into an array of another type and the same shape.
+    """Convert values to the dtype of ``out``, an array of the same shape.
 
-    To a floating type rounds to nearest, whatever ``casting``. To an integer type
+    Conversion to a floating dtype rounds to nearest, whatever ``casting``. Conversion to an
+    integer dtype depends on it:
 
-    * ``safe`` accepts what the type holds exactly,
-    * ``clip`` takes the nearest value it holds (0 for NaN), fractions towards zero,
-    * ``wrap`` takes fractions towards zero and then the lowest bits.
+    * ``safe`` accepts only values the dtype holds exactly,
+    * ``clip`` rounds towards zero and limits the result to the range of the dtype; NaN
+      becomes 0,
+    * ``wrap`` rounds towards zero and keeps the lowest bits.
 
-    Complex to real needs an imaginary part of zero if ``safe``, and drops it otherwise.
+    Complex to real requires imaginary parts of zero if ``safe``, and drops them otherwise.
 
     Raises:
-        CastingError: a value cannot be held, or a wrap is not defined for it.
+        CastingError: the dtype cannot hold a value, or wrapping is not defined for it.
     """
     if values.dtype.kind == "c" and out.dtype.kind != "c":
         values = _real(values, casting)
@@ -34,14 +36,14 @@ def convert(values: Array, out: Array, casting: Casting) -> None:
             np.copyto(out, values, casting="unsafe")
         return
     if values.dtype.kind == "f" and values.dtype.itemsize == 2:  # noqa: PLR2004
-        values = values.astype(np.float32)  # most limits lie beyond its own
+        values = values.astype(np.float32)  # its range is smaller than that of most integers
     if out.dtype.kind == "b":
         _to_bool(values, out, casting)
         return
     if casting == "clip":
         _clip(values, out)
     elif values.dtype.kind == "f":
-        _whole_numbers(values, out, casting)
+        _to_integers(values, out, casting)
     else:
         if casting == "safe":
             _check_range(values, out.dtype)
@@ -52,7 +54,7 @@ def _real(values: Array, casting: Casting) -> Array:
     if casting == "safe" and np.any(values.imag):
         raise CastingError(
             "a value has an imaginary part, which a real type cannot hold",
-            hint="Ask for a complex dtype, or for casting=clip to drop it",
+            hint="Request a complex dtype, or casting=clip to drop it",
         )
     return values.real
 
@@ -70,7 +72,7 @@ def _check_range(values: Array, dtype: np.dtype[Any]) -> None:
     low, high = int(values.min()), int(values.max())
     wrong = low if low < limits.min else high
     if low < limits.min or high > limits.max:
-        raise CastingError(f"the value {wrong} cannot be held by {dtype.str}", hint=_HINT)
+        raise CastingError(f"{dtype.str} cannot hold the value {wrong}", hint=_HINT)
 
 
 def _clip(values: Array, out: Array) -> None:
@@ -78,7 +80,7 @@ def _clip(values: Array, out: Array) -> None:
     if values.dtype.kind != "f":
         np.copyto(out, _clipped_integers(values, limits), casting="unsafe")
         return
-    # The largest integers have no float of their own: what is at a limit is set, not cast.
+    # The largest integers have no exact float, so values at a limit are set, not cast.
     over, under = values >= float(limits.max), values <= float(limits.min)
     inside = np.where(over | under | np.isnan(values), 0, values)
     np.copyto(out, inside, casting="unsafe")
@@ -92,23 +94,27 @@ def _clipped_integers(values: Array, limits: np.iinfo[Any]) -> Array:
     return np.clip(values, values.dtype.type(low), values.dtype.type(high))
 
 
-def _whole_numbers(values: Array, out: Array, casting: Casting) -> None:
-    """Floating values into integers: exact ones if safe, else cut and wrapped."""
+def _to_integers(values: Array, out: Array, casting: Casting) -> None:
+    """Convert floating values to integers: only exact ones if safe, else truncated, wrapped."""
     limits = np.iinfo(out.dtype)
-    cut = np.trunc(values)
+    truncated = np.trunc(values)
     if casting == "safe":
-        # 2**63 and 2**64 are floats, the largest integers below them are not.
-        fits = (cut == values) & (cut >= float(limits.min)) & (cut < float(limits.max) + 1.0)
-        if limits.bits < 53:  # noqa: PLR2004 - then every integer has a float of its own
-            fits &= cut <= float(limits.max)
+        # 2**63 and 2**64 are exact floats; the largest integers below them are not.
+        fits = (
+            (truncated == values)
+            & (truncated >= float(limits.min))
+            & (truncated < float(limits.max) + 1.0)
+        )
+        if limits.bits < 53:  # noqa: PLR2004 - floats hold such integers exactly
+            fits &= truncated <= float(limits.max)
         if not fits.all():
             wrong = values[~fits].flat[0]
-            raise CastingError(f"the value {wrong!s} cannot be held by {out.dtype.str}", hint=_HINT)
-        np.copyto(out, cut, casting="unsafe")
+            raise CastingError(f"{out.dtype.str} cannot hold the value {wrong!s}", hint=_HINT)
+        np.copyto(out, truncated, casting="unsafe")
         return
-    if not (np.abs(cut) < 2.0**63).all():
+    if not (np.abs(truncated) < 2.0**63).all():
         raise CastingError(
-            "a value is not finite, or beyond 64 bits, and cannot be wrapped",
-            hint="Ask for casting=clip, or for a floating dtype",
+            "a value is not finite or exceeds 64 bits, and cannot be wrapped",
+            hint="Request casting=clip, or a floating dtype",
         )
-    np.copyto(out, cut.astype(np.int64), casting="unsafe")
+    np.copyto(out, truncated.astype(np.int64), casting="unsafe")

@@ -1,4 +1,4 @@
-"""Dark, gain and excluded pixels of a detector."""
+"""Detector corrections: dark image, gain image and excluded pixels."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from .plan import Box
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patch:
-    """One excluded pixel and the good ones around it."""
+    """An excluded pixel and the good pixels next to it."""
 
     pixel: tuple[int, ...]
     neighbours: Indices
-    """Shape (k, axes of a frame), k at least 1."""
+    """Coordinates, shape (k, axes of a frame), k >= 1."""
 
 
 class Corrections:
-    """What is done to every frame: ``(value - dark) x gain``, then excluded pixels.
+    """Corrections of every frame: ``(value - dark) x gain``, then repair of excluded pixels.
 
-    An excluded pixel becomes the mean of those of its neighbours (all that differ by at
-    most 1 along every axis) that are not excluded themselves; they are looked for in the
-    whole frame, wherever a tile ends.
+    An excluded pixel becomes the mean of its neighbours (at most 1 away along each axis) that
+    are not excluded themselves. Neighbours come from the whole frame, even from beyond the
+    border of a tile, so the tiling does not affect values.
 
     Args:
-        sig_shape: of a frame.
-        dark: shape sig_shape, None for 0.
-        gain: shape sig_shape, None for 1.
-        excluded: pixels, shape (k, len(sig_shape)), None for none.
+        sig_shape: shape of a frame.
+        dark: dark image, shape sig_shape; None for 0.
+        gain: gain image, shape sig_shape; None for 1.
+        excluded: coordinates of excluded pixels, shape (k, len(sig_shape)); None for none.
 
     Raises:
-        ShapeError: one has another shape, a value that is not finite, or lies outside.
+        ShapeError: an image has the wrong shape or values that are not finite, or an excluded
+            pixel is outside the frame.
         RepairError: an excluded pixel has only excluded neighbours.
     """
 
@@ -51,20 +52,20 @@ class Corrections:
         self._dark = self._checked(dark, "dark")
         self._gain = self._checked(gain, "gain")
         self._patches = self._patched(excluded)
-        self._cut: dict[tuple[Box, str], tuple[Array, Array]] = {}
-        self._inside_of: dict[Box, list[Patch]] = {}
+        self._scales_by_box: dict[tuple[Box, str], tuple[Array, Array]] = {}
+        self._patches_by_box: dict[Box, list[Patch]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._patches) or self.scales
 
     @property
     def scales(self) -> bool:
-        """Whether there is a dark or a gain."""
+        """Whether there is a dark or gain image."""
         return self._dark is not None or self._gain is not None
 
     @property
     def is_complex(self) -> bool:
-        """Whether dark or gain are complex."""
+        """Whether the dark or gain image is complex."""
         return any(a is not None and a.dtype.kind == "c" for a in (self._dark, self._gain))
 
     def _checked(self, array: Array | None, name: str) -> Array | None:
@@ -72,7 +73,7 @@ class Corrections:
             return None
         if array.shape != self._sig_shape:
             raise ShapeError(
-                f"{name} has shape {list(array.shape)}, a frame has {list(self._sig_shape)}"
+                f"{name} has shape {list(array.shape)}, but a frame has {list(self._sig_shape)}"
             )
         if array.dtype.kind not in "biufc" or not np.isfinite(array).all():
             raise ShapeError(f"{name} has values that are not finite numbers")
@@ -86,73 +87,73 @@ class Corrections:
             raise ShapeError(f"excluded pixels need {len(shape)} coordinates each")
         pixels = np.asarray(excluded, np.int64)
         if (pixels < 0).any() or (pixels >= np.array(shape)).any():
-            raise ShapeError(f"an excluded pixel lies outside of a frame of {list(shape)}")
+            raise ShapeError(f"an excluded pixel is outside a frame of {list(shape)}")
         bad = {tuple(map(int, pixel)) for pixel in pixels}
         return [self._patch(pixel, bad) for pixel in sorted(bad)]
 
     def _patch(self, pixel: tuple[int, ...], bad: set[tuple[int, ...]]) -> Patch:
         around = itertools.product(*((i - 1, i, i + 1) for i in pixel))
-        inside = (
-            near
-            for near in around
-            if all(0 <= i < n for i, n in zip(near, self._sig_shape, strict=True))
+        neighbours = (
+            neighbour
+            for neighbour in around
+            if all(0 <= i < n for i, n in zip(neighbour, self._sig_shape, strict=True))
         )
-        good = [near for near in inside if near not in bad]
+        good = [neighbour for neighbour in neighbours if neighbour not in bad]
         if not good:
             raise RepairError(
                 f"pixel {list(pixel)} is excluded, and so are all of its neighbours",
-                hint="It cannot be repaired; leave it in, or turn corrections off",
+                hint="Do not exclude it, or turn corrections off",
             )
         return Patch(pixel, np.array(good, np.int64))
 
     def halo(self, box: Box) -> Box:
-        """The pixels that a box needs: its own, and neighbours of those it must repair."""
+        """Extend a box by the neighbours of the excluded pixels in it."""
         low = [start for start, _ in box]
         high = [stop for _, stop in box]
-        for patch in self._inside(box):
+        for patch in self._patches_in(box):
             low = np.minimum(low, patch.neighbours.min(axis=0)).tolist()
             high = np.maximum(high, patch.neighbours.max(axis=0) + 1).tolist()
         return tuple(zip(low, high, strict=True))
 
-    def _inside(self, box: Box) -> list[Patch]:
+    def _patches_in(self, box: Box) -> list[Patch]:
         if not self._patches:
             return self._patches
-        if box not in self._inside_of:
-            self._inside_of[box] = [
+        if box not in self._patches_by_box:
+            self._patches_by_box[box] = [
                 patch
                 for patch in self._patches
                 if all(a <= i < b for i, (a, b) in zip(patch.pixel, box, strict=True))
             ]
-        return self._inside_of[box]
+        return self._patches_by_box[box]
 
     def cut(self, box: Box, dtype: np.dtype[Any]) -> tuple[Array, Array] | None:
-        """Dark and gain of a box, contiguous, in this type; None if there is neither."""
+        """Crop dark and gain to a box, contiguous, in this dtype; None if there is neither."""
         if not self.scales:
             return None
         key = (box, dtype.str)
-        if key not in self._cut:
-            where = tuple(slice(a, b) for a, b in box)
+        if key not in self._scales_by_box:
+            selection = tuple(slice(a, b) for a, b in box)
             shape = tuple(b - a for a, b in box)
-            dark = np.zeros(shape, dtype) if self._dark is None else self._dark[where]
-            gain = np.ones(shape, dtype) if self._gain is None else self._gain[where]
-            self._cut[key] = (
+            dark = np.zeros(shape, dtype) if self._dark is None else self._dark[selection]
+            gain = np.ones(shape, dtype) if self._gain is None else self._gain[selection]
+            self._scales_by_box[key] = (
                 np.ascontiguousarray(dark, dtype),
                 np.ascontiguousarray(gain, dtype),
             )
-        return self._cut[key]
+        return self._scales_by_box[key]
 
     def repair(self, values: Array, halo: Box, box: Box) -> None:
         """Repair the excluded pixels of ``box`` in place.
 
         Args:
             values: corrected frames, shape (n, *shape of halo).
-            halo: the pixels ``values`` has.
-            box: the pixels that are wanted of them.
+            halo: the pixels in ``values``.
+            box: the part of them to repair.
         """
         corner = np.array([start for start, _ in halo])
-        wide = np.result_type(values.dtype, np.float64)
-        # From good pixels only: the order does not matter.
-        for patch in self._inside(box):
-            near = tuple((patch.neighbours - corner).T)
-            mean = values[(slice(None), *near)].mean(axis=1, dtype=wide)
+        dtype = np.result_type(values.dtype, np.float64)
+        # Repairs read good pixels only, so their order does not matter.
+        for patch in self._patches_in(box):
+            around = tuple((patch.neighbours - corner).T)
+            mean = values[(slice(None), *around)].mean(axis=1, dtype=dtype)
             values[(slice(None), *(np.array(patch.pixel) - corner))] = mean

@@ -1,4 +1,4 @@
-"""The table of decoders of packed pixels, and how a caller adds one."""
+"""The table of decoders of packed pixels, which callers can extend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .packing import Decoder, Shape
 _decoders = {decoder.name: decoder for form in FORMATS.values() for decoder in form.decoders}
 
 DECODERS: Mapping[str, Decoder] = MappingProxyType(_decoders)
-"""Every decoder by the name a recording has for it."""
+"""All decoders, by the name used in recordings."""
 
 
 def register(
@@ -26,11 +26,16 @@ def register(
     frame_bytes: Callable[[Shape], int],
     function: Callable[..., None],
 ) -> Decoder:
-    """Add a caller's own decoder to the table, for this process.
+    """Add a decoder to the table of this process.
 
-    ``function(raw, out, sig_shape)`` is called for every frame with its bytes, the
-    pixels to fill (one dimension), and the shape as a tuple. It must compile with numba
-    in nopython mode; a plain Python function is compiled here.
+    Args:
+        name: name of the decoder in recordings.
+        dtype: dtype of the decoded pixels.
+        frame_bytes: returns the packed size in bytes of a frame of a shape.
+        function: ``function(raw, out, sig_shape)`` decodes a frame: its bytes, shape (n,),
+            the pixels to fill, shape (pixels,), and the shape of the frame as a tuple. It
+            must compile with numba in nopython mode; a plain Python function is compiled
+            here.
 
     Raises:
         OptionError: the name is taken.

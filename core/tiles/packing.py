@@ -1,4 +1,4 @@
-"""How packed values become pixels: what a decoder is, and the shapes of what it takes."""
+"""Decoders of packed pixels: their interface, and checks of the arrays they work on."""
 
 from __future__ import annotations
 
@@ -14,36 +14,40 @@ from ..errors import ShapeError
 
 Shape = tuple[int, ...]
 Kernel = Callable[[Octets, int, Array, Shape], None]
-"""``kernel(raw, stride, out, sig_shape)``: frames ``stride`` bytes apart into ``out``."""
+"""``kernel(raw, stride, out, sig_shape)`` decodes frames ``stride`` bytes apart into ``out``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoder:
-    """One way to pack pixels."""
+    """A packing of pixels, with the kernel that unpacks them."""
 
     name: str
     dtype: np.dtype[Any]
-    """Of the pixels."""
+    """Dtype of the decoded pixels."""
     bytes_of: Callable[[Shape], int]
-    """Bytes of a frame of a shape in the file."""
+    """Returns the packed size in bytes of a frame of a shape."""
     kernel: Kernel
     sample_shape: Shape | None = None
-    """Shape of a small frame, of which the warm-up decodes one; None for a caller's own."""
+    """Shape of a small frame for the warm-up; None for decoders registered by a caller."""
 
     def frame_bytes(self, sig_shape: Shape) -> int:
-        """Bytes of one frame's values in the file.
+        """Return the packed size of a frame in bytes.
 
         Raises:
-            ShapeError: frames of this shape cannot be packed so.
+            ShapeError: frames of this shape cannot be packed this way.
         """
         return self.bytes_of(sig_shape)
 
     def decode(self, raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
-        """Fill ``out``, (frames, pixels), from frames that begin ``stride`` bytes apart.
+        """Decode frames that begin ``stride`` bytes apart.
 
-        ``raw`` is contiguous and begins with the first frame's values; after the last
-        frame's values nothing need follow. A ``raw`` that cannot be written to makes
-        another specialisation of the kernel be compiled.
+        Args:
+            raw: contiguous bytes, beginning with the values of the first frame; may end with
+                those of the last. Keep it writable: a read-only array needs a kernel
+                specialisation of its own, which numba compiles on first use.
+            stride: bytes between the beginnings of two frames.
+            out: pixels to fill, shape (frames, pixels), in the decoder's dtype.
+            sig_shape: shape of a frame.
 
         Raises:
             ShapeError: the arrays do not fit the frames.
@@ -62,27 +66,35 @@ class Decoder:
         )
         if not fits:
             raise ShapeError(
-                f"{self.name} makes a C-contiguous (frames, {pixels}) array of {self.dtype} from "
-                f"contiguous bytes, not {out.shape} of {out.dtype} from {raw.shape} of {raw.dtype}"
+                f"{self.name} decodes contiguous bytes to a C-contiguous (frames, {pixels}) array "
+                f"of {self.dtype}, not {raw.shape} of {raw.dtype} to {out.shape} of {out.dtype}"
             )
         frames = len(out)
         if frames and len(raw) < (frames - 1) * stride + size:
             raise ShapeError(
-                f"{len(raw)} bytes hold less than {frames} frames of {size} bytes, {stride} apart"
+                f"{len(raw)} bytes hold fewer than {frames} frames of {size} bytes, {stride} apart"
             )
         if frames:
             self.kernel(raw, stride, out, sig_shape)
 
 
 def rows_bytes(sig_shape: Shape, group: int, bits: int) -> int:
-    """Bytes of frames whose rows are whole groups of pixels."""
+    """Return the packed size of frames whose rows consist of whole groups of pixels.
+
+    Raises:
+        ShapeError: a row is not a whole number of groups.
+    """
     if not sig_shape or min(sig_shape) < 1 or sig_shape[-1] % group:
         raise ShapeError(f"rows of frames of {sig_shape} are not whole groups of {group} pixels")
     return math.prod(sig_shape) * bits // 8
 
 
 def square_bytes(sig_shape: Shape, group: int, bits: int) -> int:
-    """Bytes of frames of four square chips."""
+    """Return the packed size of frames of four square chips.
+
+    Raises:
+        ShapeError: the frame is not square, or a chip's row is not a whole number of groups.
+    """
     if len(sig_shape) != 2 or sig_shape[0] != sig_shape[1]:  # noqa: PLR2004 - rows and columns
         raise ShapeError(f"frames of {sig_shape} are not a square of four square chips")
     if sig_shape[1] % 2:

@@ -1,4 +1,31 @@
-"""A view of a dataset as a list of tiles in a fixed order with fixed borders."""
+"""Plans: a view of a dataset cut into tiles, in a fixed order with fixed borders.
+
+A view may select terabytes, so it travels as a stream of tiles of about 2 MiB. Client and
+server must agree on the tiles without sending a list of them, and a broken download must resume
+anywhere. A plan therefore *computes* everything: the tiles are a regular grid over
+the axes of the view (navigation axes first, then signal axes), numbered in C order. Only the
+tiles at the far borders are smaller::
+
+        axis 1 -->
+        +-------+-------+----+
+      a |   0   |   1   |  2 |      shape      (5, 10)
+      x |       |       |    |      tile_shape (2, 4)
+      i +-------+-------+----+      grid       (3, 3)
+      s |   3   |   4   |  5 |
+        |       |       |    |      The values of a tile are contiguous in the
+      0 +-------+-------+----+      stream; tile 4 follows all values of tiles
+        |   6   |   7   |  8 |      0 to 3.
+        +-------+-------+----+
+
+The origin, shape and byte offset of a tile follow from its index by arithmetic
+(:meth:`Plan.tile`), whatever the number of tiles. From its box a tile learns which frames of
+the files it needs (:meth:`Plan.frames_of`, through the positions of the scan) and which pixels
+of them (:meth:`Plan.pixels_of`). Binning is accounted for here: a tile of binned data covers
+``step`` times as many frames or pixels along each axis.
+
+Tile shapes are negotiated so that a tile holds whole frames where one fits, and whole rows of
+a frame otherwise: those are contiguous in the files.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +42,11 @@ from .recording import Recording
 from .view import View
 
 TARGET_BYTES = 2 << 20
-"""Bytes of a tile if nothing is said: what a cache holds, and few enough requests."""
+"""Default size of a tile: small enough for a cache, large enough to keep requests few."""
 MAX_TILE_BYTES = 64 << 20
-"""Most bytes of a tile."""
+"""Maximum size of a tile."""
 MAX_SUMMED_BYTES = 1 << 30
-"""Most bytes of pixels that one tile is summed from: it is made in one go."""
+"""Maximum bytes of pixels summed into one tile, because a tile is computed in one go."""
 
 Box = tuple[tuple[int, int], ...]
 """(start, stop) along each axis."""
@@ -31,10 +58,10 @@ class Tile:
 
     index: int
     origin: tuple[int, ...]
-    """In the axes of the view: navigation, then signal."""
+    """Index of its first value along each axis of the view: navigation, then signal."""
     shape: tuple[int, ...]
     offset: int
-    """Bytes of all tiles before it."""
+    """Total size of all earlier tiles in bytes."""
     nbytes: int
 
     @property
@@ -45,39 +72,37 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """All tiles of a view: the last navigation and signal axes run fastest.
-
-    Made by :func:`make_plan`.
-    """
+    """All tiles of a view in C order; :func:`make_plan` creates it."""
 
     view: View
     positions: Positions
-    """Positions of the scan, before binning."""
+    """Selected positions of the scan, before binning."""
     frames: int
-    """Frames there are in the files."""
+    """Number of frames in the files."""
     sync_offset: int
+    """Frame of the files that belongs to position 0 of the scan."""
     nav_shape: tuple[int, ...]
-    """Of the view, after binning."""
+    """Navigation shape of the view, after binning."""
     sig_shape: tuple[int, ...]
-    """Of the view, after binning."""
+    """Signal shape of the view, after binning."""
     sig_box: Box
-    """Pixels of a frame that are used."""
+    """Selected pixels of a frame, before binning."""
     dtype: np.dtype[Any]
-    """Of the tiles, little endian."""
+    """Dtype of the tiles, little endian."""
     tile_shape: tuple[int, ...]
-    """Of every tile but those at the borders."""
+    """Shape of every tile that does not touch the far border."""
 
-    # What follows from these is computed once: it is asked for with every tile.
+    # Derived once, because every tile needs them.
     shape: tuple[int, ...] = field(init=False)
-    """Of the whole view."""
+    """Shape of the whole view."""
     grid: tuple[int, ...] = field(init=False)
-    """Tiles along each axis."""
+    """Number of tiles along each axis."""
     tiles: int = field(init=False)
     """Number of tiles."""
     nbytes: int = field(init=False)
-    """Bytes of all tiles."""
+    """Total size of all tiles in bytes."""
     complete: bool = field(init=False)
-    """Whether there is a frame for every position."""
+    """Whether every selected position has a frame."""
 
     def __post_init__(self) -> None:
         shape = self.nav_shape + self.sig_shape
@@ -92,14 +117,14 @@ class Plan:
         object.__setattr__(self, "complete", complete)
 
     def tile(self, index: int) -> Tile:
-        """A tile by its place in the order.
+        """Compute a tile from its index.
 
         Raises:
-            SelectionError: there is none.
+            SelectionError: the plan has no such tile.
         """
         if not 0 <= index < self.tiles:
             raise SelectionError(f"there is no tile {index}: the plan has {self.tiles}")
-        # Plain numbers: numpy's calls cost more than a small tile.
+        # Plain integers: numpy's call overhead would exceed the cost of a small tile.
         rest, origin = index, []
         for length, parts, size in zip(
             reversed(self.shape), reversed(self.grid), reversed(self.tile_shape), strict=True
@@ -107,8 +132,8 @@ class Plan:
             rest, i = divmod(rest, parts)
             origin.append((i * size, min(size, length - i * size)))
         origin.reverse()
-        # Values before it: along each axis those of the tiles before, as long as the whole
-        # view along the axes after, and as this tile along those before.
+        # Earlier tiles form one slab per axis: as wide as this tile along the axes before it,
+        # ``start`` along the axis, and as wide as the whole view along the axes after it.
         before, outer, inner = 0, 1, math.prod(self.shape)
         for (start, size), length in zip(origin, self.shape, strict=True):
             inner //= length
@@ -119,29 +144,30 @@ class Plan:
         return Tile(index, starts, shape, before * item, outer * item)
 
     def frames_of(self, tile: Tile) -> Indices:
-        """Frames of the files that a tile is made of; -1 where there is none.
+        """Return the frames of the files that a tile needs.
 
         Returns:
-            Shape (frames of the tile, frames summed into each).
+            Frame indices, shape (frames of the tile, frames summed into each); -1 where a
+            position has no frame.
         """
         axes = len(self.nav_shape)
         step = self.view.bin_nav
         box = tile.box[:axes]
         low = tuple(start * step for start, _ in box)
         high = tuple(stop * step for _, stop in box)
-        where = self.positions.box(low, high)
+        positions = self.positions.box(low, high)
         if step > 1:
-            where = _group(where, step)
-        found = where.reshape(math.prod(tile.shape[:axes]), -1)
+            positions = _group(positions, step)
+        frames = positions.reshape(math.prod(tile.shape[:axes]), -1)
         if self.sync_offset:
-            found = found + self.sync_offset
+            frames = frames + self.sync_offset
         if not self.complete:
-            outside = (found < 0) | (found >= self.frames)
-            found = np.where(outside, -1, found)
-        return np.ascontiguousarray(found)
+            outside = (frames < 0) | (frames >= self.frames)
+            frames = np.where(outside, -1, frames)
+        return np.ascontiguousarray(frames)
 
     def pixels_of(self, tile: Tile) -> Box:
-        """Pixels of a frame that a tile is made of, before binning."""
+        """Return the pixels of a frame that a tile needs, before binning."""
         step = self.view.bin_sig
         axes = len(self.nav_shape)
         if tile.shape[axes:] == self.sig_shape:
@@ -152,13 +178,13 @@ class Plan:
         )
 
     def table(self) -> dict[str, Indices]:
-        """The whole plan as columns: tile, offset, nbytes, origin and shape per axis."""
+        """Return the plan as columns: tile, offset, nbytes, and origin and shape per axis."""
         grid = self.grid
-        where = np.indices(grid).reshape(len(grid), -1)
+        cells = np.indices(grid).reshape(len(grid), -1)
         tile = np.array(self.tile_shape, np.int64)[:, None]
-        whole = np.array(self.shape, np.int64)[:, None]
-        origin = where * tile
-        shape = np.minimum(tile, whole - origin)
+        total = np.array(self.shape, np.int64)[:, None]
+        origin = cells * tile
+        shape = np.minimum(tile, total - origin)
         sizes = np.prod(shape, axis=0) * self.dtype.itemsize
         columns = {"tile": np.arange(self.tiles), "offset": np.cumsum(sizes) - sizes}
         columns["nbytes"] = sizes
@@ -169,7 +195,7 @@ class Plan:
 
 
 def _group(box: Indices, step: int) -> Indices:
-    """Axes (a, b) as (a/step, b/step, step, step), so that the last ones are summed."""
+    """Reshape axes (a, b) to (a/step, b/step, step, step): the last ones are to be summed."""
     split = [n for length in box.shape for n in (length // step, step)]
     axes = len(box.shape)
     order = [*range(0, 2 * axes, 2), *range(1, 2 * axes, 2)]
@@ -183,16 +209,19 @@ def make_plan(
     nav_shape: tuple[int, ...] | None = None,
     sync_offset: int | None = None,
 ) -> Plan:
-    """The tiles of a view.
+    """Plan the tiles of a view.
 
     Args:
-        recording: what is in the files.
-        view: what is wanted.
-        nav_shape: shape of the scan, if not the files'.
-        sync_offset: of the dataset, if not the files'; the view's replaces both.
+        recording: description of the files.
+        view: the request.
+        nav_shape: shape of the scan; None for that of the files.
+        sync_offset: frame at which the scan begins; None for that of the files. The view's
+            own sync_offset overrides both.
 
     Raises:
-        SelectionError, ShapeError, CastingError: the view does not fit the data.
+        SelectionError: the view selects positions, pixels or frames that do not exist.
+        ShapeError: the view's axes, bins or tile_shape do not fit the data.
+        CastingError: missing frames cannot be NaN in the requested dtype.
     """
     scan = recording.nav_shape if nav_shape is None else nav_shape
     sync = recording.sync_offset if sync_offset is None else sync_offset
@@ -207,7 +236,7 @@ def make_plan(
     sig = _binned(tuple(b - a for a, b in sig_box), view.bin_sig, "bin.sig")
     dtype = output_dtype(recording.dtype, view)
     if view.tile_shape is not None and len(view.tile_shape) == 1 + len(sig) != len(nav) + len(sig):
-        # A depth in frames: the scan's axes do not matter.
+        # tile_shape starts with a number of frames, whatever the axes of the scan.
         positions, nav = _flattened(positions, view.bin_nav), (math.prod(nav),)
     summed = view.bin_nav ** len(nav) * view.bin_sig ** len(sig) * recording.dtype.itemsize
     tile_shape = _tile_shape(view, nav, sig, dtype.itemsize, summed)
@@ -216,7 +245,7 @@ def make_plan(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Flat:
-    """Positions of several axes as if they had one."""
+    """Positions of several axes, flattened to one."""
 
     inner: Positions
 
@@ -229,7 +258,7 @@ class _Flat:
 
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
         shape = self.inner.shape
-        # Whole rows of the first axes that hold the range, then what is wanted of them.
+        # Fetch the whole rows that contain the range, then crop them.
         row = math.prod(shape[1:])
         first, last = low[0] // row, -(-high[0] // row)
         rows = self.inner.box((first, *(0,) * (len(shape) - 1)), (last, *shape[1:])).reshape(-1)
@@ -240,7 +269,7 @@ def _flattened(positions: Positions, bin_nav: int) -> Positions:
     if bin_nav > 1:
         raise ShapeError(
             "a tile_shape that counts frames does not go with bin.nav",
-            hint="Give tile_shape one length per axis of the scan",
+            hint="Give tile_shape one length per axis of the scan and of a frame",
         )
     return _Flat(positions)
 
@@ -263,18 +292,18 @@ def _binned(shape: tuple[int, ...], step: int, name: str) -> tuple[int, ...]:
         if length % step:
             raise ShapeError(
                 f"{name} is {step}, which does not divide the {length} selected along axis {axis}",
-                hint="Select a multiple of it",
+                hint=f"Select a multiple of {step}",
             )
     return tuple(length // step for length in shape)
 
 
 def output_dtype(stored: np.dtype[Any], view: View) -> np.dtype[Any]:
-    """Type of a view's tiles: the one asked for, else one that holds the values.
+    """Choose the dtype of a view's tiles: the requested one, else one that holds the values.
 
-    Sums of integers are as wide as it takes: 4 bytes up to 2-byte values, else 8.
+    Sums of integers default to 4 bytes for values of up to 2 bytes, else to 8 bytes.
 
     Raises:
-        CastingError: missing frames cannot be NaN in it.
+        CastingError: missing frames are to be NaN, which the dtype cannot hold.
     """
     if view.dtype is not None:
         dtype = np.dtype(view.dtype)
@@ -285,7 +314,7 @@ def output_dtype(stored: np.dtype[Any], view: View) -> np.dtype[Any]:
         dtype = stored
     if view.missing == "nan" and dtype.kind not in "fc":
         raise CastingError(
-            f"missing frames cannot be NaN in {dtype.str}", hint="Ask for dtype '<f4' too"
+            f"missing frames cannot be NaN in {dtype.str}", hint="Request dtype '<f4' too"
         )
     return dtype.newbyteorder("<") if dtype.byteorder != "|" else dtype
 
@@ -293,43 +322,43 @@ def output_dtype(stored: np.dtype[Any], view: View) -> np.dtype[Any]:
 def _tile_shape(
     view: View, nav: tuple[int, ...], sig: tuple[int, ...], item: int, summed: int
 ) -> tuple[int, ...]:
-    """Shape of a tile; its values have ``item`` bytes, and are made of ``summed`` bytes."""
-    whole = nav + sig
+    """Choose the shape of a tile whose values have ``item`` bytes, summed from ``summed``."""
+    view_shape = nav + sig
     binned = (view.bin_nav, view.bin_sig) != (1, 1)
     if view.tile_shape is None:
-        some = min(TARGET_BYTES, MAX_SUMMED_BYTES // summed * item) if binned else TARGET_BYTES
-        wanted = _negotiate(nav, sig, item, view.target_bytes or some)
-    elif len(view.tile_shape) != len(whole):
+        default = min(TARGET_BYTES, MAX_SUMMED_BYTES // summed * item) if binned else TARGET_BYTES
+        shape = _negotiate(nav, sig, item, view.target_bytes or default)
+    elif len(view.tile_shape) != len(view_shape):
         raise ShapeError(
-            f"tile_shape has {len(view.tile_shape)} axes, but the view has {list(whole)}",
-            hint="One length per axis, or a number of frames and then one per axis of a frame",
+            f"tile_shape has {len(view.tile_shape)} axes, but the view has {list(view_shape)}",
+            hint="Give one length per axis, or a number of frames and a length per axis of a frame",
         )
     else:
-        wanted = tuple(min(n, length) for n, length in zip(view.tile_shape, whole, strict=True))
-    if math.prod(wanted) * item > MAX_TILE_BYTES:
+        shape = tuple(min(n, length) for n, length in zip(view.tile_shape, view_shape, strict=True))
+    if math.prod(shape) * item > MAX_TILE_BYTES:
         raise ShapeError(
-            f"a tile of {list(wanted)} has {math.prod(wanted) * item} bytes,"
+            f"a tile of {list(shape)} has {math.prod(shape) * item} bytes,"
             f" more than {MAX_TILE_BYTES}",
-            hint="Ask for smaller tiles: a stream has as many as it takes",
+            hint="Request smaller tiles; a stream can have any number of them",
         )
-    if binned and math.prod(wanted) * summed > MAX_SUMMED_BYTES:
+    if binned and math.prod(shape) * summed > MAX_SUMMED_BYTES:
         raise ShapeError(
-            f"a tile of {list(wanted)} is summed from {math.prod(wanted) * summed} bytes,"
+            f"a tile of {list(shape)} is summed from {math.prod(shape) * summed} bytes,"
             f" more than {MAX_SUMMED_BYTES}",
-            hint="Ask for smaller tiles or bins; reductions sum any number of frames",
+            hint="Request smaller tiles or bins; reductions sum any number of frames",
         )
-    return wanted
+    return shape
 
 
 def _negotiate(
     nav: tuple[int, ...], sig: tuple[int, ...], item: int, target: int
 ) -> tuple[int, ...]:
-    """Whole frames if one fits, in tiles of like size; else whole rows of one frame."""
-    left = max(min(target, MAX_TILE_BYTES) // item, 1)
+    """Fill a tile with whole frames, evenly split; with whole rows if no frame fits."""
+    room = max(min(target, MAX_TILE_BYTES) // item, 1)
     shape: list[int] = []
     for length in reversed(nav + sig):
-        parts = -(-length // left)
+        parts = -(-length // room)
         size = -(-length // parts)
         shape.append(size)
-        left = max(left // size, 1) if size == length else 1
+        room = max(room // size, 1) if size == length else 1
     return tuple(reversed(shape))

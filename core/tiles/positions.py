@@ -1,4 +1,23 @@
-"""Which positions of the scan are wanted, as arithmetic where possible, else as a list."""
+"""Positions of a scan that a view selects, computed where possible, listed otherwise.
+
+A selection maps the axes of a view to flat indices of the scan. For the common ones (the whole
+scan, or regular steps along each axis) an index is a sum of one term per axis, so a
+:class:`Lattice` computes it and a scan of any size takes no memory. Index lists, masks and
+shuffles have no such rule; they become a :class:`Listed` array with one axis, and are limited
+to ``MAX_SELECTED`` positions::
+
+    scan (4, 6), nav = [[1, 4, 2], [0, 6, 3]]
+
+     0  1  2  3  4  5
+    [6] 7  8 [9]10 11      index = 6 * (1 + 2 * i) + (0 + 3 * j)
+    12 13 14 15 16 17      shape = (2, 2)
+   [18]19 20[21]22 23
+
+A plan asks both kinds only two questions: the indices in a box of the view's axes, and the
+lowest and highest index, which show whether every position has a frame.
+
+A position is not yet a frame: the frame of position p is p + sync_offset, and may be missing.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +33,22 @@ from .view import MAX_SELECTED, Every, Frames, Grid, Mask, Select, Shuffle
 
 
 class Positions(Protocol):
-    """Flat indices of a scan, arranged along axes of their own."""
+    """Flat indices of a scan, arranged along the navigation axes of a view."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many there are along each axis."""
+        """Number of positions along each axis."""
 
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
-        """Those of a box of the axes, shape high - low."""
+        """Return the indices in a box of the axes, shape high - low."""
 
     def extremes(self) -> tuple[int, int]:
-        """Lowest and highest flat index."""
+        """Return the lowest and highest flat index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """Regular steps along each axis of a scan."""
+    """Positions at regular steps along each axis of a scan."""
 
     scan: tuple[int, ...]
     slices: tuple[tuple[int, int, int], ...]
@@ -37,28 +56,28 @@ class Lattice:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many there are along each axis."""
-        return tuple(len(range(*each)) for each in self.slices)
+        """Number of positions along each axis."""
+        return tuple(len(range(*bounds)) for bounds in self.slices)
 
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
-        """Those of a box of the axes, shape high - low."""
+        """Return the indices in a box of the axes, shape high - low."""
         if len(self.scan) == 1:
             start, _, step = self.slices[0]
             return np.arange(start + step * low[0], start + step * high[0], step, dtype=np.int64)
-        found = np.zeros((1,) * len(self.scan), np.int64)
+        indices = np.zeros((1,) * len(self.scan), np.int64)
         pitch = 1
         for axis in reversed(range(len(self.scan))):
             start, _, step = self.slices[axis]
             along = (start + step * np.arange(low[axis], high[axis])) * pitch
             shape = [1] * len(self.scan)
             shape[axis] = len(along)
-            found = found + along.reshape(shape)
+            indices = indices + along.reshape(shape)
             pitch *= self.scan[axis]
-        return found
+        return indices
 
     def extremes(self) -> tuple[int, int]:
-        """Lowest and highest flat index."""
-        corners = [(r[0], r[-1]) for r in (range(*each) for each in self.slices)]
+        """Return the lowest and highest flat index."""
+        corners = [(r[0], r[-1]) for r in (range(*bounds) for bounds in self.slices)]
         pitches = [math.prod(self.scan[axis + 1 :]) for axis in range(len(self.scan))]
         low = sum(c[0] * p for c, p in zip(corners, pitches, strict=True))
         high = sum(c[1] * p for c, p in zip(corners, pitches, strict=True))
@@ -67,30 +86,30 @@ class Lattice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed:
-    """Positions one by one."""
+    """Positions listed one by one, along a single axis."""
 
     indices: Indices
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many there are."""
+        """Number of positions, as a shape with one axis."""
         return (len(self.indices),)
 
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
-        """Those of a range."""
+        """Return the indices in a range of the list."""
         return self.indices[low[0] : high[0]]
 
     def extremes(self) -> tuple[int, int]:
-        """Lowest and highest flat index."""
+        """Return the lowest and highest flat index."""
         return int(self.indices.min()), int(self.indices.max())
 
 
 def resolve(select: Select, scan: tuple[int, ...]) -> Positions:
-    """The positions a selection names in a scan of this shape.
+    """Resolve a selection to positions of a scan of this shape.
 
     Raises:
-        SelectionError: one lies outside, none is selected, or there are too many.
-        ShapeError: it has more or fewer axes than the scan, or is a mask of another size.
+        SelectionError: a position is outside the scan, none is selected, or too many are.
+        ShapeError: the number of axes or the size of the mask differs from the scan's.
     """
     size = math.prod(scan)
     match select:
@@ -128,26 +147,25 @@ def _masked(bits: bytes, size: int, scan: tuple[int, ...]) -> Indices:
     if len(bits) != -(-size // 8):
         raise ShapeError(
             f"select.mask has {len(bits)} bytes, but a scan of {list(scan)} needs {-(-size // 8)}",
-            hint="base64 of np.packbits of the flat mask",
+            hint="Send base64 of np.packbits of the flat mask",
         )
     mask = np.unpackbits(np.frombuffer(bits, np.uint8))
     if mask[size:].any():
         raise ShapeError("select.mask has bits after its last position")
-    found = np.flatnonzero(mask[:size]).astype(np.int64)
-    if not len(found):
+    selected = np.flatnonzero(mask[:size]).astype(np.int64)
+    if not len(selected):
         raise SelectionError("select.mask selects nothing")
-    return found
+    return selected
 
 
 def shuffled(size: int, seed: int) -> Indices:
-    """0 to size - 1 in an order drawn from a seed, the same for ever.
+    """Permute 0 to size - 1 by a seed, in an order that never changes.
 
-    Positions are sorted by a keyed hash of 64 bits (the finaliser of SplitMix64, Steele
-    et al. 2014, of the position times its odd increment plus the seed); positions of
-    equal hash stay in order.
+    Positions are sorted by a keyed 64-bit hash: the SplitMix64 finaliser (Steele et al.,
+    2014) of (position + 1) * increment + seed. Equal hashes keep their order.
 
     Raises:
-        SelectionError: they are more than may be listed.
+        SelectionError: the scan has more than ``MAX_SELECTED`` positions.
     """
     if size > MAX_SELECTED:
         raise SelectionError(f"a scan of {size} positions is too large to be shuffled")
@@ -161,26 +179,26 @@ def shuffled(size: int, seed: int) -> Indices:
 
 
 def present(positions: Positions, frames: int, sync_offset: int) -> Positions:
-    """Those positions for which there is a frame: position + sync_offset in the files.
+    """Keep the positions that have a frame, at position + sync_offset in the files.
 
     Raises:
-        SelectionError: there is none, or too many would have to be listed.
+        SelectionError: none has a frame, or too many would have to be listed.
     """
     if isinstance(positions, Lattice):
         low, high = positions.extremes()
         if low + sync_offset >= 0 and high + sync_offset < frames:
             return positions
         if positions.slices == tuple((0, length, 1) for length in positions.scan):
-            # A stretch of the scan, which stays arithmetic along one axis.
+            # A contiguous stretch of the whole scan: a lattice with a single axis.
             size = math.prod(positions.scan)
             begin, end = max(0, -sync_offset), min(size, frames - sync_offset)
             if begin < end:
                 return Lattice((size,), ((begin, end, 1),))
-            raise _nothing(frames, sync_offset)
+            raise _no_frame(frames, sync_offset)
     listed = _flat(positions)
     listed = listed[(listed + sync_offset >= 0) & (listed + sync_offset < frames)]
     if not len(listed):
-        raise _nothing(frames, sync_offset)
+        raise _no_frame(frames, sync_offset)
     return Listed(listed)
 
 
@@ -190,8 +208,8 @@ def _flat(positions: Positions) -> Indices:
     return positions.box((0,) * len(positions.shape), positions.shape).reshape(-1)
 
 
-def _nothing(frames: int, sync_offset: int) -> SelectionError:
+def _no_frame(frames: int, sync_offset: int) -> SelectionError:
     return SelectionError(
         f"no selected position has a frame: there are {frames}, with sync_offset {sync_offset}",
-        hint="missing=zero or nan makes frames of their own for positions without one",
+        hint="Set missing to zero or nan to fill positions without a frame",
     )

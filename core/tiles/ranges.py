@@ -1,4 +1,23 @@
-"""Ranges of files: sorting, joining, grouping, and copying them out of a buffer."""
+"""Ranges of files: sorting, joining and grouping them, and copying them out of a buffer.
+
+A tile needs many small ranges of bytes, often thousands of rows from one file. One system call
+per range would cost far more than the data. Ranges are therefore prepared in steps, mostly
+array operations on the four columns of :class:`Ranges`:
+
+1. :func:`arrange` sorts them by file and position and joins those that are adjacent in both the
+   file and the output.
+2. :meth:`Ranges.groups` puts neighbours with small gaps together: reading a gap is cheaper than
+   another call.
+3. :meth:`Ranges.loads` covers each group with *hulls* of whole pages, as direct I/O requires,
+   and fills a buffer with as many hulls as fit.
+4. :func:`gather` copies the ranges from the buffer to the output, with a single strided copy
+   where the ranges are regular::
+
+    file      |    ####   ###       |            #####      |
+              |<---- hull 0 ---->|        |<-- hull 1 -->|
+    buffer    |    ####   ###    |            #####      |
+    output    |#######|#####|
+"""
 
 from __future__ import annotations
 
@@ -13,22 +32,22 @@ import numpy as np
 from ..arrays import Indices, Mask, Octets
 
 _FEW = 4
-"""Number of ranges below which looking for a pattern does not pay."""
+"""Minimum number of ranges for which looking for a pattern pays off."""
 _SHORT = 1024
 """Length in bytes up to which fancy indexing beats a loop over ranges."""
 
 
 class Hull(NamedTuple):
-    """Whole pages of a file that contain some ranges."""
+    """A stretch of whole pages in a file that contains some ranges."""
 
     begin: int
     """Offset in the file."""
     length: int
-    """Bytes up to the end of the last range."""
+    """Bytes from ``begin`` to the end of the last range."""
     at: int
     """Offset in the buffer."""
     size: int
-    """Bytes of the whole pages."""
+    """Length rounded up to whole pages."""
     first: int
     """Index of the first range."""
     last: int
@@ -37,7 +56,7 @@ class Hull(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """Hulls that fill a buffer, and their ranges."""
+    """Hulls that fill a buffer, and the ranges they contain."""
 
     hulls: list[Hull]
     ranges: Ranges
@@ -52,9 +71,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """Non-empty ranges ``starts`` to ``stops`` of ``files``, to go to ``offsets`` of an output.
+    """Non-empty ranges ``starts`` to ``stops`` of ``files``, bound for ``offsets`` of an output.
 
-    Sorted by file, then by start.
+    All columns are int64 of shape (k,), sorted by file, then by start.
     """
 
     files: Indices
@@ -64,11 +83,11 @@ class Ranges:
 
     @property
     def end(self) -> int:
-        """Largest offset that a range reaches."""
+        """Largest byte offset at which a range ends."""
         return int(self.stops[0] if len(self.stops) == 1 else self.stops.max())
 
     def part(self, first: int, last: int) -> Ranges:
-        """Return ranges ``first`` to ``last``."""
+        """Return ranges ``first`` up to, but not including, ``last``."""
         part = slice(first, last)
         return Ranges(self.files[part], self.starts[part], self.stops[part], self.offsets[part])
 
@@ -80,7 +99,11 @@ class Ranges:
         return [(int(self.files[a]), self.part(a, b)) for a, b in ends]
 
     def groups(self, gap: int) -> list[tuple[int, int]]:
-        """Group neighbours of one file at most ``gap`` bytes apart, as (first, last) indices."""
+        """Group neighbours of one file at most ``gap`` bytes apart.
+
+        Returns:
+            Index of the first range of each group, and the index after its last one.
+        """
         if len(self.files) == 1:
             return [(0, 1)]
         between = self.starts[1:] - self.stops[:-1]
@@ -88,13 +111,17 @@ class Ranges:
         return _ends(apart, len(self.files))
 
     def portions(self, size: int) -> list[tuple[int, int]]:
-        """Group successive ranges of about ``size`` bytes in all, as (first, last) indices."""
+        """Group successive ranges into portions of about ``size`` bytes.
+
+        Returns:
+            Index of the first range of each portion, and the index after its last one.
+        """
         total = np.cumsum(self.stops - self.starts)
         number = (total - 1) // size
         return _ends(number[1:] != number[:-1], len(total))
 
     def loads(self, gap: int, capacity: int, page: int) -> Iterator[Load]:
-        """Cover the ranges with hulls of whole pages; yield as many as fit a buffer at a time.
+        """Cover the ranges with hulls of whole pages; yield as many as fit into the buffer.
 
         Args:
             gap: maximum gap in bytes between two ranges of a hull.
@@ -123,7 +150,7 @@ class Ranges:
             yield Load(hulls, ranges.part(hulls[0].first, hulls[-1].last))
 
     def cut(self, size: int) -> Ranges:
-        """Cut ranges longer than ``size`` bytes into pieces of at most that length."""
+        """Split ranges longer than ``size`` bytes into pieces of at most that length."""
         lengths = self.stops - self.starts
         if not len(lengths) or lengths.max() <= size:
             return self
@@ -150,10 +177,11 @@ def arrange(
         starts: offset of the first byte of each range.
         stops: offset after the last byte of each range.
         offsets: offset of each range in the output.
-        size: size of the output in bytes; None if there is none.
+        size: size of the output in bytes; None for no limit.
 
     Raises:
-        ValueError: a range is negative or does not fit the output, or lengths differ.
+        ValueError: a range is negative or does not fit the output, or the arrays differ in
+            length.
     """
     arrays = [np.asarray(a, np.int64) for a in (files, starts, stops, offsets)]
     files, starts, stops, offsets = arrays

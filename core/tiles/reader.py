@@ -1,4 +1,24 @@
-"""Tiles of a plan, read, decoded, corrected, binned and converted."""
+"""Reading tiles: frames are loaded, corrected, binned and converted to the requested dtype.
+
+A tile needs some frames of the files and a box of pixels in each. There are two ways to get
+there, and :func:`_work_dtype` decides between them once per plan::
+
+    no correction, no binning:     load ------------------------------> convert --> tile
+    otherwise:                     load --> correct --> sum over bins -> convert --> tile
+                                            (in the working dtype)
+
+The short way is one pass over memory: a kernel reads the stored values where they are, often
+in the mapped file itself, and writes them to the tile. The long way computes in a working
+dtype wide enough for the sums (64 bits for integers; see :mod:`.wide` for sums of 64-bit
+integers) or for the corrections (floating).
+
+Repairing an excluded pixel takes its neighbours, which may be outside the box. Corrected
+frames are therefore read with a halo around the box, which is cropped afterwards; the pixels
+of a tile thus do not depend on where the tile ends.
+
+Frames are processed in batches of :data:`BATCH_BYTES`, so that the memory in use is bounded
+even when a tile is summed from a gigabyte of frames.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +39,27 @@ from .recording import Recording
 from .wide import halves, joined
 
 BATCH_BYTES = 8 << 20
-"""Bytes read at a time: bounds memory however much a tile is summed from."""
+"""Size of a batch of frames; it bounds memory however many frames a tile is summed from."""
 
 FAST_STORED = frozenset(np.dtype(code) for code in ("u1", "i1", "u2", "i2", "u4", "i4", "f4"))
 FAST_OUT = frozenset([np.dtype("f4")])
-"""Types that have kernels of their own; all others go through numpy, with equal results."""
+"""Dtypes that have their own kernels; all others go through numpy, with equal results."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """What is the same for all tiles that have one box of their frames."""
+class _Layout:
+    """Memory layout of a box of pixels; the same for all tiles with that box."""
 
     step: int
-    """Frames read at a time."""
+    """Frames per batch."""
     lines: tuple[int, int] | None
-    """(lines, items of a line) if the box is made of lines, each a pitch after the one
-    before; else None."""
+    """(lines, items per line) if the box consists of lines one pitch apart, else None."""
     left: int
-    """Items before the first line, in its row."""
+    """Items between the start of a row and the start of its line."""
 
     @classmethod
     def of(cls, box: Box, rest: tuple[int, ...], itemsize: int) -> Self:
-        """Of a box, and of the shape and item of what frames have in each of their rows."""
+        """Lay out a box of frames whose rows have shape ``rest`` and items of ``itemsize``."""
         rows = box[0][1] - box[0][0]
         pitch = math.prod(rest)
         step = max(BATCH_BYTES // max(rows * pitch * itemsize, 1), 1)
@@ -53,13 +72,13 @@ class _Part:
 
 
 class TileReader:
-    """Reads tiles of one plan; not for two threads at once.
+    """Reads tiles of one plan, in one thread at a time.
 
     Args:
-        plan: which tiles there are.
-        recording: what is in the files.
-        source: gives their frames.
-        corrections: what is done to every frame, if the view wants it.
+        plan: the plan.
+        recording: description of the files.
+        source: supplier of the frames.
+        corrections: corrections of every frame, applied if the view requests them.
     """
 
     def __init__(
@@ -72,104 +91,114 @@ class TileReader:
         self._corrections = corrections if plan.view.corrections and corrections else None
         self._work = _work_dtype(plan, self._stored, self._corrections)
         self._copies = self._stored.newbyteorder("=") == plan.dtype
-        self._last: tuple[Box, _Part] | None = None
+        self._last: tuple[Box, _Layout] | None = None
 
     def read(self, tile: Tile, out: Array | None = None) -> Array:
-        """One tile, shape ``tile.shape``, of the plan's type, C order.
+        """Read a tile.
 
         Args:
-            tile: of the plan.
-            out: where to put it; a new array if None.
+            tile: a tile of the plan.
+            out: C-contiguous array of the tile's shape and the plan's dtype to fill; None
+                for a new one.
+
+        Returns:
+            The tile, shape ``tile.shape``, in the plan's dtype and C order.
 
         Raises:
-            CastingError: a value does not fit the type.
-            Exception: what the source raises where its files changed.
+            CastingError: a value does not fit the dtype.
+            Exception: raised by the source if its files changed.
         """
         plan = self._plan
-        made = np.empty(tile.shape, plan.dtype) if out is None else out
-        flat = made.reshape(-1, *tile.shape[len(plan.nav_shape) :])
+        result = np.empty(tile.shape, plan.dtype) if out is None else out
+        flat = result.reshape(-1, *tile.shape[len(plan.nav_shape) :])
         frames = plan.frames_of(tile)
         box = plan.pixels_of(tile)
         if self._work is None:
             self._fill(frames.reshape(-1), box, flat)
         else:
             self._sum(frames, box, flat)
-        return made
+        return result
 
     # -- one frame each, converted ------------------------------------------------
 
     def _fill(self, frames: Indices, box: Box, out: Array) -> None:
-        for some, target in self._batches(frames, box, out):
-            self._convert(self._source.load(some, box[0]), box, target)
+        for batch, target in self._batches(frames, box, out):
+            self._convert(self._source.load(batch, box[0]), box, target)
 
     def _batches(self, frames: Indices, box: Box, out: Array) -> Iterator[tuple[Indices, Array]]:
-        """Frames that are there, some at a time, and where to put them; fills the others."""
-        step = self._part(box).step
+        """Yield batches of existing frames and the arrays to fill; blank the missing ones."""
+        step = self._layout(box).step
         if self._plan.complete:
-            for at in range(0, len(frames), step):
-                yield frames[at : at + step], out[at : at + step]
+            for start in range(0, len(frames), step):
+                yield frames[start : start + step], out[start : start + step]
             return
         missing = frames < 0
         out[missing] = np.nan if self._plan.view.missing == "nan" and self._work is None else 0
-        there = np.flatnonzero(~missing)
-        for at in range(0, len(there), step):
-            some = there[at : at + step]
-            target = np.empty((len(some), *out.shape[1:]), out.dtype)
-            yield frames[some], target
-            out[some] = target
+        existing = np.flatnonzero(~missing)
+        for start in range(0, len(existing), step):
+            batch = existing[start : start + step]
+            target = np.empty((len(batch), *out.shape[1:]), out.dtype)
+            yield frames[batch], target
+            out[batch] = target
 
     def _convert(self, loaded: Loaded, box: Box, out: Array) -> None:
-        part = self._part(box)
-        if part.lines is not None and self._copies:
-            _copy(loaded, part.left, out.reshape(len(out), *part.lines), self._stored)
-        elif part.lines is not None and _is_fast(self._stored, out.dtype):
-            starts = loaded.starts + part.left if part.left else loaded.starts
-            gather(loaded.values, starts, loaded.pitch, out.reshape(len(out), *part.lines))
+        layout = self._layout(box)
+        if layout.lines is not None and self._copies:
+            _copy(loaded, layout.left, out.reshape(len(out), *layout.lines), self._stored)
+        elif layout.lines is not None and _is_fast(self._stored, out.dtype):
+            starts = loaded.starts + layout.left if layout.left else loaded.starts
+            gather(loaded.values, starts, loaded.pitch, out.reshape(len(out), *layout.lines))
         else:
             for index in range(len(out)):
                 convert(self._frame(loaded, index, box), out[index], self._plan.view.casting)
 
-    def _part(self, box: Box) -> _Part:
-        """What follows from a box; that of the last one is kept, for it is mostly the same."""
+    def _layout(self, box: Box) -> _Layout:
+        """Return the layout of a box, cached because successive tiles mostly share it."""
         if self._last is None or self._last[0] != box:
-            self._last = box, _Part.of(box, self._frame_rest, self._stored.itemsize)
+            self._last = box, _Layout.of(box, self._frame_rest, self._stored.itemsize)
         return self._last[1]
 
     def _frame(self, loaded: Loaded, index: int, box: Box) -> Array:
-        """A box of one frame as it is stored."""
+        """View a box of one frame in the stored dtype."""
         rows = box[0][1] - box[0][0]
         begin = int(loaded.starts[index])
-        whole = loaded.values[begin : begin + rows * loaded.pitch].reshape(rows, *self._frame_rest)
-        return whole[(slice(None), *(slice(a, b) for a, b in box[1:]))]
+        image = loaded.values[begin : begin + rows * loaded.pitch].reshape(rows, *self._frame_rest)
+        return image[(slice(None), *(slice(a, b) for a, b in box[1:]))]
 
     # -- corrected or summed ------------------------------------------------------
 
     def _sum(self, frames: Indices, box: Box, out: Array) -> None:
-        """Corrected frames, summed over groups of frames and blocks of pixels."""
+        """Fill ``out`` with corrected frames, summed over groups of frames and pixel blocks.
+
+        Args:
+            frames: shape (frames of the tile, frames summed into each).
+            box: pixels of a frame, before binning.
+            out: shape (frames of the tile, *binned box).
+        """
         step = self._plan.view.bin_sig
         members = frames.shape[1]
         missing = (frames < 0).any(axis=1) if self._plan.view.missing == "nan" else None
         if (members, step) == (1, 1) and out.dtype == self._work and self._halo(box) == box:
-            # Nothing to sum, cut off or convert: no memory of its own.
-            self._work_into(frames[:, 0], box, box, out)
+            # Nothing to sum, crop or convert: correct in place, without a buffer.
+            self._correct_into(frames[:, 0], box, box, out)
             if missing is not None:
                 out[missing] = np.nan
             return
         size = max(math.prod(b - a for a, b in box), 1) * self._work_dtype.itemsize
         group = max(BATCH_BYTES // (size * members), 1)
-        for at in range(0, len(frames), group):
-            some = frames[at : at + group]
-            convert(self._summed(some, box), out[at : at + group], self._plan.view.casting)
+        for start in range(0, len(frames), group):
+            batch = frames[start : start + group]
+            convert(self._summed(batch, box), out[start : start + group], self._plan.view.casting)
         if missing is not None:
             out[missing] = np.nan
 
     def _summed(self, frames: Indices, box: Box) -> Array:
-        """Each row of frames, and blocks of pixels of it, summed."""
+        """Sum each row of frames, then blocks of pixels."""
         step = self._plan.view.bin_sig
         wide = self._work_dtype.kind in "iu" and self._stored.itemsize == self._work_dtype.itemsize
         total: Array | None = None
         for member in range(frames.shape[1]):
-            part = self._worked(frames[:, member], box)
+            part = self._corrected(frames[:, member], box)
             part = halves(part) if wide else part
             total = part if total is None else total + part
         assert total is not None  # noqa: S101 - every tile has frames
@@ -182,37 +211,37 @@ class TileReader:
 
     @property
     def _work_dtype(self) -> np.dtype[Any]:
-        assert self._work is not None  # noqa: S101 - used where something is worked on
+        assert self._work is not None  # noqa: S101 - only corrections and sums use it
         return self._work
 
     def _halo(self, box: Box) -> Box:
         return box if self._corrections is None else self._corrections.halo(box)
 
-    def _worked(self, frames: Indices, box: Box) -> Array:
-        """Frames of the working type, corrected; zero where there is none."""
+    def _corrected(self, frames: Indices, box: Box) -> Array:
+        """Return corrected frames in the working dtype; missing frames are zero."""
         halo = self._halo(box)
-        made = np.empty((len(frames), *(b - a for a, b in halo)), self._work_dtype)
-        self._work_into(frames, halo, box, made)
+        result = np.empty((len(frames), *(b - a for a, b in halo)), self._work_dtype)
+        self._correct_into(frames, halo, box, result)
         if halo == box:
-            return made
+            return result
         inner = (slice(a - low, b - low) for (a, b), (low, _) in zip(box, halo, strict=True))
-        return made[(slice(None), *inner)]
+        return result[(slice(None), *inner)]
 
-    def _work_into(self, frames: Indices, halo: Box, box: Box, out: Array) -> None:
-        """Put corrected frames, zeros where there are none; repairs only ``box`` of ``halo``."""
-        for some, target in self._batches(frames, halo, out):
-            self._correct(self._source.load(some, halo[0]), halo, target)
+    def _correct_into(self, frames: Indices, halo: Box, box: Box, out: Array) -> None:
+        """Fill ``out`` with corrected frames or zeros; repair only ``box`` within ``halo``."""
+        for batch, target in self._batches(frames, halo, out):
+            self._correct(self._source.load(batch, halo[0]), halo, target)
             if self._corrections is not None:
                 self._corrections.repair(target, halo, box)
 
     def _correct(self, loaded: Loaded, box: Box, out: Array) -> None:
         corrections = self._corrections
         scales = None if corrections is None else corrections.cut(box, out.dtype)
-        part = self._part(box)
-        if scales is not None and part.lines is not None and _is_fast(self._stored, out.dtype):
-            starts = loaded.starts + part.left if part.left else loaded.starts
-            dark, gain = (array.reshape(part.lines) for array in scales)
-            flat = out.reshape(len(out), *part.lines)
+        layout = self._layout(box)
+        if scales is not None and layout.lines is not None and _is_fast(self._stored, out.dtype):
+            starts = loaded.starts + layout.left if layout.left else loaded.starts
+            dark, gain = (array.reshape(layout.lines) for array in scales)
+            flat = out.reshape(len(out), *layout.lines)
             correct(loaded.values, starts, loaded.pitch, dark, gain, flat)
             return
         for index in range(len(out)):
@@ -227,7 +256,7 @@ def _is_fast(stored: np.dtype[Any], out: np.dtype[Any]) -> bool:
 
 
 def _copy(loaded: Loaded, left: int, out: Array, stored: np.dtype[Any]) -> None:
-    """Values of the same type, turned round if the file has the other byte order."""
+    """Copy values of the same dtype, swapping bytes if the file has the other order."""
     item = stored.itemsize
     starts = (loaded.starts + left) * item
     copy(loaded.values.view(np.uint8), starts, loaded.pitch * item, out.view(np.uint8))
@@ -238,7 +267,7 @@ def _copy(loaded: Loaded, left: int, out: Array, stored: np.dtype[Any]) -> None:
 def _work_dtype(
     plan: Plan, stored: np.dtype[Any], corrections: Corrections | None
 ) -> np.dtype[Any] | None:
-    """What sums and corrections are made in; None if there are neither."""
+    """Choose the dtype for sums and corrections; None if the view needs neither."""
     bins = (plan.view.bin_nav, plan.view.bin_sig) != (1, 1)
     if corrections is None:
         if not bins:
@@ -252,7 +281,7 @@ def _work_dtype(
 
 
 def _block_sums(values: Array, step: int, first: int) -> Array:
-    """Sums over blocks of ``step`` along every axis from ``first`` on."""
+    """Sum blocks of ``step`` along every axis from axis ``first`` on."""
     split = [n for length in values.shape[first:] for n in (length // step, step)]
     blocks = values.reshape(*values.shape[:first], *split)
     axes = tuple(range(first + 1, blocks.ndim, 2))

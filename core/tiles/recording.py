@@ -1,6 +1,8 @@
-"""What a format module finds out about a set of files: where every frame lies, and as what.
+"""Descriptions of recordings: where each frame is stored in a set of files, and how.
 
-Nothing here opens a file. Whoever has them gives names, sizes and a way to read ranges.
+Format modules produce a :class:`Recording` from headers; everything else reads frames through
+it and needs no knowledge of formats. Nothing here opens a file: callers supply names, sizes and
+a way to read ranges of bytes.
 """
 
 from __future__ import annotations
@@ -17,32 +19,32 @@ from ..arrays import Indices
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One file, as seen from outside."""
+    """Name and size of one file."""
 
     name: str
-    """Its base name, for messages and for numbers in it."""
+    """Base name, used in messages and for the numbers it contains."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
 
 
 class RangeReader(Protocol):
-    """Reads bytes of the files a recording is made of."""
+    """Reads bytes of the files of a recording."""
 
     def read(self, file: int, start: int, stop: int) -> bytes:
-        """Bytes ``start`` to ``stop`` of the file of this index; fewer at its end."""
+        """Return bytes ``start`` to ``stop`` of the file with this index; fewer at its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Frames that lie one after the other in one file, at a constant distance."""
+    """A run of equally spaced frames in one file."""
 
     file: int
     """Index of the file."""
     frames: int
     offset: int
-    """Byte of the first frame's values, after its header."""
+    """Byte at which the values of the first frame begin, after its header."""
     stride: int
-    """Bytes from the values of one frame to those of the next."""
+    """Bytes between the values of one frame and those of the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,77 +52,77 @@ class Axis:
     """One dimension of a dataset."""
 
     name: str
-    """Such as ``y`` or ``kx``."""
+    """Name, such as ``y`` or ``kx``."""
     size: int
     unit: str | None = None
     scale: float = 1.0
-    """Units per step."""
+    """Size of a step, in units."""
     offset: float = 0.0
     """Coordinate of index 0, in units."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """Corrections that come with the data; each None if it does not."""
+    """Corrections supplied with the data; None for each one that is not."""
 
     dark: npt.NDArray[np.floating[Any]] | None = None
-    """Shape sig_shape."""
+    """Dark image to subtract, shape sig_shape."""
     gain: npt.NDArray[np.floating[Any]] | None = None
-    """Shape sig_shape."""
+    """Gain image to multiply by, shape sig_shape."""
     excluded: Indices | None = None
-    """Pixels without a meaning, shape (k, len(sig_shape))."""
+    """Coordinates of defective pixels, shape (k, len(sig_shape))."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A set of files, understood."""
+    """The layout of a recording: where its frames are stored, their shape and dtype."""
 
     format: str
     extents: tuple[Extent, ...]
-    """Where the frames lie, in their order."""
+    """Positions of the frames, in order."""
     sig_shape: tuple[int, ...]
     """Shape of one frame."""
     nav_shape: tuple[int, ...]
-    """Shape of the scan, as far as the files tell; else (frames,). Its product may be
-    larger or smaller than the number of frames."""
+    """Shape of the scan; (frames,) if the files do not give one. Its product may be larger or
+    smaller than the number of frames."""
     dtype: np.dtype[Any]
-    """Of the values after decoding, native byte order."""
+    """Dtype of the values after decoding, in native byte order."""
     stored: np.dtype[Any] | None
-    """Of the values in the file, with their byte order; None if they are packed."""
+    """Dtype of the values in the file, with its byte order; None if they are packed."""
     decoder: str | None = None
-    """Name of the decoder in ``core.tiles.decoders`` for packed values, else None."""
+    """Name of the decoder of packed values in ``core.tiles.decoders``, else None."""
     frame_bytes: int
-    """Bytes of one frame's values in the file, or of one panel's."""
+    """Size in the file of one frame's values, or of one panel's."""
     panels: int = 1
-    """Parts, side by side along the last axis, that a frame is made of; each lies where a
-    frame would: first those of the first panel, then those of the second. Only of packed
-    frames."""
+    """Number of panels that form a frame, side by side along the last axis; only for packed
+    frames. Each panel is stored like a frame: first all frames of panel 0, then all of
+    panel 1, and so on."""
     sync_offset: int = 0
-    """Frame of the file at which the scan begins, as far as the files tell."""
+    """Frame at which the scan begins, according to the files; 0 if they do not say."""
     axes: tuple[Axis, ...] = ()
-    """Navigation axes, then signal axes; empty if the files do not tell."""
+    """Navigation axes, then signal axes; empty if the files do not describe them."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What else the headers say, JSON values."""
+    """Other contents of the headers, as JSON values."""
     built_in: BuiltIn = field(default_factory=BuiltIn)
     notes: tuple[str, ...] = ()
-    """What a person should know, such as trailing bytes that are not used."""
+    """Messages for people, such as a warning about unused trailing bytes."""
 
     @property
     def frames(self) -> int:
-        """Frames in all files."""
+        """Number of frames in all files."""
         return sum(extent.frames for extent in self.extents) // self.panels
 
     @property
     def panel_shape(self) -> tuple[int, ...]:
-        """Shape of what one decoder call gives: of a frame, or of a panel of it."""
+        """Shape of one stored unit: a panel, or the whole frame if there is only one."""
         return (*self.sig_shape[:-1], self.sig_shape[-1] // self.panels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """What the owner of a dataset says about it; None where nothing is said.
+    """Properties of a dataset declared by its owner; None for each one that is not declared.
 
-    A format takes what it needs and refuses what contradicts the files.
+    A format uses the hints it needs and refuses those that contradict the files.
     """
 
     dtype: np.dtype[Any] | None = None

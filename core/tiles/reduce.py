@@ -1,7 +1,8 @@
 """Reductions of a view: over its frames to an image, or over pixels to a map of the scan.
 
-A reduction is made of partial results over fixed stretches of frames, merged in order:
-the same to the last bit on any number of threads, and resumable at a stretch.
+A reduction computes partial results over fixed stretches of frames and merges them in order.
+The result is therefore the same to the last bit on any number of threads, and a reduction can
+resume after any stretch.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ MAX_DETECTORS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partial:
-    """The result of one stretch of frames, mergeable with the next one's."""
+    """The result of one stretch of frames, to be merged with that of the next."""
 
     frames: int
     values: Floats
-    """Over frames: shape (4, pixels), mean, squared deviations, min, max (or (1, pixels),
-    sums). Over pixels: shape (frames, columns), final."""
+    """Over frames: mean, sum of squared deviations, min and max, shape (4, pixels); for ``sum``
+    the sums only, shape (1, pixels). Over pixels: the final values, shape (frames, columns)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """A virtual detector: which pixels count, and how much."""
+    """A virtual detector: a region of the frame whose pixels are summed."""
 
     kind: Literal["disk", "annulus", "rectangle", "point"]
     centre: tuple[float, ...] = ()
@@ -50,15 +51,15 @@ class Detector:
     box: tuple[tuple[int, int], ...] = ()
 
     def weights(self, sig_shape: tuple[int, ...]) -> Floats:
-        """1 where a pixel counts, else 0; shape sig_shape.
+        """Return 1 for each pixel of the detector and 0 elsewhere, shape sig_shape.
 
-        A disk or annulus takes pixels whose distance r from the centre is
+        A disk or annulus contains the pixels whose distance r from the centre satisfies
         inner <= r <= outer.
         """
         if self.kind in {"rectangle", "point"}:
-            made = np.zeros(sig_shape)
-            made[tuple(slice(*pair) for pair in self.box)] = 1.0
-            return made
+            mask = np.zeros(sig_shape)
+            mask[tuple(slice(*pair) for pair in self.box)] = 1.0
+            return mask
         grids = np.indices(sig_shape, np.float64)
         squares = sum((grid - c) ** 2 for grid, c in zip(grids, self.centre, strict=True))
         return np.asarray((squares >= self.inner**2) & (squares <= self.outer**2), np.float64)
@@ -66,7 +67,7 @@ class Detector:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """What is wanted."""
+    """A reduction request."""
 
     op: Op
     over: Over
@@ -74,7 +75,7 @@ class Reduction:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the values per frame, for maps of the scan."""
+        """Names of the values per frame, each of which becomes a map of the scan."""
         if self.op == "virtual":
             return tuple(f"detector_{k}" for k in range(len(self.detectors)))
         if self.op == "com":
@@ -83,7 +84,7 @@ class Reduction:
 
 
 def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Reduction:
-    """A reduction out of JSON values.
+    """Parse a reduction from JSON values.
 
     ``{"op": "sum|mean|std|min|max", "over": "frames|pixels"}``, ``{"op": "com"}``, or
     ``{"op": "virtual", "detectors": [{"disk": {"centre": [y, x], "radius": r}},
@@ -91,8 +92,8 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
     {"point": [y, x]}]}``.
 
     Raises:
-        OptionError: a member is unknown, missing, or of another kind than it should be.
-        ShapeError: a detector does not lie in a frame of this shape.
+        OptionError: a member is unknown, missing or of the wrong type.
+        ShapeError: a detector is not inside a frame of this shape.
     """
     op = spec.get("op")
     if op not in get_args(Op):
@@ -107,54 +108,54 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
         raise OptionError(f"over is {over!r}, not one of {', '.join(get_args(Over))}")
     detectors: tuple[Detector, ...] = ()
     if op == "virtual":
-        given = spec.get("detectors")
-        if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        items = spec.get("detectors")
+        if not isinstance(items, Sequence) or isinstance(items, str) or not items:
             raise OptionError("virtual needs detectors, an array of at least one")
-        if len(given) > MAX_DETECTORS:
-            raise OptionError(f"there are {len(given)} detectors, more than {MAX_DETECTORS}")
-        detectors = tuple(_detector(item, sig_shape) for item in given)
+        if len(items) > MAX_DETECTORS:
+            raise OptionError(f"there are {len(items)} detectors, more than {MAX_DETECTORS}")
+        detectors = tuple(_detector(item, sig_shape) for item in items)
     if op == "com" and len(sig_shape) > 3:  # noqa: PLR2004
-        raise ShapeError("a centre of mass is of frames with up to 3 axes")
+        raise ShapeError("com needs frames of up to 3 axes")
     return Reduction(op, over, detectors)  # type: ignore[arg-type]
 
 
 def _detector(item: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN401 - JSON
     if not isinstance(item, Mapping) or len(item) != 1:
         raise OptionError("a detector is an object with one member: its form")
-    ((kind, given),) = item.items()
+    ((kind, value),) = item.items()
     axes = len(sig_shape)
     if kind == "point":
-        point = _numbers(given, axes, "point")
+        point = _numbers(value, axes, "point")
         box = tuple((int(i), int(i) + 1) for i in point)
         return Detector("point", box=_inside(box, sig_shape, "point"))
     if kind == "rectangle":
-        if not isinstance(given, Sequence) or len(given) != axes:
+        if not isinstance(value, Sequence) or len(value) != axes:
             raise OptionError(f"a rectangle needs [start, stop] for each of {axes} axes")
-        pairs = [_numbers(pair, 2, "rectangle") for pair in given]
+        pairs = [_numbers(pair, 2, "rectangle") for pair in value]
         box = tuple((int(low), int(high)) for low, high in pairs)
         return Detector("rectangle", box=_inside(box, sig_shape, "rectangle"))
-    if kind not in {"disk", "annulus"} or not isinstance(given, Mapping):
+    if kind not in {"disk", "annulus"} or not isinstance(value, Mapping):
         raise OptionError(f"there is no detector {kind!r}: disk, annulus, rectangle or point")
-    centre = _numbers(given.get("centre"), axes, "centre")
+    centre = _numbers(value.get("centre"), axes, "centre")
     if kind == "disk":
-        (radius,) = _numbers([given.get("radius")], 1, "radius")
+        (radius,) = _numbers([value.get("radius")], 1, "radius")
         inner, outer = 0.0, radius
     else:
-        inner, outer = _numbers([given.get("inner"), given.get("outer")], 2, "inner, outer")
+        inner, outer = _numbers([value.get("inner"), value.get("outer")], 2, "inner, outer")
     if not 0 <= inner <= outer:
         raise OptionError(f"a {kind} from {inner} to {outer} has no pixels")
     return Detector("disk" if kind == "disk" else "annulus", centre, inner, outer)
 
 
-def _numbers(given: Any, count: int, name: str) -> tuple[float, ...]:  # noqa: ANN401 - JSON
-    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != count:
+def _numbers(values: Any, count: int, name: str) -> tuple[float, ...]:  # noqa: ANN401 - JSON
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != count:
         raise OptionError(f"{name} needs {count} numbers")
-    for number in given:
+    for number in values:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise OptionError(f"{name} has {number!r}, which is not a number")
         if not math.isfinite(number) or abs(number) > 1e9:  # noqa: PLR2004
-            raise OptionError(f"{name} has {number!r}, which lies in no frame")
-    return tuple(float(number) for number in given)
+            raise OptionError(f"{name} has {number!r}, which is outside any frame")
+    return tuple(float(number) for number in values)
 
 
 def _inside(
@@ -162,17 +163,19 @@ def _inside(
 ) -> tuple[tuple[int, int], ...]:
     for (low, high), length in zip(box, sig_shape, strict=True):
         if not 0 <= low < high <= length:
-            raise ShapeError(f"a {name} {list(map(list, box))} does not lie in {list(sig_shape)}")
+            raise ShapeError(
+                f"a {name} {list(map(list, box))} is not inside a frame of {list(sig_shape)}"
+            )
     return box
 
 
 class Reducer:
-    """Makes partial results of one reduction, and merges them.
+    """Computes and merges partial results of one reduction.
 
     Args:
-        reduction: what is wanted.
-        sig_shape: of the frames it is given.
-        dtype: of them, float32 or float64.
+        reduction: the reduction.
+        sig_shape: shape of the frames.
+        dtype: dtype of the frames, float32 or float64.
     """
 
     def __init__(
@@ -194,7 +197,7 @@ class Reducer:
         return np.zeros((0, 0), dtype)
 
     def partial(self, frames: Array) -> Partial:
-        """The result of some frames, shape (n, *sig_shape), of the given type."""
+        """Reduce frames of shape (n, *sig_shape) in the dtype of the reducer."""
         flat = frames.reshape(len(frames), self._pixels)
         if self._reduction.over == "frames":
             return Partial(len(flat), self._over_frames(flat))
@@ -228,9 +231,9 @@ class Reducer:
         return np.ascontiguousarray(values.reshape(-1, 1))
 
     def merge(self, first: Partial, second: Partial) -> Partial:
-        """The result of both stretches; ``first`` comes before ``second``.
+        """Merge the results of two stretches, ``first`` before ``second``.
 
-        Means and squared deviations by Chan, Golub and LeVeque (1983).
+        Means and squared deviations are merged as in Chan, Golub and LeVeque (1983).
         """
         frames = first.frames + second.frames
         a, b = first.values, second.values
@@ -248,7 +251,7 @@ class Reducer:
         return Partial(frames, merged)
 
     def finish(self, whole: Partial, nav_shape: tuple[int, ...]) -> dict[str, Floats]:
-        """The result by name: an image of sig_shape, or maps of nav_shape."""
+        """Return the final results by name: an image of sig_shape, or maps of nav_shape."""
         reduction = self._reduction
         if reduction.over == "pixels":
             columns = whole.values.T
@@ -262,7 +265,7 @@ class Reducer:
 
 
 def _centres(sums: Floats) -> Floats:
-    """First moments over the total; NaN where the total is 0."""
+    """Divide the first moments by the total; NaN where the total is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        made: Floats = np.where(sums[:, :1] == 0, np.nan, sums[:, 1:] / sums[:, :1])
-    return np.ascontiguousarray(made)
+        centres: Floats = np.where(sums[:, :1] == 0, np.nan, sums[:, 1:] / sums[:, :1])
+    return np.ascontiguousarray(centres)

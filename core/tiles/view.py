@@ -1,7 +1,7 @@
-"""What a request wants of a dataset: which frames, which pixels, as what.
+"""Views: the part of a dataset a request selects, and the form in which it is returned.
 
-A view is canonical JSON: equal requests have equal digests, whatever the order of their
-members, and the digest changes when the same request would give other bytes.
+A view has a canonical JSON form. Equal requests have equal digests, whatever the order of
+their members; the digest changes if the same request would return different bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Casting = Literal["safe", "wrap", "clip"]
 Missing = Literal["skip", "zero", "nan"]
 
 ALGORITHM = 1
-"""Changes when the same view of the same data would be other bytes."""
+"""Version of the results: changes if the same view of the same data gives other bytes."""
 
 MAX_DIMS = 8
 MAX_SELECTED = 1 << 28
-"""Frames a list, mask or shuffle may name; a grid may be of any size."""
+"""Maximum number of positions in a list, mask or shuffle; a grid may have any size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,17 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Positions by flat index, in this order, repeated as often as named."""
+    """Positions by flat index, in the given order; repetitions are allowed."""
 
     indices: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Positions whose bit is set, ascending."""
+    """Positions whose bit is set, in ascending order."""
 
     bits: bytes
-    """``np.packbits`` of the flat scan in C order, first position in the high bit."""
+    """``np.packbits`` of the mask in C order; the first position is in the highest bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """All positions in an order drawn from a seed."""
+    """All positions, in an order determined by a seed."""
 
     seed: int
 
@@ -69,45 +69,48 @@ Select = Every | Frames | Mask | Grid | Shuffle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A request, checked in itself; :mod:`.plan` checks it against a dataset."""
+    """A request that is valid in itself; :mod:`.plan` checks it against a dataset."""
 
     select: Select = Every()
     sig: tuple[tuple[int, int], ...] | None = None
     """Pixels (start, stop) along each axis of a frame; None for all."""
     bin_nav: int = 1
+    """Number of positions along each axis that are summed into one."""
     bin_sig: int = 1
-    """Sums over blocks of so many positions, or pixels, along each axis."""
+    """Number of pixels along each axis that are summed into one."""
     tile_shape: tuple[int, ...] | None = None
     target_bytes: int | None = None
+    """Approximate size of a tile if ``tile_shape`` is None."""
     dtype: str | None = None
-    """numpy type string; None for the dataset's own."""
+    """numpy type string; None for one that holds the values of the dataset."""
     casting: Casting = "safe"
     corrections: bool = True
     sync_offset: int | None = None
-    """Replaces the dataset's."""
+    """Frame at which the scan begins; None for that of the dataset."""
     missing: Missing = "skip"
+    """Treatment of positions without a frame."""
 
     def to_json(self) -> dict[str, Any]:
-        """As canonical JSON values, defaults left out."""
-        made: dict[str, Any] = {}
+        """Return the view as canonical JSON values, without defaults."""
+        members: dict[str, Any] = {}
         if not isinstance(self.select, Every):
-            made["select"] = _select_json(self.select)
+            members["select"] = _select_json(self.select)
         if self.sig is not None:
-            made["sig"] = [list(pair) for pair in self.sig]
+            members["sig"] = [list(pair) for pair in self.sig]
         if (self.bin_nav, self.bin_sig) != (1, 1):
-            made["bin"] = {"nav": self.bin_nav, "sig": self.bin_sig}
+            members["bin"] = {"nav": self.bin_nav, "sig": self.bin_sig}
         if self.tile_shape is not None:
-            made["tile_shape"] = list(self.tile_shape)
+            members["tile_shape"] = list(self.tile_shape)
         for name in ("target_bytes", "dtype", "sync_offset"):
             if getattr(self, name) is not None:
-                made[name] = getattr(self, name)
+                members[name] = getattr(self, name)
         for name, default in (("casting", "safe"), ("corrections", True), ("missing", "skip")):
             if getattr(self, name) != default:
-                made[name] = getattr(self, name)
-        return made
+                members[name] = getattr(self, name)
+        return members
 
     def digest(self) -> bytes:
-        """Identity of the view, 8 bytes."""
+        """Return 8 bytes that identify the view."""
         text = json.dumps([ALGORITHM, self.to_json()], sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
@@ -119,7 +122,7 @@ def _select_json(select: Select) -> dict[str, Any]:
         case Mask(bits):
             return {"mask": base64.b64encode(bits).decode()}
         case Grid(slices):
-            return {"nav": [list(each) for each in slices]}
+            return {"nav": [list(bounds) for bounds in slices]}
         case Shuffle(seed):
             return {"shuffle": {"seed": seed}}
         case Every():
@@ -141,37 +144,40 @@ _MEMBERS = {
 
 
 def parse_view(spec: Mapping[str, Any]) -> View:
-    """A view out of JSON values.
+    """Parse a view from JSON values.
 
     Raises:
-        OptionError: a member is unknown, or of another kind than it should be.
-        SelectionError, ShapeError, CastingError: its value cannot be.
+        OptionError: a member is unknown or has the wrong type.
+        SelectionError: a selection is empty or too large.
+        ShapeError: tile_shape has too few or too many axes.
+        CastingError: dtype is not a numeric type.
     """
-    _only(spec, _MEMBERS, "a view")
+    _reject_unknown(spec, _MEMBERS, "a view")
     binning = _mapping(spec.get("bin", {}), "bin")
-    _only(binning, {"nav", "sig"}, "bin")
+    _reject_unknown(binning, {"nav", "sig"}, "bin")
     if spec.get("tile_shape") is not None and spec.get("target_bytes") is not None:
         raise OptionError("tile_shape and target_bytes exclude each other")
     return View(
         select=_parse_select(spec.get("select", {"all": True})),
         sig=_pairs(spec["sig"], "sig") if spec.get("sig") is not None else None,
-        bin_nav=_whole(binning.get("nav", 1), "bin.nav", 1),
-        bin_sig=_whole(binning.get("sig", 1), "bin.sig", 1),
+        bin_nav=_integer(binning.get("nav", 1), "bin.nav", 1),
+        bin_sig=_integer(binning.get("sig", 1), "bin.sig", 1),
         tile_shape=_shape(spec.get("tile_shape"), "tile_shape"),
         target_bytes=_optional(spec.get("target_bytes"), "target_bytes", 1),
         dtype=parse_dtype(spec.get("dtype")),
         casting=_choice(spec.get("casting", "safe"), "casting", get_args(Casting)),
-        corrections=_flag(spec.get("corrections", True), "corrections"),
+        corrections=_boolean(spec.get("corrections", True), "corrections"),
         sync_offset=_optional(spec.get("sync_offset"), "sync_offset", -(2**62)),
         missing=_choice(spec.get("missing", "skip"), "missing", get_args(Missing)),
     )
 
 
 def parse_dtype(text: Any) -> str | None:  # noqa: ANN401 - JSON
-    """The canonical numpy type string of a wanted type.
+    """Return the canonical numpy type string of a requested dtype; None for None.
 
     Raises:
-        CastingError: it is no type of numbers.
+        OptionError: the value is not a string.
+        CastingError: it does not name a numeric type.
     """
     if text is None:
         return None
@@ -182,7 +188,7 @@ def parse_dtype(text: Any) -> str | None:  # noqa: ANN401 - JSON
     except (TypeError, ValueError, SyntaxError) as e:
         raise CastingError(f"there is no type {text[:80]!r}", hint="Try '<f4' or 'uint16'") from e
     if dtype.kind not in "biufc" or dtype.subdtype is not None:
-        raise CastingError(f"{text[:80]!r} is not a type of numbers")
+        raise CastingError(f"{text[:80]!r} is not a numeric type")
     return dtype.str
 
 
@@ -191,82 +197,84 @@ def _parse_select(value: Any) -> Select:  # noqa: ANN401 - JSON
     if len(spec) != 1:
         raise OptionError(
             f"select has {len(spec)} members, not one of frames, mask, nav, shuffle, all",
-            hint="A list of indices and a mask are different things, hence their names",
+            hint='Select with a single member, such as {"frames": [0, 1]}',
         )
-    (form, given), *_ = spec.items()
+    (form, argument), *_ = spec.items()
     if form == "all":
-        if given is not True:
+        if argument is not True:
             raise OptionError("select.all can only be true")
         return Every()
     if form == "frames":
-        return _frames(given)
+        return _frames(argument)
     if form == "mask":
-        return _mask(given)
+        return _mask(argument)
     if form == "nav":
-        return Grid(_slices(given))
+        return Grid(_slices(argument))
     if form == "shuffle":
-        shuffle = _mapping(given, "select.shuffle")
-        _only(shuffle, {"seed"}, "select.shuffle")
-        return Shuffle(_whole(shuffle.get("seed"), "select.shuffle.seed", 0, 2**64 - 1))
-    raise OptionError(f"select.{form} is not known", hint="frames, mask, nav, shuffle or all")
+        shuffle = _mapping(argument, "select.shuffle")
+        _reject_unknown(shuffle, {"seed"}, "select.shuffle")
+        return Shuffle(_integer(shuffle.get("seed"), "select.shuffle.seed", 0, 2**64 - 1))
+    raise OptionError(f"select.{form} is not known", hint="Use frames, mask, nav, shuffle or all")
 
 
-def _frames(given: Any) -> Frames:  # noqa: ANN401 - JSON
-    items = _sequence(given, "select.frames")
+def _frames(value: Any) -> Frames:  # noqa: ANN401 - JSON
+    items = _sequence(value, "select.frames")
     if not items:
         raise SelectionError("select.frames is empty: nothing is selected")
     if len(items) > MAX_SELECTED:
         raise SelectionError(f"select.frames has more than {MAX_SELECTED} indices")
-    return Frames(tuple(_whole(item, "select.frames", 0) for item in items))
+    return Frames(tuple(_integer(item, "select.frames", 0) for item in items))
 
 
-def _mask(given: Any) -> Mask:  # noqa: ANN401 - JSON
-    if not isinstance(given, str):
+def _mask(value: Any) -> Mask:  # noqa: ANN401 - JSON
+    if not isinstance(value, str):
         raise OptionError("select.mask is not a string of base64")
     try:
-        bits = base64.b64decode(given, validate=True)
+        bits = base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as e:
-        raise OptionError("select.mask is not base64", hint="base64 of np.packbits(mask)") from e
+        raise OptionError(
+            "select.mask is not base64", hint="Send base64 of np.packbits(mask)"
+        ) from e
     if len(bits) > MAX_SELECTED // 8:
         raise SelectionError(f"select.mask has more than {MAX_SELECTED} bits")
     return Mask(bits)
 
 
-def _slices(given: Any) -> tuple[tuple[int, int, int], ...]:  # noqa: ANN401 - JSON
-    found = []
-    for item in _sequence(given, "select.nav"):
+def _slices(value: Any) -> tuple[tuple[int, int, int], ...]:  # noqa: ANN401 - JSON
+    slices = []
+    for item in _sequence(value, "select.nav"):
         numbers = _sequence(item, "select.nav")
         if len(numbers) not in {2, 3}:
             raise OptionError("select.nav needs [start, stop] or [start, stop, step] per axis")
         start, stop, step = (*numbers, 1) if len(numbers) == 2 else numbers  # noqa: PLR2004
-        low = _whole(start, "select.nav", 0)
-        high = _whole(stop, "select.nav", 0)
+        low = _integer(start, "select.nav", 0)
+        high = _integer(stop, "select.nav", 0)
         if high <= low:
             raise SelectionError(f"select.nav [{low}, {high}] selects nothing")
-        found.append((low, high, _whole(step, "select.nav step", 1)))
-    return tuple(found)
+        slices.append((low, high, _integer(step, "select.nav step", 1)))
+    return tuple(slices)
 
 
-def _pairs(given: Any, name: str) -> tuple[tuple[int, int], ...]:  # noqa: ANN401 - JSON
-    found = []
-    for item in _sequence(given, name):
+def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:  # noqa: ANN401 - JSON
+    pairs = []
+    for item in _sequence(value, name):
         numbers = _sequence(item, name)
         if len(numbers) != 2:  # noqa: PLR2004
             raise OptionError(f"{name} needs [start, stop] per axis of a frame")
-        low, high = _whole(numbers[0], name, 0), _whole(numbers[1], name, 0)
+        low, high = _integer(numbers[0], name, 0), _integer(numbers[1], name, 0)
         if high <= low:
             raise SelectionError(f"{name} [{low}, {high}] selects nothing")
-        found.append((low, high))
-    return tuple(found)
+        pairs.append((low, high))
+    return tuple(pairs)
 
 
-def _shape(given: Any, name: str) -> tuple[int, ...] | None:  # noqa: ANN401 - JSON
-    if given is None:
+def _shape(value: Any, name: str) -> tuple[int, ...] | None:  # noqa: ANN401 - JSON
+    if value is None:
         return None
-    items = _sequence(given, name)
+    items = _sequence(value, name)
     if not 1 <= len(items) <= MAX_DIMS:
         raise ShapeError(f"{name} has {len(items)} axes, not 1 to {MAX_DIMS}")
-    return tuple(_whole(item, name, 1) for item in items)
+    return tuple(_integer(item, name, 1) for item in items)
 
 
 def _mapping(value: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
@@ -281,31 +289,32 @@ def _sequence(value: Any, name: str) -> Sequence[Any]:  # noqa: ANN401 - JSON
     return value
 
 
-def _only(spec: Mapping[str, Any], known: set[str], name: str) -> None:
+def _reject_unknown(spec: Mapping[str, Any], known: set[str], name: str) -> None:
     unknown = sorted(set(spec) - known)
     if unknown:
         raise OptionError(
-            f"{name} has no member {unknown[0]!r}", hint=f"There are {', '.join(sorted(known))}"
+            f"{name} has no member {unknown[0]!r}",
+            hint=f"Known members: {', '.join(sorted(known))}",
         )
 
 
-def _whole(value: Any, name: str, least: int, most: int = 2**62) -> int:  # noqa: ANN401 - JSON
+def _integer(value: Any, name: str, minimum: int, maximum: int = 2**62) -> int:  # noqa: ANN401 - JSON
     if isinstance(value, bool):
         raise OptionError(f"{name} is {value!r}, not a whole number")
     try:
         number = operator.index(value)
     except TypeError:
         raise OptionError(f"{name} is {value!r}, not a whole number") from None
-    if not least <= number <= most:
-        raise OptionError(f"{name} is {number}, not {least} to {most}")
+    if not minimum <= number <= maximum:
+        raise OptionError(f"{name} is {number}, not {minimum} to {maximum}")
     return number
 
 
-def _optional(value: Any, name: str, least: int) -> int | None:  # noqa: ANN401 - JSON
-    return None if value is None else _whole(value, name, least)
+def _optional(value: Any, name: str, minimum: int) -> int | None:  # noqa: ANN401 - JSON
+    return None if value is None else _integer(value, name, minimum)
 
 
-def _flag(value: Any, name: str) -> bool:  # noqa: ANN401 - JSON
+def _boolean(value: Any, name: str) -> bool:  # noqa: ANN401 - JSON
     if not isinstance(value, bool):
         raise OptionError(f"{name} is {value!r}, not true or false")
     return value

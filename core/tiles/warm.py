@@ -1,4 +1,4 @@
-"""Uses every kernel of the tile engine once, so that it is compiled."""
+"""Warm-up: compile every kernel of the tile engine by using it once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REDUCTIONS = (
 
 
 def use_reading() -> None:
-    """Copy, convert and correct a few values of every type that has kernels."""
+    """Copy, convert and correct a few values of every dtype that has kernels."""
     frames, rows, columns = _SHAPE
     starts = np.arange(frames, dtype=np.int64) * rows * columns
     for stored in FAST_STORED:
@@ -37,7 +37,7 @@ def use_reading() -> None:
 
 
 def use_reductions() -> None:
-    """Reduce a few frames in every way that has kernels."""
+    """Run each reduction kernel on a few frames."""
     for code in ("f4", "f8"):
         for spec in _REDUCTIONS:
             reducer = Reducer(parse_reduction(spec, _SHAPE[1:]), _SHAPE[1:], np.dtype(code))
@@ -45,13 +45,13 @@ def use_reductions() -> None:
 
 
 def use_format(form: Format) -> None:
-    """Decode a frame of zeros with each of a format's decoders."""
+    """Decode a frame of zeros with each decoder of a format."""
     for decoder in form.decoders:
         use_decoder(decoder)
 
 
 def use_decoder(decoder: Decoder) -> None:
-    """Decode a frame of zeros, if the decoder says which shape one has."""
+    """Decode a frame of zeros, if the decoder has a sample shape."""
     shape = decoder.sample_shape
     if shape is not None:
         size = decoder.frame_bytes(shape)

@@ -1,7 +1,8 @@
-"""Sums of 64-bit integers, which may need more than 64 bits.
+"""Exact sums of 64-bit integers, which may need more than 64 bits.
 
-Each value is ``high * 2**32 + low`` with a low half of 32 bits. The halves are summed apart:
-neither sum can need its 64 bits before 2**31 values, and so many are never summed into one.
+Each value is split as ``high * 2**32 + low``, with a low half of 32 bits, and the halves are
+summed separately in int64. Neither sum can overflow before 2**31 values, more than are ever
+summed into one.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ _LOW = (1 << _HALF) - 1
 
 
 def halves(values: Array) -> Array:
-    """High and low halves of int64 or uint64 values, as a first axis of length 2, int64."""
+    """Split int64 or uint64 values into high and low halves, as int64 of shape (2, ...)."""
     return np.stack([values >> _HALF, values & _LOW]).astype(np.int64)
 
 
 def joined(sums: Array, unsigned: bool, out: np.dtype[Any], casting: Casting) -> Array:
-    """Sums of halves as values that can be converted to ``out``.
+    """Join sums of halves to values that can be converted to ``out``.
 
     Args:
-        sums: of what ``halves`` gave, int64, its first axis being the halves.
-        unsigned: whether the values were uint64.
-        out: type they will be converted to.
-        casting: how; see :func:`core.tiles.convert.convert`.
+        sums: sums of the output of :func:`halves`, int64, shape (2, ...).
+        unsigned: whether the summed values were uint64.
+        out: dtype the sums will be converted to.
+        casting: rule for sums of more than 64 bits; see :func:`core.tiles.convert.convert`.
 
     Returns:
-        float64 if ``out`` is floating; else int64 or uint64.
+        The sums, shape (...): float64 if ``out`` is floating, else int64 or uint64.
 
     Raises:
         CastingError: a sum needs more than 64 bits, and ``casting`` is safe.
     """
     high, low = sums[0] + (sums[1] >> _HALF), sums[1] & _LOW
     if out.kind in "fc":
-        # The low half is exact, and the high one too below 2**53: the sum alone is rounded.
+        # Both halves are exact (the high one below 2**53), so only their sum is rounded.
         floats: Array = high * float(1 << _HALF) + low
         return floats
     bottom, top = (0, _LOW) if unsigned else (-(1 << _HALF - 1), (1 << _HALF - 1) - 1)
@@ -52,7 +53,7 @@ def joined(sums: Array, unsigned: bool, out: np.dtype[Any], casting: Casting) ->
     if casting == "safe":
         raise CastingError(
             f"a sum of {np.dtype(kind).name} values does not fit in 64 bits",
-            hint="Ask for a floating dtype, or for casting=clip or wrap",
+            hint="Request a floating dtype, or casting=clip or wrap",
         )
     limits = np.iinfo(kind)
     return np.where(wide, np.where(high > 0, kind(limits.max), kind(limits.min)), total)

@@ -10,6 +10,7 @@ import pytest
 
 from app.client import Client, Dataset
 from app.client.transport import asynchronous, blocking
+from tests.scale import SOAK
 
 from .fakes.clock import FakeClock
 from .fakes.faces import AsyncFace
@@ -58,4 +59,5 @@ def scan(client: Client) -> Dataset:
 @pytest.fixture
 def stride(request: pytest.FixtureRequest, connect: Connect) -> int:  # noqa: ARG001 - its kind
     """Bytes from one cut to the next: the asynchronous client takes longer for each."""
-    return 1 if request.node.callspec.params["connect"] is Client else 7
+    stride = 1 if request.node.callspec.params["connect"] is Client else 7
+    return stride if SOAK else 3 * stride

@@ -161,18 +161,18 @@ def answers(service: Service, *labels: str) -> float:
 
 def test_requests_at_random_get_documented_answers(service: Service, tmp_path: Path) -> None:
     before = answers(service)
-    printed = run_schemathesis(service, tmp_path, "--max-examples", str(examples(40)))
+    printed = run_schemathesis(service, tmp_path, "--max-examples", str(examples(16)))
     assert f"Tested: {len(ROUTES)}" in printed, printed
-    assert answers(service) - before > 500
+    assert answers(service) - before > 200
 
 
 def test_sensible_requests_get_documented_answers(service: Service, tmp_path: Path) -> None:
     before = answers(service, "/v1/losses", 'status="200"')
-    options = ["--mode", "positive", "--phases", "fuzzing", "--max-examples", str(examples(60))]
+    options = ["--mode", "positive", "--phases", "fuzzing", "--max-examples", str(examples(30))]
     options += ["--include-path-regex", "/v1/losses"]
     printed = run_schemathesis(service, tmp_path, *options, hooks=HOOKS)
     assert "Tested: 3" in printed, printed
-    assert answers(service, "/v1/losses", 'status="200"') - before > 50
+    assert answers(service, "/v1/losses", 'status="200"') - before > 25
 
 
 # -- what the document has -----------------------------------------------------------

@@ -22,7 +22,7 @@ from tests.scale import SOAK
 
 WRITE_SECONDS = 0.8
 IDLE_SECONDS = 0.4
-ABUSES = 5000 if SOAK else 320
+ABUSES = 5000 if SOAK else 160
 MIB = 1 << 20
 STEADY = 24 * MIB
 """Growth of memory in a quarter of the abuses that is none."""

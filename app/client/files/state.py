@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -74,9 +73,10 @@ class StateFile:
         return self.path is not None and self.path.exists()
 
     def remove(self) -> None:
-        """Remove the file: everything is done."""
+        """Remove the file, and what a killed process left of it: everything is done."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+            _beside(self.path).unlink(missing_ok=True)
 
 
 def replace_file(path: Path, data: bytes | memoryview) -> None:
@@ -85,10 +85,15 @@ def replace_file(path: Path, data: bytes | memoryview) -> None:
     Raises:
         OSError: it cannot be written; the old file remains.
     """
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    beside = _beside(path)
     try:
         beside.write_bytes(data)
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _beside(path: Path) -> Path:
+    """The file that becomes ``path``; one name, so that the next process overwrites it."""
+    return path.with_name(f"{path.name}.new")

@@ -4,11 +4,11 @@ A *task* reads records in one or more threads and passes each to writers or func
 (``ExecutionStep.run``). Where Caffe2 adds operators to nets that run at the beginning and
 end of the task and of every thread, readers and writers here add functions to ``Hooks``:
 ``init`` and ``finish`` run once per task, ``local_init`` and ``local_finish`` once per
-thread. ``read`` reads a record; ``read_ex`` returns the function that one thread reads with.
+thread. ``read`` reads a record; ``read_ex`` returns a function for one thread to read with.
 
 The limits are not :class:`core.iterate.limits.Limited`: they count over all threads of a
-task, start over with every run, and leave ``data_finished`` False where a limit ends exactly
-with the data, because no read has seen the end.
+task, start over with every run, and leave ``data_finished`` False if a limit ends exactly with
+the data, because no read has seen the end.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ..schema import Field, Record
 
 Fields = tuple[Any, ...]
 ReadResult = tuple[bool, Fields]
-"""Whether the data ended, and otherwise the values of a record."""
+"""Whether the data ended, and the values of a record if it did not."""
 Read = Callable[[], ReadResult]
 ReadRecord = Callable[[], tuple[bool, Any]]
 Write = Callable[[Any], None]
@@ -22,7 +22,7 @@ _MAX_COUNT = 2**63
 
 
 class Hooks(list[Callable[[], None]]):
-    """Functions to call at the beginning or the end, and registered objects."""
+    """Functions to call when a task or thread begins or ends, and registered objects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,10 +42,10 @@ class Reader:
     """A source of records that any number of threads may share."""
 
     def __init__(self, schema: Field | None = None) -> None:
-        """Set the schema, if it is known.
+        """Set the schema, if known.
 
         Raises:
-            ContractError: it is not a Field.
+            ContractError: the schema is not a Field.
         """
         if schema is not None and not isinstance(schema, Field):
             raise ContractError(f"a schema has to be a Field, not {type(schema).__name__}")
@@ -72,7 +72,7 @@ class Reader:
         raise NotImplementedError("Readers must implement `read`.")
 
     def read_ex(self, local_init: Hooks, local_finish: Hooks) -> Read:
-        """Return the function that one thread reads with; may add to the thread's hooks."""
+        """Return a function for one thread to read with; may add to the thread's hooks."""
         del local_init, local_finish
         return self.read
 
@@ -82,7 +82,7 @@ class Reader:
         return stop, self._record(stop, fields)
 
     def read_record_ex(self, local_init: Hooks, local_finish: Hooks) -> ReadRecord:
-        """As ``read_ex``, for a function that returns a Record if the schema is known."""
+        """Like ``read_ex``; the function returns a Record if the schema is known."""
         read = self.read_ex(local_init, local_finish)
 
         def read_record() -> tuple[bool, Any]:
@@ -111,10 +111,10 @@ class Reader:
         reader_net_name: str | None = None,
         external_should_stop: ShouldStop | None = None,
     ) -> tuple[ExecutionStep, Callable[[], Any]]:
-        """A task that reads to the end, and a function for a thread's current record.
+        """A task that reads to the end, and a function that returns a thread's current record.
 
         Args:
-            reader_net_name: gives the step its name.
+            reader_net_name: prefix of the name of the step.
             external_should_stop: an event or function that ends the task when true. It is
                 checked before each record, so that none is read and lost.
         """
@@ -159,19 +159,19 @@ class Writer:
         self.write(fields)
 
     def setup_ex(self, init: Hooks, finish: Hooks) -> None:
-        """Add functions to call once per task: ``commit`` after it."""
+        """Add functions to call once per task; the base adds ``commit`` to the end."""
         del init
         finish.append(self.commit)
 
     def write_ex(self, local_init: Hooks, local_finish: Hooks, stop: StopFlag) -> Write:
-        """Return the function that one thread writes with; it may set ``stop``."""
+        """Return a function for one thread to write with; it may set ``stop``."""
         del local_init, local_finish, stop
         return self.write_record
 
     def write_record_ex(
         self, local_init: Hooks, local_finish: Hooks, stop: StopFlag | None = None
     ) -> tuple[Write, StopFlag]:
-        """Return the function that one thread writes with, and the flag that ends the task."""
+        """Return a function for one thread to write with, and the flag that ends the task."""
         stop = StopFlag("dequeue_status") if stop is None else stop
         return self.write_ex(local_init, local_finish, stop), stop
 
@@ -183,8 +183,8 @@ class ExecutionStep:
     """A task that reads to the end in some threads and passes records on.
 
     Its reader and writers are set up once, before the first run; every run calls the hooks
-    they added. So another run of a step begins like the first, while another step with the
-    same reader sets it up again.
+    they added. So every run of a step begins like the first, but another step with the same
+    reader sets it up again.
     """
 
     def __init__(self, reader: Reader, name: str, external_should_stop: ShouldStop | None) -> None:
@@ -213,8 +213,8 @@ class ExecutionStep:
     def run(self, num_threads: int = 1) -> int:
         """Run the task; return the number of records passed on.
 
-        The finishing hooks are called in any case. An exception in one thread ends the
-        others and is raised here.
+        The finishing hooks run in any case. An exception in one thread ends the others and is
+        raised here.
 
         Raises:
             ArgumentError: ``num_threads`` is below 1.
@@ -287,14 +287,14 @@ class _Task:
 
 
 def checked(reader: Reader, checkpoint: object, *fields: str) -> Mapping[str, Any]:
-    """Check that a checkpoint is one of this reader.
+    """Check that a checkpoint belongs to this kind of reader.
 
     Raises:
-        CheckpointError: it is not.
+        CheckpointError: it is malformed, or of another reader or version.
     """
     name = type(reader).__name__
     if not isinstance(checkpoint, Mapping) or set(checkpoint) != {"reader", "version", *fields}:
-        raise CheckpointError(f"this is no checkpoint of {name}: {checkpoint!r}")
+        raise CheckpointError(f"not a checkpoint of {name}: {checkpoint!r}")
     if checkpoint["reader"] != name or checkpoint["version"] != VERSION:
         raise CheckpointError(
             f"a checkpoint of {checkpoint['reader']!r}, version {checkpoint['version']!r}",

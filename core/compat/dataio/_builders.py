@@ -1,4 +1,4 @@
-"""Builders and pipes, which make readers and writers."""
+"""Factories of readers and writers: builders and pipes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReaderBuilder:
 
 
 class PipedReaderBuilder(ReaderBuilder):
-    """The readers of another builder, each passed through ``piper(reader=..., **kwargs)``."""
+    """Passes each reader of another builder through ``piper(reader=..., **kwargs)``."""
 
     def __init__(self, builder: ReaderBuilder, piper: Callable[..., Any]) -> None:
         self._builder = builder
@@ -50,7 +50,7 @@ class PipedReaderBuilder(ReaderBuilder):
 
 
 class Pipe:
-    """Connects writers to readers: these read the records that those write."""
+    """Connects writers to readers, which read the records that the writers write."""
 
     def __init__(self, schema: Field | None = None, obj_key: str | None = None) -> None:
         self._schema = schema
@@ -60,7 +60,7 @@ class Pipe:
         self._lock = threading.Lock()
 
     def schema(self) -> Field | None:
-        """The schema given, or else that of the first writer with a schema."""
+        """The schema of the constructor, or else that of the first writer that has one."""
         return self._schema
 
     def setup(self, init: Hooks) -> None:
@@ -118,7 +118,7 @@ class CompositeReaderBuilder(ReaderBuilder):
         return Struct(*((name, builder.schema()) for name, builder in pairs))
 
     def setup(self, **kwargs: Any) -> None:  # noqa: ANN401 - the builders'
-        """Set up every builder; only the first gets a ``limiter``, which has a count."""
+        """Set up every builder; only the first gets a ``limiter``, which must count once."""
         for builder in self._builders:
             builder.setup(**kwargs)
             kwargs.pop("limiter", None)
@@ -128,7 +128,7 @@ class CompositeReaderBuilder(ReaderBuilder):
 
         Raises:
             ArgumentError: a builder returns neither a reader nor an object with one.
-            ContractError: a reader has another schema than its builder.
+            ContractError: a reader's schema differs from that of its builder.
         """
         readers = [_reader_of(builder.new_reader(**kwargs)) for builder in self._builders]
         composite = CompositeReader(self._names, readers)

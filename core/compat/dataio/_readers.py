@@ -19,7 +19,7 @@ _NS = 1_000_000_000
 
 
 class CounterReader(Reader):
-    """0, 1, 2, ... without end, every number to one thread.
+    """0, 1, 2, ... without end; each number goes to one thread.
 
     The first step that sets the reader up owns the counter, which starts from 0 in every
     run of that step. Other steps continue from its current value.
@@ -56,7 +56,7 @@ class CounterReader(Reader):
         return {"reader": "CounterReader", "version": VERSION, "next": self._next}
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
-        """Continue with a number, also in the next run."""
+        """Continue with the saved number, even if a new run begins."""
         self._next = count(checked(self, checkpoint, "next")["next"], "next")
         self._restored = True
 
@@ -65,8 +65,8 @@ class ReaderWithLimitBase(Reader):
     """Base of readers that may stop before the reader they wrap.
 
     The limit is checked before each record. ``data_finished`` tells whether the data ended
-    first. Only a read that finds the end knows that, so where the limit is exactly the
-    number of records it is False, as in Caffe2.
+    first. Only a read that finds the end shows that, so if the limit is exactly the number of
+    records it is False, as in Caffe2.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -125,7 +125,7 @@ class ReaderWithLimitBase(Reader):
         }
 
     def _set_limit_state(self, checkpoint: Mapping[str, Any], field: str) -> int | None:
-        """Restore the fields all limits have; return the field of this one."""
+        """Restore the fields that all limits share; return the field of this limit."""
         saved = checked(self, checkpoint, "data_finished", "inner", field)
         value = saved[field]
         if value is not None:
@@ -152,7 +152,7 @@ class ReaderWithLimit(ReaderWithLimitBase):
     def __init__(self, reader: Reader, num_iter: int | None = 1) -> None:
         super().__init__(reader)
         if num_iter is not None and num_iter < 0:
-            raise ArgumentError(f"num_iter is {num_iter}", hint="None is without a limit.")
+            raise ArgumentError(f"num_iter is {num_iter}", hint="None means no limit.")
         self.num_iter = num_iter
         self._left = num_iter
         self._lock = threading.Lock()
@@ -168,7 +168,7 @@ class ReaderWithLimit(ReaderWithLimitBase):
         self._restored = False
 
     def check_limiter_condition(self) -> bool:
-        """Whether no record is left; counts one otherwise."""
+        """Whether no record is left; if one is, count it."""
         with self._lock:
             if self._left is None:
                 return False
@@ -187,7 +187,7 @@ class ReaderWithLimit(ReaderWithLimitBase):
 
 
 def CountUntil(num_iter: int | None) -> ReaderWithLimit:  # noqa: N802 - the peer's name
-    """A reader of 0 to ``num_iter - 1``."""
+    """A reader of the numbers 0 to ``num_iter - 1``."""
     return ReaderWithLimit(CounterReader(), num_iter)
 
 
@@ -196,8 +196,8 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
 
     Args:
         reader: the records.
-        duration: seconds; None, 0 and less are no limit.
-        clock: nanoseconds from any point in time.
+        duration: seconds; None, 0 and negative values mean no limit.
+        clock: returns nanoseconds since any moment.
 
     Raises:
         ArgumentError: the duration is not a number.
@@ -211,7 +211,7 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
     ) -> None:
         super().__init__(reader)
         if duration is not None and math.isnan(duration):
-            raise ArgumentError(f"duration is {duration}", hint="None is without a limit.")
+            raise ArgumentError(f"duration is {duration}", hint="None means no limit.")
         self.duration = duration
         self._limit = round(duration * _NS) if duration is not None and duration > 0 else None
         self._clock = clock
@@ -238,7 +238,7 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
         return self._used + (0 if self._started is None else self._clock() - self._started)
 
     def check_limiter_condition(self) -> bool:
-        """Whether the time is over. Outside a task, the first read starts the clock."""
+        """Whether the time is up. Outside a task, the first read starts the clock."""
         if self._limit is None:
             return False
         with self._lock:
@@ -306,10 +306,10 @@ class ReaderWithDelay(Reader):
 
 
 class CompositeReader(Reader):
-    """Records that combine one record of every reader, until the first reader ends.
+    """Joins one record of every reader into a record, until the first reader ends.
 
-    A read is atomic over all readers, so threads cannot mix records up. Records that other
-    readers returned before one of them ended stay in ``unread`` for the next read.
+    A read is atomic over all readers, so threads cannot mix up records. Records read before
+    one of the readers ended stay in ``unread`` for the next read.
 
     Raises:
         ContractError: the numbers of names and readers differ, or a reader has no schema.
@@ -384,7 +384,11 @@ class CompositeReader(Reader):
         return {"reader": "CompositeReader", "version": VERSION, "readers": states}
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go to a checkpoint."""
+        """Go to a checkpoint of all readers.
+
+        Raises:
+            CheckpointError: it is malformed, or of another number of readers.
+        """
         states = checked(self, checkpoint, "readers")["readers"]
         if not isinstance(states, list | tuple) or len(states) != len(self._readers):
             raise CheckpointError(f"a checkpoint needs the states of {len(self._readers)} readers")

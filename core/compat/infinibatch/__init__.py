@@ -1,1 +1,1 @@
-"""infinibatch's modules ``iterators`` and ``datasets``."""
+"""infinibatch: drop-in replacements for its modules ``iterators`` and ``datasets``."""

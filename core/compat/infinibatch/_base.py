@@ -1,7 +1,7 @@
-"""Base classes: iterators with checkpoints.
+"""Base classes of iterators with checkpoints.
 
-A checkpoint is a dict of JSON values. It names its iterator and version, so that one of
-another iterator is refused, and its size does not depend on the position.
+A checkpoint is a dict of JSON values whose size does not depend on the position. It names its
+iterator and version, so that an iterator refuses the checkpoints of others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CheckpointableIterator(Iterator[Any]):
 
     @abstractmethod
     def getstate(self) -> Any:  # noqa: ANN401 - opaque, as in the peer
-        """A checkpoint of the chain. Treat it as opaque; later iteration does not change it."""
+        """A checkpoint of the chain; opaque, and unaffected by later iteration."""
 
     @abstractmethod
     def setstate(self, checkpoint: Any) -> None:  # noqa: ANN401 - opaque, as in the peer
@@ -67,6 +67,7 @@ class CheckpointableIterator(Iterator[Any]):
 def _rebuilt(
     cls: type[CheckpointableIterator], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> CheckpointableIterator:
+    # Pickles name this function: a new name would break those of earlier releases.
     return cls(*args, **kwargs)
 
 
@@ -81,19 +82,18 @@ class Saved:
         arguments: Mapping[str, Any] | None = None,
         optional: tuple[str, ...] = (),
     ) -> None:
-        """Check what does not depend on the place.
+        """Check the name, the version, the arguments and the names of the fields.
 
         Args:
             name: of the iterator.
             fields: the fields its checkpoint has.
-            checkpoint: what claims to be one.
-            arguments: of the iterator, which the checkpoint must have been taken with.
+            checkpoint: any value.
+            arguments: of the iterator; the checkpoint must have the same.
             optional: fields that checkpoints of earlier releases lack, as they lack
                 arguments.
 
         Raises:
-            CheckpointError: it is no checkpoint of this iterator, of another version, or
-                taken with other arguments.
+            CheckpointError: it is malformed, or of another iterator, version or arguments.
         """
         arguments = arguments or {}
         self._name = name
@@ -115,7 +115,7 @@ class Saved:
             saved = checkpoint.get(argument, value)
             if type(saved) is not type(value) or saved != value:
                 raise CheckpointError(
-                    f"a checkpoint of {name} with {argument} {saved!r}, and it is {value!r} here"
+                    f"a checkpoint of {name} has {argument} {saved!r}, but here it is {value!r}"
                 )
         self._values = checkpoint
 
@@ -127,18 +127,18 @@ class Saved:
         return self._values[field]
 
     def count(self, field: str, limit: int = MAX_COUNT) -> int:
-        """A field that must be an integer from 0 to ``limit``.
+        """An integer field.
 
         Raises:
-            CheckpointError: it is not.
+            CheckpointError: it is not an integer from 0 to ``limit``.
         """
         return whole(self._values[field], f"{field} in a checkpoint of {self._name}", limit)
 
     def states(self, field: str, count: int) -> list[Any]:
-        """A field that must be a list of ``count`` states.
+        """A field that lists states.
 
         Raises:
-            CheckpointError: it is not.
+            CheckpointError: it is not a list of ``count`` states.
         """
         values = self._values[field]
         if not isinstance(values, list | tuple) or len(values) != count:
@@ -146,19 +146,19 @@ class Saved:
         return list(values)
 
 
-def whole(value: object, what: str, limit: int = MAX_COUNT) -> int:
-    """Check an integer of a checkpoint, from 0 to ``limit``.
+def whole(value: object, label: str, limit: int = MAX_COUNT) -> int:
+    """Check an integer of a checkpoint.
 
     Raises:
-        CheckpointError: it is anything else.
+        CheckpointError: it is not an integer from 0 to ``limit``.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-        raise CheckpointError(f"{what} is {value!r}, not an integer from 0 to {limit}")
+        raise CheckpointError(f"{label} is {value!r}, not an integer from 0 to {limit}")
     return value
 
 
 class Stage(CheckpointableIterator):
-    """Base of the iterators of this package; adds the checks of checkpoints."""
+    """Base of the iterators of this package; names and checks their checkpoints."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
     """Fields of a checkpoint, besides its name, version and arguments."""
@@ -166,7 +166,7 @@ class Stage(CheckpointableIterator):
     """Further fields, which checkpoints of earlier releases lack."""
 
     def _arguments_saved(self) -> dict[str, Any]:
-        """Arguments that a checkpoint means nothing without, such as a batch size."""
+        """Arguments that a checkpoint depends on, such as a batch size."""
         return {}
 
     @abstractmethod
@@ -186,9 +186,8 @@ class Stage(CheckpointableIterator):
         """Go to a checkpoint, or with None to the beginning.
 
         Raises:
-            CheckpointError: it is no checkpoint of this iterator; the chain then is at its
-                beginning.
-            DataChangedError: the data has changed; the chain then is at its beginning.
+            CheckpointError: it is not a checkpoint of this iterator; the chain starts over.
+            DataChangedError: the data has changed; the chain starts over.
         """
         if checkpoint is None:
             self._load(None)
@@ -201,7 +200,7 @@ class Stage(CheckpointableIterator):
             raise
 
     def close(self) -> None:
-        """Do nothing: there are no processes or threads."""
+        """Do nothing; stages with processes, threads or sources override this."""
 
 
 class OneSource(Stage):
@@ -226,7 +225,7 @@ def checkpointable(source: object, name: str = "source_iterator") -> Checkpointa
 
 
 def positive(value: object, name: str) -> int:
-    """Check an argument that must be an integer from 1.
+    """Check that an argument is a positive integer.
 
     Raises:
         ArgumentError: it is not.
@@ -247,6 +246,6 @@ def advance(iterator: Iterator[Any], count: int) -> int:
             next(iterator)
         except StopIteration:
             raise DataChangedError(
-                f"a checkpoint lies after {count} items, and there are {index}"
+                f"a checkpoint lies after {count} items, but there are only {index}"
             ) from None
     return count

@@ -14,7 +14,7 @@ _NOTHING = object()
 
 
 class BucketedReadaheadBatchIterator(OneSource):
-    """Lists of items of similar keys: reads ahead, sorts, cuts batches and shuffles them.
+    """Lists of items with similar keys: reads ahead, sorts, cuts batches and shuffles them.
 
     The sort is stable, highest key first. A checkpoint holds the source's state before the
     items that were read ahead, and the number of batches served of them. Going there reads
@@ -26,7 +26,7 @@ class BucketedReadaheadBatchIterator(OneSource):
         key: sort key; None keeps the order of the source.
         batch_size: items in a batch, or a function of the first item of a batch that
             returns the number.
-        boundary_key: a batch only has items of one boundary key, which is never None.
+        boundary_key: all items of a batch have the same boundary key, which is never None.
         shuffle: False keeps batches in the order of keys.
         seed: of the order of batches; None draws one, which the checkpoint holds.
         order: ``mersenne`` for infinibatch's order; ``counter`` for an order that resumes
@@ -90,7 +90,7 @@ class BucketedReadaheadBatchIterator(OneSource):
                 items.sort(key=self._key, reverse=True)
             batches = list(self._cut(items))
         except Exception:
-            self._source.setstate(self._before)  # so that no item is lost
+            self._source.setstate(self._before)  # the next call reads the items again
             raise
         if self._draws is not None:
             self._draws.turn().shuffle(batches)

@@ -1,4 +1,4 @@
-"""A map in several processes."""
+"""A map in several processes, for transforms that hold the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from ._workers import (
     start_method_of,
 )
 
-_QUICK = 1.0
+_GC_DEADLINE = 1.0
+"""Seconds that the garbage collector waits for processes of an unclosed iterator."""
 _DONE, _FAILED = range(2)
 
 
@@ -32,11 +33,11 @@ def _map(connection: Connection, transform: Callable[[Any], Any]) -> None:
         request = connection.recv_bytes()
         if request == STOP:
             return
-        results = [_applied(transform, item) for item in pickle.loads(request)]  # noqa: S301 - our own
+        results = [_apply(transform, item) for item in pickle.loads(request)]  # noqa: S301 - our own
         connection.send_bytes(pickle.dumps(results))
 
 
-def _applied(transform: Callable[[Any], Any], item: object) -> bytes:
+def _apply(transform: Callable[[Any], Any], item: object) -> bytes:
     try:
         return pickled((_DONE, transform(item)))
     except Exception as error:  # noqa: BLE001 - the owner's to handle
@@ -47,10 +48,10 @@ class ParallelMapIterator(OneSource):
     """``transform(item)`` for every item, in order, computed by several processes.
 
     Items go to the processes in windows of ``num_processes * num_items_per_process``. The
-    processes start with the first item. After ``close`` they have ended, and items and
-    states are refused. An exception of the transform is raised in the place of its item,
-    with the traceback in the process as its cause; the next call returns the next item. A
-    process that dies is an error, not a wait.
+    processes start with the first item; ``close`` ends them, after which items and states are
+    refused. An exception of the transform is raised in place of its item, with the traceback
+    in the process as its cause; the next call returns the next item. If a process dies, the
+    iterator raises an error instead of waiting for ever.
 
     A checkpoint holds the source's state before the window, and the place in it. Going
     there reads the earlier items of the window again, without transforming them.
@@ -59,9 +60,9 @@ class ParallelMapIterator(OneSource):
         source_iterator: the items, which must be picklable.
         transform: a function, picklable unless processes are forked, with picklable
             results.
-        num_processes: from 1.
-        num_items_per_process: items that a process gets at a time, from 1.
-        start_method: of processes; None is fork where it exists, whatever Python's default.
+        num_processes: at least 1.
+        num_items_per_process: items sent to a process at once, at least 1.
+        start_method: of processes; None means fork if available, whatever Python's default.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "items_yielded")
@@ -152,4 +153,4 @@ class ParallelMapIterator(OneSource):
     def __del__(self) -> None:
         if self._workers:
             warnings.warn("a ParallelMapIterator was not closed", ResourceWarning, stacklevel=1)
-            self._stop(_QUICK)
+            self._stop(_GC_DEADLINE)

@@ -1,7 +1,7 @@
 """Prefetching in another process.
 
-Unlike :class:`core.iterate.prefetch.Prefetch`, which reads in a thread, this also helps
-where producing an item holds the interpreter's lock. The process has *credit* for
+Unlike :class:`core.iterate.prefetch.Prefetch`, which reads in a thread, this also helps if
+producing an item holds the interpreter's lock. The process has *credit* for
 ``buffer_size`` items; taking items grants more. With every item, or a window of them, comes
 the state of the source, so the checkpoint is always near the consumer::
 
@@ -37,7 +37,9 @@ from ._workers import (
 logger = logging.getLogger(__name__)
 
 _WINDOW = 32
-_QUICK = 1.0
+"""Most items between two states of the source."""
+_GC_DEADLINE = 1.0
+"""Seconds that the garbage collector waits for the process of an unclosed iterator."""
 _ITEM, _END, _FAILED = range(3)
 
 
@@ -157,9 +159,9 @@ class _Buffered:
 class PrefetchIterator(OneSource):
     """The items of the source, produced ahead of their use by another process.
 
-    The process starts with the first item. After ``close`` it has ended, and items and
-    states are refused. An exception of the source is raised in the place of its item, with
-    the traceback in the process as its cause; the next call starts again at that item.
+    The process starts with the first item; ``close`` ends it, after which items and states
+    are refused. An exception of the source is raised in place of its item, with the traceback
+    in the process as its cause; the next call tries that item again.
     This process does not iterate over the source itself.
 
     A checkpoint is after the items taken here, however many are in the buffer. It holds the
@@ -172,7 +174,7 @@ class PrefetchIterator(OneSource):
             in the other.
         log_empty_buffer_warning: whether to log a wait for an item; requires
             ``buffer_in_main_process``.
-        start_method: of processes; None is fork where it exists, whatever Python's default.
+        start_method: of processes; None means fork if available, whatever Python's default.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("source", "item_offset")
@@ -211,7 +213,7 @@ class PrefetchIterator(OneSource):
             raise ClosedError("the PrefetchIterator has been closed")
 
     def _start(self) -> None:
-        # Back to the last known place, as an earlier process may have failed after it.
+        # Restart from the last known state, since an earlier process may have failed after it.
         self._source.setstate(self._before)
         args = (self._source, self._offset, self._window, self._size)
         self._worker = Worker(_prefetch, args, self._method, "prefetch process")
@@ -228,7 +230,7 @@ class PrefetchIterator(OneSource):
         """Grant credit for items taken, several at a time."""
         self._taken += 1
         if self._worker is not None and self._taken * 4 >= self._size:
-            # If the process has ended, its last message will tell.
+            # If the process has ended, its last message says why.
             self._worker.offer(self._taken.to_bytes(8, "little"))
             self._taken = 0
 
@@ -266,4 +268,4 @@ class PrefetchIterator(OneSource):
     def __del__(self) -> None:
         if self._worker is not None:
             warnings.warn("a PrefetchIterator was not closed", ResourceWarning, stacklevel=1)
-            self._stop(_QUICK)
+            self._stop(_GC_DEADLINE)

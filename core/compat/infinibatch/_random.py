@@ -1,4 +1,4 @@
-"""Random numbers in two orders, whose place is one integer.
+"""Random numbers in two orders, each with a place that is one integer.
 
 * ``mersenne``: the numbers of ``random.Random(seed)``, as in infinibatch. The place is the
   number of 32-bit words drawn. Going there draws them again, in large pieces: a few
@@ -27,8 +27,8 @@ _MAX_SEED = 2**63 - 1
 class CountedRandom(random.Random):
     """``random.Random`` that counts the 32-bit words it draws.
 
-    It returns the numbers of ``random.Random``, and cannot be seeded again or given a
-    state, because its place belongs to the checkpoint of an iterator.
+    It returns the numbers of ``random.Random``. It refuses new seeds and states, because its
+    place belongs to the checkpoint of an iterator.
     """
 
     _seeded = False
@@ -45,7 +45,7 @@ class CountedRandom(random.Random):
         super().seed(a, version)
 
     def setstate(self, state: tuple[Any, ...]) -> None:
-        """Refuse; see the class."""
+        """Refuse: the state belongs to the iterator."""
         del state
         raise TypeError("the state of this generator belongs to its iterator")
 
@@ -215,5 +215,5 @@ def draws(seed: int | None, order: str, name: str) -> Draws:
     Raises:
         ArgumentError: the seed or the order is invalid.
     """
-    own = Seed(seed, order_of(order))
-    return MersenneDraws(own) if own.order == "mersenne" else CounterDraws(own, name)
+    own_seed = Seed(seed, order_of(order))
+    return MersenneDraws(own_seed) if own_seed.order == "mersenne" else CounterDraws(own_seed, name)

@@ -7,17 +7,17 @@ megabyte at 100,000 slots. Here a checkpoint is a few numbers: the buffer is *re
 reading the source again from a place before its oldest item, which is possible because the
 slot of every item is known from its index.
 
-For that the iterator drops *anchors* while it runs: the number of items taken, the place in
-the random numbers, and the state of the source. An anchor is kept while the buffer holds an
-item that came after it and before the next anchor::
+To make that possible, the iterator drops *anchors* while it runs: the number of items taken,
+the place in the random numbers, and the state of the source. An anchor is kept while the buffer
+holds an item that came after it and before the next anchor::
 
     items taken   0 .... A1 .... A2 .... A3 .... now
     in the buffer         x         x  xx   xx xxx        (x: an item still in a slot)
                           ^ the checkpoint names A1 and "now"
 
-An item stays for ``buffer_size`` others on average, so the oldest is some B ln B items back
-and there are few anchors (one for every B/4 items). ``_next_slot`` repeats the same slots from
-an anchor on, in either order of random numbers.
+An item stays for B = ``buffer_size`` others on average, so the oldest is some B ln B items back,
+and with an anchor for every B/4 items there are few anchors. From an anchor on, ``_next_slot``
+repeats the same slots, in either order of random numbers.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _MersenneSlots:
         self._size = size
 
     def __iter__(self) -> Iterator[int]:
-        # As randrange, without its checks for every item.
+        # Like randrange, without its checks for every item.
         draw, width, size = super(CountedRandom, self._random).getrandbits, self._width, self._size
         while True:
             slot = draw(width)
@@ -226,7 +226,7 @@ class BufferedShuffleIterator(OneSource):
         self._rest: list[Any] | None = None
         self._flushed = 0
         self._running = self._run()
-        # Done at the first item, so that a checkpoint that is only passed on costs nothing.
+        # Caught up at the first item, so that a checkpoint that is only passed on costs nothing.
         self._pending = (taken, flushed)
 
     def getstate(self) -> dict[str, Any]:
@@ -245,14 +245,14 @@ class BufferedShuffleIterator(OneSource):
             except StopIteration:
                 self._pending = (0, 0)
                 raise DataChangedError(
-                    f"a checkpoint lies after {taken} items, and there are {self._taken}"
+                    f"a checkpoint lies after {taken} items, but there are only {self._taken}"
                 ) from None
         self._pending = (0, 0)
         if flushed:
             self._flush(flushed)
 
     def _put(self) -> Any:  # noqa: ANN401 - items are anything
-        """Put the next item into its slot; return what was there."""
+        """Put the next item into its slot; return the previous one, or ``_EMPTY``."""
         if self._taken - self._anchors[-1].taken >= self._interval:
             self._drop_anchor()
         item = next(self._source)
@@ -263,7 +263,7 @@ class BufferedShuffleIterator(OneSource):
         return previous
 
     def _run(self) -> Iterator[Any]:
-        """The items pushed out of the buffer; ``_put`` with its lookups done once."""
+        """The items pushed out of the buffer: ``_put`` in a loop, with its lookups hoisted."""
         items, indices = self._items, self._indices
         take, next_slot = self._source.__next__, self._next_slot
         while True:
@@ -313,7 +313,7 @@ class BufferedShuffleIterator(OneSource):
             except StopIteration:
                 self._flush()
             except BaseException:
-                # An error ends the generator, but not the items.
+                # An error ends the generator but not the items, so make a new one.
                 self._running = self._run()
                 raise
         if not self._rest:

@@ -27,7 +27,7 @@ def _check_rank(num_instances: int, instance_rank: int) -> None:
 
 
 def _identity_of(items: object, identity: str | None) -> str | None:
-    """The identity given, or the fingerprint of items that have one."""
+    """The explicit identity, or the fingerprint of the items if they have one."""
     fingerprint = getattr(items, "fingerprint", None)
     if identity is None and isinstance(fingerprint, bytes):
         return fingerprint.hex()
@@ -35,16 +35,16 @@ def _identity_of(items: object, identity: str | None) -> str | None:
 
 
 def _check_data(saved: Saved, length: int | None, identity: str | None) -> None:
-    """Check that a checkpoint belongs to this data, as far as that is known.
+    """Check that a checkpoint belongs to this data, as far as length and identity tell.
 
     Raises:
         DataChangedError: the data has another length or identity.
     """
     if saved["length"] != length:
-        raise DataChangedError(f"a checkpoint over {saved['length']} items, and there are {length}")
+        raise DataChangedError(f"a checkpoint over {saved['length']} items, but there are {length}")
     known = saved.get("identity", None)
     if known != identity:
-        raise DataChangedError(f"a checkpoint over {known!r}, and this is {identity!r}")
+        raise DataChangedError(f"a checkpoint over {known!r}, but this is {identity!r}")
 
 
 def _data(length: int | None, identity: str | None) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class NativeCheckpointableIterator(Stage):
 
     Going to a checkpoint takes no time in a sequence; any other iterable is read again up
     to the place. A checkpoint holds the length of the iterable, if it has one, and its
-    ``identity``, and is refused where they differ.
+    ``identity``, and is refused if they differ.
 
     Args:
         iterable: returns the same items every time; not an iterator.
@@ -74,7 +74,7 @@ class NativeCheckpointableIterator(Stage):
     def __init__(self, iterable: Iterable[Any], identity: str | None = None) -> None:
         if iter(iterable) is iterable:
             raise ArgumentError(
-                "an iterator was given where an iterable is needed",
+                "an iterator was given, but an iterable is needed",
                 hint="An iterator cannot start over. Pass the iterable it came from.",
             )
         self._iterable = iterable

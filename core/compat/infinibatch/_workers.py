@@ -2,7 +2,7 @@
 
 A worker and its owner exchange bytes over a pipe. The worker stops when it receives
 ``STOP``, or when the other end of the pipe is gone, so none outlives its owner. Every item is
-pickled by itself where it is produced, so that an item that cannot be pickled fails alone.
+pickled on its own by its producer, so that an item that cannot be pickled fails alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..errors import ArgumentError, RemoteTracebackError, WorkerDiedError, Worke
 
 STOP = b""
 DEADLINE = 5.0
-"""Seconds that a worker has to end by itself."""
+"""Seconds in which a worker must end by itself."""
 _TERMINATED = 1.0
 _SENT_AT_ONCE = 256
 _LARGE = 1 << 16
@@ -33,7 +33,7 @@ _GONE = (EOFError, OSError)
 
 
 def start_method_of(method: str | None) -> str:
-    """Check a start method of processes; None is fork where it exists.
+    """Check a start method of processes; None means fork if available.
 
     Fork passes any source and function on; the other methods must pickle them.
 
@@ -64,7 +64,7 @@ def _main(
 
 
 class Worker:
-    """A worker process and our end of the pipe to it."""
+    """A worker process, and the owner's end of the pipe to it."""
 
     def __init__(
         self, target: Callable[..., None], args: tuple[Any, ...], start_method: str, name: str

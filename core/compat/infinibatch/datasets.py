@@ -1,4 +1,4 @@
-"""Ready-made chains."""
+"""infinibatch's ready-made chains of iterators."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Compiled loops of the stages."""
+"""Numba kernels of the stages: the loops that numpy cannot vectorise."""

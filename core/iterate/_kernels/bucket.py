@@ -1,4 +1,4 @@
-"""Batches of similar keys out of the items of a window."""
+"""Sort a window of items by key and cut it into batches."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from ...arrays import Indices
 
 
 @kernel
-def sort_descending(keys: Indices, least: int, counts: Indices, out: Indices) -> None:
+def sort_descending(keys: Indices, lowest: int, counts: Indices, out: Indices) -> None:
     """Sort keys from highest to lowest by counting; equal keys keep their order.
 
     Args:
-        keys: shape (k,), all from ``least`` to ``least + len(counts) - 2``.
-        least: the lowest key.
+        keys: shape (k,), all from ``lowest`` to ``lowest + len(counts) - 2``.
+        lowest: the lowest key.
         counts: zeros, one more than there are values; scratch.
         out: shape (k,), receives the order.
     """
-    top = least + len(counts) - 2
+    top = lowest + len(counts) - 2
     for i in range(len(keys)):
         counts[top - keys[i] + 1] += 1
     for i in range(1, len(counts)):

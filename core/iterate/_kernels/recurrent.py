@@ -1,4 +1,4 @@
-"""Recurrences for which numpy has no function."""
+"""Recurrences that numpy has no function for."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A reservoir whose slots are a function of a key and the number of the item.
 
-Items 0 to B - 1 fill the slots in order. Item k, from B on, goes into slot(k) and pushes out
-the item that was there. So a slot always holds the item that entered it last, which a
-backward scan over k finds.
+Items 0 to B - 1 fill the slots in order. From B on, item k goes into slot(k) and pushes out the
+item there. So a slot holds the item that entered it last, which a backward scan over k finds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of stages: all that knows which stages a pipeline can have."""
+"""The table of stages, the only place that lists all of them."""
 
 from __future__ import annotations
 
@@ -43,4 +43,4 @@ OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType({row.name: row for
 """Every stage, by its name in a spec."""
 
 ALIASES: Final[Mapping[str, str]] = {"collate": "pad"}
-"""Other names of stages; canonical JSON has those above."""
+"""Other names of stages; canonical JSON uses the names in ``OPERATIONS``."""

@@ -1,4 +1,4 @@
-"""Stages that make batches, and those that shape them."""
+"""Stages that make batches, and stages that shape them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...iterate.batching import MAX_SIZE, BucketBatch
 from ...iterate.collate import Padding
 from ..batching import Batching
 from ..cost import CACHED, INDEX_BYTES, Cost
-from ..operation import Operation, Options, Path, Sample, Taken, always
+from ..operation import Operation, Options, Path, Sample, Sizing, always
 from ..options import (
     Option,
     Refused,
@@ -32,25 +32,25 @@ MAX_WORLD = 1 << 16
 
 
 def _complete_batch(options: Options, _inputs: int) -> None:
-    """size_per_rank and world are another way to say size."""
+    """Replace size_per_rank and world by their product, the size."""
     per_rank, world = options.pop("size_per_rank"), options.pop("world")
     if (options["size"] is None) == (per_rank is None):
         raise Refused(
             "is missing" if per_rank is None else "contradicts size_per_rank",
-            "Give size, of the batch of all ranks together, or size_per_rank and world.",
+            "Give size, the rows of all ranks together, or else size_per_rank and world.",
             "size",
         )
     if (per_rank is None) != (world is None):
         raise Refused(
-            "goes with world: the order of items depends on it",
-            "Give both, or size alone.",
+            "is given without " + ("world" if world is None else "size_per_rank"),
+            "Give size_per_rank and world, or size alone.",
             "size_per_rank" if world is None else "world",
         )
     if per_rank is not None:
         options["size"] = per_rank * world
         if options["size"] > MAX_BATCH:
             raise Refused(
-                f"and world make a batch of {options['size']}",
+                f"times world is {options['size']}",
                 f"A batch may have {MAX_BATCH} items.",
                 "size_per_rank",
             )
@@ -60,8 +60,8 @@ def _shape_batches(batching: Batching, spec: StageSpec, _schema: Schema) -> Batc
     return replace(batching, size=spec.options["size"], last=spec.options["last"])
 
 
-def _batch_cost(taken: Taken) -> Cost:
-    return Cost((CACHED + 2) * taken.batch * taken.item_bytes, 0)
+def _batch_cost(sizing: Sizing) -> Cost:
+    return Cost((CACHED + 2) * sizing.batch * sizing.item_bytes, 0)
 
 
 def _bucket_batch(spec: StageSpec, items: Stage, path: Path) -> BucketBatch:
@@ -71,14 +71,14 @@ def _bucket_batch(spec: StageSpec, items: Stage, path: Path) -> BucketBatch:
 def _complete_buckets(options: Options, _inputs: int) -> None:
     if options["size"] is None and options["budget"] is None:
         raise Refused(
-            "is missing, as is budget",
-            "Give size (items of a batch), budget (of their keys together), or both.",
+            "and budget are both missing",
+            "Give size (items of a batch), budget (weight of their keys), or both.",
             "size",
         )
     if options["size"] is not None and options["size"] > options["read_ahead"]:
         raise Refused(
             f"is {options['size']}, more than the {options['read_ahead']} items read ahead",
-            "Raise read_ahead, or make batches smaller.",
+            "Increase read_ahead, or make batches smaller.",
             "size",
         )
 
@@ -88,19 +88,19 @@ def _shape_buckets(batching: Batching, spec: StageSpec, _schema: Schema) -> Batc
     return replace(batching, size=size)
 
 
-def _bucket_cost(taken: Taken) -> Cost:
-    ahead = taken.spec.options["read_ahead"]
-    memory = 2 * ahead * (taken.item_bytes + 2 * INDEX_BYTES) + taken.batch * taken.item_bytes
+def _bucket_cost(sizing: Sizing) -> Cost:
+    ahead = sizing.spec.options["read_ahead"]
+    memory = 2 * ahead * (sizing.item_bytes + 2 * INDEX_BYTES) + sizing.batch * sizing.item_bytes
     return Cost(memory, 2 * ahead)
 
 
 def _complete_pad(options: Options, _inputs: int) -> None:
     if options["length"] is not None and options["multiple"] != 1:
         raise Refused(
-            "contradicts length, which says how long items become", "Give one of them.", "multiple"
+            "contradicts length, which sets the length of items", "Give one of them.", "multiple"
         )
     if options["truncate"] and options["length"] is None:
-        raise Refused("needs a length to cut at", "Give length.", "truncate")
+        raise Refused("needs a length", "Give length as well.", "truncate")
 
 
 def _pad(batching: Batching, spec: StageSpec, schema: Schema) -> Batching:

@@ -1,4 +1,4 @@
-"""Stages that bound or pace what flows, be it items or batches."""
+"""Stages that limit or pace the flow of items or batches."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from ...iterate.base import Schema, Sequential, Stage
 from ...iterate.limits import Head
 from ...iterate.positions import Range
 from ..batching import Batching
-from ..operation import Making, Operation, Options
+from ..operation import BuildContext, Operation, Options
 from ..options import MAX_ITEMS, Option, Refused, finite, integer, optional, refused_always
 from ..stage import StageSpec
 
 MAX_DEPTH = 1 << 16
 
 
-def _elsewhere(what: str, parameter: str) -> Option:
+def _per_request(quantity: str, parameter: str) -> Option:
     return Option(
         refused_always(
-            f"cannot be part of a pipeline: {what} does not belong to what its batches are",
-            f"Give it where batches are asked for ({parameter}).",
+            f"cannot be part of a pipeline: its batches do not depend on {quantity}",
+            f"Pass {parameter} with the request for batches.",
         ),
         None,
         kept=False,
     )
 
 
-def _limit(making: Making) -> Stage:
-    count, items = making.spec.options["count"], making.items
+def _limit(context: BuildContext) -> Stage:
+    count, items = context.spec.options["count"], context.items
     if count is None:
         return items
     if isinstance(items, Sequential):
@@ -41,7 +41,7 @@ def _limit_batches(batching: Batching, spec: StageSpec, _schema: Schema) -> Batc
 
 def _refuse_delay(_options: Options, _inputs: int) -> None:
     raise Refused(
-        "cannot be part of a pipeline", "A delay is a stage of local iteration only.", "seconds"
+        "cannot be part of a pipeline", "A delay exists only in local iteration.", "seconds"
     )
 
 
@@ -50,8 +50,8 @@ LIMIT = Operation(
     takes="either",
     options={
         "count": Option(optional(integer(0, MAX_ITEMS)), None),
-        "seconds": _elsewhere("time", "max_seconds"),
-        "bytes": _elsewhere("what is sent at a time", "max_bytes"),
+        "seconds": _per_request("time", "max_seconds"),
+        "bytes": _per_request("the size of a response", "max_bytes"),
     },
     make=_limit,
     shape=_limit_batches,

@@ -1,4 +1,4 @@
-"""Stages that change, drop or multiply items one by one."""
+"""Stages that change, drop or multiply single items."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from ...iterate.recurrent import SCANS, Scan
 from ...iterate.selecting import select_many
 from ...iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 from ..cost import Cost
-from ..operation import Making, Operation, Sample, Taken, always
+from ..operation import BuildContext, Operation, Sample, Sizing, always
 from ..options import Option, mapping, name, one_of, seed
 
 _READ_AHEAD = 1 << 16
-"""Items that are read at once where not all of them pass."""
+"""Most items read at once by a stage that does not know how many of them it needs."""
 
 
 @runtime_checkable
 class KnowsElements(Protocol):
-    """A source that knows how many elements its ragged items have."""
+    """A source that knows the lengths of its ragged items without reading them."""
 
     def element_offsets(self, field: str) -> Indices | None:
-        """Elements before each item, and of all, shape (items + 1,); None if not known."""
+        """Elements before each item, then the total, shape (items + 1,); None if unknown."""
 
 
-def _map(making: Making) -> Stage:
-    options = making.spec.options
+def _map(context: BuildContext) -> Stage:
+    options = context.spec.options
     return named_map(
-        making.items, options["fn"], options["args"], seed=options["seed"], path=making.path
+        context.items, options["fn"], options["args"], seed=options["seed"], path=context.path
     )
 
 
-def _filter(making: Making) -> Stage:
-    options = making.spec.options
-    return named_filter(making.items, options["pred"], options["args"])
+def _filter(context: BuildContext) -> Stage:
+    options = context.spec.options
+    return named_filter(context.items, options["pred"], options["args"])
 
 
-def _select_many(making: Making) -> Stage:
-    field, items = making.spec.options["field"], making.items
+def _select_many(context: BuildContext) -> Stage:
+    field, items = context.spec.options["field"], context.items
     offsets = items.element_offsets(field) if isinstance(items, KnowsElements) else None
     return select_many(items, field=field, offsets=offsets)
 
 
-def _cost_of_reading_ahead(taken: Taken) -> Cost:
-    return Cost(_READ_AHEAD * taken.item_bytes, 1)
+def _cost_of_reading_ahead(sizing: Sizing) -> Cost:
+    return Cost(_READ_AHEAD * sizing.item_bytes, 1)
 
 
-def _scan(making: Making) -> Stage:
-    options = making.spec.options
-    return Scan(making.items, fn=options["fn"], field=options["field"], args=options["args"])
+def _scan(context: BuildContext) -> Stage:
+    options = context.spec.options
+    return Scan(context.items, fn=options["fn"], field=options["field"], args=options["args"])
 
 
 MAP = Operation(

@@ -1,4 +1,4 @@
-"""Stages that choose or rearrange items by their position."""
+"""Stages that choose or rearrange items by position."""
 
 from __future__ import annotations
 
@@ -11,67 +11,71 @@ from ...iterate.split import CHUNK, KeySplit, Split
 from ...iterate.window import Window
 from ...rng import SMALL
 from ..cost import CACHED, INDEX_BYTES, Cost
-from ..operation import Epochs, Making, Operation, Options, Sample, Taken, always
+from ..operation import BuildContext, Epochs, Operation, Options, Sample, Sizing, always
 from ..options import Option, Refused, fraction, integer, name, one_of, optional, seed
 from ..stage import StageSpec
 
 MAX_WINDOW = 1 << 16
 
 
-def _shard(making: Making) -> Stage:
-    options = making.spec.options
-    return Shard(making.indexed, of=options["of"], index=options["index"], mode=options["mode"])
+def _shard(context: BuildContext) -> Stage:
+    options = context.spec.options
+    return Shard(context.indexed, of=options["of"], index=options["index"], mode=options["mode"])
 
 
 def _complete_shard(options: Options, _inputs: int) -> None:
     if options["index"] >= options["of"]:
         raise Refused(
-            f"is {options['index']} of {options['of']} shards", "Shards count from 0.", "index"
+            f"is {options['index']} of {options['of']} shards",
+            "Shards are numbered from 0.",
+            "index",
         )
 
 
-def _split(making: Making) -> Stage:
-    options, stage = making.spec.options, making.indexed
+def _split(context: BuildContext) -> Stage:
+    options, stage = context.spec.options, context.indexed
     part, fraction_, seed_ = options["part"], options["fraction"], options["seed"]
     if options["key"] is None:
         return Split(stage, fraction=fraction_, part=part, seed=seed_)
     return KeySplit(stage, options["key"], fraction=fraction_, part=part, seed=seed_)
 
 
-def _split_cost(taken: Taken) -> Cost:
-    length = taken.length or 0
-    keys = INDEX_BYTES * length if taken.spec.options["key"] is not None else 0
+def _split_cost(sizing: Sizing) -> Cost:
+    length = sizing.length or 0
+    keys = INDEX_BYTES * length if sizing.spec.options["key"] is not None else 0
     return Cost(keys + INDEX_BYTES * (length // CHUNK + 1), 0)
 
 
-def _permute(making: Making) -> Stage:
-    options = making.spec.options
-    return Permute(making.indexed, seed=options["seed"], epochs=options["epochs"], path=making.path)
+def _permute(context: BuildContext) -> Stage:
+    options = context.spec.options
+    return Permute(
+        context.indexed, seed=options["seed"], epochs=options["epochs"], path=context.path
+    )
 
 
 def _permuted_epoch(spec: StageSpec, items: Indexed, epoch: int) -> Stage:
     n = items.length
-    assert n is not None  # noqa: S101 - epochs are of items that end
-    every = Permute(items, seed=spec.options["seed"], epochs=None)
-    return Range(every, start=epoch * n, stop=(epoch + 1) * n)
+    assert n is not None  # noqa: S101 - the builder refuses epochs of endless items
+    endless = Permute(items, seed=spec.options["seed"], epochs=None)
+    return Range(endless, start=epoch * n, stop=(epoch + 1) * n)
 
 
-def _permute_cost(taken: Taken) -> Cost:
-    return Cost(CACHED * INDEX_BYTES * min(taken.length or SMALL, SMALL), SMALL)
+def _permute_cost(sizing: Sizing) -> Cost:
+    return Cost(CACHED * INDEX_BYTES * min(sizing.length or SMALL, SMALL), SMALL)
 
 
 def _several_epochs(options: Mapping[str, Any]) -> bool:
     return bool(options["epochs"] != 1)
 
 
-def _repeat(making: Making) -> Stage:
-    return Repeat(making.indexed, epochs=making.spec.options["times"])
+def _repeat(context: BuildContext) -> Stage:
+    return Repeat(context.indexed, epochs=context.spec.options["times"])
 
 
-def _window(making: Making) -> Stage:
-    options = making.spec.options
+def _window(context: BuildContext) -> Stage:
+    options = context.spec.options
     return Window(
-        making.indexed,
+        context.indexed,
         width=options["width"],
         stride=options["stride"],
         partial=options["partial"],

@@ -1,4 +1,4 @@
-"""Shuffling within blocks or a reservoir."""
+"""The shuffle stage: within blocks, within overlapping blocks, or through a reservoir."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ...iterate.base import Stage
 from ...iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
 from ..cost import CACHED, INDEX_BYTES, Cost
-from ..operation import Making, Operation, Sample, Taken
+from ..operation import BuildContext, Operation, Sample, Sizing
 from ..options import Option, integer, one_of, seed
 
 MAX_SHUFFLE = 1 << 20
@@ -23,20 +23,20 @@ def _has_blocks(options: Mapping[str, Any]) -> bool:
     return not _has_reservoir(options)
 
 
-def _shuffle(making: Making) -> Stage:
-    options, path = making.spec.options, making.path
+def _shuffle(context: BuildContext) -> Stage:
+    options, path = context.spec.options, context.path
     size, seed_ = options["size"], options["seed"]
     match options["kind"]:
         case "block":
-            return BlockShuffle(making.indexed, size=size, seed=seed_, path=path)
+            return BlockShuffle(context.indexed, size=size, seed=seed_, path=path)
         case "overlap":
-            return OverlapShuffle(making.indexed, size=size, seed=seed_, path=path)
-    return ReservoirShuffle(making.items, size=size, seed=seed_, path=path)
+            return OverlapShuffle(context.indexed, size=size, seed=seed_, path=path)
+    return ReservoirShuffle(context.items, size=size, seed=seed_, path=path)
 
 
-def _cost(taken: Taken) -> Cost:
-    n = taken.size
-    if _has_reservoir(taken.spec.options):
+def _cost(sizing: Sizing) -> Cost:
+    n = sizing.size
+    if _has_reservoir(sizing.spec.options):
         return Cost(CACHED * INDEX_BYTES * n, n * (1 + math.ceil(math.log(n + 1))))
     return Cost(2 * CACHED * INDEX_BYTES * n, 2 * n)
 
@@ -52,7 +52,7 @@ SHUFFLE = Operation(
     make=_shuffle,
     cost=_cost,
     random_access=_has_blocks,
-    without_access='take kind "reservoir"',
+    alternative='use kind "reservoir"',
     sequential=_has_reservoir,
     reorders=True,
     samples=tuple(Sample({"kind": kind, "size": 2}) for kind in ("block", "overlap", "reservoir")),

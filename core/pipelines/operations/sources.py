@@ -1,4 +1,4 @@
-"""Stages a pipeline begins with: a dataset, or several lists of stages combined."""
+"""Stages that begin a pipeline: a dataset, or a combination of several lists of stages."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ...iterate.combine import zipped
 from ...iterate.mapping import named_map
 from ...iterate.mixing import mixed
 from ...iterate.positions import Range
-from ..operation import Making, Operation, Options
+from ..operation import BuildContext, Operation, Options
 from ..options import Option, Refused, mapping, name, names, one_of, optional, seed, span, weights
 
 
-def _source(making: Making) -> Stage:
-    options = making.spec.options
-    asked = {key: options[key] for key in ("fields", "unit", "view")}
-    given = {key: value for key, value in asked.items() if value is not None}
-    stage = making.open_source(options["dataset"], given)
+def _source(context: BuildContext) -> Stage:
+    options = context.spec.options
+    choices = {key: options[key] for key in ("fields", "unit", "view")}
+    given = {key: value for key, value in choices.items() if value is not None}
+    stage = context.open_source(options["dataset"], given)
     fields, limits = options["fields"], options["range"]
     present = [field.name for field in stage.schema]
     if fields is not None and present != fields:
@@ -26,10 +26,10 @@ def _source(making: Making) -> Stage:
     if limits is None:
         return stage
     if stage.length is not None and limits[1] > stage.length:
-        raise making.spec.error(
-            f"ends at {limits[1]}, and there are {stage.length} items",
+        raise context.spec.error(
+            f"stops at {limits[1]}, but the dataset has {stage.length} items",
             "range",
-            f"Ranges end at {stage.length} at most.",
+            f"A range may stop at {stage.length} at most.",
         )
     return Range(stage, start=limits[0], stop=limits[1])
 
@@ -44,13 +44,13 @@ def _with_fields(stage: Indexed, fields: Sequence[str], present: Sequence[str]) 
             )
     chosen = named_map(stage, "select", {"fields": fields})
     if not isinstance(chosen, Indexed):
-        raise TypeError("a selection of fields changed the kind of a stage")
+        raise TypeError("a selection of fields lost random access")
     return chosen
 
 
-def _zip(making: Making) -> Stage:
-    options = making.spec.options
-    return zipped(making.inputs, names=options["names"], stop=options["stop"])
+def _zip(context: BuildContext) -> Stage:
+    options = context.spec.options
+    return zipped(context.inputs, names=options["names"], stop=options["stop"])
 
 
 def _complete_zip(options: Options, inputs: int) -> None:
@@ -62,15 +62,15 @@ def _complete_zip(options: Options, inputs: int) -> None:
         )
 
 
-def _mix(making: Making) -> Stage:
-    options = making.spec.options
+def _mix(context: BuildContext) -> Stage:
+    options = context.spec.options
     return mixed(
-        making.inputs,
+        context.inputs,
         weights=options["weights"],
         order=options["order"],
         stop=options["stop"],
         seed=options["seed"],
-        path=making.path,
+        path=context.path,
     )
 
 

@@ -1,1 +1,1 @@
-"""Compiled parts of the tile engine."""
+"""Numba kernels of the tile engine."""

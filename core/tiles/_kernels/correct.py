@@ -1,8 +1,8 @@
-"""Values out of a buffer or a mapped file into a tile: read once, written once.
+"""Kernels that move values from a buffer or mapped file to a tile in a single pass.
 
-``values`` is flat and holds more than is wanted: pixel (y, x) of frame i is at
-``starts[i] + y * pitch + x``. So frames need not lie one after the other, and a tile
-that is narrower than its frames needs no copy of them.
+``values`` is flat, and pixel (y, x) of frame i is at ``starts[i] + y * pitch + x``. Frames need
+not be adjacent, and a tile narrower than its frames is cropped without copying them first.
+Stored values are contiguous, in native byte order and read-only.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 from ..._jit import kernel
 from ...arrays import Array, Indices, Octets
 
-"""Stored values, shape (k,), contiguous, native byte order, read-only."""
-
 
 @kernel
 def gather(values: Array, starts: Indices, pitch: int, out: Array) -> None:
-    """Convert to the floating type of ``out``, shape (frames, rows, columns)."""
+    """Convert values to the floating dtype of ``out``, shape (frames, rows, columns)."""
     frames, rows, columns = out.shape
     for i in range(frames):
         for y in range(rows):
@@ -30,7 +28,10 @@ def gather(values: Array, starts: Indices, pitch: int, out: Array) -> None:
 def correct(
     values: Array, starts: Indices, pitch: int, dark: Array, gain: Array, out: Array
 ) -> None:
-    """(value - dark) x gain in the type of ``out``; dark and gain have shape (rows, columns)."""
+    """Compute (value - dark) x gain in the dtype of ``out``, shape (frames, rows, columns).
+
+    Dark and gain have shape (rows, columns).
+    """
     frames, rows, columns = out.shape
     for i in range(frames):
         for y in range(rows):
@@ -45,7 +46,7 @@ def correct(
 
 @kernel
 def copy(values: Octets, starts: Indices, pitch: int, out: Octets) -> None:
-    """Bytes as they are, whatever they stand for; everything counts bytes."""
+    """Copy bytes unchanged; starts, pitch and shapes are in bytes."""
     frames, rows, columns = out.shape
     for i in range(frames):
         for y in range(rows):

@@ -1,7 +1,8 @@
-"""Passes over frames in memory: each value is read once.
+"""Reduction kernels over frames in memory.
 
-Sums go through lanes (see the loss engine's moments): they vectorise, and their last bit
-does not depend on the machine.
+Sums are accumulated in lanes (see the moments of the loss engine): a fixed number of partial
+sums, folded pairwise. Lanes vectorise, and the fixed order makes the last bit the same on every
+machine.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import numpy as np
 from ..._jit import kernel, subkernel
 from ...arrays import Array, Floats
 
-"""float32 or float64, shape (frames, pixels), contiguous."""
-
 LANES = 64
+"""Number of partial sums."""
 
 
 @subkernel
@@ -28,7 +28,10 @@ def _fold(lanes: Floats) -> float:
 
 @kernel
 def weighted_sums(frames: Array, weights: Array, lanes: Floats, out: Floats) -> None:
-    """``out[i, m]`` = sum over pixels of frame i times ``weights[m]``."""
+    """Compute ``out[i, m]``, the sum over pixels of frame i times ``weights[m]``.
+
+    Frames and weights are float32 or float64, shape (n, pixels), contiguous.
+    """
     width = len(lanes)
     pixels = frames.shape[1]
     for i in range(frames.shape[0]):
@@ -37,19 +40,19 @@ def weighted_sums(frames: Array, weights: Array, lanes: Floats, out: Floats) -> 
             weight = weights[m]
             for j in range(width):
                 lanes[j] = 0.0
-            at = 0
-            while at + width <= pixels:
+            start = 0
+            while start + width <= pixels:
                 for j in range(width):
-                    lanes[j] += np.float64(frame[at + j]) * np.float64(weight[at + j])
-                at += width
-            for j in range(pixels - at):
-                lanes[j] += np.float64(frame[at + j]) * np.float64(weight[at + j])
+                    lanes[j] += np.float64(frame[start + j]) * np.float64(weight[start + j])
+                start += width
+            for j in range(pixels - start):
+                lanes[j] += np.float64(frame[start + j]) * np.float64(weight[start + j])
             out[i, m] = _fold(lanes)
 
 
 @kernel
 def frame_moments(frames: Array, lanes: Floats, squares: Floats, out: Floats) -> None:
-    """``out[i]`` = sum, sum of squared deviations from the mean, min and max of frame i."""
+    """Compute ``out[i]``: sum, sum of squared deviations, min and max of frame i."""
     width = len(lanes)
     pixels = frames.shape[1]
     for i in range(frames.shape[0]):
@@ -61,25 +64,25 @@ def frame_moments(frames: Array, lanes: Floats, squares: Floats, out: Floats) ->
         for x in range(pixels):
             low = min(low, frame[x])
             high = max(high, frame[x])
-        at = 0
-        while at + width <= pixels:
+        start = 0
+        while start + width <= pixels:
             for j in range(width):
-                lanes[j] += np.float64(frame[at + j])
-            at += width
-        for j in range(pixels - at):
-            lanes[j] += np.float64(frame[at + j])
+                lanes[j] += np.float64(frame[start + j])
+            start += width
+        for j in range(pixels - start):
+            lanes[j] += np.float64(frame[start + j])
         total = _fold(lanes)
         mean = total / pixels
         for j in range(width):
             squares[j] = 0.0
-        at = 0
-        while at + width <= pixels:
+        start = 0
+        while start + width <= pixels:
             for j in range(width):
-                d = np.float64(frame[at + j]) - mean
+                d = np.float64(frame[start + j]) - mean
                 squares[j] += d * d
-            at += width
-        for j in range(pixels - at):
-            d = np.float64(frame[at + j]) - mean
+            start += width
+        for j in range(pixels - start):
+            d = np.float64(frame[start + j]) - mean
             squares[j] += d * d
         out[i, 0] = total
         out[i, 1] = _fold(squares)
@@ -91,9 +94,9 @@ def frame_moments(frames: Array, lanes: Floats, squares: Floats, out: Floats) ->
 def pixel_moments(
     frames: Array, before: int, mean: Floats, squares: Floats, low: Floats, high: Floats
 ) -> None:
-    """Take frames into the running mean, squared deviations, min and max of every pixel.
+    """Update the running mean, squared deviations, min and max of every pixel.
 
-    Welford's update (Technometrics 4, 1962); ``before`` frames have been taken.
+    Uses Welford's update (Technometrics 4, 1962); ``before`` frames came before these.
     """
     pixels = frames.shape[1]
     for i in range(frames.shape[0]):

@@ -1,13 +1,18 @@
-"""Packed pixels of whole frames, any number of them per call.
+"""Kernels that unpack the pixels of whole frames, any number of frames per call.
 
-Kernels take the bytes of all frames as one contiguous array, the distance between
-frames, and the pixels to fill, (frames, pixels). The frames must be inside the bytes:
-:mod:`core.tiles.decoders` sees to it.
+A kernel takes the bytes of all frames as one contiguous array, the distance in bytes between
+frames, and the pixels to fill, shape (frames, pixels). It does not check bounds;
+:class:`core.tiles.packing.Decoder` does before the call.
 
-A Medipix chip sends words of 64 bits, highest byte first; in each, pixels follow from
-the lowest bits up. So the pixels of a run come by reading the bytes of each word
-backwards. Four chips in a square lie side by side in the file, as 4, 3, 2, 1; the lower
-two are upside down.
+A Medipix chip sends 64-bit words, highest byte first, in which pixels are packed from the
+lowest bits up. The pixels of a run are therefore in order when the bytes of each word are read
+backwards. Four chips in a square are stored side by side; the first two in each stored row are
+the lower half of the frame, which is upside down::
+
+    stored row y:   | chip 0 | chip 1 | chip 2 | chip 3 |
+
+    frame:          | chip 3 | chip 2 |   upper half, row y
+                    | chip 1 | chip 0 |   lower half, row 2 * side - 1 - y, reversed
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ K2_WIDTH = 256
 
 @subkernel
 def _bits(raw: Octets, start: int, row: Narrow) -> None:
-    """A run of pixels of 1 bit."""
+    """Unpack a run of 1-bit pixels."""
     for word in range(len(row) >> 6):
         for byte in range(8):
             value = raw[_U(start) + _U(8 * word + 7 - byte)]
@@ -45,7 +50,7 @@ def _bits(raw: Octets, start: int, row: Narrow) -> None:
 
 @subkernel
 def _octets(raw: Octets, start: int, row: Narrow) -> None:
-    """A run of pixels of 6 bits, in a byte each."""
+    """Unpack a run of 6-bit pixels stored in one byte each."""
     for word in range(len(row) >> 3):
         at = _U(8 * word)
         for k in range(8):
@@ -54,7 +59,7 @@ def _octets(raw: Octets, start: int, row: Narrow) -> None:
 
 @subkernel
 def _pairs(raw: Octets, start: int, row: Middle) -> None:
-    """A run of pixels of 12 bits, in two bytes each."""
+    """Unpack a run of 12-bit pixels stored in two bytes each."""
     for word in range(len(row) >> 2):
         source = _U(start) + _U(8 * word)
         at = _U(4 * word)
@@ -66,7 +71,7 @@ def _pairs(raw: Octets, start: int, row: Middle) -> None:
 
 @subkernel
 def _two_images(raw: Octets, start: int, distance: int, row: Wide) -> None:
-    """A run of pixels of 24 bits: the upper 12, and at a distance the lower."""
+    """Unpack a run of 24-bit pixels: the lower 12 bits are ``distance`` bytes after the upper."""
     for word in range(len(row) >> 2):
         source = _U(start) + _U(8 * word)
         second = source + _U(distance)
@@ -80,8 +85,8 @@ def _two_images(raw: Octets, start: int, distance: int, row: Wide) -> None:
 
 
 @subkernel
-def _turn(row: npt.NDArray[np.unsignedinteger]) -> None:
-    """Reverse a run in place."""
+def _reverse(row: npt.NDArray[np.unsignedinteger]) -> None:
+    """Reverse a run of pixels in place."""
     n = len(row)
     for k in range(n >> 1):
         first = row[_U(k)]
@@ -91,91 +96,91 @@ def _turn(row: npt.NDArray[np.unsignedinteger]) -> None:
 
 @kernel
 def unpack_r1(raw: Octets, stride: int, out: Narrow) -> None:
-    """One chip, 1 bit."""
+    """Unpack frames of one chip, 1 bit per pixel."""
     for f in range(out.shape[0]):
         _bits(raw, f * stride, out[f])
 
 
 @kernel
 def unpack_r6(raw: Octets, stride: int, out: Narrow) -> None:
-    """One chip, 6 bits."""
+    """Unpack frames of one chip, 6 bits per pixel."""
     for f in range(out.shape[0]):
         _octets(raw, f * stride, out[f])
 
 
 @kernel
 def unpack_r12(raw: Octets, stride: int, out: Middle) -> None:
-    """One chip, 12 bits."""
+    """Unpack frames of one chip, 12 bits per pixel."""
     for f in range(out.shape[0]):
         _pairs(raw, f * stride, out[f])
 
 
 @kernel
 def unpack_r24(raw: Octets, stride: int, out: Wide) -> None:
-    """One chip, 24 bits."""
+    """Unpack frames of one chip, 24 bits per pixel."""
     for f in range(out.shape[0]):
         _two_images(raw, f * stride, 2 * out.shape[1], out[f])
 
 
 @kernel
 def unpack_r1_quad(raw: Octets, stride: int, out: Narrow, side: int) -> None:
-    """Four chips, 1 bit; ``side`` is the width and height of one chip."""
+    """Unpack frames of four chips, 1 bit per pixel; ``side`` is the width of one chip."""
     for f in range(out.shape[0]):
         for y in range(side):
             start = f * stride + (side >> 3) * 4 * y
             for chip in range(4):
-                at = _run(y, chip, side)
+                at = _run_start(y, chip, side)
                 run = out[f, at : at + side]
                 _bits(raw, start + (side >> 3) * chip, run)
                 if chip < 2:
-                    _turn(run)
+                    _reverse(run)
 
 
 @kernel
 def unpack_r6_quad(raw: Octets, stride: int, out: Narrow, side: int) -> None:
-    """Four chips, 6 bits."""
+    """Unpack frames of four chips, 6 bits per pixel."""
     for f in range(out.shape[0]):
         for y in range(side):
             start = f * stride + side * 4 * y
             for chip in range(4):
-                at = _run(y, chip, side)
+                at = _run_start(y, chip, side)
                 run = out[f, at : at + side]
                 _octets(raw, start + side * chip, run)
                 if chip < 2:
-                    _turn(run)
+                    _reverse(run)
 
 
 @kernel
 def unpack_r12_quad(raw: Octets, stride: int, out: Middle, side: int) -> None:
-    """Four chips, 12 bits."""
+    """Unpack frames of four chips, 12 bits per pixel."""
     for f in range(out.shape[0]):
         for y in range(side):
             start = f * stride + 2 * side * 4 * y
             for chip in range(4):
-                at = _run(y, chip, side)
+                at = _run_start(y, chip, side)
                 run = out[f, at : at + side]
                 _pairs(raw, start + 2 * side * chip, run)
                 if chip < 2:
-                    _turn(run)
+                    _reverse(run)
 
 
 @kernel
 def unpack_r24_quad(raw: Octets, stride: int, out: Wide, side: int) -> None:
-    """Four chips, 24 bits."""
+    """Unpack frames of four chips, 24 bits per pixel."""
     for f in range(out.shape[0]):
         for y in range(side):
             start = f * stride + 2 * side * 4 * y
             for chip in range(4):
-                at = _run(y, chip, side)
+                at = _run_start(y, chip, side)
                 run = out[f, at : at + side]
                 _two_images(raw, start + 2 * side * chip, 2 * out.shape[1], run)
                 if chip < 2:
-                    _turn(run)
+                    _reverse(run)
 
 
 @subkernel
-def _run(y: int, chip: int, side: int) -> int:
-    """First pixel of a run of one of four chips, in the order they lie in the file."""
+def _run_start(y: int, chip: int, side: int) -> int:
+    """Return the index in the frame of a run's first pixel; chips count in stored order."""
     row = 2 * side - 1 - y if chip < 2 else y
     column = side if chip & 1 == 0 else 0
     return row * 2 * side + column
@@ -183,10 +188,10 @@ def _run(y: int, chip: int, side: int) -> int:
 
 @kernel
 def unfold(raw: Octets, stride: int, out: Middle, rows: int, columns: int, binning: int) -> None:
-    """Rows that hold one of the upper half, then one of the lower half backwards.
+    """Unfold rows that hold a row of the upper half, then a reversed one of the lower half.
 
-    The lower half's rows come from the bottom up. Each row stands for ``binning`` rows
-    of the picture; ``columns`` are the picture's.
+    The rows of the lower half are stored from the bottom up. Each stored row is repeated
+    ``binning`` times in the frame; ``columns`` counts pixels of the frame.
     """
     for f in range(out.shape[0]):
         for y in range(rows):
@@ -211,7 +216,7 @@ def unfold(raw: Octets, stride: int, out: Middle, rows: int, columns: int, binni
 
 @kernel
 def unpack_k2_sector(raw: Octets, stride: int, out: Middle) -> None:
-    """Blocks of 12-bit pixels, two in three bytes, from right to left in each half."""
+    """Unpack sectors: blocks of 12-bit pixels, two in three bytes, right to left in each half."""
     for f in range(out.shape[0]):
         for block in range(32):
             source = _U(f * stride + block * K2_BLOCK + K2_HEADER)

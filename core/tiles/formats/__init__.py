@@ -1,7 +1,7 @@
-"""File formats: where the frames of a recording lie in its files.
+"""File formats: they locate the frames of a recording in its files.
 
-Each format is a module with one :class:`~.format.Format`; the table below is all that knows
-which formats there are.
+Each format is a module with one subclass of :class:`~.format.Format`. The table below is the
+only place that lists them.
 """
 
 from __future__ import annotations
@@ -43,4 +43,4 @@ _ROWS: tuple[Format, ...] = (
 )
 
 FORMATS: Mapping[str, Format] = MappingProxyType({form.name: form for form in _ROWS})
-"""Every format, by its name in catalogues and requests."""
+"""All formats, by their name in catalogues and requests."""

@@ -1,4 +1,4 @@
-"""Named arrays of a file or store as a recording: which one, whether it can be, its frames."""
+"""Arrays of a file or store as a recording: choosing, checking and describing them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .layout import Found, settle
 from .source import Source
 
 MAX_CHUNK_BYTES = 1 << 30
-"""Maximum decoded size of a chunk, which must fit into memory as a whole."""
+"""Maximum decoded size of a chunk, which must fit into memory."""
 MAX_DIMENSIONS = 8
 _FRAME_DIMENSIONS = 2
 _ITEM_SIZES = {"b": {1}, "u": {1, 2, 4, 8}, "i": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
@@ -26,7 +26,7 @@ _MAX_LISTED = 8
 
 
 class BlockArray(Protocol):
-    """An array in a file that can be read in boxes; several threads may read at once."""
+    """An array in a file that can be read in boxes, by several threads at once."""
 
     @property
     def file(self) -> int:
@@ -54,7 +54,7 @@ class BlockArray(Protocol):
 
     @property
     def offset(self) -> int | None:
-        """Byte of the file at which the values begin if they lie there as in memory, else None."""
+        """Byte at which the values begin if stored as one C-ordered block, else None."""
 
     def read(self, box: Box) -> Array:
         """Read the values in a box, given as (start, stop) along each axis.
@@ -75,14 +75,14 @@ class ArrayInfo:
 
 
 def choose(shapes: Mapping[str, tuple[int, ...]], source: str) -> str:
-    """Choose the only array that has the dimensions of a scan and a frame.
+    """Choose the only array with enough dimensions for a scan and a frame.
 
     Args:
         shapes: shapes of the numeric arrays, by name.
         source: name of the file, for messages.
 
     Raises:
-        AmbiguousFormatError: there are no such arrays, or several.
+        AmbiguousFormatError: there is no such array, or more than one.
     """
     candidates = [name for name, shape in shapes.items() if len(shape) > _FRAME_DIMENSIONS]
     if len(candidates) == 1:
@@ -126,10 +126,10 @@ def check(info: ArrayInfo, name: str, source: str) -> None:
 def recording_of(
     form: str, source: Source, arrays: Sequence[BlockArray], hints: Hints
 ) -> Recording:
-    """Describe arrays as one recording, their frames in the order of the arrays.
+    """Describe arrays as one recording, with frames in the order of the arrays.
 
-    If all values lie in the files as in memory, the extents locate them; else they only
-    count frames.
+    If every array is stored as one C-ordered block, the extents locate its frames; otherwise
+    they only count them.
 
     Raises:
         FormatError: the arrays differ in dtype or frame shape, or contradict the hints.
@@ -189,7 +189,7 @@ def _split(array: BlockArray, hints: Hints, source: str) -> tuple[tuple[int, ...
 
 
 def _concatenated(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape of scans concatenated along their first axis; flat if they differ."""
+    """Return the shape of scans concatenated along their first axis; flat if rows differ."""
     rest = shapes[0][1:]
     if all(shape and shape[1:] == rest for shape in shapes):
         return (sum(shape[0] for shape in shapes), *rest)

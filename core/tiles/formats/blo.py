@@ -1,4 +1,4 @@
-"""NanoMegas block files: a virtual bright field, then square frames with a short header."""
+"""NanoMegas block files: a virtual bright-field image, then square frames with a header each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIELDS = (
 )
 LAYOUT = "HIIIHHHHHddIHId"
 MAGICS = {258, 259}
-"""The second came with frames of 16 bits."""
+"""Magic numbers; 259 was introduced for 16-bit frames."""
 
 TEXT_AT = 240
 TEXT_LIMIT = 1 << 16
@@ -57,20 +57,22 @@ class Blo(Format):
     extensions = ("blo",)
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
-        """By the identifier and the magic number."""
+        """Recognise the identifier and the magic number."""
         return head.startswith(ID) and _byte_order(head[6:8]) is not None
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the header, and the bit depth from the text after it.
 
         Raises:
-            FormatError: a header that cannot be, or fewer frames than it tells of.
+            FormatError: the header is invalid, or there are fewer frames than it declares.
         """
         source = Source(files, reader)
         file = only(source, range(len(files)), ".blo file")
         order = _byte_order(source.exactly(file, 6, 2, "the header"))
         if order is None:
-            raise source.fault(file, "no magic number of a block file, 258 or 259", offset=6)
+            raise source.fault(
+                file, "there is no magic number of a block file, 258 or 259", offset=6
+            )
         layout = struct.Struct(order + LAYOUT)
         octets = source.exactly(file, 6, layout.size, "the header")
         values = dict(zip(FIELDS, layout.unpack(octets), strict=True))
@@ -78,7 +80,7 @@ class Blo(Format):
         start = values["offset_2"]
         if not size or not all(scan):
             raise source.fault(
-                file, f"a scan of {scan} of frames with {size} pixels a side", offset=20
+                file, f"a scan of {scan} with frames of {size} pixels a side", offset=20
             )
         if not 6 + layout.size <= values["offset_1"] <= start:
             raise source.fault(
@@ -114,13 +116,13 @@ class Blo(Format):
 
 
 def _depth(source: Source, file: int, stop: int) -> int:
-    """Bits of a pixel; 8 where the text does not say."""
+    """Return the bits per pixel; 8 if the text does not give them."""
     size = min(stop, source.files[file].size) - TEXT_AT
     text = source.exactly(file, TEXT_AT, min(size, TEXT_LIMIT), "the text") if size > 0 else b""
     match = _BIT_DEPTH.search(text)
     depth = 8 if match is None else int(match[1])
     if depth not in {8, 16}:
-        raise source.fault(file, f"pixels of {depth} bits; 8 and 16 are known", offset=TEXT_AT)
+        raise source.fault(file, f"pixels of {depth} bits; 8 and 16 are supported", offset=TEXT_AT)
     return depth
 
 

@@ -1,4 +1,4 @@
-"""Which format files are of, and the front door to all of them."""
+"""Detection of formats, and the entry point to all of them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,25 @@ from . import FORMATS, Format
 from .source import extension
 
 HEAD = 4096
-"""Bytes of a file that are looked at."""
+"""Number of bytes read from each examined file."""
 
 EXAMINED = 16
-"""Frame files that are looked at; the others of a recording are like them."""
+"""Maximum number of frame files examined; the other files of a recording are alike."""
 
 _DESCRIPTIONS = {form.description for form in FORMATS.values()}
 
 
 def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
-    """The format of files, by what they begin with; names only decide between several.
+    """Detect the format of files by their first bytes, then by name if several fit.
 
     Raises:
-        AmbiguousFormatError: none or several fit.
+        AmbiguousFormatError: no format or several fit.
     """
+    return _only(_candidates(files, reader), files)
+
+
+def _candidates(files: Sequence[FileInfo], reader: RangeReader) -> list[Format]:
+    """Formats that the files can be of, the fewest that content and names leave."""
     texts = [i for i, file in enumerate(files) if extension(file.name) in _DESCRIPTIONS]
     others = [i for i in range(len(files)) if i not in set(texts)]
     examined = [*texts[:EXAMINED], *others[:EXAMINED]]
@@ -39,12 +44,16 @@ def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
     if len(candidates) > 1:
         named = [n for n in candidates if any(FORMATS[n].has_name(f) for f in seen[n])]
         candidates = named or candidates
+    return [FORMATS[name] for name in candidates]
+
+
+def _only(candidates: Sequence[Format], files: Sequence[FileInfo]) -> Format:
     if len(candidates) == 1:
-        return FORMATS[candidates[0]]
+        return candidates[0]
     source = files[0].name if files else None
     if candidates:
         raise AmbiguousFormatError(
-            f"the files could be {' or '.join(candidates)}",
+            f"the files could be {' or '.join(form.name for form in candidates)}",
             source=source,
             offset=0,
             hint="Name the format",
@@ -59,12 +68,12 @@ def detect(files: Sequence[FileInfo], reader: RangeReader) -> Format:
 
 
 def _explains(form: Format, seen: Mapping[str, bool]) -> bool:
-    """Whether each file is of a format by its content, or can belong to one by its name."""
+    """Whether each file fits a format, by its contents or by its name."""
     return all(fits or form.explains(name) for name, fits in seen.items())
 
 
 class _Reordered:
-    """The files of a reader in another order."""
+    """A reader whose files are numbered in another order."""
 
     def __init__(self, reader: RangeReader, order: Sequence[int]) -> None:
         self._reader = reader
@@ -81,31 +90,34 @@ def understand(
     *,
     name: str | None = None,
 ) -> Recording:
-    """What is in these files, in whatever order they come.
+    """Describe the recording in a set of files, passed in any order.
 
-    Without a ``name`` the format is detected. Files no format knows are taken as
-    headerless when dtype and sig_shape are given. The extents of the answer count files
-    as they were passed.
+    Args:
+        files: the files.
+        reader: reader of their bytes.
+        hints: properties declared by the owner.
+        name: name of the format; None to detect it. Files that no format recognises are read
+            as headerless if the hints give dtype and sig_shape.
+
+    Returns:
+        The recording. Its extents number the files as they were passed.
 
     Raises:
         AmbiguousFormatError: no format was named, and none or several fit.
-        FormatError: the name is not one, or the files are damaged or contradict each other.
+        FormatError: the name is unknown, or the files are damaged or contradict each other.
         ShapeError: the hints do not fit the data.
     """
     hints = hints or Hints()
     if not files:
-        raise FormatError("a dataset without files", hint="Check its paths")
+        raise FormatError("a dataset without files", hint="Check the paths of the dataset")
     if name is not None and name not in FORMATS:
         raise FormatError(f"no format is named {name!r}", hint=f"Known: {', '.join(FORMATS)}")
     if all(file.size == 0 for file in files) and not hints.growing:
         raise FormatError("the file is empty", source=files[0].name, offset=0)
     if name is None:
-        try:
-            form = detect(files, reader)
-        except AmbiguousFormatError as error:
-            if hints.dtype is None or hints.sig_shape is None or " or " in error.message:
-                raise
-            form = FORMATS["raw"]
+        candidates = _candidates(files, reader)
+        described = hints.dtype is not None and hints.sig_shape is not None
+        form = FORMATS["raw"] if described and not candidates else _only(candidates, files)
     else:
         form = FORMATS[name]
     order = form.order([file.name for file in files])

@@ -1,4 +1,4 @@
-"""Digital Micrograph, DM3 and DM4: the one image in the file that is not its preview."""
+"""Gatan Digital Micrograph, DM3 and DM4: the only image in the file besides its preview."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..recording import Axis, Extent, FileInfo, Hints, RangeReader, Recording
-from .dm_tags import Place, Tags, Value
+from .dm_tags import ArrayRef, Tags, Value
 from .format import Format
 from .layout import Found, count_frames, settle
 from .source import Source, only
@@ -31,29 +31,29 @@ TYPES = {
     40: "u8",
 }
 PREVIEWS = {8, 23}
-"""Types of coloured pictures, such as the preview that most files begin with."""
+"""Types of colour images, such as the preview at the beginning of most files."""
 REFUSED = {5: "half of a Fourier transform, packed"}
 
-MOST_DIMENSIONS = 5
-MOST_IMAGES = 1 << 10
+MAX_DIMENSIONS = 5
+MAX_IMAGES = 1 << 10
 _IMAGE = "ImageList"
 _SWAPPED = ("ImageTags", "Meta Data", "Data Order Swapped")
-_TOLD = {"Meta Data", "Microscope Info"}
-"""Groups whose values are passed on."""
-_MOST_TOLD = 100
+_METADATA_GROUPS = {"Meta Data", "Microscope Info"}
+"""Groups of tags that become metadata."""
+_MAX_METADATA = 100
 
 
 @dataclass(slots=True)
 class _Image:
-    """What the tags say about one image."""
+    """The tags of one image."""
 
     at: int
-    """Byte of the first of them."""
+    """Byte of the first tag."""
     type: int | None = None
     pixel_bytes: int | None = None
-    data: Place | None = None
+    data: ArrayRef | None = None
     dimensions: dict[int, int] = field(default_factory=dict)
-    """Sizes by number, the fastest first."""
+    """Sizes by number of the dimension, the fastest first."""
     calibrations: dict[tuple[int, str], Value] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     swapped: bool = False
@@ -66,11 +66,11 @@ class Dm(Format):
     extensions = ("dm3", "dm4")
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
-        """By version, length, byte order and the beginning of the first group."""
+        """Recognise version, length, byte order and the beginning of the first group."""
         version = int.from_bytes(head[:4], "big")
         if version not in {3, 4}:
             return False
-        wide = 4 if version == 3 else 8  # noqa: PLR2004 - the elder version
+        wide = 4 if version == 3 else 8  # noqa: PLR2004 - DM3 has 32-bit lengths
         length = int.from_bytes(head[4 : 4 + wide], "big")
         rest = head[4 + wide : 10 + wide]
         return (
@@ -84,19 +84,20 @@ class Dm(Format):
         """Read the tags; the two fastest dimensions of the image are a frame.
 
         Raises:
-            FormatError: tags that cannot be, no image or several, or a file that was cut.
+            FormatError: a tag is invalid, there is no image or more than one, or the file is
+                truncated.
         """
         source = Source(files, reader)
         file = only(source, range(len(files)), "file of Digital Micrograph")
         tags = Tags(source, file)
         image = _pick(source, file, _images(source, file, tags))
-        stored, shape, place = _layout(source, file, image, tags.order)
+        stored, shape, data = _layout(source, file, image, tags.order)
         nav, sig = shape[:-2], shape[-2:]
         stride = math.prod(sig) * stored.itemsize
         frames = count_frames(
             source,
             file,
-            place.offset,
+            data.offset,
             stride,
             growing=hints.growing,
             declared=math.prod(nav),
@@ -104,12 +105,12 @@ class Dm(Format):
         notes = []
         if len(nav) > 1 and not image.swapped:
             notes.append(
-                "the file does not say that frames lie in one piece: the axes may be those of "
-                "the scan where frames are expected"
+                "the file does not say that frames are contiguous: the last two axes may be those "
+                "of the scan"
             )
         found = Found(
             format=self.name,
-            extents=[Extent(file, frames, place.offset, stride)],
+            extents=[Extent(file, frames, data.offset, stride)],
             sig_shape=sig,
             stored=stored,
             nav_shape=nav or (1,),
@@ -121,107 +122,107 @@ class Dm(Format):
 
 
 def _images(source: Source, file: int, tags: Tags) -> list[_Image]:
-    found: dict[str, _Image] = {}
+    images: dict[str, _Image] = {}
     for path, at, value in tags:
         if len(path) < 3 or path[0] != _IMAGE:  # noqa: PLR2004 - the list, an image, a tag
             continue
-        if path[1] not in found and len(found) >= MOST_IMAGES:
-            raise source.fault(file, f"more than {MOST_IMAGES} images", offset=at)
-        image = found.setdefault(path[1], _Image(at))
+        if path[1] not in images and len(images) >= MAX_IMAGES:
+            raise source.fault(file, f"more than {MAX_IMAGES} images", offset=at)
+        image = images.setdefault(path[1], _Image(at))
         _note(image, path[2:], value)
-    return list(found.values())
+    return list(images.values())
 
 
 def _note(image: _Image, path: tuple[str, ...], value: Value) -> None:
-    """Remember what matters of a tag of an image."""
-    whole = int(value) if isinstance(value, int) else None
+    """Store a tag of an image if it is needed."""
+    integer = int(value) if isinstance(value, int) else None
     match path:
-        case ("ImageData", "Data") if isinstance(value, Place):
+        case ("ImageData", "Data") if isinstance(value, ArrayRef):
             image.data = value
-        case ("ImageData", "DataType") if whole is not None:
-            image.type = whole
-        case ("ImageData", "PixelDepth") if whole is not None:
-            image.pixel_bytes = whole
-        case ("ImageData", "Dimensions", number) if whole is not None and number.isdecimal():
-            image.dimensions[int(number[:9])] = whole
-        case ("ImageData", "Calibrations", "Dimension", number, what) if number.isdecimal():
-            image.calibrations[int(number[:9]), what] = value
-        case ("ImageTags", group, *names) if group in _TOLD:
+        case ("ImageData", "DataType") if integer is not None:
+            image.type = integer
+        case ("ImageData", "PixelDepth") if integer is not None:
+            image.pixel_bytes = integer
+        case ("ImageData", "Dimensions", number) if integer is not None and number.isdecimal():
+            image.dimensions[int(number[:9])] = integer
+        case ("ImageData", "Calibrations", "Dimension", number, name) if number.isdecimal():
+            image.calibrations[int(number[:9]), name] = value
+        case ("ImageTags", group, *names) if group in _METADATA_GROUPS:
             image.swapped |= path == _SWAPPED and bool(value)
-            told = value.text if isinstance(value, Place) else value
-            finite = isinstance(told, str) or (told is not None and math.isfinite(told))
-            if finite and len(image.metadata) < _MOST_TOLD:
-                image.metadata[" / ".join((group, *names))] = told
+            content = value.text if isinstance(value, ArrayRef) else value
+            finite = isinstance(content, str) or (content is not None and math.isfinite(content))
+            if finite and len(image.metadata) < _MAX_METADATA:
+                image.metadata[" / ".join((group, *names))] = content
         case _:
             pass
 
 
 def _pick(source: Source, file: int, images: Sequence[_Image]) -> _Image:
-    """The image that is data."""
-    pictures = [image for image in images if image.type not in PREVIEWS and image.dimensions]
-    if not pictures:
+    """Return the only image that is not a preview."""
+    candidates = [image for image in images if image.type not in PREVIEWS and image.dimensions]
+    if not candidates:
         raise source.fault(file, "there is no image in the file, except for its preview")
-    if len(pictures) > 1:
-        shapes = ", ".join(str(tuple(image.dimensions.values())) for image in pictures[:4])
+    if len(candidates) > 1:
+        shapes = ", ".join(str(tuple(image.dimensions.values())) for image in candidates[:4])
         raise source.fault(
             file,
-            f"there are {len(pictures)} images in the file: {shapes}",
-            offset=pictures[1].at,
-            hint="Save them one by one",
+            f"there are {len(candidates)} images in the file: {shapes}",
+            offset=candidates[1].at,
+            hint="Save each image to a file of its own",
         )
-    return pictures[0]
+    return candidates[0]
 
 
 def _layout(
     source: Source, file: int, image: _Image, order: str
-) -> tuple[np.dtype[Any], tuple[int, ...], Place]:
-    """Type, shape and place of an image, which must agree."""
+) -> tuple[np.dtype[Any], tuple[int, ...], ArrayRef]:
+    """Return dtype, shape and position of an image, after checking that they agree."""
     if image.type not in TYPES:
-        what = REFUSED.get(image.type or 0, f"pixels of type {image.type}")
+        problem = REFUSED.get(image.type or 0, f"pixels of type {image.type}")
         known = ", ".join(map(str, TYPES))
-        raise source.fault(file, what, offset=image.at, hint=f"Known types are {known}")
+        raise source.fault(file, problem, offset=image.at, hint=f"Supported types are {known}")
     stored = np.dtype(order + TYPES[image.type])
     count = len(image.dimensions)
     sizes = [image.dimensions.get(k, 0) for k in range(count)]
-    if count < 2 or count > MOST_DIMENSIONS or min(sizes) < 1:  # noqa: PLR2004 - of a frame
+    if count < 2 or count > MAX_DIMENSIONS or min(sizes) < 1:  # noqa: PLR2004 - of a frame
         raise source.fault(
             file,
             f"an image of {tuple(reversed(image.dimensions.values()))}",
             offset=image.at,
-            hint=f"Images of 2 to {MOST_DIMENSIONS} dimensions can be read",
+            hint=f"Save an image of 2 to {MAX_DIMENSIONS} dimensions",
         )
-    place = image.data
+    data = image.data
     pixels = math.prod(sizes)
-    if place is None:
+    if data is None:
         raise source.fault(file, "an image without data", offset=image.at)
-    if place.count * place.itemsize != pixels * stored.itemsize or image.pixel_bytes not in {
+    if data.count * data.itemsize != pixels * stored.itemsize or image.pixel_bytes not in {
         None,
         stored.itemsize,
     }:
         raise source.fault(
             file,
-            f"{place.count} values of {place.itemsize} bytes for {pixels} pixels of "
+            f"{data.count} values of {data.itemsize} bytes for {pixels} pixels of "
             f"{stored.itemsize}",
-            offset=place.offset,
+            offset=data.offset,
             hint="Check that the file is not damaged",
         )
-    return stored, tuple(reversed(sizes)), place
+    return stored, tuple(reversed(sizes)), data
 
 
 def _axes(image: _Image, shape: tuple[int, ...]) -> tuple[Axis, ...]:
-    """Calibrated as the file says; its origin is a pixel."""
+    """Create calibrated axes; the origin in the file is in pixels."""
     dims = len(shape)
     nav = {1: ["z"], 2: ["y", "x"]}.get(dims - 2, [f"nav_{k}" for k in range(dims - 2)])
     names = [*nav, *(["y", "x"] if dims == 3 else ["ky", "kx"])]  # noqa: PLR2004 - a stack
-    made = []
+    axes = []
     for name, size, number in zip(names, shape, reversed(range(dims)), strict=True):
         scale = image.calibrations.get((number, "Scale"))
         origin = image.calibrations.get((number, "Origin"))
         unit = image.calibrations.get((number, "Units"))
         if not isinstance(scale, float) or not math.isfinite(scale) or scale <= 0:
-            made.append(Axis(name, size))
+            axes.append(Axis(name, size))
             continue
         pixel = origin if isinstance(origin, float) and math.isfinite(origin) else 0.0
-        text = unit.text if isinstance(unit, Place) else None
-        made.append(Axis(name, size, text or None, scale, -pixel * scale))
-    return tuple(made)
+        text = unit.text if isinstance(unit, ArrayRef) else None
+        axes.append(Axis(name, size, text or None, scale, -pixel * scale))
+    return tuple(axes)

@@ -1,7 +1,7 @@
-"""The tree of tags that files of Digital Micrograph are, versions 3 and 4.
+"""The tree of tags in Digital Micrograph files, versions 3 and 4.
 
-Everything about the tree is big endian; the values are in the order the file says.
-Values of arrays are passed over, and only their place is noted.
+The structure of the tree is big endian; values are in the byte order given by the file. Arrays
+are not read: only their position is returned.
 """
 
 from __future__ import annotations
@@ -16,97 +16,97 @@ from .source import GROWING_HINT, Source
 GROUP, VALUE = 20, 21
 STRUCT, STRING, ARRAY = 15, 18, 20
 SIMPLE = {2: "h", 3: "i", 4: "H", 5: "I", 6: "f", 7: "d", 8: "?", 9: "b", 10: "b", 11: "q", 12: "Q"}
-"""Values of one number, as struct knows them."""
+"""Codes of the ``struct`` module, by type of a single number."""
 
-DEEPEST = 64
-MOST_TAGS = 1 << 20
-LONGEST_NAME = 1 << 12
-LONGEST_TYPE = 1 << 12
-"""Numbers that describe the type of a value."""
-LONGEST_TEXT = 1 << 12
-"""Bytes of an array that may be text; longer ones are not looked at."""
+MAX_DEPTH = 64
+MAX_TAGS = 1 << 20
+MAX_NAME_BYTES = 1 << 12
+MAX_TYPE_NUMBERS = 1 << 12
+"""Maximum count of numbers that describe the type of a value."""
+MAX_TEXT_BYTES = 1 << 12
+"""Maximum size in bytes of an array that is read as text."""
 BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the values of an array lie."""
+class ArrayRef:
+    """Position and size of an array in the file."""
 
     offset: int
     count: int
     itemsize: int
-    """Bytes of each."""
+    """Bytes per value."""
     text: str | None = None
-    """What they say, if they are few and can be characters."""
+    """The values as text, if they can be characters and there are few."""
 
 
-Value = float | bool | Place
+Value = float | bool | ArrayRef
 Path = tuple[str, ...]
 
 
 class Tags:
-    """Reads the tags of a file, one after the other.
+    """Iterates over the tags of a file.
 
     Args:
-        source: has the file.
-        file: its index.
+        source: the files of the recording.
+        file: index of the file.
 
     Raises:
-        FormatError: the file does not begin as one of Digital Micrograph.
+        FormatError: the file does not begin like a Digital Micrograph file.
     """
 
     def __init__(self, source: Source, file: int) -> None:
         self._source = source
         self._file = file
-        self._at = 0
+        self._position = 0
         self._block = b""
-        self._begin = 0
+        self._block_start = 0
         self._tags = 0
         self.version = self._number(4)
         if self.version not in {3, 4}:
-            self._fault(0, f"version {self.version} of the format; 3 and 4 are known")
-        self._wide = 4 if self.version == 3 else 8  # noqa: PLR2004 - see above
-        self._number(self._wide)
+            self._fault(0, f"version {self.version} of the format; 3 and 4 are supported")
+        self._width = 4 if self.version == 3 else 8  # noqa: PLR2004 - see above
+        self._number(self._width)
         order = self._number(4)
         if order not in {0, 1}:
-            self._fault(self._at - 4, f"byte order {order}; 0 and 1 are known")
+            self._fault(self._position - 4, f"byte order {order}; 0 and 1 are supported")
         self.order = "<" if order else ">"
 
     def __iter__(self) -> Iterator[tuple[Path, int, Value]]:
-        """(path, byte of the tag, value) of every value that is not a structure.
+        """Yield (path, byte of the tag, value) for every value that is not a structure.
 
-        Tags without a name are named by their number in their group.
+        Tags without a name are named by their number in the group.
 
         Raises:
-            FormatError: lengths that cannot be, or the file ends before.
+            FormatError: a length or type is invalid, or the file is truncated.
         """
         return self._group(())
 
     def _group(self, path: Path) -> Iterator[tuple[Path, int, Value]]:
-        if len(path) > DEEPEST:
-            self._fault(self._at, f"more than {DEEPEST} groups of tags inside each other")
-        begin = self._at
+        if len(path) > MAX_DEPTH:
+            self._fault(self._position, f"more than {MAX_DEPTH} groups of tags inside each other")
+        begin = self._position
         self._take(2)
-        count = self._number(self._wide)
-        if count > MOST_TAGS:
+        count = self._number(self._width)
+        if count > MAX_TAGS:
             self._fault(begin, f"a group of {count} tags")
         for number in range(count):
             yield from self._tag(path, number)
 
     def _tag(self, path: Path, number: int) -> Iterator[tuple[Path, int, Value]]:
-        begin = self._at
+        begin = self._position
         self._tags += 1
-        if self._tags > MOST_TAGS:
-            self._fault(begin, f"more than {MOST_TAGS} tags")
+        if self._tags > MAX_TAGS:
+            self._fault(begin, f"more than {MAX_TAGS} tags")
         kind = self._number(1)
         if kind not in {GROUP, VALUE}:
-            self._fault(begin, f"a tag of kind {kind}; 20 and 21 are known", GROWING_HINT)
+            self._fault(begin, f"a tag of kind {kind}; 20 and 21 are supported", GROWING_HINT)
         length = self._number(2)
-        if length > LONGEST_NAME:
+        if length > MAX_NAME_BYTES:
             self._fault(begin, f"a tag with a name of {length} bytes")
         name = self._take(length).decode("latin-1") or str(number)
-        size = self._number(8) if self._wide == 8 else None  # noqa: PLR2004 - version 4
-        body = self._at
+        size = self._number(8) if self._width == 8 else None  # noqa: PLR2004 - version 4
+        body = self._position
         inner = (*path, name)
         if kind == GROUP:
             yield from self._group(inner)
@@ -114,18 +114,18 @@ class Tags:
             value = self._value()
             if value is not None:
                 yield inner, begin, value
-        if size is not None and self._at != body + size:
-            self._fault(begin, f"a tag of {size} bytes has {self._at - body}")
+        if size is not None and self._position != body + size:
+            self._fault(begin, f"a tag of {size} bytes has {self._position - body}")
 
     def _value(self) -> Value | None:
-        begin = self._at
+        begin = self._position
         if self._take(4) != b"%%%%":
-            self._fault(begin, "a value does not begin as one")
-        length = self._number(self._wide)
-        if not 1 <= length <= LONGEST_TYPE:
+            self._fault(begin, "a value does not begin with its marker, %%%%")
+        length = self._number(self._width)
+        if not 1 <= length <= MAX_TYPE_NUMBERS:
             self._fault(begin, f"a type described by {length} numbers")
-        octets = self._take(length * self._wide)
-        kinds = struct.unpack(f">{length}{'I' if self._wide == 4 else 'Q'}", octets)  # noqa: PLR2004
+        octets = self._take(length * self._width)
+        kinds = struct.unpack(f">{length}{'I' if self._width == 4 else 'Q'}", octets)  # noqa: PLR2004
         if kinds[0] in SIMPLE and length == 1:
             layout = self.order + SIMPLE[kinds[0]]
             value: float | bool = struct.unpack(layout, self._take(struct.calcsize(layout)))[0]
@@ -142,16 +142,16 @@ class Tags:
         itemsize, used = self._size(begin, kinds[1:-1])
         if len(kinds) != used + 2:
             self._fault(begin, f"an array described by {len(kinds)} numbers, not {used + 2}")
-        count, offset, text = kinds[-1], self._at, None
-        if kinds[1:-1] == (4,) and count * 2 <= LONGEST_TEXT:
+        count, offset, text = kinds[-1], self._position, None
+        if kinds[1:-1] == (4,) and count * 2 <= MAX_TEXT_BYTES:
             encoding = "utf-16-le" if self.order == "<" else "utf-16-be"
             text = self._take(count * 2).decode(encoding, errors="replace").rstrip("\0")
         else:
             self._skip(begin, count * itemsize)
-        return Place(offset, count, itemsize, text)
+        return ArrayRef(offset, count, itemsize, text)
 
     def _size(self, begin: int, kinds: tuple[int, ...]) -> tuple[int, int]:
-        """(bytes of a value of this type, how many numbers describe it)."""
+        """Return the size of a value in bytes, and the count of numbers describing its type."""
         kind = kinds[0] if kinds else -1
         if kind in SIMPLE:
             return struct.calcsize(f"={SIMPLE[kind]}"), 1
@@ -165,26 +165,26 @@ class Tags:
                 return size, used
         return self._fault(begin, f"a value of type {kinds[:3]}")
 
-    # -- octets ---------------------------------------------------------------------
+    # -- bytes ----------------------------------------------------------------------
 
     def _number(self, size: int) -> int:
         return int.from_bytes(self._take(size), "big")
 
     def _take(self, size: int) -> bytes:
-        first = self._at - self._begin
+        first = self._position - self._block_start
         if not 0 <= first <= first + size <= len(self._block):
-            self._begin, first = self._at, 0
-            room = self._source.files[self._file].size - self._at
-            wanted = max(size, min(BLOCK, room))
-            self._block = self._source.exactly(self._file, self._at, wanted, "the tags")
-        self._at += size
+            self._block_start, first = self._position, 0
+            room = self._source.files[self._file].size - self._position
+            length = max(size, min(BLOCK, room))
+            self._block = self._source.exactly(self._file, self._position, length, "the tags")
+        self._position += size
         return self._block[first : first + size]
 
     def _skip(self, begin: int, size: int) -> None:
-        """Pass over values, which must be in the file."""
-        if size > self._source.files[self._file].size - self._at:
+        """Skip values, which must be in the file."""
+        if size > self._source.files[self._file].size - self._position:
             self._fault(begin, f"a value of {size} bytes, which are not in the file", GROWING_HINT)
-        self._at += size
+        self._position += size
 
     def _fault(self, offset: int, message: str, hint: str | None = None) -> NoReturn:
         raise self._source.fault(

@@ -1,4 +1,4 @@
-"""EMPAD: frames of 130 rows of 128 float32, of which the last two are a footer."""
+"""EMPAD: frames of 128 x 128 float32 pixels, each followed by a footer of two rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FRAME_BYTES = 128 * 128 * 4
 FOOTER = 2 * 128 * 4
 STRIDE = FRAME_BYTES + FOOTER
 SCAN_MODES = ("acquire", "search")
-"""Scans an XML file can describe; the data are of the first, rarely of the second."""
+"""Scans an XML file can describe, the likelier one of the data first."""
 
 
 def _scans(source: Source, file: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the scans an XML file describes, the likeliest first."""
+    """Return the shapes of the scans in an XML file, the likeliest first."""
     root = read_xml(source, file)
     kind = root.find("type")
     if kind is not None and (kind.text or "").strip() == "series":
@@ -34,7 +34,7 @@ def _scans(source: Source, file: int) -> dict[str, tuple[int, ...]]:
             f"a measurement of type {(kind.text or '')[:40]!r}",
             hint="Leave the XML file out, and give nav_shape",
         )
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for mode in SCAN_MODES:
         for scan in root.findall("scan_parameters"):
             if scan.get("mode") == mode:
@@ -42,14 +42,14 @@ def _scans(source: Source, file: int) -> dict[str, tuple[int, ...]]:
                     integer(source, file, scan.find(f"scan_resolution_{axis}"), f"the {axis} size")
                     for axis in "yx"
                 )
-                found.setdefault(mode, shape)
-    if not found:
+                shapes.setdefault(mode, shape)
+    if not shapes:
         raise source.fault(
             file,
             "the XML describes no scan",
             hint="Leave the XML file out, and give nav_shape",
         )
-    return found
+    return shapes
 
 
 def _named(source: Source, file: int) -> str | None:
@@ -59,7 +59,7 @@ def _named(source: Source, file: int) -> str | None:
 
 
 class Empad(Format):
-    """One .raw file, with or without the .xml file that was written with it."""
+    """One .raw file, with or without the accompanying .xml file."""
 
     name = "empad"
     extensions = ("raw",)
@@ -68,14 +68,15 @@ class Empad(Format):
     series = True
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
-        """By the XML file: the frames have no header."""
+        """Recognise the XML file; the frames themselves have no header."""
         return self.is_companion(file.name) and b"<raw_file" in head
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Count the frames, and find the scan they are of.
+        """Count the frames, and choose the scan of the XML file with as many positions.
 
         Raises:
-            FormatError: a cut frame, or fewer or more frames than the XML tells of.
+            FormatError: the last frame is truncated, or the number of frames matches no scan
+                in the XML file.
         """
         source = Source(files, reader)
         indices = range(len(files))
@@ -92,10 +93,10 @@ class Empad(Format):
             if mode is None and not hints.growing and hints.nav_shape is None:
                 raise source.fault(
                     data,
-                    f"the file has {frames} frames, {files[companion].name} tells of "
+                    f"the file has {frames} frames, but {files[companion].name} describes "
                     + " or ".join(f"{shape} ({m})" for m, shape in scans.items()),
                     offset=files[data].size,
-                    hint="For a scan that was stopped, give nav_shape",
+                    hint="If the scan was stopped early, give nav_shape",
                 )
             mode = mode or next(iter(scans))
             nav_shape = scans[mode]

@@ -1,4 +1,4 @@
-"""One file format: the row that says everything about it."""
+"""The base class of file formats."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .source import extension, numeric_order
 
 
 class Format(ABC):
-    """A format of the files of a recording.
+    """A file format of recordings.
 
-    A new format is a module with a subclass of this, and its line in
+    To add a format, write a module with a subclass and list it in
     :data:`core.tiles.formats.FORMATS`.
     """
 
     name: ClassVar[str]
-    """As in catalogues and requests."""
+    """Name of the format in catalogues and requests."""
     magic: ClassVar[bytes] = b""
-    """What a file of frames begins with, if that alone decides."""
+    """First bytes of a frame file; empty if they do not identify the format."""
     extensions: ClassVar[Sequence[str]]
-    """Of files of frames; they decide between formats that content leaves open."""
+    """Extensions of frame files, which decide if the contents fit several formats."""
     description: ClassVar[str | None] = None
-    """Extension of the text file that describes a recording and comes with it."""
+    """Extension of the text file that accompanies and describes a recording."""
     names_its_files: ClassVar[bool] = False
-    """Whether the description names the files of frames, so that they may be called anything."""
+    """Whether the description lists the frame files, which may then have any name."""
     series: ClassVar[bool] = False
     """Whether files whose names differ only in numbers are one recording."""
     decoders: ClassVar[Sequence[Decoder]] = ()
-    """Of packed pixels; a recording has the name of one of them."""
+    """Decoders of packed pixels; a recording refers to one of them by name."""
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - for subclasses
-        """Whether a file with these first bytes (up to 4096) can be of this format."""
+        """Whether a file with these first bytes (up to 4096) can be in this format."""
         return bool(self.magic) and head.startswith(self.magic)
 
     def is_companion(self, name: str) -> bool:
@@ -42,23 +42,28 @@ class Format(ABC):
         return self.description is not None and extension(name) == self.description
 
     def has_name(self, name: str) -> bool:
-        """Whether files of frames are called like this."""
+        """Whether a frame file can have this name, by its extension."""
         return extension(name) in self.extensions
 
     def explains(self, name: str) -> bool:
-        """Whether a recording can have a file of this name, whatever is in it."""
+        """Whether a file of this name can belong to a recording, regardless of its contents."""
         return self.has_name(name) or self.names_its_files or self.is_companion(name)
 
     def order(self, names: Sequence[str]) -> list[int]:
-        """The order in which files of these names follow each other, companions last."""
+        """Return indices that put files of these names in order, companions last."""
         return numeric_order(names, self.is_companion)
 
     @abstractmethod
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Find out what is in the files, which are in their order already.
+        """Read the headers and describe the recording.
+
+        Args:
+            files: the files, already in order.
+            reader: reader of their bytes.
+            hints: properties declared by the owner.
 
         Raises:
-            FormatError: they are not of this format, damaged, cut, or contradict each
-                other or the hints; with file, byte offset and what to do.
+            FormatError: the files are in another format, damaged, truncated, or contradict
+                each other or the hints. The error names the file and the byte.
             ShapeError: the hints do not fit the data.
         """

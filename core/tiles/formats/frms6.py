@@ -1,4 +1,4 @@
-"""PNDetector frames, version 6: folded rows; the first file holds dark frames."""
+"""PNDetector FRMS6 files: frames with folded rows; the first file holds dark frames."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNT_AT = 1020
 SECTION = "measurementInfo"
 BINNINGS = {1, 2, 4}
 DARK_LIMIT = 1 << 32
-"""Bytes of dark frames that are averaged when a dataset is opened."""
+"""Maximum bytes of dark frames, which are averaged when a dataset is opened."""
 
 DARK_BLOCK = 1 << 23
 
@@ -52,7 +52,7 @@ def _folded(binning: int, sample_shape: Shape) -> Decoder:
 
 
 FOLDED = {1: _folded(1, (4, 2)), 2: _folded(2, (4, 2)), 4: _folded(4, (8, 2))}
-"""Decoders by binning: both halves of a frame lie in one row of the file."""
+"""Decoders by binning; a stored row holds one row of each half of the frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Measurement:
 
 def _measurement(source: Source, file: int) -> _Measurement:
     parser = configparser.RawConfigParser(strict=False)
-    hint = "Every measurement has such a file; copy it again"
+    hint = "Copy the .hdr file of the measurement again"
     try:
         parser.read_string(source.text(file))
         values = dict(parser.items(SECTION))
@@ -74,10 +74,10 @@ def _measurement(source: Source, file: int) -> _Measurement:
         raise source.fault(file, f"no [{SECTION}] can be read: {message}", hint=hint) from None
     readout = _READOUT.fullmatch(values.get("readoutmode", "").strip())
     if readout is None or int(readout[1]) not in BINNINGS:
-        raise source.fault(file, "readoutmode does not tell a binning of 1, 2 or 4", hint=hint)
+        raise source.fault(file, "readoutmode does not give a binning of 1, 2 or 4", hint=hint)
     scan = _SCAN.fullmatch(values.get("stemimagesize", "").strip())
     if scan is None:
-        raise source.fault(file, "stemimagesize does not tell a scan", hint=hint)
+        raise source.fault(file, "stemimagesize does not give a scan", hint=hint)
     frames = values.get("signalframes", "")
     known = frames.isascii() and frames.isdigit() and len(frames) < 10  # noqa: PLR2004 - below 1e9
     return _Measurement(
@@ -115,7 +115,7 @@ def _head(source: Source, file: int, *, growing: bool) -> _Head:
 
 
 class Frms6(Format):
-    """Files with the suffixes _000 (dark), _001, ... and the .hdr file."""
+    """Files with the suffixes _000 (dark frames), _001 and so on, and the .hdr file."""
 
     name = "frms6"
     extensions = ("frms6",)
@@ -124,7 +124,7 @@ class Frms6(Format):
     decoders = tuple(FOLDED.values())
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
-        """By sizes and version in the file header, or the section of the .hdr file."""
+        """Recognise sizes and version in the file header, or the section of the .hdr file."""
         if self.is_companion(file.name):
             return f"[{SECTION}]".encode() in head
         if len(head) < FILE_HEADER:
@@ -135,7 +135,7 @@ class Frms6(Format):
         """Read all headers, and average the dark frames.
 
         Raises:
-            FormatError: a missing or cut file, headers that cannot be or differ.
+            FormatError: a file is missing or truncated, or headers are invalid or differ.
         """
         source = Source(files, reader)
         indices = range(len(files))
@@ -162,7 +162,7 @@ class Frms6(Format):
                     f"{head.rows} rows of {head.columns} columns, but {heads[0].rows} of "
                     f"{heads[0].columns} in {files[data[0]].name}",
                     offset=SIZES_AT,
-                    hint="Make a dataset of each measurement",
+                    hint="Register each measurement as a dataset of its own",
                 )
         frames = sum(head.frames for head in heads[1:])
         if measured.frames is not None and frames < measured.frames and not hints.growing:
@@ -175,7 +175,9 @@ class Frms6(Format):
         head = heads[0]
         notes = []
         if measured.frames is not None and frames > measured.frames:
-            notes.append(f"the .hdr file tells of {measured.frames} of the {frames} signal frames")
+            notes.append(
+                f"the .hdr file declares only {measured.frames} of the {frames} signal frames"
+            )
         sig_shape = (2 * head.rows * measured.binning, head.columns // 2)
         decoder = FOLDED[measured.binning]
         found = Found(
@@ -201,7 +203,7 @@ class Frms6(Format):
 def _dark(
     source: Source, file: int, head: _Head, decoder: Decoder, sig_shape: tuple[int, int]
 ) -> npt.NDArray[np.float32] | None:
-    """Mean of the dark frames."""
+    """Return the mean of the dark frames; None if there are none."""
     if not head.frames:
         return None
     if head.frames * head.stride > DARK_LIMIT:
@@ -211,12 +213,12 @@ def _dark(
             offset=COUNT_AT,
         )
     total = np.zeros(sig_shape[0] * sig_shape[1], np.float64)
-    many = max(DARK_BLOCK // head.stride, 1)
-    for first in range(0, head.frames, many):
-        n = min(many, head.frames - first)
+    batch = max(DARK_BLOCK // head.stride, 1)
+    for first in range(0, head.frames, batch):
+        count = min(batch, head.frames - first)
         start = FILE_HEADER + first * head.stride + FRAME_HEADER
-        octets = source.exactly(file, start, n * head.stride - FRAME_HEADER, "the dark frames")
-        pixels = np.empty((n, len(total)), np.uint16)
+        octets = source.exactly(file, start, count * head.stride - FRAME_HEADER, "the dark frames")
+        pixels = np.empty((count, len(total)), np.uint16)
         raw = np.frombuffer(bytearray(octets), np.uint8)
         decoder.decode(raw, head.stride, pixels, sig_shape)
         total += pixels.sum(axis=0, dtype=np.float64)

@@ -1,7 +1,8 @@
-"""Gatan K2 in situ: eight sectors in a file each, in blocks of 12-bit pixels.
+"""Gatan K2 in situ: eight sectors, one file each, in blocks of 12-bit pixels.
 
-A frame of the whole detector, 1860 x 2048 pixels, lies in eight files: they are its panels,
-side by side.
+A frame of the detector has 1860 x 2048 pixels. Each of the eight files holds one sector of it,
+1860 x 256 pixels; the sectors are the panels of the recording, side by side. The files start
+independently of each other, so the sectors are aligned by the block counters in their headers.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from .source import Source, extension
 SECTORS = 8
 BLOCK = 0x5758
 BLOCKS = 32
-"""Of a sector's frame."""
+"""Number of blocks in one frame of a sector."""
 
 STRIDE = BLOCKS * BLOCK
 SYNC = 0xFFFF0055
 SIG_SHAPE = (1860, 256)
-"""Of a sector."""
+"""Shape of a sector in pixels."""
 FRAME_SHAPE = (1860, 2048)
 BLOCK_SHAPE = (930, 16)
 HEADER = struct.Struct(">I4xBB6xIHHIHHHHI")
 SEARCHED = 1 << 14
-"""Frames that are searched for the opening of the shutter."""
+"""Maximum number of frames searched for the opening of the shutter."""
 
 
 def _sector_bytes(sig_shape: Shape) -> int:
@@ -57,7 +58,7 @@ class _Block:
     count: int
     frame: int
     corner: tuple[int, int]
-    """Row and column of its first pixel."""
+    """Row and column of the first pixel in the sector."""
 
 
 def _block(source: Source, file: int, offset: int) -> _Block:
@@ -69,19 +70,19 @@ def _block(source: Source, file: int, offset: int) -> _Block:
             f"no block of {BLOCK} bytes of a sector of {SIG_SHAPE[0]} x {SIG_SHAPE[1]} pixels "
             "where one should begin",
             offset=offset,
-            hint="Check that the file is a whole sector of a K2 in situ recording",
+            hint="Check that the file is a complete sector of a K2 in situ recording",
         )
     return _Block(bool(flags & 1), count, frame, (y, x))
 
 
 def _corner(index: int) -> tuple[int, int]:
-    """Where the blocks of a frame lie: from the right, first the upper half."""
+    """Return row and column of a block: from right to left, upper half first."""
     rows, columns = BLOCK_SHAPE
     return index // 16 * rows, SIG_SHAPE[1] - columns * (index % 16 + 1)
 
 
 class K2is(Format):
-    """Eight .bin files; a .gtg file beside them is not read."""
+    """Eight .bin files; an accompanying .gtg file is accepted but not read."""
 
     name = "k2is"
     magic = SYNC.to_bytes(4, "big")
@@ -90,15 +91,16 @@ class K2is(Format):
     decoders = (SECTOR,)
 
     def is_companion(self, name: str) -> bool:
-        """The metadata of the recording software, which are not read."""
+        """Whether the file is a .gtg file, with metadata of the recording software."""
         return extension(name) == "gtg"
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Find the first frame that all sectors have whole, and that the shutter is open in.
+        """Find the first frame that is complete in all sectors and has the shutter open.
 
         Raises:
-            FormatError: not eight sectors, or blocks are missing.
-            ShapeError: the hints ask for more frames than there are.
+            FormatError: there are not eight sectors, or blocks are missing.
+            ShapeError: sig_shape is not that of the detector, sync_offset is negative, or
+                nav_shape has more positions than there are frames.
         """
         source = Source(files, reader)
         data = [i for i in range(len(files)) if not self.is_companion(files[i].name)]
@@ -119,11 +121,11 @@ class K2is(Format):
             (files[file].size - start) // STRIDE for file, start in zip(data, starts, strict=True)
         )
         if frames < 1:
-            raise source.fault(data[0], "no frame is whole in all sectors", offset=starts[0])
+            raise source.fault(data[0], "no frame is complete in all sectors", offset=starts[0])
         _check_ends(source, data, starts, frames)
         closed = _closed(source, data[0], starts[0], frames)
         if closed is None:
-            notes.append("the shutter is never said to be open: all frames are taken")
+            notes.append("no frame is marked as having the shutter open: all frames are used")
         skipped = (closed or 0) + _skip(hints)
         frames = max(frames - skipped, 0)
         scan: tuple[int, ...] = (frames,)
@@ -158,14 +160,14 @@ class K2is(Format):
 
 
 def _skip(hints: Hints) -> int:
-    """Frames that the owner wants left out, of every sector."""
+    """Return the number of frames to skip in every sector, from the hints."""
     if hints.sync_offset is not None and hints.sync_offset < 0:
         raise ShapeError("sync_offset of a K2 in situ recording must not be negative")
     return hints.sync_offset or 0
 
 
 def _whole_frames(source: Source, data: Sequence[int]) -> list[int]:
-    """Byte of each file at which the first frame begins that all have whole."""
+    """Return, per file, the byte of the first frame that is complete in all sectors."""
     firsts = [_block(source, file, 0) for file in data]
     latest = max(block.count for block in firsts)
     starts = [(latest - block.count) * BLOCK for block in firsts]
@@ -182,13 +184,13 @@ def _whole_frames(source: Source, data: Sequence[int]) -> list[int]:
                     f"block {k} of frame {frame} should be here, with number "
                     f"{latest + part + k}; it is number {block.count} of frame {block.frame}",
                     offset=start + k * BLOCK,
-                    hint="Blocks are missing; the sectors cannot be brought together",
+                    hint="Blocks are missing; the sectors cannot be aligned",
                 )
     return starts
 
 
 def _check_ends(source: Source, data: Sequence[int], starts: Sequence[int], frames: int) -> None:
-    """Refuse sectors of which one lost blocks on the way."""
+    """Refuse the recording if a sector lost blocks before its last frame."""
     expected = None
     for file, start in zip(data, starts, strict=True):
         offset = start + frames * STRIDE - BLOCK
@@ -201,12 +203,12 @@ def _check_ends(source: Source, data: Sequence[int], starts: Sequence[int], fram
                 f"block number {block.count} of frame {block.frame} where "
                 f"{source.files[data[0]].name} has number {expected.count} of {expected.frame}",
                 offset=offset,
-                hint="Blocks are missing; the sectors cannot be brought together",
+                hint="Blocks are missing; the sectors cannot be aligned",
             )
 
 
 def _closed(source: Source, file: int, start: int, frames: int) -> int | None:
-    """Frames before the shutter opens; None if it never does."""
+    """Count the frames before the shutter opens; None if it never does."""
     for index in range(min(frames, SEARCHED)):
         if _block(source, file, start + index * STRIDE).shutter:
             return index

@@ -1,4 +1,27 @@
-"""From what headers say to a recording: counts checked against sizes, shapes settled."""
+"""From headers to a recording: frame counts are checked against file sizes, shapes settled.
+
+Three parties describe a dataset: the headers, the sizes of the files, and the owner's hints.
+They often disagree: a transfer was interrupted, a camera wrote fewer frames than announced, or
+the catalogue was copied from another dataset. A format module only reads headers; deciding who is
+right is the same for all formats and happens here::
+
+    format module --> count_frames --> Found --> settle --> Recording
+                      (file sizes)              (hints)
+
+* **Sizes check headers.** :func:`count_frames` accepts bytes after the declared frames with a
+  note, but raises if a file ends inside a frame or before the declared number of frames, unless
+  the owner declared the dataset growing. Dropping frames silently would shift the rest of the
+  scan.
+* **Files beat hints on bytes.** :func:`settle` refuses a dtype or header size that contradicts the
+  file.
+* **Hints beat files on interpretation.** The owner may set the shape of the scan and the sync
+  offset freely, and view unpacked frames in another shape of as many pixels.
+
+A file that consists of headers and frames at a constant distance is described by one extent::
+
+    | file_header | frame_header | values | footer | frame_header | values | footer | ...
+                                 ^ offset                         ^ offset + stride
+"""
 
 from __future__ import annotations
 
@@ -14,23 +37,23 @@ from ..recording import Axis, BuiltIn, Extent, Hints, Recording
 from .source import GROWING_HINT, Source
 
 MAX_SCAN = 1 << 40
-"""Frames of a scan as a header tells it; more than any file system holds."""
+"""Maximum number of positions a header may declare; more frames than any file system holds."""
 
 NUMERIC = "biufc"
-"""Kinds of dtype a pixel can have."""
+"""Kinds of dtype allowed for pixels."""
 
 
-def check_shape(shape: tuple[int, ...], what: str) -> None:
-    """Refuse a shape from the owner that cannot be one.
+def check_shape(shape: tuple[int, ...], label: str) -> None:
+    """Refuse an invalid shape from the owner; ``label`` names it in the error.
 
     Raises:
-        ShapeError: no dimensions, or one that is not positive.
+        ShapeError: the shape has no dimensions, or one that is not positive.
     """
     if not shape or any(size < 1 for size in shape):
-        raise ShapeError(f"{what} {shape} needs dimensions of at least 1")
+        raise ShapeError(f"{label} {shape} needs dimensions of at least 1")
 
 
-def count_frames(  # noqa: PLR0913 - where frames lie, and how strictly
+def count_frames(  # noqa: PLR0913 - position, spacing and strictness
     source: Source,
     file: int,
     start: int,
@@ -40,10 +63,20 @@ def count_frames(  # noqa: PLR0913 - where frames lie, and how strictly
     declared: int | None = None,
     notes: list[str] | None = None,
 ) -> int:
-    """Whole frames from a byte to the end of a file, not more than declared.
+    """Count the whole frames between a byte and the end of a file.
+
+    Args:
+        source: the files.
+        file: index of the file.
+        start: byte at which the first frame begins, with its header.
+        stride: bytes per frame, with header and footer.
+        growing: whether the file is still being written and may end anywhere.
+        declared: number of frames according to the header, which is then the maximum.
+        notes: receives a note on bytes after the declared frames.
 
     Raises:
-        FormatError: the file ends inside a frame, or before the declared number.
+        FormatError: the file ends before its first frame, inside a frame, or before the
+            declared number of frames.
     """
     size = source.files[file].size
     if size < start:
@@ -71,7 +104,7 @@ def count_frames(  # noqa: PLR0913 - where frames lie, and how strictly
     if rest:
         raise source.fault(
             file,
-            f"the last frame is cut: {rest} of {stride} bytes are there",
+            f"the last frame is truncated: {rest} of {stride} bytes are present",
             offset=start + whole * stride,
             hint=GROWING_HINT,
         )
@@ -80,13 +113,13 @@ def count_frames(  # noqa: PLR0913 - where frames lie, and how strictly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a format module found, before the owner's hints are applied."""
+    """Contents of the headers, before the owner's hints are applied."""
 
     format: str
     extents: Sequence[Extent]
     sig_shape: tuple[int, ...]
     stored: np.dtype[Any] | None = None
-    """None for packed values; then the next three say how they become pixels."""
+    """Dtype of the values in the file; None for packed values, which the next three describe."""
     decoder: str | None = None
     dtype: np.dtype[Any] | None = None
     frame_bytes: int | None = None
@@ -108,19 +141,23 @@ def _native(found: Found) -> np.dtype[Any]:
     return dtype.newbyteorder("=")
 
 
-def _agree(source: Source, found: Found, hints: Hints) -> None:
-    """Refuse what the owner said where the files say otherwise."""
+def _check_hints(source: Source, found: Found, hints: Hints) -> None:
+    """Refuse hints that contradict the files.
+
+    Raises:
+        FormatError: a header size or the dtype differs.
+    """
     name = source.files[0].name
     native = _native(found)
-    said = {
+    sizes = {
         "file_header": (hints.file_header, found.file_header),
         "frame_header": (hints.frame_header, found.frame_header),
         "frame_footer": (hints.frame_footer, found.frame_footer),
     }
-    for option, (wanted, real) in said.items():
-        if wanted is not None and wanted != real:
+    for option, (requested, actual) in sizes.items():
+        if requested is not None and requested != actual:
             raise FormatError(
-                f"{option} is {wanted} in the catalogue and {real} in a {found.format} file",
+                f"{option} is {requested} in the catalogue and {actual} in a {found.format} file",
                 source=name,
                 offset=0,
                 hint=f"Leave {option} out",
@@ -128,7 +165,7 @@ def _agree(source: Source, found: Found, hints: Hints) -> None:
     if hints.dtype is None:
         return
     other_values = hints.dtype.newbyteorder("=") != native
-    # numpy writes the machine's own order as "no order said": only the other is explicit
+    # numpy does not distinguish native order from no order, so only the other is explicit.
     other_order = not hints.dtype.isnative and found.stored is not None and found.stored.isnative
     if other_values or other_order:
         raise FormatError(
@@ -141,13 +178,13 @@ def _agree(source: Source, found: Found, hints: Hints) -> None:
 
 
 def _sig_shape(source: Source, found: Found, hints: Hints) -> tuple[int, ...]:
-    wanted = hints.sig_shape
-    if wanted is None or wanted == found.sig_shape:
+    requested = hints.sig_shape
+    if requested is None or requested == found.sig_shape:
         return found.sig_shape
-    check_shape(wanted, "sig_shape")
-    if math.prod(wanted) != math.prod(found.sig_shape):
+    check_shape(requested, "sig_shape")
+    if math.prod(requested) != math.prod(found.sig_shape):
         raise ShapeError(
-            f"sig_shape {wanted} has {math.prod(wanted)} pixels, "
+            f"sig_shape {requested} has {math.prod(requested)} pixels, "
             f"the frames have {math.prod(found.sig_shape)}: {found.sig_shape}",
             source=source.files[0].name,
             offset=0,
@@ -155,12 +192,12 @@ def _sig_shape(source: Source, found: Found, hints: Hints) -> tuple[int, ...]:
         )
     if found.decoder is not None:
         raise ShapeError(
-            f"packed frames of {found.sig_shape} cannot be seen as {wanted}",
+            f"packed frames of {found.sig_shape} cannot be reshaped to {requested}",
             source=source.files[0].name,
             offset=0,
-            hint="Leave sig_shape out; a client can reshape what it gets",
+            hint="Leave sig_shape out; a client can reshape the frames it receives",
         )
-    return wanted
+    return requested
 
 
 def _nav_shape(source: Source, found: Found, hints: Hints, frames: int) -> tuple[int, ...]:
@@ -172,7 +209,7 @@ def _nav_shape(source: Source, found: Found, hints: Hints, frames: int) -> tuple
         return (frames,)
     if not shape or min(shape) < 1 or math.prod(shape) > MAX_SCAN:
         raise FormatError(
-            f"the files tell of a scan of {shape}, which cannot be",
+            f"the files declare a scan of {shape}, which is invalid",
             source=source.files[0].name,
             offset=0,
             hint="Give nav_shape",
@@ -181,22 +218,22 @@ def _nav_shape(source: Source, found: Found, hints: Hints, frames: int) -> tuple
 
 
 def settle(source: Source, found: Found, hints: Hints) -> Recording:
-    """The recording, after the owner's hints were applied or refused.
+    """Apply the owner's hints to the contents of the headers.
 
     Raises:
-        FormatError: not a single frame, or a hint that the files contradict.
-        ShapeError: a shape that does not fit.
+        FormatError: there is no frame, or a hint contradicts the files.
+        ShapeError: a shape does not fit the frames.
     """
     extents = tuple(extent for extent in found.extents if extent.frames)
     frames = sum(extent.frames for extent in extents)
     if not frames and not hints.growing:
         raise FormatError(
-            "there is not a single frame",
+            "there are no frames",
             source=source.files[0].name,
             offset=source.files[0].size,
             hint="If it is still being written, declare the dataset growing",
         )
-    _agree(source, found, hints)
+    _check_hints(source, found, hints)
     sig_shape = _sig_shape(source, found, hints)
     nav_shape = _nav_shape(source, found, hints, frames)
     native = _native(found)
@@ -220,7 +257,7 @@ def settle(source: Source, found: Found, hints: Hints) -> Recording:
 
 
 def _reshaped(built_in: BuiltIn, old: tuple[int, ...], new: tuple[int, ...]) -> BuiltIn:
-    """Corrections for frames that are seen in another shape."""
+    """Reshape corrections to frames viewed in another shape."""
     if old == new:
         return built_in
     dark, gain, excluded = built_in.dark, built_in.gain, built_in.excluded

@@ -1,4 +1,4 @@
-"""XML of companion files, read without trust."""
+"""Safe parsing of XML companion files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .source import Source
 
 
 class _DeclarationError(Exception):
-    """A document type declaration, which could make a small file a large tree."""
+    """The document has a type declaration, whose entities could expand to any size."""
 
 
 class _Builder(ET.TreeBuilder):
@@ -17,20 +17,20 @@ class _Builder(ET.TreeBuilder):
 
 
 def read_xml(source: Source, file: int) -> ET.Element:
-    """The root of a companion file.
+    """Parse a companion file and return its root element.
 
     Raises:
-        FormatError: it is not XML, too large, or declares a document type.
+        FormatError: the file is not XML, is too large, or declares a document type.
     """
     octets = source.octets(file)
-    parser = ET.XMLParser(target=_Builder())  # noqa: S314 - declarations, and with them entities, are refused
+    parser = ET.XMLParser(target=_Builder())  # noqa: S314 - declarations, hence entities, are refused
     try:
         parser.feed(octets)
         root: ET.Element = parser.close()
     except _DeclarationError:
         raise source.fault(
             file,
-            "the XML declares a document type, which no detector writes",
+            "the XML declares a document type, which detector software never does",
             hint="Leave the file out, and give the shapes",
         ) from None
     except (ET.ParseError, ValueError, LookupError) as error:
@@ -42,17 +42,17 @@ def read_xml(source: Source, file: int) -> ET.Element:
     return root
 
 
-def integer(source: Source, file: int, element: ET.Element | None, what: str) -> int:
-    """The number an element holds.
+def integer(source: Source, file: int, element: ET.Element | None, label: str) -> int:
+    """Return the content of an element as an integer; ``label`` names it in the error.
 
     Raises:
-        FormatError: it is missing, or holds something else.
+        FormatError: the element is missing or is not a number below 1e9.
     """
     text = "" if element is None else (element.text or "").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 9):  # noqa: PLR2004 - below 1e9
         raise source.fault(
             file,
-            f"{what} is missing" if element is None else f"{what} is {text[:40]!r}, not a number",
+            f"{label} is missing" if element is None else f"{label} is {text[:40]!r}, not a number",
             hint="Leave the file out, and give nav_shape",
         )
     return int(text)

@@ -17,7 +17,7 @@ from .mib_pixels import DECODERS
 from .source import Source, only
 
 FIXED = {"U08": ">u1", "U8": ">u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
-"""Pixels that Merlin has decoded already."""
+"""Dtypes of pixels that Merlin has already decoded."""
 
 RAW = {
     1: ("mib_r1", "u1", 1),
@@ -25,10 +25,10 @@ RAW = {
     12: ("mib_r12", "u2", 16),
     24: ("mib_r24", "u4", 32),
 }
-"""By counter depth: decoder, dtype, bits of a pixel in the file."""
+"""Decoder, dtype and stored bits per pixel, by counter depth."""
 
 WORD = 64
-"""Bits that the chip sends as one."""
+"""Bits per word of the chip."""
 
 _SCAN = ("ScanY", "ScanX")
 _FRAMES = "Frames in Acquisition (Number)"
@@ -45,7 +45,7 @@ class _Pixels:
 
 
 def _pixels(source: Source, file: int, header: Header) -> _Pixels:
-    """How the bytes after a header become a frame."""
+    """Derive the layout of a frame from its header."""
     shape = header.height, header.width
     if header.pixels in FIXED:
         stored = np.dtype(FIXED[header.pixels])
@@ -55,13 +55,13 @@ def _pixels(source: Source, file: int, header: Header) -> _Pixels:
         raise source.fault(
             file,
             f"pixels of type {header.pixels[:20]!r} with {header.depth} bits",
-            hint="U08, U16, U32, U64 and R64 with 1, 6, 12 or 24 bits are known",
+            hint="Supported are U08, U16, U32, U64, and R64 with 1, 6, 12 or 24 bits",
         )
     decoder, dtype, bits = RAW[header.depth]
     height, width = shape
-    if header.depth == 24:  # noqa: PLR2004 - two images of 12 bits, side by side for the header
-        width, odd = divmod(width, 2)
-        if odd:
+    if header.depth == 24:  # noqa: PLR2004 - the header counts two images of 12 bits
+        width, remainder = divmod(width, 2)
+        if remainder:
             raise source.fault(file, f"24 bits in {header.width} columns, which is odd")
     size = height * width * bits // 8
     if header.chips == 4 and header.layout.startswith("2x2"):  # noqa: PLR2004 - the quad
@@ -75,7 +75,7 @@ def _pixels(source: Source, file: int, header: Header) -> _Pixels:
         raise source.fault(
             file,
             f"raw data of {header.chips} chips in layout {header.layout[:20]!r}",
-            hint="One chip, or four in 2x2, are known; save decoded frames (U08, U16, U32)",
+            hint="Save decoded frames (U08, U16, U32), or raw data of one chip or four in 2x2",
         )
     if run * min(bits, 16) % WORD:
         raise source.fault(file, f"rows of {run} pixels are not whole words of {WORD} bits")
@@ -83,12 +83,12 @@ def _pixels(source: Source, file: int, header: Header) -> _Pixels:
 
 
 def _scan(source: Source, file: int) -> tuple[dict[str, str], tuple[int, ...] | None]:
-    """What the .hdr file says, and the scan shape if it says one."""
+    """Read the .hdr file: its values, and the scan shape if it gives one."""
     values = {}
     lines = source.text(file).splitlines()
     if not lines or not lines[0].startswith("HDR"):
         raise source.fault(
-            file, "the file does not begin with HDR", hint="Leave it out, and give nav_shape"
+            file, "the file does not begin with HDR", hint="Leave the file out, and give nav_shape"
         )
     for line in lines[1:]:
         key, tab, value = line.partition("\t")
@@ -109,7 +109,7 @@ def _scan(source: Source, file: int) -> tuple[dict[str, str], tuple[int, ...] | 
 
 
 class Mib(Format):
-    """.mib files in the order of their sequence numbers, and the .hdr file."""
+    """.mib files in the order of their sequence numbers, and an optional .hdr file."""
 
     name = "mib"
     extensions = ("mib",)
@@ -118,15 +118,15 @@ class Mib(Format):
     decoders = DECODERS
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
-        """By the first frame's header, or the first line of the .hdr file."""
+        """Recognise the header of the first frame, or the first line of the .hdr file."""
         return head.startswith(MAGIC) or (self.is_companion(file.name) and head.startswith(b"HDR"))
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Read the first and last header of each file; all frames have the same layout.
+        """Read the first and last frame header of each file, which must have one layout.
 
         Raises:
-            FormatError: a cut frame, frames that differ, or a file that is missing
-                between the others.
+            FormatError: a frame is truncated, frames differ in layout, or a file is missing
+                from the sequence.
         """
         source = Source(files, reader)
         data = [i for i in range(len(files)) if not self.is_companion(files[i].name)]
@@ -142,8 +142,12 @@ class Mib(Format):
             growing = hints.growing and file == data[-1]
             frames = count_frames(source, file, 0, stride, growing=growing)
             if frames:
-                first = _alike(source, file, 0, header)
-                last = _alike(source, file, (frames - 1) * stride, header) if frames > 1 else first
+                first = _same_header(source, file, 0, header)
+                last = (
+                    _same_header(source, file, (frames - 1) * stride, header)
+                    if frames > 1
+                    else first
+                )
                 if last.sequence != first.sequence + frames - 1:
                     notes.append(
                         f"{files[file].name}: {frames} frames are numbered {first.sequence} "
@@ -178,14 +182,14 @@ class Mib(Format):
         return settle(source, found, hints)
 
 
-def _alike(source: Source, file: int, offset: int, header: Header) -> Header:
+def _same_header(source: Source, file: int, offset: int, header: Header) -> Header:
     other = read_header(source, file, offset)
     if not other.same_layout(header):
         raise source.fault(
             file,
-            "a frame of another layout than the first",
+            "the frame is of another layout than the first",
             offset=offset,
-            hint="Make a dataset of each acquisition",
+            hint="Register each acquisition as a dataset of its own",
         )
     return other
 
@@ -193,15 +197,15 @@ def _alike(source: Source, file: int, offset: int, header: Header) -> Header:
 def _in_sequence(
     source: Source, runs: list[tuple[int, int, Extent]], notes: list[str]
 ) -> list[Extent]:
-    """Extents by the numbers in the frames, as far as they count through all files."""
+    """Order extents by the numbers in their frames, if these continue from file to file."""
     starts = {first for first, _, _ in runs}
     if len(starts) < len(runs):
         if len(starts) > 1:
-            again = runs[1][2].file
+            file = runs[1][2].file
             raise source.fault(
-                again,
+                file,
                 "some files have frames of the same numbers, others do not",
-                hint="Make a dataset of each acquisition",
+                hint="Register each acquisition as a dataset of its own",
             )
         if len(runs) > 1:
             notes.append("each file counts its frames from the same number: ordered by name")
@@ -215,6 +219,6 @@ def _in_sequence(
                 extent.file,
                 f"its frames are numbered from {first}, those of "
                 f"{source.files[before.file].name} end with {last}",
-                hint="Add the file between them, or make a dataset of each",
+                hint="Add the file between them, or register each file as a dataset of its own",
             )
     return [extent for _, _, extent in ordered]

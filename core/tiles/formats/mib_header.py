@@ -9,18 +9,18 @@ from .source import Source
 
 MAGIC = b"MQ1,"
 HEADER_SIZES = range(64, 1 << 16)
-"""Bytes of frame header: 384 for one chip, 768 for four, said in it."""
+"""Possible sizes of a frame header, which states its own: 384 for one chip, 768 for four."""
 
 BEGINNING = 768
-"""Bytes read for a header; of longer ones the rest follows."""
+"""Bytes read at first; the rest of longer headers takes a second read."""
 
 NUMBER = re.compile("[0-9]{1,9}")
-"""A number as headers have it."""
+"""A number in a header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header of one frame says about its layout."""
+    """The fields of a frame header that describe its layout."""
 
     sequence: int
     size: int
@@ -33,15 +33,15 @@ class Header:
     """Bits of the counter."""
 
     def same_layout(self, other: Header) -> bool:
-        """Whether frames with both headers are alike."""
+        """Whether the headers differ in nothing but the sequence number."""
         return replace(self, sequence=0) == replace(other, sequence=0)
 
 
 def read_header(source: Source, file: int, offset: int) -> Header:
-    """The header of the frame at a byte of a file.
+    """Read the header of the frame at a byte of a file.
 
     Raises:
-        FormatError: there is none, or it makes no sense.
+        FormatError: there is no header, or its values are invalid.
     """
     size = min(BEGINNING, source.files[file].size - offset)
     start = source.exactly(file, offset, max(size, len(MAGIC)), "a frame header")
@@ -51,7 +51,7 @@ def read_header(source: Source, file: int, offset: int) -> Header:
             file,
             "no frame header where one should begin",
             offset=offset,
-            hint="Check that the file is whole and of one acquisition",
+            hint="Check that the file is complete and comes from one acquisition",
         )
     numbers = fields[1:6]
     if not all(NUMBER.fullmatch(number) for number in numbers):
@@ -63,10 +63,10 @@ def read_header(source: Source, file: int, offset: int) -> Header:
             f"a frame header of {length} bytes for {chips} chips of {width} x {height} pixels",
             offset=offset,
         )
-    whole = start[:length]
+    octets = start[:length]
     if length > len(start):
-        whole = source.exactly(file, offset, length, "a frame header")
-    text = whole.decode("ascii", errors="replace").partition("\0")[0]
+        octets = source.exactly(file, offset, length, "a frame header")
+    text = octets.decode("ascii", errors="replace").partition("\0")[0]
     last = text.rstrip(" ,\r\n").rpartition(",")[2].strip()
     depth = int(last) if NUMBER.fullmatch(last) else 0
     pixels, layout = fields[6].strip().upper(), fields[7].strip()

@@ -1,4 +1,4 @@
-"""Pixels as Medipix chips send them, before Merlin decodes them."""
+"""Decoders of raw Medipix pixels, as the chips send them to Merlin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .._kernels.unpack import (
 from ..packing import Decoder, Shape, rows_bytes, square_bytes
 
 CONTAINER = {1: 1, 6: 8, 12: 16, 24: 32}
-"""Bits a pixel takes in the file, by counter depth."""
+"""Stored bits per pixel, by counter depth."""
 
 
 def _chips(bits: int, dtype: str, single: Any, quad: Any) -> tuple[Decoder, ...]:  # noqa: ANN401 - kernels of different pixels
@@ -53,4 +53,4 @@ DECODERS = (
     *_chips(12, "u2", unpack_r12, unpack_r12_quad),
     *_chips(24, "u4", unpack_r24, unpack_r24_quad),
 )
-"""For one chip and for four, by counter depth."""
+"""Decoders for one chip and for four, by counter depth."""

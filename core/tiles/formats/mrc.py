@@ -1,4 +1,4 @@
-"""MRC2014 and its older variants: images one after the other."""
+"""MRC2014 and its older variants: a stack of images after a header."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODES = {0: "i1", 1: "i2", 2: "f4", 4: "c8", 6: "u2", 12: "f2"}
 REFUSED = {3: "complex integers", 101: "pixels of four bits"}
 MAP_AT = 208
 STAMPS = {b"\x44\x44": "<", b"\x44\x41": "<", b"\x11\x11": ">"}
-"""How the machine stamp begins, by byte order."""
+"""Byte order, by the first bytes of the machine stamp."""
 
 IMOD_STAMP = 1146047817
 EXTENDED_LIMIT = 1 << 31
@@ -59,37 +59,37 @@ def _pixels(header: _Header) -> np.dtype[np.generic]:
     code = MODES[header.mode]
     stamp, flags = header.imod
     if header.mode == 0 and stamp == IMOD_STAMP and not flags & 1:
-        code = "u1"  # IMOD's own files, unless they say that bytes are signed
+        code = "u1"  # IMOD's bytes are unsigned unless a flag says otherwise
     return np.dtype(header.order + code)
 
 
 def _size(header: _Header) -> int:
-    """Bytes of a file with a header of a known mode."""
+    """Return the size in bytes of a file with this header, whose mode must be supported."""
     pixels = header.columns * header.rows * header.sections
     return HEADER + header.extended + pixels * _pixels(header).itemsize
 
 
 def _byte_order(head: bytes, size: int) -> str | None:
-    """By the machine stamp, or in old files by which of the two makes sense."""
+    """Return the byte order: by the machine stamp, or in old files by which one makes sense."""
     if head[MAP_AT : MAP_AT + 4] == b"MAP ":
         stamped = STAMPS.get(head[MAP_AT + 4 : MAP_AT + 6])
         if stamped is not None:
             return stamped
     headers = [header for header in (_parse(head, o) for o in "<>") if _makes_sense(header)]
     fitting = [h for h in headers if h.mode in MODES and _size(h) == size]
-    # of small numbers, the other order makes large ones
+    # Dimensions are small numbers, which become large ones in the wrong byte order.
     best = min(fitting or headers, key=lambda h: h.columns * h.rows * h.sections, default=None)
     return None if best is None else best.order
 
 
 class Mrc(Format):
-    """One .mrc file, of either byte order, with an extended header of any kind."""
+    """One .mrc file of either byte order, with any extended header."""
 
     name = "mrc"
     extensions = ("mrc",)
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
-        """By the word MAP, or in old files by sizes that add up to the file's."""
+        """Recognise the word MAP, or in old files dimensions that match the file size."""
         if len(head) < HEADER:
             return False
         order = _byte_order(head, file.size)
@@ -106,7 +106,8 @@ class Mrc(Format):
         """Read the header; each section is a frame.
 
         Raises:
-            FormatError: a header that cannot be, a mode that is not known, a cut file.
+            FormatError: the header is invalid, its mode is unsupported, or the file is
+                truncated.
         """
         source = Source(files, reader)
         file = only(source, range(len(files)), ".mrc file")
@@ -125,7 +126,7 @@ class Mrc(Format):
                 file,
                 f"{header.sections} sections of {header.columns} x {header.rows} pixels of mode "
                 f"{header.mode} after an extended header of {header.extended} bytes",
-                hint="Check that it is an MRC file, and not damaged",
+                hint="Check that it is an MRC file and not damaged",
             )
         stored = _pixels(header)
         start = HEADER + header.extended
@@ -156,7 +157,7 @@ class Mrc(Format):
 
 
 def _axes(header: _Header, frames: int) -> tuple[Axis, ...]:
-    """In angstrom, where the cell says so."""
+    """Return axes in angstrom; empty if the cell gives no valid size."""
     sizes = (frames, header.rows, header.columns)
     scales = []
     for length, steps in zip(reversed(header.cell), reversed(header.grid), strict=True):

@@ -1,4 +1,4 @@
-"""numpy's own files, versions 1 to 3, in C order."""
+"""numpy array files (.npy), versions 1 to 3, in C order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .source import Source
 
 MAGIC = b"\x93NUMPY"
 HEADER_LIMIT = 1 << 16
-"""Bytes of header; version 1 cannot have more, and only records of many fields need it."""
+"""Maximum size of a header, that of version 1; only records of many fields need more."""
 
 
 _ENTRIES = {
@@ -26,15 +26,15 @@ _ENTRIES = {
     "fortran_order": re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b"""),
     "shape": re.compile(r"""['"]shape['"]\s*:\s*\(([^()]*)\)"""),
 }
-"""The header's entries: it is a Python expression, which need not be evaluated."""
+"""Entries of the header, a Python dictionary; matching it avoids evaluating it."""
 
 _PLAIN = re.compile(r"""(['"])(?:[<>=|]?[iu][1248]|[<>=|]?f[248]|[<>=|]?c(?:8|16)|\|?b1)\1""")
 _DIGITS = 20
-"""Digits of a size, and one; 2**64 has twenty."""
+"""Sizes must have fewer digits: 2**64 has twenty."""
 
 
 def _header(source: Source, file: int) -> tuple[dict[str, str], int]:
-    """The entries of a file's header, and the byte its values begin at."""
+    """Return the entries of a header, and the byte at which the values begin."""
     prefix = source.exactly(file, 0, 8, "the magic string")
     if prefix[:6] != MAGIC:
         raise source.fault(file, "the file does not begin with numpy's magic string")
@@ -76,7 +76,7 @@ def _array(source: Source, file: int) -> tuple[np.dtype[Any], tuple[int, ...], i
     if header["fortran_order"] == "True" and len(shape) > 1:
         raise source.fault(
             file,
-            "the array is in Fortran order, in which frames do not lie in one piece",
+            "the array is in Fortran order, in which frames are not contiguous",
             offset=10,
             hint="Save it again with numpy.save(file, numpy.ascontiguousarray(array))",
         )
@@ -86,7 +86,7 @@ def _array(source: Source, file: int) -> tuple[np.dtype[Any], tuple[int, ...], i
 
 
 def _split(shape: tuple[int, ...], hints: Hints) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Navigation and signal shape of an array."""
+    """Split the shape of an array into navigation and signal shape."""
     sig, nav = hints.sig_shape, hints.nav_shape
     if sig is None and nav is not None and len(nav) < len(shape) and shape[: len(nav)] == nav:
         return nav, shape[len(nav) :]
@@ -112,7 +112,7 @@ class _Array:
 
 
 def _frames(source: Source, file: int, hints: Hints) -> _Array:
-    """An array, divided into frames as the owner wants it."""
+    """Read the header of an array and divide it into frames according to the hints."""
     dtype, shape, start = _array(source, file)
     try:
         nav, sig = _split(shape, hints)
@@ -123,19 +123,19 @@ def _frames(source: Source, file: int, hints: Hints) -> _Array:
 
 
 class Npy(Format):
-    """Arrays as numpy saves them; several files are one frame axis."""
+    """Arrays saved with numpy; several files are concatenated."""
 
     name = "npy"
     magic = MAGIC
     extensions = ("npy",)
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Read each header; the last two dimensions are the frame, if nothing is said.
+        """Read each header; without hints, the last two dimensions are a frame.
 
         Raises:
-            FormatError: an array of records or objects, in Fortran order, cut, or unlike
-                the first.
-            ShapeError: the hints do not fit the array.
+            FormatError: an array holds records or objects, is in Fortran order or truncated,
+                or differs from the first in dtype or frame shape.
+            ShapeError: the hints do not fit an array.
         """
         source = Source(files, reader)
         extents: list[Extent] = []
@@ -149,7 +149,7 @@ class Npy(Format):
                     f"frames of {array.dtype.str} {array.sig}, but {first.dtype.str} {first.sig} "
                     f"in {files[0].name}",
                     offset=10,
-                    hint="Make a dataset of each",
+                    hint="Register each file as a dataset of its own",
                 )
             stride = math.prod(array.sig) * array.dtype.itemsize
             frames = count_frames(
@@ -175,7 +175,7 @@ class Npy(Format):
 
 
 def _joined(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The scan of arrays laid one after the other."""
+    """Return the scan shape of concatenated arrays; flat if their rows differ."""
     if len(shapes) == 1:
         return shapes[0] or (1,)
     rest = shapes[0][1:]

@@ -1,4 +1,4 @@
-"""Files without a header that says anything: frames of a known shape, one after the other."""
+"""Headerless files: frames whose shape and dtype the owner declares."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .source import Source
 
 
 class Raw(Format):
-    """Headerless frames; several files are one frame axis."""
+    """Headerless frames; several files are concatenated."""
 
     name = "raw"
     extensions = ("raw",)
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
-        """Never: any bytes can be headerless frames, so the owner has to say it."""
+        """Return False: any bytes could be headerless frames, so the owner must name the format."""
         return False
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Count the frames of each file; bytes after the last whole one are noted.
+        """Count the whole frames of each file, with a note on bytes after the last one.
 
         Raises:
-            FormatError: dtype or sig_shape is not given, or a file holds no frame.
-            ShapeError: sig_shape or a header size cannot be.
+            FormatError: dtype or sig_shape is missing, or a file is shorter than one frame.
+            ShapeError: sig_shape or a header size is invalid.
         """
         source = Source(files, reader)
         dtype, sig_shape = hints.dtype, hints.sig_shape
@@ -35,12 +35,12 @@ class Raw(Format):
             missing = "dtype" if dtype is None else "sig_shape"
             raise source.fault(
                 0,
-                f"a headerless file, and {missing} is not given",
+                f"the file is headerless, and {missing} is not given",
                 hint="Give dtype and sig_shape, or name the format",
             )
         if dtype.kind not in NUMERIC:
             raise source.fault(
-                0, f"pixels of dtype {dtype}", hint="Give a dtype of numbers, such as <u2"
+                0, f"pixels of dtype {dtype}", hint="Give a numeric dtype, such as <u2"
             )
         check_shape(sig_shape, "sig_shape")
         gaps = (hints.file_header or 0, hints.frame_header or 0, hints.frame_footer or 0)
@@ -54,11 +54,11 @@ class Raw(Format):
             frames, rest = divmod(max(file.size - file_header, 0), stride)
             if not frames and not hints.growing:
                 raise FormatError(
-                    f"the file has {file.size} bytes, less than one frame: {file_header} of "
-                    f"file header, then {stride} a frame",
+                    f"the file has {file.size} bytes, less than one frame: a header of "
+                    f"{file_header} bytes, then {stride} per frame",
                     source=file.name,
                     offset=file.size,
-                    hint="Check dtype, sig_shape and header sizes",
+                    hint="Check dtype, sig_shape and the header sizes",
                 )
             if rest:
                 notes.append(f"{file.name}: {rest} bytes after the last whole frame are not used")

@@ -1,4 +1,4 @@
-"""Sparse frames in three files and a TOML: recognised, and refused with the reason."""
+"""Sparse frames (raw_csr): recognised, so that the refusal can give the reason."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .source import Source, extension
 
 
 class RawCsr(Format):
-    """A sparse matrix of frames by pixels.
+    """A sparse matrix of frames by pixels, in three files and a TOML description.
 
-    A frame has as many bytes as it has hits, and they lie in two files. A recording
-    holds frames of one size in one piece, so these cannot be one.
+    The size of a frame depends on its number of hits, and its values are in two files. A
+    recording needs contiguous frames of equal size, so sparse frames cannot be one.
     """
 
     name = "raw_csr"
@@ -23,7 +23,7 @@ class RawCsr(Format):
     series = True
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
-        """By the file type that the TOML names."""
+        """Recognise the format by the file type in the TOML."""
         return extension(file.name) == "toml" and b"raw_csr" in head.lower()
 
     def understand(
@@ -32,7 +32,7 @@ class RawCsr(Format):
         reader: RangeReader,
         hints: Hints,  # noqa: ARG002 - see Format
     ) -> Recording:
-        """Refuse.
+        """Refuse the files.
 
         Raises:
             FormatError: always.

@@ -1,4 +1,4 @@
-"""Norpix StreamPix sequences: a header, then frames, each followed by a time stamp."""
+"""Norpix StreamPix sequences: a header, then frames, each followed by a timestamp."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FIELDS = (
 )
 MONOCHROME = 100
 FIRST_FRAME = {False: 1024, True: 8192}
-"""Byte of the first frame, by whether the version is 5 or later."""
+"""Byte at which the first frame begins, by whether the version is 5 or later."""
 
 VERSION_OF_LONG_HEADERS = 5
 BIT_DEPTHS = {8, 16, 32}
@@ -66,24 +66,25 @@ def _offset_of(field: str) -> int:
 
 
 class Seq(Format):
-    """One .seq file; .dark.mrc, .gain.mrc and the bad pixels beside it are corrections."""
+    """One .seq file, with optional companions: dark and gain images and bad pixels."""
 
     name = "seq"
     extensions = ("seq",)
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
-        """By the magic number and the name that follows it."""
+        """Recognise the magic number and the name after it."""
         return head.startswith(MAGIC.to_bytes(4, "little")) and head[4:24:2] == b"Norpix seq"
 
     def is_companion(self, name: str) -> bool:
-        """The corrections and the camera's settings."""
+        """Whether the file holds corrections or settings of the camera."""
         return kind_of(name) is not None
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Read the header, and the corrections if their files are there.
+        """Read the header, and the corrections if their files are present.
 
         Raises:
-            FormatError: compressed or coloured frames, a cut file, a header that cannot be.
+            FormatError: the frames are compressed or coloured, the file is truncated, or the
+                header is invalid.
         """
         source = Source(files, reader)
         kinds = [kind_of(file.name) for file in files]
@@ -106,13 +107,13 @@ class Seq(Format):
                 )
 
         check("magic", values["magic"] == MAGIC, f"A sequence begins with {MAGIC:#x}")
-        check("bit_depth", values["bit_depth"] in BIT_DEPTHS, "8, 16 and 32 are known")
-        check("width", values["width"] > 0, "A frame has pixels")
-        check("height", values["height"] > 0, "A frame has pixels")
+        check("bit_depth", values["bit_depth"] in BIT_DEPTHS, "Supported are 8, 16 and 32")
+        check("width", values["width"] > 0, "Check that the file is not damaged")
+        check("height", values["height"] > 0, "Check that the file is not damaged")
         check(
             "image_format",
             values["image_format"] == MONOCHROME,
-            "Only monochrome frames, 100, are known",
+            "Only monochrome frames, format 100, are supported",
         )
         check(
             "compression_format",
@@ -122,7 +123,11 @@ class Seq(Format):
         stored = np.dtype(f"<u{values['bit_depth'] // 8}")
         frame_bytes = values["width"] * values["height"] * stored.itemsize
         stride = values["true_image_size"]
-        check("true_image_size", stride >= frame_bytes, f"A frame has {frame_bytes} bytes")
+        check(
+            "true_image_size",
+            stride >= frame_bytes,
+            f"It must be at least {frame_bytes}, the size of a frame",
+        )
         start = FIRST_FRAME[values["version"] >= VERSION_OF_LONG_HEADERS]
         notes: list[str] = []
         frames = count_frames(
@@ -146,7 +151,7 @@ class Seq(Format):
             metadata={
                 **{k: v for k, v in values.items() if isinstance(v, int)},
                 "frame_rate": values["frame_rate"] if math.isfinite(values["frame_rate"]) else None,
-                "description": _words(values["description"]),
+                "description": _decode_text(values["description"]),
             },
             built_in=built_in(source, companions, reader, sig_shape, notes),
             notes=notes,
@@ -154,6 +159,6 @@ class Seq(Format):
         return settle(source, found, hints)
 
 
-def _words(octets: bytes) -> str:
-    """UTF-16 text up to its end mark."""
+def _decode_text(octets: bytes) -> str:
+    """Decode UTF-16 text up to its null terminator."""
     return octets.decode("utf-16-le", errors="replace").partition("\0")[0]

@@ -1,4 +1,4 @@
-"""What lies beside a sequence: dark and gain images, and the map of bad pixels."""
+"""Companion files of a sequence: dark and gain images, and the map of bad pixels."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ KINDS = {
     "bad_pixels": ".config.metadata.xml",
     "camera": ".metadata",
 }
-"""How the names of companion files end."""
+"""Endings of the names of companion files."""
 
 CAMERA = struct.Struct("<7i")
 CAMERA_AT = 282
-"""Byte of the camera's settings: size, version, columns, rows, column, row, binning."""
+"""Byte at which the camera settings begin: size, version, columns, rows, column, row, binning."""
 
 MAX_IMAGE = 1 << 28
-"""Bytes of a correction image; the largest sensors have an eighth of it."""
+"""Maximum size of a correction image in bytes; the largest sensors need an eighth of it."""
 
 _RANGE = re.compile("([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
 def kind_of(name: str) -> str | None:
-    """Which companion a file is, None for the sequence itself."""
+    """Return the kind of a companion file by its name; None for the sequence itself."""
     lower = name.lower()
     return next((kind for kind, end in KINDS.items() if lower.endswith(end)), None)
 
 
 def _image(source: Source, file: int, reader: RangeReader, sig_shape: tuple[int, int]) -> Floats:
-    """A correction image of the frames' shape."""
+    """Read a correction image, which must have the shape of the frames."""
 
     class _One:
         def read(self, _: int, start: int, stop: int) -> bytes:
@@ -68,10 +68,10 @@ def built_in(
     sig_shape: tuple[int, int],
     notes: list[str],
 ) -> BuiltIn:
-    """The corrections that are there.
+    """Read the corrections whose files are present.
 
     Raises:
-        FormatError: an image that does not fit the frames, or a map that cannot be read.
+        FormatError: an image does not fit the frames, or the map of bad pixels is damaged.
     """
     images = {
         kind: _image(source, companions[kind], reader, sig_shape)
@@ -87,14 +87,16 @@ def built_in(
 def _bad_pixels(
     source: Source, companions: Mapping[str, int], sig_shape: tuple[int, int], notes: list[str]
 ) -> Indices | None:
-    """Bad pixels of the frame: the sensor's map, cut to the part that was read out.
+    """Return the bad pixels of a frame: the map of the sensor, cropped to the part read out.
 
-    Frames that are binned by the camera use the map of that binning, if there is one of
-    just their size.
+    Frames binned by the camera use a map for binned frames of exactly their size.
+
+    Returns:
+        Coordinates, shape (k, 2); None, with a note, if no map fits.
     """
     name = source.files[companions["bad_pixels"]].name
     if "camera" not in companions:
-        notes.append(f"{name} is not used: the file .metadata that tells the binning is missing")
+        notes.append(f"{name} is not used: the .metadata file, which gives the binning, is missing")
         return None
     octets = source.exactly(companions["camera"], CAMERA_AT, CAMERA.size, "the camera's settings")
     _, _, columns, rows, left, top, binning = CAMERA.unpack(octets)
@@ -119,7 +121,7 @@ def _bad_pixels(
 
 
 def _range(text: str) -> tuple[int, int]:
-    """First and last of ``n`` or ``a-b``; nothing for anything else."""
+    """Parse ``n`` or ``a-b`` to first and last; an empty range for anything else."""
     match = _RANGE.fullmatch(text.strip())
     if match is None:
         return (0, -1)

@@ -1,4 +1,4 @@
-"""Series of FEI's TIA: images or spectra, found through a table of offsets."""
+"""FEI TIA series: images or spectra, located by a table of offsets."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .source import GROWING_HINT, Source, extension, only
 
 MAGIC = b"II\x97\x01"
 VERSIONS = {0x210: "<i4", 0x220: "<i8"}
-"""Type of the offsets: files of more than 2 GiB came with the second."""
+"""Dtype of the offsets, by version; the second allows files of more than 2 GiB."""
 
 SPECTRA, IMAGES = 0x4120, 0x4122
 TYPES = {1: "u1", 2: "u2", 3: "u4", 4: "i1", 5: "i2", 6: "i4", 7: "f4", 8: "f8", 9: "c8", 10: "c16"}
 CALIBRATION = struct.Struct("<ddi")
-"""Coordinate of a pixel, units per pixel, and which pixel."""
+"""Coordinate of a reference pixel, units per pixel, and index of the reference pixel."""
 
 TEXT_LIMIT = 1 << 12
-MOST_DIMENSIONS = 8
+MAX_DIMENSIONS = 8
 BLOCK = 1 << 16
-"""Offsets that are looked at together."""
+"""Number of offsets read at a time."""
 EXAMINED = 1000
-"""Elements whose own headers are looked at: the first, the last, and some between."""
+"""Maximum number of elements whose headers are checked, evenly spread over the series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class _Header:
     offsets: str
     table: int
     axes: tuple[Axis, ...]
-    """Of the scan, the fastest first."""
+    """Axes of the scan, the fastest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Element:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     calibrations: tuple[tuple[float, float, int], ...]
-    """Of the columns, then of the rows."""
+    """Calibrations of the columns, then of the rows."""
 
     @property
     def nbytes(self) -> int:
@@ -58,9 +58,9 @@ class _Element:
 
 
 class Ser(Format):
-    """One .ser file; an .emi file beside it adds nothing to the frames.
+    """One .ser file; an accompanying .emi file is accepted but not read.
 
-    Rows are as they are stored: TIA shows the first of them at the bottom.
+    Rows are in stored order; TIA shows the first one at the bottom.
     """
 
     name = "ser"
@@ -68,15 +68,15 @@ class Ser(Format):
     extensions = ("ser",)
 
     def is_companion(self, name: str) -> bool:
-        """How TIA shows the series."""
+        """Whether the file is an .emi file, with display settings of TIA."""
         return extension(name) == "emi"
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Read the header and the table of offsets; every element is a frame.
+        """Read the header and the table of offsets; each element is a frame.
 
         Raises:
-            FormatError: a header that cannot be, elements of different sizes, or a file
-                that was cut.
+            FormatError: the header is invalid, elements differ in shape or dtype, or the file
+                is truncated.
         """
         source = Source(files, reader)
         series = [i for i, info in enumerate(files) if not self.is_companion(info.name)]
@@ -94,14 +94,14 @@ class Ser(Format):
             extents = _extents(source, file, header, prefix, first)
             _examine(source, file, header, extents, prefix, first)
         sizes = tuple(axis.size for axis in reversed(header.axes))
-        whole = math.prod(sizes) == header.total and len(sizes) > 0
+        complete = math.prod(sizes) == header.total and len(sizes) > 0
         found = Found(
             format=self.name,
             extents=extents,
             sig_shape=(1,) if first is None else first.shape,
             stored=np.dtype("u1") if first is None else first.dtype,
-            nav_shape=sizes if whole and header.total else None,
-            axes=_axes(header, first) if whole and first is not None else (),
+            nav_shape=sizes if complete and header.total else None,
+            axes=_axes(header, first) if complete and first is not None else (),
             metadata={"elements": header.total, "valid_elements": header.valid},
             notes=notes,
         )
@@ -111,13 +111,13 @@ class Ser(Format):
 def _header(source: Source, file: int) -> _Header:
     octets = source.exactly(file, 0, 26, "the header")
     if not octets.startswith(MAGIC):
-        raise source.fault(file, "the file does not begin as a series of TIA")
+        raise source.fault(file, "the file does not begin like a TIA series")
     version, data_type, tag_type, total, valid = struct.unpack_from("<H4i", octets, 4)
     if version not in VERSIONS:
-        raise source.fault(file, f"version {version:#x}; 0x210 and 0x220 are known", offset=4)
+        raise source.fault(file, f"version {version:#x}; 0x210 and 0x220 are supported", offset=4)
     if data_type not in {SPECTRA, IMAGES}:
         raise source.fault(
-            file, f"elements of type {data_type:#x}; spectra and images are known", offset=6
+            file, f"elements of type {data_type:#x}; spectra and images are supported", offset=6
         )
     if tag_type not in {0x4142, 0x4152}:
         raise source.fault(file, f"tags of type {tag_type:#x}", offset=10)
@@ -129,17 +129,17 @@ def _header(source: Source, file: int) -> _Header:
         f"<{'i' if width == 4 else 'q'}i",  # noqa: PLR2004 - bytes of an offset
         source.exactly(file, 22, width + 4, "the header"),
     )
-    if not 0 <= count <= MOST_DIMENSIONS:
+    if not 0 <= count <= MAX_DIMENSIONS:
         raise source.fault(file, f"a scan of {count} dimensions", offset=22 + width)
-    at = 26 + width
+    offset = 26 + width
     axes = []
     for number in range(count):
-        axis, at = _dimension(source, file, at, number)
+        axis, offset = _dimension(source, file, offset, number)
         axes.append(axis)
-    if not at <= table <= source.files[file].size - valid * width:
+    if not offset <= table <= source.files[file].size - valid * width:
         raise source.fault(
             file,
-            f"{valid} offsets from byte {table}, after a header of {at} bytes in a file of "
+            f"{valid} offsets from byte {table}, after a header of {offset} bytes in a file of "
             f"{source.files[file].size}",
             offset=22,
             hint=GROWING_HINT,
@@ -147,28 +147,28 @@ def _header(source: Source, file: int) -> _Header:
     return _Header(data_type == SPECTRA, total, valid, offsets, table, tuple(axes))
 
 
-def _dimension(source: Source, file: int, at: int, number: int) -> tuple[Axis, int]:
-    """An axis of the scan, and where what follows begins."""
-    what = f"dimension {number}"
-    (size,) = struct.unpack("<i", source.exactly(file, at, 4, what))
+def _dimension(source: Source, file: int, offset: int, number: int) -> tuple[Axis, int]:
+    """Read an axis of the scan, and return it with the byte after it."""
+    label = f"dimension {number}"
+    (size,) = struct.unpack("<i", source.exactly(file, offset, 4, label))
     if size < 1:
-        raise source.fault(file, f"{what} has {size} positions", offset=at)
-    calibration = CALIBRATION.unpack(source.exactly(file, at + 4, CALIBRATION.size, what))
-    name, end = _text(source, file, at + 4 + CALIBRATION.size, what)
-    unit, end = _text(source, file, end, what)
+        raise source.fault(file, f"{label} has {size} positions", offset=offset)
+    calibration = CALIBRATION.unpack(source.exactly(file, offset + 4, CALIBRATION.size, label))
+    name, end = _text(source, file, offset + 4 + CALIBRATION.size, label)
+    unit, end = _text(source, file, end, label)
     return _axis(name or f"scan_{number}", size, unit or None, calibration), end
 
 
-def _text(source: Source, file: int, at: int, what: str) -> tuple[str, int]:
-    (length,) = struct.unpack("<i", source.exactly(file, at, 4, what))
+def _text(source: Source, file: int, offset: int, label: str) -> tuple[str, int]:
+    (length,) = struct.unpack("<i", source.exactly(file, offset, 4, label))
     if not 0 <= length <= TEXT_LIMIT:
-        raise source.fault(file, f"a text of {length} bytes in {what}", offset=at)
-    octets = source.exactly(file, at + 4, length, what)
-    return octets.decode("latin-1").strip("\0 "), at + 4 + length
+        raise source.fault(file, f"a text of {length} bytes in {label}", offset=offset)
+    octets = source.exactly(file, offset + 4, length, label)
+    return octets.decode("latin-1").strip("\0 "), offset + 4 + length
 
 
 def _axis(name: str, size: int, unit: str | None, calibration: tuple[float, float, int]) -> Axis:
-    """An axis, without scale where the file has none that can be."""
+    """Create an axis; without scale if that of the file is invalid."""
     origin, step, pixel = calibration
     begin = origin - pixel * step
     if not (math.isfinite(begin) and math.isfinite(step) and step > 0):
@@ -177,7 +177,7 @@ def _axis(name: str, size: int, unit: str | None, calibration: tuple[float, floa
 
 
 def _offsets(source: Source, file: int, header: _Header) -> Iterator[Indices]:
-    """Where the elements begin, some at a time."""
+    """Yield the bytes at which the elements begin, in blocks."""
     width = np.dtype(header.offsets).itemsize
     for at in range(0, header.valid, BLOCK):
         count = min(BLOCK, header.valid - at)
@@ -187,19 +187,23 @@ def _offsets(source: Source, file: int, header: _Header) -> Iterator[Indices]:
         yield np.frombuffer(octets, header.offsets).astype(np.int64)
 
 
-def _element(source: Source, file: int, at: int, header: _Header) -> _Element:
-    """What an element's own header says."""
+def _element(source: Source, file: int, offset: int, header: _Header) -> _Element:
+    """Read the header of an element."""
     dims = 1 if header.spectra else 2
     size = dims * CALIBRATION.size + 2 + 4 * dims
-    if not 0 < at <= source.files[file].size - size:
-        raise source.fault(file, f"an element at byte {at}, where none can be", offset=header.table)
-    octets = source.exactly(file, at, size, "an element's header")
-    place = dims * CALIBRATION.size
-    code, *lengths = struct.unpack_from(f"<h{dims}i", octets, place)
+    if not 0 < offset <= source.files[file].size - size:
+        raise source.fault(
+            file, f"an element at byte {offset}, where no element fits", offset=header.table
+        )
+    octets = source.exactly(file, offset, size, "an element's header")
+    type_offset = dims * CALIBRATION.size
+    code, *lengths = struct.unpack_from(f"<h{dims}i", octets, type_offset)
     if code not in TYPES:
-        raise source.fault(file, f"pixels of type {code}; 1 to 10 are known", offset=at + place)
+        raise source.fault(
+            file, f"pixels of type {code}; 1 to 10 are supported", offset=offset + type_offset
+        )
     if min(lengths) < 1:
-        raise source.fault(file, f"an element of {lengths} pixels", offset=at + place + 2)
+        raise source.fault(file, f"an element of {lengths} pixels", offset=offset + type_offset + 2)
     calibrations = tuple(CALIBRATION.unpack_from(octets, k * CALIBRATION.size) for k in range(dims))
     return _Element(np.dtype(f"<{TYPES[code]}"), tuple(reversed(lengths)), calibrations)
 
@@ -207,23 +211,23 @@ def _element(source: Source, file: int, at: int, header: _Header) -> _Element:
 def _extents(
     source: Source, file: int, header: _Header, prefix: int, first: _Element
 ) -> list[Extent]:
-    """Elements at constant distances, together; each inside the file, after the one before."""
+    """Group equally spaced elements, which must be in order and inside the file."""
     size = prefix + first.nbytes
     room = source.files[file].size - size
     extents: list[Extent] = []
     done, last = 0, None
     for block in _offsets(source, file, header):
         known = block if last is None else np.concatenate([[last], block])
-        wrong = np.flatnonzero((block < 1) | (block > room))
-        close = np.flatnonzero(np.diff(known) < size)
-        if len(wrong) or len(close):
-            _refuse(source, file, header, done, block, wrong, close + (last is None), size)
+        outside = np.flatnonzero((block < 1) | (block > room))
+        overlapping = np.flatnonzero(np.diff(known) < size)
+        if len(outside) or len(overlapping):
+            _refuse(source, file, header, done, block, outside, overlapping + (last is None), size)
         _append(extents, file, block + prefix, size)
         done, last = done + len(block), int(block[-1])
     return extents
 
 
-def _refuse(  # noqa: PLR0913, PLR0917 - what is wrong, and where
+def _refuse(  # noqa: PLR0913, PLR0917 - problems and their position
     source: Source,
     file: int,
     header: _Header,
@@ -233,14 +237,14 @@ def _refuse(  # noqa: PLR0913, PLR0917 - what is wrong, and where
     close: npt.NDArray[np.intp],
     size: int,
 ) -> None:
-    """Name the first offset that cannot be."""
+    """Raise an error for the first invalid offset."""
     outside = len(wrong) > 0 and (not len(close) or wrong[0] <= close[0])
     index = int(wrong[0] if outside else close[0])
     width = np.dtype(header.offsets).itemsize
     problem = (
-        f"of which {size} bytes are not in the file"
+        f"but the file does not contain the {size} bytes from there"
         if outside
-        else f"which is not {size} bytes after the one before it"
+        else f"less than {size} bytes after the previous one"
     )
     raise source.fault(
         file,
@@ -251,28 +255,28 @@ def _refuse(  # noqa: PLR0913, PLR0917 - what is wrong, and where
 
 
 def _append(extents: list[Extent], file: int, starts: Indices, size: int) -> None:
-    """Add elements to the extents, to the last of them where its distance goes on."""
-    at = 0
-    while at < len(starts):
-        begin = int(starts[at])
-        if extents and _goes_on(extents[-1], begin):
+    """Append elements to the extents, extending the last one if its spacing continues."""
+    index = 0
+    while index < len(starts):
+        begin = int(starts[index])
+        if extents and _continues(extents[-1], begin):
             last = extents.pop()
             stride = begin - last.offset if last.frames == 1 else last.stride
             count, offset = last.frames, last.offset
         else:
-            stride = int(starts[at + 1]) - begin if at + 1 < len(starts) else size
+            stride = int(starts[index + 1]) - begin if index + 1 < len(starts) else size
             count, offset = 0, begin
-        run = np.diff(starts[at:]) == stride
-        length = len(starts) - at if run.all() else int(np.argmin(run)) + 1
+        run = np.diff(starts[index:]) == stride
+        length = len(starts) - index if run.all() else int(np.argmin(run)) + 1
         extents.append(Extent(file, count + length, offset, stride))
-        at += length
+        index += length
 
 
-def _goes_on(extent: Extent, begin: int) -> bool:
+def _continues(extent: Extent, begin: int) -> bool:
     return extent.frames == 1 or begin == extent.offset + extent.frames * extent.stride
 
 
-def _examine(  # noqa: PLR0913, PLR0917 - what is there, and what it should be
+def _examine(  # noqa: PLR0913, PLR0917 - actual and expected elements
     source: Source,
     file: int,
     header: _Header,
@@ -280,22 +284,22 @@ def _examine(  # noqa: PLR0913, PLR0917 - what is there, and what it should be
     prefix: int,
     first: _Element,
 ) -> None:
-    """Make sure that elements are like the first."""
+    """Check that a sample of the elements is like the first."""
     ends = np.cumsum([extent.frames for extent in extents])
     picked = np.unique(np.linspace(0, header.valid - 1, min(EXAMINED, header.valid)).astype(int))
     for index in picked.tolist():
-        which = int(np.searchsorted(ends, index, side="right"))
-        extent = extents[which]
-        place = index - (int(ends[which]) - extent.frames)
-        at = extent.offset + place * extent.stride - prefix
-        found = _element(source, file, at, header)
-        if (found.dtype, found.shape) != (first.dtype, first.shape):
+        number = int(np.searchsorted(ends, index, side="right"))
+        extent = extents[number]
+        position = index - (int(ends[number]) - extent.frames)
+        start = extent.offset + position * extent.stride - prefix
+        element = _element(source, file, start, header)
+        if (element.dtype, element.shape) != (first.dtype, first.shape):
             raise source.fault(
                 file,
-                f"element {index} is {found.dtype.str} {found.shape}, the first one "
+                f"element {index} is {element.dtype.str} {element.shape}, the first one "
                 f"{first.dtype.str} {first.shape}",
-                offset=at,
-                hint="Only series of elements that are all alike can be read",
+                offset=start,
+                hint="Save a series in which all elements have one shape and type",
             )
 
 

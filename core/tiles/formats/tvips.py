@@ -30,23 +30,23 @@ FIELDS = (
     "magnification",
     "frame_header",
 )
-"""Little-endian int32 each; then unused bytes."""
+"""Fields of the series header, little-endian int32; the rest of it is unused."""
 
 FRAME_HEADER_V1 = 12
 COUNTER = struct.Struct("<I")
 SCAN_TAGS = struct.Struct("<ff")
 SCAN_TAGS_AT = 68
-"""Byte of a version 2 frame header at which the scan position begins, as x and y."""
+"""Byte of a version 2 frame header at which the scan position (x, y) begins."""
 
 SEARCHED = 1 << 14
-"""Frames that are searched for the first two rows of the scan."""
+"""Maximum number of frames searched for the first two rows of the scan."""
 
 _SUFFIX = re.compile(r"_([0-9]{3,})\.tvips$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The series header, checked."""
+    """A valid series header."""
 
     values: dict[str, int]
     frame_header: int
@@ -55,7 +55,7 @@ class Series:
 
     @property
     def stride(self) -> int:
-        """Bytes from one frame header to the next."""
+        """Bytes between the beginnings of two frame headers."""
         return self.frame_header + self.frame_bytes
 
 
@@ -63,12 +63,12 @@ def _series(source: Source, file: int) -> Series:
     """Read the series header.
 
     Raises:
-        FormatError: a size, version, depth or frame header that is not possible.
+        FormatError: a size, version, bit depth or frame header is invalid.
     """
     head = source.exactly(file, 0, SERIES_HEADER, "the series header")
     values = dict(zip(FIELDS, struct.unpack_from(f"<{len(FIELDS)}i", head), strict=True))
 
-    def wrong(field: str, known: str) -> Exception:
+    def invalid(field: str, known: str) -> Exception:
         return source.fault(
             file,
             f"{field} is {values[field]} in the series header; {known}",
@@ -77,19 +77,19 @@ def _series(source: Source, file: int) -> Series:
         )
 
     if values["size"] != SERIES_HEADER:
-        raise wrong("size", "it is always 256")
+        raise invalid("size", "it is always 256")
     if values["version"] not in {1, 2}:
-        raise wrong("version", "1 and 2 are known")
+        raise invalid("version", "1 and 2 are supported")
     if values["bits_per_pixel"] not in {8, 16}:
-        raise wrong("bits_per_pixel", "8 and 16 are known")
+        raise invalid("bits_per_pixel", "8 and 16 are supported")
     for field in ("width", "height"):
         if values[field] < 1:
-            raise wrong(field, "a frame has pixels")
+            raise invalid(field, "it must be at least 1")
     header = FRAME_HEADER_V1
     if values["version"] > 1:
         header = values["frame_header"]
         if not FRAME_HEADER_V1 <= header < 1 << 20:
-            raise wrong("frame_header", "12 bytes to 1 MiB make sense")
+            raise invalid("frame_header", "it must be from 12 bytes to 1 MiB")
     size = values["bits_per_pixel"] // 8
     pixels = values["width"] * values["height"]
     return Series(values, header, pixels * size, np.dtype(f"<u{size}"))
@@ -101,7 +101,7 @@ def _number(name: str) -> int | None:
 
 
 def _check_numbers(source: Source) -> None:
-    """Refuse a series with a file missing."""
+    """Refuse a series with missing files."""
     if len(source.files) == 1 and _number(source.files[0].name) is None:
         return
     for index, file in enumerate(source.files):
@@ -114,7 +114,7 @@ def _check_numbers(source: Source) -> None:
 
 
 class _Frames:
-    """Headers of the frames of all files, by their index in the recording."""
+    """Frame headers, by the index of the frame in the recording."""
 
     def __init__(self, source: Source, extents: Sequence[Extent], series: Series) -> None:
         self._source = source
@@ -123,11 +123,11 @@ class _Frames:
         self.count = sum(extent.frames for extent in extents)
 
     def header(self, index: int, stop: int) -> bytes:
-        """The first bytes of a frame's header."""
+        """Return the first ``stop`` bytes of a frame header."""
         for extent in self._extents:
             if index < extent.frames:
-                at = extent.offset - self._size + index * extent.stride
-                return self._source.exactly(extent.file, at, stop, "a frame header")
+                offset = extent.offset - self._size + index * extent.stride
+                return self._source.exactly(extent.file, offset, stop, "a frame header")
             index -= extent.frames
         raise IndexError(index)
 
@@ -139,14 +139,16 @@ class _Frames:
         return row, column
 
     def counter(self, index: int) -> int:
-        """The camera's number of a frame."""
+        """Return the number the camera gave to a frame."""
         return int(COUNTER.unpack(self.header(index, COUNTER.size))[0])
 
 
 def find_scan(frames: _Frames) -> tuple[int, int | None] | None:
-    """Frame the scan begins at, and its columns if a row ends; None if no scan is found.
+    """Find the beginning of the scan: where column 1 of row 0 follows column 0.
 
-    The scan begins where column 0 of row 0 is followed by column 1.
+    Returns:
+        The frame at which the scan begins, and its number of columns (None if no row ends
+        among the frames searched); None if there is no scan.
     """
     limit = min(frames.count, SEARCHED)
     start, widest, at_origin = None, 0, False
@@ -164,14 +166,14 @@ def find_scan(frames: _Frames) -> tuple[int, int | None] | None:
 
 
 class Tvips(Format):
-    """Files with the suffixes _000, _001, ... of one series."""
+    """The files of one series, with suffixes _000, _001 and so on."""
 
     name = "tvips"
     extensions = ("tvips",)
     series = True
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
-        """By the series header, which only the first file has."""
+        """Recognise the series header, which only the first file has."""
         if len(head) < SERIES_HEADER:
             return False
         size, version, width, height, bits = struct.unpack_from("<5i", head)
@@ -182,10 +184,10 @@ class Tvips(Format):
         )
 
     def understand(self, files: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
-        """Read the series header, and look for the scan in the frames' headers.
+        """Read the series header, and search the frame headers for the scan.
 
         Raises:
-            FormatError: a cut frame, a header that cannot be, or a file that is missing.
+            FormatError: a frame is truncated, a header is invalid, or a file is missing.
         """
         source = Source(files, reader)
         series = _series(source, 0)
@@ -222,20 +224,20 @@ class Tvips(Format):
 
 
 def _gaps(headers: _Frames, extents: Sequence[Extent], source: Source) -> list[str]:
-    """Notes on files whose frames do not follow those of the file before.
+    """Return notes on files whose frames do not continue those of the previous file.
 
-    Some writers leave all counters at 0.
+    Counters that are all 0 are accepted: some writers do not set them.
     """
-    notes, first, before = [], 0, None
+    notes, first, previous = [], 0, None
     for extent in extents:
         if not extent.frames:
             continue
         counter = headers.counter(first)
-        if before is not None and counter != before + 1 and (counter or before):
+        if previous is not None and counter != previous + 1 and (counter or previous):
             notes.append(
                 f"{source.files[extent.file].name}: its frames are counted from {counter}, "
-                f"those of the file before end with {before}"
+                f"those of the previous file end with {previous}"
             )
         first += extent.frames
-        before = headers.counter(first - 1)
+        previous = headers.counter(first - 1)
     return notes

@@ -91,7 +91,7 @@ def test_predicates_that_fail() -> None:
 
 
 def test_a_filter_that_refuses_all_of_what_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.iterate.mapping._MOST_REFUSED", 1000)
+    monkeypatch.setattr("core.iterate.mapping._MAX_REJECTED", 1000)
     stage = Filter(Repeat(TEN), lambda b: np.asarray(b["index"]) < 0)
     with pytest.raises(TransformError, match="of an endless stage"):
         stage.take(stage.initial, 1)

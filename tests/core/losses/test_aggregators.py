@@ -23,6 +23,8 @@ from tests.streams import (
     random_stream,
 )
 
+pytestmark = pytest.mark.once
+
 BINS = 64
 
 

@@ -158,7 +158,7 @@ def test_the_protocol() -> None:
     assert reader.next_event() is END
     assert reader.end is not None
     assert (reader.end.events, reader.end.blocks, reader.end.ascending) == (3, 4, False)
-    with pytest.raises(StateError, match="closed before"):
+    with pytest.raises(StateError, match="already closed"):
         reader.receive(b"")
 
 

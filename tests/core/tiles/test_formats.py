@@ -349,7 +349,7 @@ def test_tvips_notes_frames_that_are_not_counted_on() -> None:
     other = writers.tvips(noise((4, 2, 2)), splits=[2, 2], counter=50)
     files["rec_001.tvips"] = other["rec_001.tvips"]
     assert read(files).notes == (
-        "rec_001.tvips: its frames are counted from 52, those of the file before end with 2",
+        "rec_001.tvips: its frames are counted from 52, those of the previous file end with 2",
     )
 
 
@@ -443,7 +443,11 @@ def test_seq_bad_pixels_of_a_part_and_of_binned_frames() -> None:
     [
         ((9, 10), {}, "it has no map of 9 x 10 pixels"),
         ((4, 5), {"a.seq.metadata": writers.seq_camera(8, 10)}, "the camera read out 8 x 10"),
-        ((8, 10), {"a.seq.metadata": None}, "the file .metadata that tells the binning is missing"),
+        (
+            (8, 10),
+            {"a.seq.metadata": None},
+            "the .metadata file, which gives the binning, is missing",
+        ),
     ],
 )
 def test_seq_bad_pixels_that_cannot_be_used(
@@ -520,7 +524,7 @@ def test_frms6_without_dark_frames_has_no_dark_image() -> None:
 
 def test_frms6_with_more_frames_than_the_hdr_tells_of() -> None:
     files = writers.frms6(noise((4, 2, 2)), noise((1, 2, 2)), (2, 2), SignalFrames="3")
-    assert read(files).notes == ("the .hdr file tells of 3 of the 4 signal frames",)
+    assert read(files).notes == ("the .hdr file declares only 3 of the 4 signal frames",)
 
 
 # -- MRC --------------------------------------------------------------------------
@@ -584,6 +588,6 @@ def test_k2is() -> None:
     closed = {
         k: v.replace(b"\x01\x01" + bytes(6), b"\x01\x00" + bytes(6)) for k, v in files.items()
     }
-    assert "never said to be open" in read(closed).notes[0]
+    assert "no frame is marked as having the shutter open" in read(closed).notes[0]
     with pytest.raises(CoreError, match="more positions than the 2 frames"):
         read(files, Hints(nav_shape=(3,)))

@@ -106,9 +106,9 @@ NUMPY = [
 ]
 EMPAD_SET = writers.empad(SIX, (2, 3))
 EMPAD = [
-    Case(cut(EMPAD_SET, "scan.raw"), "scan.raw", 5 * 66560, "the last frame is cut: 66559"),
-    Case(writers.empad(SIX, (2, 2)), "scan.raw", 6 * 66560, "has 6 frames, scan.xml tells of (2,"),
-    Case(writers.empad(SIX, series=5), "scan.raw", 6 * 66560, "tells of (5,) (series)"),
+    Case(cut(EMPAD_SET, "scan.raw"), "scan.raw", 5 * 66560, "the last frame is truncated: 66559"),
+    Case(writers.empad(SIX, (2, 2)), "scan.raw", 6 * 66560, "6 frames, but scan.xml describes (2,"),
+    Case(writers.empad(SIX, series=5), "scan.raw", 6 * 66560, "describes (5,) (series)"),
     Case(EMPAD_SET | {"b.raw": b"x"}, "scan.raw", 0, "a second .raw file, besides b.raw"),
     Case(without(EMPAD_SET, "scan.raw"), "", 0, "there is no .raw file"),
     Case(EMPAD_SET | {"scan.xml": b"<root><raw_file"}, "scan.xml", 0, "is not XML"),
@@ -151,14 +151,16 @@ def header_field(index: int, value: str, frame: int = 0, files: Set | None = Non
 
 
 MIB = [
-    Case(cut(MIB_SET, "default2.mib"), "default2.mib", 2 * MIB_STRIDE, "the last frame is cut"),
-    Case(MIB_SET | {"default2.mib": b"MQ1,"}, "default2.mib", 0, "the last frame is cut"),
+    Case(
+        cut(MIB_SET, "default2.mib"), "default2.mib", 2 * MIB_STRIDE, "the last frame is truncated"
+    ),
+    Case(MIB_SET | {"default2.mib": b"MQ1,"}, "default2.mib", 0, "the last frame is truncated"),
     Case({"default1.mib": b"MQ1,000001,"}, "default1.mib", 0, "no frame header"),
     Case(header_field(2, "0x384"), "default1.mib", 0, "numbers", hinted=False),
     Case(header_field(2, "00001"), "default1.mib", 0, "a frame header of 1 bytes", hinted=False),
     Case(header_field(2, "99999"), "default1.mib", 0, "of 99999 bytes", hinted=False),
     Case(header_field(4, "0000"), "default1.mib", 0, "0 x 4 pixels", hinted=False),
-    Case(header_field(4, "9999"), "default1.mib", 0, "the last frame is cut"),
+    Case(header_field(4, "9999"), "default1.mib", 0, "the last frame is truncated"),
     Case(header_field(6, "X16"), "default1.mib", 0, "pixels of type 'X16'"),
     Case(
         header_field(6, "R64", files=writers.mib(FRAMES[:, :, :3], "U16")),
@@ -192,7 +194,7 @@ MIB = [
         MIB_SET | {"default.hdr": b"HDR,\nScanX:\t999999999\nScanY:\t999999999\n"},
         "default1.mib",
         0,
-        "which cannot be",
+        "which is invalid",
     ),
     Case(MIB_SET | {"x.hdr": MIB_SET["default.hdr"]}, "x.hdr", 0, "a second .hdr file"),
     Case({"default.hdr": MIB_SET["default.hdr"]}, "default.hdr", 0, "there is no .mib file"),
@@ -216,9 +218,14 @@ TVIPS = [
     Case(changed(TVIPS_SET, "rec_000.tvips", 12, i4(-4)), "rec_000.tvips", 12, "height is -4"),
     Case(changed(TVIPS_SET, "rec_000.tvips", 16, i4(12)), "rec_000.tvips", 16, "bits_per_pixel"),
     Case(changed(TVIPS_SET, "rec_000.tvips", 48, i4(-1)), "rec_000.tvips", 48, "frame_header is"),
-    Case(changed(TVIPS_SET, "rec_000.tvips", 8, i4(1 << 30) * 2), "rec_000.tvips", 256, "is cut"),
-    Case(cut(TVIPS_SET, "rec_000.tvips"), "rec_000.tvips", 256 + 2 * TVIPS_STRIDE, "is cut"),
-    Case(cut(TVIPS_SET, "rec_001.tvips"), "rec_001.tvips", 2 * TVIPS_STRIDE, "is cut"),
+    Case(
+        changed(TVIPS_SET, "rec_000.tvips", 8, i4(1 << 30) * 2),
+        "rec_000.tvips",
+        256,
+        "is truncated",
+    ),
+    Case(cut(TVIPS_SET, "rec_000.tvips"), "rec_000.tvips", 256 + 2 * TVIPS_STRIDE, "is truncated"),
+    Case(cut(TVIPS_SET, "rec_001.tvips"), "rec_001.tvips", 2 * TVIPS_STRIDE, "is truncated"),
     Case({"rec_000.tvips": TVIPS_SET["rec_000.tvips"][:99]}, "rec_000.tvips", 99, "ends inside"),
     Case(without(TVIPS_SET, "rec_000.tvips"), "rec_001.tvips", 0, "size is 4 in"),
     Case(
@@ -246,7 +253,9 @@ SEQ = [
     Case(seq(width=1 << 31, height=1 << 31), "a.seq", 580, "true_image_size is"),
     Case(seq(allocated=7), "a.seq", 8192 + 6 * 40, "holds 6 of 7 frames of 40 bytes"),
     Case(cut(SEQ_SET, "a.seq"), "a.seq", 8192 + 5 * 40, "holds 5 of 6 frames"),
-    Case(cut({"a.seq": writers.seq(FRAMES, allocated=0)}, "a.seq"), "a.seq", 8392, "is cut: 39"),
+    Case(
+        cut({"a.seq": writers.seq(FRAMES, allocated=0)}, "a.seq"), "a.seq", 8392, "is truncated: 39"
+    ),
     Case({"a.seq": SEQ_SET["a.seq"][:600]}, "a.seq", 600, "ends inside the header"),
     Case({"a.seq": SEQ_SET["a.seq"][:8000]}, "a.seq", 8000, "ends before its first frame"),
     Case(SEQ_SET | {"b.seq": b"x"}, "b.seq", 0, "a second .seq file, besides a.seq"),
@@ -306,8 +315,8 @@ FRMS6 = [
     Case(FRMS6_SET | {"m.hdr": b"[a]\n"}, "m.hdr", 0, "no [measurementInfo] can be read"),
     Case(hdr(ReadoutMode="bin: 3, windowing: 1x1"), "m.hdr", 0, "a binning of 1, 2 or 4"),
     Case(hdr(ReadoutMode=""), "m.hdr", 0, "a binning of 1, 2 or 4"),
-    Case(hdr(STEMImageSize="2,3"), "m.hdr", 0, "does not tell a scan"),
-    Case(hdr(STEMImageSize="0x3"), "m_000.frms6", 0, "a scan of (0, 3), which cannot be"),
+    Case(hdr(STEMImageSize="2,3"), "m.hdr", 0, "does not give a scan"),
+    Case(hdr(STEMImageSize="0x3"), "m_000.frms6", 0, "a scan of (0, 3), which is invalid"),
     Case(hdr(SignalFrames="9"), "m_002.frms6", 1024 + 3 * FRMS6_STRIDE, "hold 6 of 9 signal"),
     Case(without(FRMS6_SET, "m_000.frms6"), "m_001.frms6", 0, "must have the number 000"),
     Case(without(FRMS6_SET, "m_001.frms6"), "m_002.frms6", 0, "must have the number 001"),
@@ -343,7 +352,7 @@ FRMS6 = [
         cut(writers.frms6(FRAMES, FRAMES[:2], (2, 3), counted=False), "m_001.frms6"),
         "m_001.frms6",
         1024 + 5 * FRMS6_STRIDE,
-        "the last frame is cut",
+        "the last frame is truncated",
     ),
     Case(FRMS6_SET | {"m_001.frms6": b""}, "m_001.frms6", 0, "ends inside the file header"),
 ]
@@ -422,7 +431,7 @@ def too_short(files: Set) -> Set:
         (broken_sync, "c_3.bin", 0x5758 * 31, "no block of 22360 bytes"),
         (lost_block, "c_5.bin", 0x5758 * 3, "block 3 of frame 50 should be here"),
         (lost_late, "c_5.bin", 0x5758 * 63, "where c_1.bin has number 1063 of 51"),
-        (too_short, "c_1.bin", 0, "no frame is whole in all sectors"),
+        (too_short, "c_1.bin", 0, "no frame is complete in all sectors"),
     ],
 )
 def test_k2is_sectors_that_do_not_fit(
@@ -445,7 +454,7 @@ def test_sparse_files_are_recognised_and_refused() -> None:
     ("files", "hints", "says"),
     [
         (MIB_SET, Hints(sig_shape=(4, 5)), "has 20 pixels, the frames have 16"),
-        (FRMS6_SET, Hints(sig_shape=(16,)), "packed frames of .4, 4. cannot be seen as"),
+        (FRMS6_SET, Hints(sig_shape=(16,)), "packed frames of .4, 4. cannot be reshaped to"),
         (TVIPS_SET, Hints(nav_shape=(0, 3)), "needs dimensions of at least 1"),
         (NPY, Hints(sig_shape=(7, 7)), "no whole frames of sig_shape"),
         (NPY, Hints(sig_shape=()), "needs dimensions of at least 1"),
@@ -465,5 +474,5 @@ def test_a_cut_file_may_be_one_that_grows() -> None:
     two = {"a.npy": NPY["a.npy"], "b.npy": NPY["a.npy"]}
     assert read(cut(MIB_SET, "default2.mib"), Hints(growing=True)).frames == 5
     for files, name in ((TVIPS_SET, "rec_000.tvips"), (MIB_SET, "default1.mib"), (two, "a.npy")):
-        with pytest.raises(FormatError, match=r"is cut|holds 5 of 6"):
+        with pytest.raises(FormatError, match=r"is truncated|holds 5 of 6"):
             read(cut(files, name), Hints(growing=True))

@@ -270,7 +270,7 @@ def test_series_that_was_broken_off() -> None:
     assert (recording.nav_shape, recording.frames) == ((3, 4), 5)
     assert recording.notes == ("5 of 12 elements were written",)
     empty = {"a.ser": ser([], (3, 4), total=12)}
-    with pytest.raises(FormatError, match="not a single frame"):
+    with pytest.raises(FormatError, match="there are no frames"):
         read(empty)
     assert read(empty, Hints(growing=True)).frames == 0
 
@@ -298,7 +298,7 @@ LIES = [
     (put(SERIES, 30, "<i", 9), 30, "9 dimensions"),
     (put(SERIES, 34, "<i", 0), 34, "0 positions"),
     (put(SERIES, 58, "<i", 2**30), 58, "a text of 1073741824 bytes"),
-    (put(SERIES, TABLE, "<q", len(SERIES)), TABLE, "where none can be"),
+    (put(SERIES, TABLE, "<q", len(SERIES)), TABLE, "where no element fits"),
     (put(SERIES, TABLE + 16, "<q", len(SERIES) - 1), TABLE + 16, "element 2 begins"),
     (put(SERIES, TABLE + 16, "<q", FIRST), TABLE + 16, "element 2 begins"),
     (put(SERIES, FIRST + 40, "<h", 11), FIRST + 40, "pixels of type 11"),

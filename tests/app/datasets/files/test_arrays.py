@@ -152,7 +152,7 @@ def view_of(
 
 
 @pytest.mark.parametrize("form", WRITERS)
-@pytest.mark.parametrize("seed", range(examples(120)))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_views_are_what_numpy_says(
     form: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

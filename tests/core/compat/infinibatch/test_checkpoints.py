@@ -264,37 +264,37 @@ OTHERWISE: list[tuple[Make, Make, str]] = [
     (
         lambda _: FixedBatchIterator(native(), 4),
         lambda _: FixedBatchIterator(native(), 5),
-        "batch_size 4, and it is 5",
+        "batch_size 4, but here it is 5",
     ),
     (
         lambda order: BlockwiseShuffleIterator(native(), 5, 3, order),
         lambda order: BlockwiseShuffleIterator(native(), 6, 3, order),
-        "batch_size 5, and it is 6",
+        "batch_size 5, but here it is 6",
     ),
     (
         lambda order: BufferedShuffleIterator(native(), 5, 3, order),
         lambda order: BufferedShuffleIterator(native(), 6, 3, order),
-        "buffer_size 5, and it is 6",
+        "buffer_size 5, but here it is 6",
     ),
     (
         lambda _: WindowedIterator(native(), 4),
         lambda _: WindowedIterator(native(), 3),
-        "width 4, and it is 3",
+        "width 4, but here it is 3",
     ),
     (
         lambda _: BucketedReadaheadBatchIterator(native(), 7, None, 2),
         lambda _: BucketedReadaheadBatchIterator(native(), 7, None, 3),
-        "batch_size 2, and it is 3",
+        "batch_size 2, but here it is 3",
     ),
     (
         lambda _: BucketedReadaheadBatchIterator(native(), 7, None, size_of),
         lambda _: BucketedReadaheadBatchIterator(native(), 8, None, size_of),
-        "read_ahead 7, and it is 8",
+        "read_ahead 7, but here it is 8",
     ),
     (
         lambda _: ChunkedSourceIterator(list(range(8)), 2, 0),
         lambda _: ChunkedSourceIterator(list(range(8)), 2, 1),
-        "instance_rank 0, and it is 1",
+        "instance_rank 0, but here it is 1",
     ),
 ]
 

@@ -56,7 +56,7 @@ def test_native_tells_that_the_data_shrank_or_is_other_data() -> None:
         with pytest.raises(RuntimeError, match="over 3 items"):
             NativeCheckpointableIterator(data).setstate(state)
     named = NativeCheckpointableIterator([1, 2, 3], identity="a")
-    with pytest.raises(DataChangedError, match="over None, and this is 'a'"):
+    with pytest.raises(DataChangedError, match="over None, but this is 'a'"):
         named.setstate(state)
     named.setstate(NativeCheckpointableIterator([1, 2, 3], "a").getstate())
     assert list(named) == [1, 2, 3]
@@ -78,7 +78,7 @@ def test_native_tells_that_data_without_a_length_shrank() -> None:
     list(iterator)
     state = iterator.getstate()
     data.n = 1
-    with pytest.raises(RuntimeError, match="after 3 items, and there are 1"):
+    with pytest.raises(RuntimeError, match="after 3 items, but there are only 1"):
         iterator.setstate(state)
 
 
@@ -184,7 +184,7 @@ def test_permutation_does_not_copy_items() -> None:
 
 def test_permutation_of_other_data_is_refused() -> None:
     state = InfinitePermutationSourceIterator([1, 2, 3]).getstate()
-    with pytest.raises(DataChangedError, match="over 3 items, and there are 2"):
+    with pytest.raises(DataChangedError, match="over 3 items, but there are 2"):
         InfinitePermutationSourceIterator([1, 2]).setstate(state)
 
 
