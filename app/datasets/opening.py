@@ -91,7 +91,7 @@ def _items(files: FileSet, spec: DatasetSpec, decoders: Decoders | None) -> Item
     return TableItems(files, form, required(decoders, form))
 
 
-def open_recording(
+def open_recording(  # noqa: PLR0913 - parts of a catalogue entry
     roots: Roots,
     patterns: Sequence[str],
     hints: Hints,
@@ -127,7 +127,7 @@ def open_recording(
         raise
 
 
-def understand_source(
+def understand_source(  # noqa: PLR0913 - parts of a catalogue entry
     files: FileSet,
     stored: StoredArray | None,
     hints: Hints,

@@ -12,7 +12,6 @@ T = TypeVar("T")
 
 _BYTES_PER_SECOND = 64 << 20
 """Decoded bytes that a second must suffice for; the slowest usual filters reach twice that."""
-_OPENING_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,23 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """How much a request may take."""
+
+    nbytes: int = 0
+    """Size of the result in shared memory, if it is known beforehand."""
+    max_bytes: int = 0
+    """Maximum size of the result, if only the worker can tell."""
+    work: int = 0
+    """Bytes that have to be decoded; they add to the time allowed."""
+
+    @property
+    def seconds(self) -> float:
+        """Time allowed for the bytes to decode, in seconds."""
+        return self.work / _BYTES_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One request to a worker."""
 
@@ -43,22 +59,7 @@ class Request:
     files: Iterable[Sequence[int]] = ()
     """Further files, for this request only: batches of descriptors, each of which stays open
     until the next one is asked for."""
-    nbytes: int = 0
-    """Size of the result in shared memory, if it is known beforehand."""
-    max_bytes: int = 0
-    """Maximum size of the result, if only the worker can tell."""
-    work: int = 0
-    """Bytes that have to be decoded; they add to the time allowed."""
-
-    @property
-    def seconds(self) -> float:
-        """CPU time allowed in seconds."""
-        return _OPENING_SECONDS + self.extra_seconds
-
-    @property
-    def extra_seconds(self) -> float:
-        """Time allowed for the bytes to decode, in seconds."""
-        return self.work / _BYTES_PER_SECOND
+    effort: Effort = Effort()
 
 
 class RefusedError(Exception):

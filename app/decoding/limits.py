@@ -18,6 +18,8 @@ class DecoderLimits:
     """Memory of a worker in bytes, beyond what it has when it is ready."""
     seconds: float = 10.0
     """Wall time per request in seconds; more where many bytes have to be decoded."""
+    cpu_seconds: float = 2.0
+    """CPU time per request, likewise."""
     idle_seconds: float = 60.0
     """Time after which an idle worker is stopped."""
     start_seconds: float = 60.0

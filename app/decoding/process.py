@@ -205,8 +205,8 @@ class DecoderProcess:
         watch = _Watch(
             self._channel,
             self.pid,
-            self._limits.seconds + request.extra_seconds,
-            request.seconds,
+            self._limits.seconds + request.effort.seconds,
+            self._limits.cpu_seconds + request.effort.seconds,
         )
         known = request.subject.key in self.known
         try:
@@ -239,7 +239,7 @@ class DecoderProcess:
 
     def _exchange(self, request: Request, parse: Parse[T], watch: _Watch) -> T:
         batches = iter(request.files)
-        nbytes = request.nbytes
+        nbytes = request.effort.nbytes
         segment = self._segments.take(nbytes) if nbytes else None
         try:
             self._send(request, segment, next(batches, ()), watch)
@@ -248,7 +248,7 @@ class DecoderProcess:
                 if "more" in answer:
                     wire.send(self._channel, {}, next(batches, ()), watch)
                 elif segment is None:
-                    nbytes = _count(answer["need"], request.max_bytes)
+                    nbytes = _count(answer["need"], request.effort.max_bytes)
                     segment = self._segments.take(max(nbytes, 1))
                     self._send_segment(segment, watch)
                 answer, _ = wire.receive(self._channel, patience=watch)

@@ -87,18 +87,22 @@ def receive(
     head = bytearray(_HEAD.size)
     found = _fill(channel, memoryview(head), max_descriptors, patience)
     try:
-        magic, length, count = _HEAD.unpack(head)
-        if magic != _MAGIC or length > MAX_BYTES or count != len(found):
-            raise WireError("the head of a message is invalid")
-        body = bytearray(length)
+        body = bytearray(_length(head, len(found)))
         _fill(channel, memoryview(body), 0, patience)
-        try:
-            return orjson.loads(body), found
-        except orjson.JSONDecodeError as e:
-            raise WireError("a message is not JSON") from e
+        return orjson.loads(body), found
+    except orjson.JSONDecodeError as e:
+        close_all(found)
+        raise WireError("a message is not JSON") from e
     except BaseException:
         close_all(found)
         raise
+
+
+def _length(head: bytes | bytearray, descriptors: int) -> int:
+    magic, length, count = _HEAD.unpack(head)
+    if magic != _MAGIC or length > MAX_BYTES or count != descriptors:
+        raise WireError("the head of a message is invalid")
+    return int(length)
 
 
 def _fill(
@@ -111,20 +115,25 @@ def _fill(
         while view:
             patience()
             with contextlib.suppress(TimeoutError):
-                try:
-                    count, ancillary, _, _ = channel.recvmsg_into([view], room)
-                except ConnectionResetError as e:
-                    raise GoneError from e
-                for level, kind, data in ancillary:
-                    if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                        found.frombytes(data[: len(data) - len(data) % found.itemsize])
-                if not count:
-                    raise GoneError
-                view = view[count:]
+                view = view[_take(channel, view, room, found) :]
     except BaseException:
         close_all(found)
         raise
     return found.tolist()
+
+
+def _take(channel: socket.socket, view: memoryview, room: int, found: array.array[int]) -> int:
+    """Receive some bytes and append the descriptors that came with them; return the count."""
+    try:
+        count, ancillary, _, _ = channel.recvmsg_into([view], room)
+    except ConnectionResetError as e:
+        raise GoneError from e
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    if not count:
+        raise GoneError
+    return count
 
 
 def close_all(descriptors: Sequence[int]) -> None:

@@ -12,7 +12,15 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from app.decoding.base import Decoders, LibraryMissingError, Parse, RefusedError, Request, Subject
+from app.decoding.base import (
+    Decoders,
+    Effort,
+    LibraryMissingError,
+    Parse,
+    RefusedError,
+    Request,
+    Subject,
+)
 from app.errors import DatasetUnreadableError
 from core.errors import FormatError
 
@@ -50,10 +58,7 @@ class ForeignFile:
         action: str,
         arguments: Mapping[str, Any],
         parse: Parse[T],
-        *,
-        nbytes: int = 0,
-        max_bytes: int = 0,
-        work: int = 0,
+        effort: Effort = Effort(),  # noqa: B008 - it cannot change
     ) -> T:
         """Have a decoder do something with the file; see ``Request`` and ``Decoders``.
 
@@ -69,15 +74,7 @@ class ForeignFile:
                 key = self._key(descriptor)
                 size = self._files.size(self._file)
                 subject = Subject(key, self._form, {"size": size}, (descriptor,))
-                request = Request(
-                    source,
-                    subject,
-                    action,
-                    arguments,
-                    nbytes=nbytes,
-                    max_bytes=max_bytes,
-                    work=work,
-                )
+                request = Request(source, subject, action, arguments, effort=effort)
                 try:
                     result = self._decoders.ask(request, parse)
                 except RefusedError as e:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from app.decoding.base import Decoders
+from app.decoding.base import Decoders, Effort
 from core.arrays import Array, Octets
 from core.errors import FormatError
 from core.tiles.formats.arrays import ArrayInfo, check, choose, linear
@@ -42,12 +42,8 @@ class Hdf5Array:
     axes: tuple[Axis, ...]
     offset: int | None
 
-    def read(self, box: Box) -> Array:
-        """Read the values in a box; see ``read_boxes``."""
-        return self.read_boxes((box,))[0]
-
-    def read_boxes(self, boxes: Sequence[Box]) -> list[Array]:
-        """Read the values in several boxes at once.
+    def read(self, boxes: Sequence[Box]) -> list[Array]:
+        """Read the values in boxes.
 
         Raises:
             FormatError: the values cannot be decoded.
@@ -59,19 +55,22 @@ class Hdf5Array:
             "read",
             arguments,
             lambda _, octets: divide(octets, boxes, self.dtype),
-            nbytes=sum(items_in(box) for box in boxes) * self.dtype.itemsize,
-            work=sum(items_decoded(box, self.chunks) for box in boxes) * self.dtype.itemsize,
+            effort_of(boxes, self.chunks, self.dtype),
         )
 
 
-def items_in(box: Box) -> int:
-    """Count the values in a box."""
+def effort_of(boxes: Sequence[Box], chunks: Sequence[int], dtype: np.dtype[Any]) -> Effort:
+    """Return the size of the values in boxes, and of those in all chunks that these touch."""
+    decoded = 0
+    for box in boxes:
+        sides = zip(box, chunks, strict=True)
+        decoded += math.prod((-(-b // n) - a // n) * n for (a, b), n in sides)
+    size = dtype.itemsize
+    return Effort(sum(map(_items, boxes)) * size, work=decoded * size)
+
+
+def _items(box: Box) -> int:
     return math.prod(b - a for a, b in box)
-
-
-def items_decoded(box: Box, chunks: Sequence[int]) -> int:
-    """Count the values in all chunks that a box touches."""
-    return math.prod((-(-b // n) - a // n) * n for (a, b), n in zip(box, chunks, strict=True))
 
 
 def divide(octets: Octets, boxes: Sequence[Box], dtype: np.dtype[Any]) -> list[Array]:
@@ -79,7 +78,7 @@ def divide(octets: Octets, boxes: Sequence[Box], dtype: np.dtype[Any]) -> list[A
     arrays = []
     at = 0
     for box in boxes:
-        stop = at + items_in(box) * dtype.itemsize
+        stop = at + _items(box) * dtype.itemsize
         arrays.append(octets[at:stop].view(dtype).reshape([b - a for a, b in box]))
         at = stop
     return arrays
@@ -116,7 +115,7 @@ def open_hdf5(files: FileSet, file: int, array: str | None, decoders: Decoders) 
         array = choose(foreign.ask("list", {}, _shapes), source)
     arguments = {"array": array}
     # Coordinates come along, of which there are a few megabytes at most.
-    found = foreign.ask("describe", arguments, _description, max_bytes=decoders.max_bytes)
+    found = foreign.ask("describe", arguments, _description, Effort(max_bytes=decoders.max_bytes))
     info = found.info
     check(info, found.name, source)
     nbytes = math.prod(info.shape) * info.dtype.itemsize

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +25,7 @@ from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
 from .foreign import missing
-from .hdf5 import divide, items_in
+from .hdf5 import divide, effort_of
 from .zarr_files import METADATA, Coordinates, StoredArray, StoreFiles, names_of, parse_array
 
 FORM = "zarr"
@@ -66,12 +65,8 @@ class ZarrArray:
         """Shape of a chunk, the unit of decoding."""
         return self.stored.info.chunks
 
-    def read(self, box: Box) -> Array:
-        """Read the values in a box; see ``read_boxes``."""
-        return self.read_boxes((box,))[0]
-
-    def read_boxes(self, boxes: Sequence[Box]) -> list[Array]:
-        """Read the values in several boxes at once.
+    def read(self, boxes: Sequence[Box]) -> list[Array]:
+        """Read the values in boxes.
 
         Raises:
             FormatError: the values cannot be decoded.
@@ -87,8 +82,7 @@ class ZarrArray:
                 "read",
                 {"boxes": parts},
                 files=batches,
-                nbytes=sum(items_in(box) for box in boxes) * self.dtype.itemsize,
-                work=sum(self._decoded(box) for box in boxes) * self.dtype.itemsize,
+                effort=effort_of(boxes, self.chunks, self.dtype),
             )
 
             def parse(_: Mapping[str, Any], octets: Octets) -> list[Array]:
@@ -147,13 +141,9 @@ class ZarrArray:
             used.append(index)
         return box, found, complete
 
-    def _decoded(self, box: Box) -> int:
-        """Count the values in all chunks that a box touches."""
-        chunks = zip(box, self.chunks, strict=True)
-        return math.prod((-(-b // n) - a // n) * n for (a, b), n in chunks)
 
-
-def _batches(files: StoreFiles, used: Sequence[int]) -> Iterator[Sequence[int]]:
+def _batches(files: StoreFiles, used: Sequence[int]) -> Generator[Sequence[int]]:
+    """Open files batch by batch."""
     for start in range(0, len(used), _BATCH):
         with ExitStack() as stack:
             batch = used[start : start + _BATCH]
@@ -221,4 +211,4 @@ def _line(
         return None
     if stored.info.dtype.kind not in "iuf":
         return None
-    return linear(_open(files, stored, decoders).read(((0, stored.info.shape[0]),)))
+    return linear(_open(files, stored, decoders).read([((0, stored.info.shape[0]),)])[0])

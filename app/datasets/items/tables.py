@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from app.decoding.base import Decoders
+from app.decoding.base import Decoders, Effort
 from core.arrays import Array, Octets
 from core.errors import FormatError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
@@ -74,7 +74,12 @@ class TableItems:
         self._tables = [ForeignFile(files, file, form, decoders) for file in range(len(files))]
         described = [
             # An Arrow file has the numbers of rows in the batches, all of which are read.
-            table.ask("describe", {}, _description, work=files.size(k) if form == ARROW else 0)
+            table.ask(
+                "describe",
+                {},
+                _description,
+                Effort(work=files.size(k) if form == ARROW else 0),
+            )
             for k, table in enumerate(self._tables)
         ]
         for file, one in enumerate(described):
@@ -136,8 +141,7 @@ class TableItems:
             "read",
             arguments,
             parse,
-            max_bytes=self._max_bytes,
-            work=min(part.work, self._max_bytes),
+            Effort(max_bytes=self._max_bytes, work=min(part.work, self._max_bytes)),
         )
 
     def stops(self, unit: str, count: int) -> tuple[int, ...]:

@@ -197,7 +197,7 @@ def _copy(values: Array, corner: Sequence[int], box: Box, out: Array) -> None:
     out[tuple(target)] = values[tuple(source)]
 
 
-def fill_value(value: Any, dtype: np.dtype[Any]) -> np.generic:  # noqa: ANN401 - JSON
+def fill_value(value: Any, dtype: np.dtype[Any]) -> Any:  # noqa: ANN401 - JSON
     """Parse the value of missing chunks.
 
     Raises:
