@@ -7,6 +7,7 @@ that was overwritten in place is read anew even if size and modification time ar
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from app.decoding.base import (
 )
 from app.errors import DatasetUnreadableError
 from core.errors import FormatError
+from core.tiles.formats.arrays import ArrayInfo
 
 from .file_set import FileSet
 
@@ -128,6 +130,21 @@ def required(decoders: Decoders | None, form: str) -> Decoders:
     if decoders is None:
         raise FormatError(f"reading {form} needs decoders, which this process does not have")
     return decoders
+
+
+def check_chunks(info: ArrayInfo, name: str, source: str, decoders: Decoders) -> None:
+    """Check that a decoder can hold a chunk, once compressed and once not.
+
+    Raises:
+        FormatError: it cannot.
+    """
+    nbytes, limit = math.prod(info.chunks) * info.dtype.itemsize, decoders.max_bytes // 2
+    if nbytes > limit:
+        raise FormatError(
+            f"the array {name!r} is in chunks of {info.chunks}, of more than {limit} bytes",
+            source=source,
+            hint="Write it with smaller chunks, or ask the operator to raise decoder_memory",
+        )
 
 
 # -- what workers answer --------------------------------------------------------------

@@ -22,7 +22,7 @@ from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
 from .file_set import FileSet
-from .foreign import ForeignFile, number, sequence, text
+from .foreign import ForeignFile, check_chunks, number, sequence, text
 
 FORM = "hdf5"
 _DTYPE = re.compile(r"[|<>][biufcSUVOmM][0-9]{0,9}(\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
@@ -118,6 +118,8 @@ def open_hdf5(files: FileSet, file: int, array: str | None, decoders: Decoders) 
     found = foreign.ask("describe", arguments, _description, Effort(max_bytes=decoders.max_bytes))
     info = found.info
     check(info, found.name, source)
+    if found.offset is None:
+        check_chunks(info, found.name, source, decoders)
     nbytes = math.prod(info.shape) * info.dtype.itemsize
     if found.offset is not None and found.offset + nbytes > files.size(file):
         raise FormatError(

@@ -24,7 +24,7 @@ from core.tiles.formats.arrays import linear
 from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
-from .foreign import missing
+from .foreign import check_chunks, missing
 from .hdf5 import divide, effort_of
 from .zarr_files import METADATA, Coordinates, StoredArray, StoreFiles, names_of, parse_array
 
@@ -154,10 +154,11 @@ def open_zarr(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> Zar
     """Open an array over files that are open.
 
     Raises:
-        FormatError: the array has codecs or fill values that cannot be decoded, or the
+        FormatError: the array has codecs, fill values or chunks that cannot be decoded, or the
             library is not installed.
         DataChangedError: a file changed since it was opened.
     """
+    check_chunks(stored.info, f"/{stored.path}", files.top.name, decoders)
     array = _open(files, stored, decoders)
     return ZarrArray(
         files, decoders, array.subject, stored, array.file, _axes(files, stored, decoders)

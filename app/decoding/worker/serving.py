@@ -6,6 +6,7 @@ loop) is for the service to notice.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import socket
@@ -123,9 +124,9 @@ class Server:
         for key in values["close"]:
             if (old := self._subjects.pop(key, None)) is not None:
                 old.close()
-        out = self._segment(values["segment"], files)
         explain: Callable[[Exception], Fault] = _unexplained
         try:
+            out = self._segment(values["segment"], files)
             subject = self._subject(values, files)
             explain = subject.explain
             result = subject.act(values["action"], values["arguments"], files, out)
@@ -181,6 +182,8 @@ def _refusal(fault: Fault) -> dict[str, Any]:
 
 def _is_memory(error: Exception) -> bool:
     """Whether a library ran out of memory: HDF5 says so in the text of other errors."""
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
     text = str(error).lower()
     return "memory allocation failed" in text or "unable to allocate" in text
 
