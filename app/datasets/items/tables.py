@@ -192,15 +192,19 @@ def _column(layout: Mapping[str, Any], field: Field, rows: int, octets: Octets) 
         return _array(octets, number(start), field.dtype, (rows, *field.shape))
     start, at = starts
     values = _array(octets, number(start), field.dtype, (number(lengths[0]),))
-    # Copied before it is checked: the worker could change it after that.
-    offsets = _array(octets, number(at), np.dtype(np.int64), (rows + 1,)).copy()
+    offsets = _array(octets, number(at), np.dtype(np.int64), (rows + 1,))
     if offsets[0] or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
         raise ValueError("offsets of another column")
     return Ragged(values, offsets)
 
 
 def _array(octets: Octets, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Copy an array out of shared memory.
+
+    The worker could change it after it was checked there. And columns are cached for long:
+    shared memory, of which each piece takes a descriptor, is better returned.
+    """
     nbytes = dtype.itemsize * int(np.prod(shape, dtype=object))
     if start + nbytes > len(octets):
         raise ValueError("an array beyond the end")
-    return octets[start : start + nbytes].view(dtype).reshape(shape)
+    return octets[start : start + nbytes].copy().view(dtype).reshape(shape)
