@@ -192,6 +192,7 @@ class DecoderPool:
             if task is None:
                 return
             task()
+            del task  # it refers to the worker
 
     def _stop_idle(self) -> None:
         oldest = time.monotonic() - self._limits.idle_seconds

@@ -314,6 +314,7 @@ class DecoderProcess:
         self._process.kill()
         self._process.wait()
         self._channel.close()
+        self._segments.close()
 
     def _ending(self) -> str:
         """Say how a process that closed its connection ended."""

@@ -69,6 +69,7 @@ class Segments:
         # Arrays are collected in any thread, in the middle of anything: no locks there.
         self._returned: deque[Segment] = deque()
         self._dropped: list[int] = []
+        self._closed = False
 
     def take(self, nbytes: int) -> Segment:
         """Return a segment of at least ``nbytes``; its contents are arbitrary.
@@ -90,18 +91,25 @@ class Segments:
     def lend(self, segment: Segment, nbytes: int) -> Octets:
         """Return the contents; the segment is free again once nothing refers to them."""
         octets = segment.octets(nbytes)
-        weakref.finalize(octets, self._returned.append, segment).atexit = False
+        weakref.finalize(octets, self.put, segment).atexit = False
         return octets
 
     def put(self, segment: Segment) -> None:
-        """Return a segment that was not lent."""
-        self._returned.append(segment)
+        """Return a segment."""
+        if not self._closed:
+            self._returned.append(segment)
 
     def dropped(self) -> list[int]:
         """Return the numbers of segments that the worker can unmap, each once."""
         self._collect()
         numbers, self._dropped = self._dropped, []
         return numbers
+
+    def close(self) -> None:
+        """Free all segments, those that are lent once they are returned."""
+        self._closed = True
+        self._returned.clear()
+        self._free.clear()
 
     def _collect(self) -> None:
         while self._returned:

@@ -22,6 +22,7 @@ _COMMAND = ("tests/app/command/test_main.py",)
 _ARRAYS = ("tests/app/datasets/files/test_arrays.py",)
 _ITEMS = ("tests/app/datasets/items/test_items.py",)
 _DATASETS = ("tests/e2e/test_datasets.py",)
+_DECODING = ("tests/app/decoding/test_pool.py",)
 _OPENAPI = ("tests/contract/test_openapi.py",)
 _POSTING = ("tests/app/losses/test_posting.py",)
 _BATCHES = ("tests/app/pipelines/test_streaming.py",)
@@ -60,6 +61,10 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/command/": _COMMAND,
     "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/hdf5.py": _ARRAYS,
+    "app/datasets/files/foreign.py": (
+        *_ARRAYS,
+        "tests/app/decoding/test_hostile_files.py",
+    ),
     "app/datasets/files/mapped.py": ("tests/app/datasets/files/test_backends.py",),
     "app/datasets/files/seekable.py": _ITEMS,
     "app/datasets/files/zarr_files.py": _ARRAYS,
@@ -71,6 +76,9 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/routes.py": _DATASETS,
     "app/datasets/service.py": _PARTS,
     "app/datasets/spec.py": (*_ARRAYS, *_DATASETS),
+    "app/decoding/": _DECODING,
+    "app/decoding/base.py": _PROTOCOL,
+    "app/decoding/worker/": (*_ARRAYS, *_ITEMS),
     "app/engine/base.py": _PROTOCOL,
     "app/engine/local.py": ("tests/app/tiles/test_reductions.py",),
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
@@ -187,6 +195,8 @@ ACROSS: dict[str, str] = {
     "tests/client/tiles/test_service.py": "datasets of the service itself, cut, killed, changed",
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
     "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
+    "tests/app/decoding/test_hostile_files.py": "files made to harm, with and without a service",
+    "tests/app/decoding/test_mutated_files.py": "damaged files through a service, and by scan",
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
     "tests/app/losses/test_bad_tokens.py": "tokens of posts, forged, foreign, of other data",
