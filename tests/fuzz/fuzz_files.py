@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
+from zarr import codecs
 
 from app.datasets.files.roots import Roots
 from app.datasets.scanning import scan
@@ -65,7 +66,6 @@ def _hdf5(path: Path, rng: Rng) -> None:
 
 
 def _zarr(path: Path, rng: Rng) -> None:
-    codecs = zarr.codecs
     some: list[Any] = [
         codecs.BloscCodec(cname="lz4"),
         codecs.BloscCodec(cname="zstd"),
@@ -103,14 +103,15 @@ def _table(rng: Rng) -> pa.Table:
 
 
 def _parquet(path: Path, rng: Rng) -> None:
-    compression = str(rng.choice(["none", "snappy", "zstd", "gzip"]))
+    compression: Any = str(rng.choice(["none", "snappy", "zstd", "gzip"]))
     pq.write_table(_table(rng), path, row_group_size=25, compression=compression)
 
 
 def _arrow(path: Path, rng: Rng) -> None:
     table = _table(rng)
-    options = pa.ipc.IpcWriteOptions(compression=[None, "lz4", "zstd"][int(rng.integers(3))])
-    new = pa.ipc.new_file
+    compression: Any = [None, "lz4", "zstd"][int(rng.integers(3))]
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    new: Any = pa.ipc.new_file
     if rng.random() < 0.4:
         new = pa.ipc.new_stream
     else:

@@ -23,8 +23,10 @@ _MAX_OBJECTS = 100_000
 _MAX_LINKS = 32
 _MAX_SOURCES = 10_000
 _MAX_COORDINATES = 1 << 20
-_MAX_DATASETS = 64
+_MAX_DATASETS = 4
 """Arrays of a file that stay open."""
+_CACHE_BYTES = 2 << 20
+"""Decoded chunks that the library caches for each of them; larger chunks are not cached."""
 _THIS_FILE = "."
 _PATTERN = "%"
 """In names of virtual sources, the library expands ``%b`` to numbers and ``%%`` to ``%``: the
@@ -105,7 +107,7 @@ class Hdf5File:
 
     def __init__(self, file: io.RawIOBase | io.BytesIO) -> None:
         self._file = file
-        self._handle = h5py.File(file, "r")
+        self._handle = h5py.File(file, "r", rdcc_nbytes=_CACHE_BYTES)
         self._inside = Inside(self._handle)
         self._datasets: dict[str, Any] = {}
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from zarr import codecs
 
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
@@ -127,7 +128,7 @@ def zarr_bomb(path: Path) -> None:
         shape=(2, 1024, 1024),
         chunks=(1, 1024, 1024),
         dtype="u1",
-        compressors=[zarr.codecs.GzipCodec()],
+        compressors=[codecs.GzipCodec()],
     )
     store[...] = 1
     (path / "c/0/0/0").write_bytes(gzip.compress(bytes(100 * MIB), 1))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,21 +85,20 @@ BY_KERNEL = [
 ]
 
 
-def attempts(mode: str, directory: Path) -> dict[str, str | None]:
+def attempts(mode: str, directory: Path) -> dict[str, Any]:
     path = directory / "file"
     path.write_bytes(b"data")
     command = [sys.executable, "-c", SCRIPT, mode, str(path), str(os.getpid())]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
-    outcome: dict[str, str | None] = json.loads(done.stdout)
+    outcome: dict[str, Any] = json.loads(done.stdout)
     return outcome
 
 
 def test_nothing_is_left_but_reading_what_is_open(tmp_path: Path) -> None:
     outcome = attempts("auto", tmp_path)
     active = outcome.pop("active")
-    assert isinstance(active, dict)
     if not (active["landlock"] and active["seccomp"]):
         pytest.skip(f"this kernel has not all of it: {active}")
     denied = (*FOREVER_DENIED, *BY_KERNEL)

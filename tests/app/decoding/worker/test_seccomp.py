@@ -33,7 +33,7 @@ def run(octets: bytes, audit: int, number: int, arguments: tuple[int, ...] = ())
         at += if_true if true else if_false
 
 
-@pytest.fixture(params=MACHINES.values(), ids=MACHINES)
+@pytest.fixture(params=[*MACHINES.values()], ids=[*MACHINES])
 def machine(request: pytest.FixtureRequest) -> Machine:
     found: Machine = request.param
     return found
