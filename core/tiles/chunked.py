@@ -113,7 +113,8 @@ class ArrayFrames:
         for batch in _batches(self._parts(array, frames, rows), max_items):
             for part, values in zip(batch, array.read([part.box for part in batch]), strict=True):
                 images = values.reshape(-1, *out[part.pixels].shape[1:])
-                out[(slots[part.members], *part.pixels[1:])] = images[part.inside]
+                targets = (_run(slots[part.members]), *part.pixels[1:])
+                out[targets] = images[_run(part.inside)]
 
     def _parts(self, array: BlockArray, frames: Indices, rows: tuple[int, int]) -> Iterator[_Part]:
         """Divide frames of one array into boxes that are read as a whole."""
@@ -133,6 +134,14 @@ class ArrayFrames:
                 box = (*nav, *part) if split else part
                 shifted = (slice(a - s, b - s) for (a, b), (s, _) in zip(part, sig, strict=True))
                 yield _Part(box, order[members], inside, (slice(None), *shifted))
+
+
+def _run(indices: Indices) -> Indices | slice:
+    """Return consecutive indices as a slice, which selects without a copy."""
+    first, count = int(indices[0]), len(indices)
+    if int(indices[-1]) - first == count - 1 and bool((np.diff(indices) == 1).all()):
+        return slice(first, first + count)
+    return indices
 
 
 def _batches(parts: Iterator[_Part], max_items: int) -> Iterator[list[_Part]]:
