@@ -149,6 +149,8 @@ class Hdf5File:
         """Return an array after the same checks as when it was described."""
         if name not in self._datasets:
             dataset = self._inside.plain(self._inside.resolve(name))
+            if not dataset.id.get_create_plist().get_nfilters():
+                dataset = _uncached(self._handle, dataset.name)
             while len(self._datasets) >= _MAX_DATASETS:
                 del self._datasets[next(iter(self._datasets))]
             self._datasets[name] = dataset
@@ -331,6 +333,13 @@ class Inside:
             sibling = group[name] if isinstance(link, h5py.HardLink) else None
             siblings.append(sibling if _is_plain(sibling) else None)
         return siblings
+
+
+def _uncached(handle: Any, name: str) -> Any:  # noqa: ANN401 - h5py
+    """Open an array that is not compressed: a cache of its chunks would be one copy more."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+    properties.set_chunk_cache(521, 0, 0.75)
+    return h5py.Dataset(h5py.h5d.open(handle.id, name.encode(), properties))
 
 
 def check_filters(dataset: Any) -> None:  # noqa: ANN401 - h5py
