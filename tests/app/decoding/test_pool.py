@@ -142,12 +142,12 @@ def test_a_worker_that_dies_costs_one_request(tmp_path: Path, pools: Pools) -> N
 
 
 def test_a_worker_that_hangs_is_killed(tmp_path: Path, pools: Pools) -> None:
-    pool = pools(seconds=0.5)
+    pool = pools(seconds=1.0)
     with opened(write(tmp_path / "a.h5"), pool) as array:
         (pid,) = pool.pids
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(
-            DatasetUnreadableError, match=r"took more than 0\.5.* seconds"
+            DatasetUnreadableError, match=r"took more than 1 seconds"
         ) as caught:
             read(array)
         assert caught.value.members["reason"] == "time"
@@ -156,10 +156,10 @@ def test_a_worker_that_hangs_is_killed(tmp_path: Path, pools: Pools) -> None:
 
 
 def test_a_worker_has_so_much_cpu_time(tmp_path: Path, pools: Pools) -> None:
-    pool = pools(cpu_seconds=0.05)
+    pool = pools(cpu_seconds=0.1)
     with h5py.File(tmp_path / "many.h5", "w") as file:
         file["data"] = FRAMES
-        for k in range(8000):
+        for k in range(16_000):
             file.create_group(f"group/{k}")
     with (
         pytest.raises(DatasetUnreadableError, match="seconds of CPU time"),
@@ -171,8 +171,8 @@ def test_a_worker_has_so_much_cpu_time(tmp_path: Path, pools: Pools) -> None:
 
 
 def test_time_is_allowed_by_bytes(tmp_path: Path, pools: Pools) -> None:
-    # A quarter of a second would not do for decompressing 64 MiB, and need not.
-    pool = pools(cpu_seconds=0.02, seconds=0.2)
+    # So little CPU time would not do for decompressing 64 MiB, and need not.
+    pool = pools(cpu_seconds=0.05)
     zeros = np.zeros((16, 2048, 1024), "u2")
     with opened(write(tmp_path / "a.h5", zeros, chunks=(1, 2048, 1024)), pool) as array:
         assert not read(array).any()
