@@ -9,7 +9,7 @@ PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Tests start hundreds of processes: none should compile modules that another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 # Files of tests side by side. Those that compute take a core each; the others mostly wait.
-GROUPS := --dist=loadgroup --no-loadscope-reorder
+GROUPS := --dist=loadfile --no-loadscope-reorder
 ON_CORES := -n auto --maxprocesses=4 $(GROUPS)
 SIDE_BY_SIDE := -n 4 $(GROUPS)
 # Tests of what kernels are part of, but for those that show the same however kernels run.

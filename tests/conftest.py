@@ -20,25 +20,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _TESTS = Path(__file__).parent
 _LONGEST = {folder: place for place, folder in enumerate(("contract", "e2e", "client", "app"))}
-_SHARED = {"service", "guarded", "contract"}
-"""Fixtures of ``tests/app/conftest.py``: servers that many files send requests to."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each file to one worker, and all that share a server to the same one.
-
-    So a server starts once, and no test of another worker changes its metrics meanwhile.
-    The folders whose files take longest begin first, so that no worker ends long after
-    the others.
-    """
+    """Begin with the folders whose files take longest, so that no worker ends long after others."""
     items.sort(key=lambda item: _LONGEST.get(item.path.relative_to(_TESTS).parts[0], len(_LONGEST)))
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        shares = not _SHARED.isdisjoint(getattr(item, "fixturenames", ()))
-        group = (
-            "the servers of tests/app" if shares and _TESTS / "app" in item.path.parents else file
-        )
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 settings.register_profile("thalweg", deadline=None, max_examples=examples(100), print_blob=True)

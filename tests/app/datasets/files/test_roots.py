@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
@@ -45,6 +46,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def roots(data: Path) -> Iterator[Roots]:
+    gc.collect()  # of files that an earlier test left open
     before = descriptors()
     yield Roots([data])
     assert descriptors() == before
