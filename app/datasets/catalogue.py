@@ -61,7 +61,7 @@ class Catalogue:
         self._roots = roots
         self._entries = entries
         self._buffers = buffers
-        self._decoders = decoders
+        self._foreign = decoders
         self._open: OrderedDict[str, Opened] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -185,7 +185,7 @@ class Catalogue:
 
     def _opened(self, spec: DatasetSpec) -> Opened:
         if spec.format in ITEM_FORMATS:
-            files, items = open_items(self._roots, spec, self._decoders)
+            files, items = open_items(self._roots, spec, self._foreign)
             try:
                 return OpenItems(spec, files, items, fingerprint(files))
             except BaseException:
@@ -196,7 +196,7 @@ class Catalogue:
             self._roots,
             patterns,
             spec.hints,
-            decoders=self._decoders,
+            decoders=self._foreign,
             form=spec.format,
             array=spec.array,
         )

@@ -146,9 +146,7 @@ def test_a_worker_that_hangs_is_killed(tmp_path: Path, pools: Pools) -> None:
     with opened(write(tmp_path / "a.h5"), pool) as array:
         (pid,) = pool.pids
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(
-            DatasetUnreadableError, match=r"took more than 1 seconds"
-        ) as caught:
+        with pytest.raises(DatasetUnreadableError, match=r"took more than 1 seconds") as caught:
             read(array)
         assert caught.value.members["reason"] == "time"
         assert gone(pid)
