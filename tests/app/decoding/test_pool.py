@@ -304,7 +304,8 @@ def test_closing_fails_what_runs_and_leaves_nothing(tmp_path: Path) -> None:
             read(array)
     failed.clear()
     gc.collect()
-    assert descriptors() == before
+    # Those of other tests may be closed meanwhile.
+    assert set(descriptors()) <= set(before)
     assert "decoders" not in [thread.name for thread in threading.enumerate()]
 
 
