@@ -152,6 +152,15 @@ class InvalidOptionError(ServiceError):
     code = "option"
 
 
+class DatasetUnreadableError(ServiceError):
+    """Decoding a file of the dataset crashed, took too long or needed too much memory.
+
+    Files are decoded by isolated processes, so that only this request failed.
+    """
+
+    code = "dataset-unreadable"
+
+
 class BusyError(ServiceError):
     """The server has no free buffers for another request."""
 
@@ -206,6 +215,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     UnsupportedCodingError: (415, "Unsupported Content-Encoding"),
     InvalidOptionError: (422, "Invalid option"),
     QuotaExceededError: (429, "Quota exceeded"),
+    DatasetUnreadableError: (422, "Dataset unreadable"),
     BusyError: (503, "Busy"),
     DrainingError: (503, "Shutting down"),
     StorageFullError: (503, "Storage full"),

@@ -21,6 +21,8 @@ from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
 from app.datasets.scanning import scan
 from app.datasets.service import DatasetService
+from app.decoding.limits import DecoderLimits
+from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
 from app.engine.local import LocalEngine
 from app.engine.warmup import WarmUp
@@ -159,7 +161,8 @@ def _add_services(
     _take_over_files(settings, input_files)
     migrate(storage.heads, input_files.idents())
     heads = AdmittedHeads(storage.heads, quotas, owners_of, _ADMITTED)
-    catalogue = _closing(resources, _catalogue(settings, heads))
+    decoders = _closing(resources, _decoders(settings))
+    catalogue = _closing(resources, _catalogue(settings, heads, decoders))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
     threads = _closing(resources, Workers(width))
@@ -251,11 +254,23 @@ def _sweeper(settings: Settings, storage: Storage) -> Sweeper:
     return Sweeper(chores, storage.sweeper)
 
 
-def _catalogue(settings: Settings, store: StateStore) -> Catalogue:
+def _decoders(settings: Settings) -> DecoderPool:
+    return DecoderPool(
+        DecoderLimits(
+            workers=settings.decoders,
+            memory=settings.decoder_memory,
+            seconds=settings.decoder_seconds,
+            idle_seconds=settings.decoder_idle_seconds,
+            sandbox=settings.decoder_sandbox,
+        )
+    )
+
+
+def _catalogue(settings: Settings, store: StateStore, decoders: DecoderPool) -> Catalogue:
     roots = Roots.parse(settings.dataset_roots, settings.kept_in)
-    entries = scan(roots) if settings.scan else {}
+    entries = scan(roots, decoders) if settings.scan else {}
     entries |= read_catalogue(settings.catalogue)
-    return Catalogue(store, roots, entries, BufferPool(settings.read_buffers))
+    return Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:

@@ -47,6 +47,18 @@ class Settings(BaseSettings):
     read_buffers: int = Field(default=16, ge=1)
     """Number of 1 MiB buffers for reading parts of datasets."""
 
+    decoders: int = Field(default=2, ge=1, le=64)
+    """Processes per server process that decode HDF5, zarr, parquet and Arrow."""
+    decoder_memory: int = Field(default=1024 * MIB, ge=64 * MIB)
+    """Memory of each of them in bytes."""
+    decoder_seconds: float = Field(default=10.0, gt=0)
+    """Time limit for one read of a file by them."""
+    decoder_idle_seconds: float = Field(default=60.0, gt=0)
+    """Time after which an idle one is stopped."""
+    decoder_sandbox: Literal["auto", "require", "off"] = "auto"
+    """``auto`` uses Landlock and seccomp where the kernel has them, ``require`` decodes
+    nothing without them, ``off`` uses neither."""
+
     public_url: str | None = None
     """URL under which clients reach the service; default: as the request states it."""
     trusted_proxies: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import orjson
 
 from app.datasets.inspection import inspect_files
+from app.decoding.pool import DecoderPool
 from app.losses.inspection import Findings, inspect, looks_like_stream
 from core.tiles.recording import Hints
 from core.tiles.view import parse_dtype
@@ -61,7 +63,9 @@ def _inspect_dataset(args: argparse.Namespace) -> int:
         sig_shape=args.sig_shape,
         nav_shape=args.nav_shape,
     )
-    description = inspect_files(list(map(Path, args.files)), hints, args.format, args.array)
+    paths = list(map(Path, args.files))
+    with contextlib.closing(DecoderPool()) as decoders:
+        description = inspect_files(paths, hints, args.format, args.array, decoders)
     text = orjson.dumps(description, option=orjson.OPT_INDENT_2)
     if not args.json:
         text = "\n".join(f"{name:<14}{value}" for name, value in description.items()).encode()

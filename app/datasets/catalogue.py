@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from app.decoding.base import Decoders
 from app.errors import DataChangedError, InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
@@ -61,6 +62,7 @@ class Catalogue:
         roots: the directories that files may lie in.
         entries: fixed entries by id, from the catalogue file and from scanning.
         buffers: lends buffers for reading.
+        decoders: read HDF5, zarr, parquet and Arrow; None refuses them.
 
     Raises:
         InvalidOptionError: an entry names a decoder that does not exist.
@@ -72,11 +74,13 @@ class Catalogue:
         roots: Roots,
         entries: Mapping[str, DatasetSpec],
         buffers: BufferPool,
+        decoders: Decoders | None = None,
     ) -> None:
         self._registered = Namespaces(store, KIND)
         self._roots = roots
         self._entries = entries
         self._buffers = buffers
+        self._foreign = decoders
         self._decoders = OwnDecoders()
         for entry in entries.values():
             # A wrong name is an error at start, not of the first request.
@@ -267,13 +271,13 @@ class Catalogue:
 
     def _opened(self, spec: DatasetSpec) -> Opened:
         if spec.format in ITEM_FORMATS:
-            files, items = open_items(self._roots, spec)
+            files, items = open_items(self._roots, spec, self._foreign)
             try:
                 return OpenItems(spec, files, items, fingerprint(files))
             except BaseException:
                 files.close()
                 raise
-        source = open_array(self._roots, spec, self._decoders.of(spec))
+        source = open_array(self._roots, spec, self._decoders.of(spec), self._foreign)
         try:
             backend = open_backend(spec.backend or DEFAULT, source.files, self._buffers)
             corrections = self._corrections(spec.corrections, source.recording)

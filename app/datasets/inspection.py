@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.decoding.base import Decoders
 from app.errors import ServiceError
 from core.errors import InputError
 from core.tiles.recording import Hints
@@ -30,7 +31,11 @@ def _opened(paths: Sequence[Path], array: str | None) -> tuple[FileSet, StoredAr
 
 
 def inspect_files(
-    paths: Sequence[Path], hints: Hints, form: str | None, array: str | None = None
+    paths: Sequence[Path],
+    hints: Hints,
+    form: str | None,
+    array: str | None = None,
+    decoders: Decoders | None = None,
 ) -> dict[str, Any]:
     """Describe the array in some files by their headers, as JSON values.
 
@@ -39,6 +44,7 @@ def inspect_files(
         hints: what the caller knows of the data.
         form: name of the format; None to detect it.
         array: path of the array, in formats that hold several.
+        decoders: read HDF5 and zarr; None refuses them.
 
     Raises:
         FormatError, AmbiguousFormatError, ShapeError: the files cannot be understood.
@@ -47,7 +53,10 @@ def inspect_files(
     try:
         files, stored = _opened(paths, array)
         with files:
-            recording = understand_source(files, stored, hints, form=form, array=array).recording
+            source = understand_source(
+                files, stored, hints, decoders=decoders, form=form, array=array
+            )
+            recording = source.recording
     except (ServiceError, OSError, ValueError) as e:
         raise InputError(f"cannot be read: {e}", source=str(paths[0])) from e
     built_in = recording.built_in

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from app.decoding.base import Decoders
 from app.errors import InvalidOptionError
 from core.errors import FormatError
 from core.tiles.chunked import ArrayFrames
@@ -16,8 +17,11 @@ from core.tiles.recording import Hints, Recording
 
 from .files.file_set import FileSet
 from .files.fingerprints import fingerprint, store_fingerprint
+from .files.foreign import required
+from .files.hdf5 import open_hdf5
 from .files.roots import Roots
 from .files.zarr_files import StoredArray, StoreFiles, open_store
+from .files.zarr_source import open_zarr
 from .items.base import Items
 from .items.lines import LineItems
 from .items.losses import LossItems
@@ -27,7 +31,7 @@ from .spec import DatasetSpec
 
 HDF5, ZARR, RAW = "hdf5", "zarr", "raw"
 ARRAY_FORMATS = (HDF5, ZARR)
-"""Formats whose files hold named arrays, decoded here rather than in the engine."""
+"""Formats whose files hold named arrays, which isolated processes decode."""
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_OFFSETS = (0, 512, 1024, 2048, 4096, 8192)
 """Offsets the magic can begin at: other data may precede an HDF5 file."""
@@ -60,8 +64,15 @@ class Source:
         return fingerprint(self.files)
 
 
-def open_items(roots: Roots, spec: DatasetSpec) -> tuple[FileSet, Items]:
+def open_items(
+    roots: Roots, spec: DatasetSpec, decoders: Decoders | None = None
+) -> tuple[FileSet, Items]:
     """Open the files of an item dataset and index their items; the caller closes the files.
+
+    Args:
+        roots: the directories that files may lie in.
+        spec: the catalogue entry.
+        decoders: read tables; None refuses them.
 
     Raises:
         CoreError, ServiceError: the files cannot be opened or understood.
@@ -69,43 +80,50 @@ def open_items(roots: Roots, spec: DatasetSpec) -> tuple[FileSet, Items]:
     patterns = list(spec.files) if spec.glob is None else [spec.glob]
     files = FileSet(roots.expand(patterns), roots.open, growing=spec.growing)
     try:
-        return files, _items(files, spec)
+        return files, _items(files, spec, decoders)
     except BaseException:
         files.close()
         raise
 
 
-def _items(files: FileSet, spec: DatasetSpec) -> Items:
+def _items(files: FileSet, spec: DatasetSpec, decoders: Decoders | None) -> Items:
     if spec.format == "loss":
         return LossItems(files, spec.float_width or 4)
     if spec.format == "lines":
         return LineItems(files)
-    return TableItems(files, spec.format or "")
+    form = spec.format or ""
+    return TableItems(files, form, required(decoders, form))
 
 
-def open_array(roots: Roots, spec: DatasetSpec, decoder: Decoder | None) -> Source:
+def open_array(
+    roots: Roots, spec: DatasetSpec, decoder: Decoder | None, decoders: Decoders | None = None
+) -> Source:
     """Open the files of an array dataset; the caller closes them.
 
     Args:
         roots: the directories that files may lie in.
         spec: the catalogue entry.
         decoder: what its ``decoder`` names, if it does.
+        decoders: read foreign formats; None refuses them.
 
     Raises:
         CoreError, ServiceError: the files cannot be opened or understood.
     """
     patterns = list(spec.files) if spec.glob is None else [spec.glob]
     if decoder is None:
-        return open_recording(roots, patterns, spec.hints, form=spec.format, array=spec.array)
-    source = open_recording(roots, patterns, hints_of(spec), form=RAW)
+        return open_recording(
+            roots, patterns, spec.hints, decoders=decoders, form=spec.format, array=spec.array
+        )
+    source = open_recording(roots, patterns, hints_of(spec), decoders=decoders, form=RAW)
     return replace(source, recording=decoded(source.recording, spec), decoder=decoder)
 
 
-def open_recording(
+def open_recording(  # noqa: PLR0913 - parts of a catalogue entry
     roots: Roots,
     patterns: Sequence[str],
     hints: Hints,
     *,
+    decoders: Decoders | None = None,
     form: str | None = None,
     array: str | None = None,
 ) -> Source:
@@ -115,6 +133,7 @@ def open_recording(
         roots: the directories that files may lie in.
         patterns: paths or patterns of files, or the path of one zarr store.
         hints: what the owner declares of the data.
+        decoders: read HDF5 and zarr; None refuses them.
         form: name of the format; None to detect it.
         array: path of the array, in formats that hold several.
 
@@ -129,17 +148,18 @@ def open_recording(
     else:
         files = FileSet(roots.expand(patterns), roots.open, growing=hints.growing)
     try:
-        return understand_source(files, stored, hints, form=form, array=array)
+        return understand_source(files, stored, hints, decoders=decoders, form=form, array=array)
     except BaseException:
         files.close()
         raise
 
 
-def understand_source(
+def understand_source(  # noqa: PLR0913 - parts of a catalogue entry
     files: FileSet,
     stored: StoredArray | None,
     hints: Hints,
     *,
+    decoders: Decoders | None = None,
     form: str | None = None,
     array: str | None = None,
 ) -> Source:
@@ -149,6 +169,7 @@ def understand_source(
         files: all files of the dataset.
         stored: metadata of the array, if the files are a zarr store.
         hints: what the owner declares of the data.
+        decoders: read HDF5 and zarr; None refuses them.
         form: name of the format; None to detect it.
         array: path of the array, in formats that hold several.
 
@@ -163,9 +184,11 @@ def understand_source(
                 hint="Name the files, or omit the format",
                 source=files.top.name,
             )
-        form, arrays = ZARR, (_zarr(files, stored),)
+        form, arrays = ZARR, (open_zarr(files, stored, required(decoders, ZARR)),)
     elif form == HDF5 or (form is None and is_hdf5(files)):
-        form, arrays = HDF5, _hdf5(files, array)
+        reader = required(decoders, HDF5)
+        arrays = tuple(open_hdf5(files, file, array, reader) for file in range(len(files)))
+        form = HDF5
     elif form == ZARR:
         raise FormatError(
             "a zarr store is a single directory", hint="Name the directory and nothing else"
@@ -191,26 +214,3 @@ def is_hdf5(files: FileSet) -> bool:
     """Whether the first file is HDF5, at any of the offsets the format allows."""
     length = len(_HDF5_MAGIC)
     return any(files.read(0, at, at + length) == _HDF5_MAGIC for at in _HDF5_OFFSETS)
-
-
-def _hdf5(files: FileSet, array: str | None) -> tuple[BlockArray, ...]:
-    try:
-        from .files.hdf5 import open_hdf5  # noqa: PLC0415 - an extra
-    except ImportError as e:
-        raise _missing("h5py", HDF5) from e
-    return tuple(open_hdf5(files, file, array) for file in range(len(files)))
-
-
-def _zarr(files: StoreFiles, stored: StoredArray) -> BlockArray:
-    try:
-        from .files.zarr_source import open_zarr  # noqa: PLC0415 - an extra
-    except ImportError as e:
-        raise _missing("zarr", ZARR) from e
-    return open_zarr(files, stored)
-
-
-def _missing(package: str, extra: str) -> FormatError:
-    return FormatError(
-        f"reading {extra} needs the package {package}, which is not installed",
-        hint=f"Install the extra {extra}: pip install 'thalweg-server[{extra}]'",
-    )

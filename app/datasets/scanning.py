@@ -11,7 +11,8 @@ from pathlib import Path
 
 import structlog
 
-from app.errors import ServiceError
+from app.decoding.base import Decoders
+from app.errors import DatasetUnreadableError, ServiceError
 from core.errors import CoreError
 from core.tiles.formats import FORMATS
 from core.tiles.formats.detect import detect
@@ -31,18 +32,19 @@ _DIGITS = re.compile(r"\d+")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def scan(roots: Roots) -> dict[str, DatasetSpec]:
+def scan(roots: Roots, decoders: Decoders | None = None) -> dict[str, DatasetSpec]:
     """Find the recordings under the roots whose format can be told from their content.
 
     Files whose names differ only in numbers form one dataset if their format spreads
     recordings over several files; a zarr store is one dataset. Ids are the paths relative
     to the root, with dots for separators. HDF5 files and stores with several candidate
-    arrays are left out: only their owner can tell which array to serve.
+    arrays are left out: only their owner can tell which array to serve. Without decoders,
+    all of them are.
     """
     specs: dict[str, DatasetSpec] = {}
     for root in roots.roots:
         for group in _groups(Path(root)):
-            for files in _recordings(roots, group):
+            for files in _recordings(roots, group, decoders):
                 ident = _NOT_IN_ID.sub(".", str(files[0].relative_to(root))).strip(".-_")[:120]
                 if ident and ident not in specs:
                     specs[ident] = DatasetSpec(id=ident, files=tuple(map(str, files)))
@@ -71,33 +73,39 @@ def _groups(root: Path) -> Iterator[list[Path]]:
             yield sorted(groups[key], key=numerically)
 
 
-def _recordings(roots: Roots, group: list[Path]) -> Iterator[list[Path]]:
+def _recordings(roots: Roots, group: list[Path], decoders: Decoders | None) -> Iterator[list[Path]]:
     """Yield the group as one recording, or each file as one; nothing if no format fits."""
-    form = _format(roots, group[:1])
+    form = _format(roots, group[:1], decoders)
     if form is None:
         return
     if form in FORMATS and FORMATS[form].series:
         yield group
         return
     for path in group:
-        if path == group[0] or _format(roots, [path]) is not None:
+        if path == group[0] or _format(roots, [path], decoders) is not None:
             yield [path]
 
 
-def _format(roots: Roots, paths: list[Path]) -> str | None:
+def _format(roots: Roots, paths: list[Path], decoders: Decoders | None) -> str | None:
     if len(paths) == 1 and paths[0].is_dir():
-        return _array_format(roots, paths[0])
+        return _array_format(roots, paths[0], decoders)
     with contextlib.suppress(CoreError, ServiceError, OSError), FileSet(paths, roots.open) as files:
         if is_hdf5(files):
-            return _array_format(roots, paths[0])
+            return _array_format(roots, paths[0], decoders)
         return detect(files.infos, files).name
     return None
 
 
-def _array_format(roots: Roots, path: Path) -> str | None:
+def _array_format(roots: Roots, path: Path, decoders: Decoders | None) -> str | None:
     """Return the format of a file or store of named arrays, if only one array can be meant."""
-    with contextlib.suppress(CoreError, ServiceError, OSError, ValueError):
-        source = open_recording(roots, [str(path)], Hints())
-        source.files.close()
-        return source.recording.format
-    return None
+    if decoders is None:
+        return None
+    try:
+        source = open_recording(roots, [str(path)], Hints(), decoders=decoders)
+    except DatasetUnreadableError as e:
+        structlog.get_logger().warning("a file was left out", path=str(path), reason=str(e))
+        return None
+    except (CoreError, ServiceError, OSError, ValueError):
+        return None
+    source.files.close()
+    return source.recording.format

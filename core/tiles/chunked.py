@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,6 +35,21 @@ from .plan import Box
 
 READ_BYTES = 8 << 20
 """Maximum bytes read at once, unless a single chunk is larger."""
+READ_BOXES = 1024
+"""Maximum number of boxes read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A box, and where the frames in it go."""
+
+    box: Box
+    members: Indices
+    """Which of the requested frames it has."""
+    inside: Indices
+    """Position of each of them among the frames of the box."""
+    pixels: tuple[slice, ...]
+    """All frames of the output, and the pixels of a frame that the box has."""
 
 
 class ArrayFrames:
@@ -106,6 +121,15 @@ class ArrayFrames:
         """
         array = self._arrays[number]
         out, slots = target
+        max_items = READ_BYTES // self._dtype.itemsize
+        for batch in _batches(self._parts(array, frames, rows), max_items):
+            for part, values in zip(batch, array.read([part.box for part in batch]), strict=True):
+                images = values.reshape(-1, *out[part.pixels].shape[1:])
+                targets = (_run(slots[part.members]), *part.pixels[1:])
+                out[targets] = images[_run(part.inside)]
+
+    def _parts(self, array: BlockArray, frames: Indices, rows: tuple[int, int]) -> Iterator[_Part]:
+        """Divide frames of one array into boxes that are read as a whole."""
         split = len(array.shape) - self._sig_dims
         sig: Box = (rows, *((0, length) for length in self._rest))
         pixels = math.prod(stop - start for start, stop in sig)
@@ -119,14 +143,32 @@ class ArrayFrames:
             lengths = [stop - start for start, stop in nav]
             inside = np.ravel_multi_index(tuple((positions[members] - low).T), lengths)
             for part in pieces(sig, array.chunks[split:], max_items // math.prod(lengths)):
-                values = array.read((*nav, *part) if split else part)
-                extent = [stop - start for start, stop in part]
-                images = values.reshape(math.prod(lengths), *extent)
-                shifted: Any = (
-                    slice(a - s, b - s) for (a, b), (s, _) in zip(part, sig, strict=True)
-                )
-                selection: Any = (slots[order[members]], *shifted)
-                out[selection] = images[inside]
+                box = (*nav, *part) if split else part
+                shifted = (slice(a - s, b - s) for (a, b), (s, _) in zip(part, sig, strict=True))
+                yield _Part(box, order[members], inside, (slice(None), *shifted))
+
+
+def _run(indices: Indices) -> Indices | slice:
+    """Return consecutive indices as a slice, which selects without a copy."""
+    first, count = int(indices[0]), len(indices)
+    if int(indices[-1]) - first == count - 1 and bool((np.diff(indices) == 1).all()):
+        return slice(first, first + count)
+    return indices
+
+
+def _batches(parts: Iterator[_Part], max_items: int) -> Iterator[list[_Part]]:
+    """Collect boxes while they have at most ``max_items`` values, or one box that has more."""
+    batch: list[_Part] = []
+    left = max_items
+    for part in parts:
+        items = math.prod(stop - start for start, stop in part.box)
+        if batch and (items > left or len(batch) == READ_BOXES):
+            yield batch
+            batch, left = [], max_items
+        batch.append(part)
+        left -= items
+    if batch:
+        yield batch
 
 
 def boxes(

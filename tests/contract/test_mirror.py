@@ -23,6 +23,7 @@ _BACKENDS = ("tests/app/datasets/files/test_backends.py",)
 _ARRAYS = ("tests/app/datasets/files/test_arrays.py",)
 _ITEMS = ("tests/app/datasets/items/test_items.py",)
 _DATASETS = ("tests/e2e/test_datasets.py",)
+_DECODING = ("tests/app/decoding/test_pool.py",)
 _OPENAPI = ("tests/contract/test_openapi.py",)
 _POSTING = ("tests/app/losses/test_posting.py",)
 _BATCHES = ("tests/app/pipelines/test_streaming.py",)
@@ -65,6 +66,10 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/files/direct.py": _BACKENDS,
     "app/datasets/files/hdf5.py": _ARRAYS,
     "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
+    "app/datasets/files/foreign.py": (
+        *_ARRAYS,
+        "tests/app/decoding/test_hostile_files.py",
+    ),
     "app/datasets/files/seekable.py": _ITEMS,
     "app/datasets/files/zarr_files.py": _ARRAYS,
     "app/datasets/files/zarr_source.py": _ARRAYS,
@@ -75,6 +80,9 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/routes.py": _DATASETS,
     "app/datasets/service.py": _PARTS,
     "app/datasets/spec.py": (*_ARRAYS, *_DATASETS),
+    "app/decoding/": _DECODING,
+    "app/decoding/base.py": _PROTOCOL,
+    "app/decoding/worker/": (*_ARRAYS, *_ITEMS),
     "app/engine/base.py": _PROTOCOL,
     "app/engine/local.py": ("tests/app/tiles/test_reductions.py",),
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
@@ -194,6 +202,8 @@ ACROSS: dict[str, str] = {
     "tests/client/tiles/test_service.py": "datasets of the service itself, cut, killed, changed",
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
     "tests/app/datasets/items/test_items.py": "every format of items, under one contract",
+    "tests/app/decoding/test_hostile_files.py": "files made to harm, with and without a service",
+    "tests/app/decoding/test_mutated_files.py": "damaged files through a service, and by scan",
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
     "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",

@@ -1,4 +1,4 @@
-"""The files and metadata of a zarr v3 store on disk, read without the zarr library."""
+"""The files and metadata of a zarr v3 store on disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,28 +106,26 @@ class StoreFiles(FileSet):
             if not same:
                 raise self._change(path.relative_to(self.top).as_posix(), "was modified")
 
-    def get(self, name: str, start: int, stop: int | None) -> bytes | None:
-        """Read bytes ``start`` to ``stop`` of a file; None if the store has no such file.
-
-        Args:
-            name: name relative to the store.
-            start: offset of the first byte.
-            stop: offset after the last byte; None for the end of the file.
+    def check_missing(self, name: str) -> None:
+        """Check that a file that the store did not have is still missing.
 
         Raises:
-            DataChangedError: the file was changed or added since the store was opened.
-            ReadFailedError: the disk failed.
+            DataChangedError: it was added since the store was opened.
         """
-        index = self.indices.get(name)
-        if index is None:
-            if os.path.lexists(self.top / name):
-                raise self._change(name, "was added")
-            return None
-        return self.read(index, start, self.size(index) if stop is None else stop)
+        if os.path.lexists(self.top / name):
+            raise self._change(name, "was added")
 
     @staticmethod
     def _change(name: str, change: str) -> DataChangedError:
         return DataChangedError(f"{name!r} {change} since it was opened", file=name, change=change)
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """An array with the coordinates of a dimension."""
+
+    path: str
+    metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +135,24 @@ class StoredArray:
     path: str
     """Path in the store; empty if the store is the array."""
     info: ArrayInfo
+    file_chunks: tuple[int, ...]
+    """Shape of what a file holds: a chunk, or a shard of several."""
     max_chunk_bytes: int | None
     """Maximum size of a chunk's file; None for shards."""
+    keys: tuple[str, str]
+    """Prefix and separator of the names of chunk files."""
     metadata: Mapping[str, Any]
-    coordinates: tuple[str | None, ...]
-    """Path of the array with the coordinates of each dimension, or None."""
+    coordinates: tuple[Coordinates | None, ...] = ()
+    """Of each dimension."""
+
+    def chunk_key(self, cell: Sequence[int]) -> str:
+        """Return the name of a chunk's file relative to the array.
+
+        Args:
+            cell: position of the chunk in the grid of chunks.
+        """
+        prefix, separator = self.keys
+        return prefix + separator.join(map(str, cell))
 
 
 def open_store(roots: Roots, top: Path, array: str | None) -> tuple[StoreFiles, StoredArray]:
@@ -176,8 +187,11 @@ def open_store(roots: Roots, top: Path, array: str | None) -> tuple[StoreFiles, 
         known = ", ".join(sorted(arrays)[:8])
         hint = f"Use {known}" if known else "Name a store with an array"
         raise FormatError(f"there is no array {path!r}", source=top.name, hint=hint)
-    stored = _parse(path, arrays, top.name)
-    used = [path, *(name for name in stored.coordinates if name is not None)]
+    node = arrays[path]
+    stored = replace(
+        parse_array(path, node, top.name), coordinates=_coordinates(path, node, arrays)
+    )
+    used = [path, *(other.path for other in stored.coordinates if other is not None)]
     prefixes = tuple(f"{name}/" if name else "" for name in used)
     files = [full for name, full in names.items() if name.startswith(prefixes)]
     inside = tuple(f"{top / name}/" for name in used)
@@ -217,8 +231,17 @@ def _nodes(roots: Roots, top: Path, names: Mapping[str, Path]) -> dict[str, Mapp
     return nodes
 
 
-def _parse(path: str, arrays: Mapping[str, Mapping[str, Any]], store: str) -> StoredArray:
-    node = arrays[path]
+def parse_array(path: str, node: Mapping[str, Any], store: str) -> StoredArray:
+    """Parse the metadata of an array, without its coordinates.
+
+    Args:
+        path: path of the array in the store.
+        node: content of its ``zarr.json``.
+        store: name of the store, for messages.
+
+    Raises:
+        FormatError: it is invalid, or the array cannot be served.
+    """
     source = f"{path}/{METADATA}".lstrip("/")
     shape, code = _lengths(node.get("shape")), node.get("data_type")
     grid, codecs = node.get("chunk_grid"), node.get("codecs")
@@ -252,7 +275,19 @@ def _parse(path: str, arrays: Mapping[str, Mapping[str, Any]], store: str) -> St
     info = ArrayInfo(shape, dtype, inner or chunks)
     check(info, path or "/", store)
     limit = None if inner is not None else 2 * nbytes + (1 << 16)
-    return StoredArray(path, info, limit, node, _coordinates(path, node, arrays))
+    return StoredArray(path, info, chunks, limit, _chunk_keys(node, source), node)
+
+
+def _chunk_keys(node: Mapping[str, Any], source: str) -> tuple[str, str]:
+    """Return prefix and separator of the names of chunk files."""
+    encoding = node.get("chunk_key_encoding")
+    name = encoding.get("name") if isinstance(encoding, Mapping) else encoding
+    known = {"default": "/", "v2": "."}
+    options = _configuration(encoding)
+    separator = options.get("separator", known.get(name) if isinstance(name, str) else None)
+    if name not in known or separator not in {"/", "."}:
+        raise FormatError("chunk_key_encoding is invalid", source=source, hint="Use default or v2")
+    return f"c{separator}" if name == "default" else "", separator
 
 
 def _check_codecs(codecs: Any, source: str) -> tuple[int, ...] | None:  # noqa: ANN401 - JSON
@@ -289,16 +324,19 @@ def _lengths(value: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - JSON
 
 def _coordinates(
     path: str, node: Mapping[str, Any], arrays: Mapping[str, Mapping[str, Any]]
-) -> tuple[str | None, ...]:
+) -> tuple[Coordinates | None, ...]:
     """Find the siblings of an array that are named after its dimensions, or None for each."""
     group = path.rpartition("/")[0]
     shape = node["shape"]
-    siblings = []
+    siblings: list[Coordinates | None] = []
     for name, size in zip(names_of(node), shape, strict=True):
         sibling = f"{group}/{name}".lstrip("/") if path and name and "/" not in name else ""
         other = arrays.get(sibling)
-        fits = other is not None and sibling != path and other.get("shape") == [size]
-        siblings.append(sibling if fits and size < 1 << 20 else None)
+        fits = sibling != path and 0 < size < 1 << 20
+        if other is not None and fits and other.get("shape") == [size]:
+            siblings.append(Coordinates(sibling, other))
+        else:
+            siblings.append(None)
     return tuple(siblings)
 
 

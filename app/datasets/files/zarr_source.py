@@ -1,35 +1,36 @@
-"""Arrays in zarr v3 stores on disk, read through the zarr library.
+"""Arrays in zarr v3 stores on disk, decoded by isolated processes.
 
-The library never opens a file itself: it reads through our open files.
+Which files hold the chunks of a box follows from the metadata. They are opened here, and their
+descriptors handed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import hashlib
+import itertools
+import json
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import zarr
-from zarr.abc.store import (
-    ByteRequest,
-    OffsetByteRequest,
-    RangeByteRequest,
-    Store,
-    SuffixByteRequest,
-)
 
-from app.errors import ServiceError
-from core.arrays import Array
-from core.errors import CoreError, FormatError
+from app.decoding.base import Decoders, LibraryMissingError, RefusedError, Request, Subject
+from app.errors import DatasetUnreadableError
+from core.arrays import Array, Octets
+from core.errors import FormatError
 from core.tiles.formats.arrays import linear
 from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
-from .zarr_files import METADATA, StoredArray, StoreFiles, names_of
+from .foreign import check_chunks, missing
+from .hdf5 import divide, effort_of
+from .zarr_files import METADATA, Coordinates, StoredArray, StoreFiles, names_of, parse_array
 
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer, BufferPrototype
+FORM = "zarr"
+_BATCH = 128
+"""Files that are handed over at once, and stay open meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,75 +38,150 @@ class ZarrArray:
     """An array in a zarr store; see :class:`core.tiles.formats.arrays.BlockArray`."""
 
     files: StoreFiles
-    array: Any
+    decoders: Decoders
+    subject: Subject
+    stored: StoredArray
     file: int
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    chunks: tuple[int, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[Axis, ...] = ()
     offset: int | None = None
 
-    def read(self, box: Box) -> Array:
-        """Read the values in a box.
+    @property
+    def name(self) -> str:
+        """Path of the array in the store."""
+        return f"/{self.stored.path}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape, navigation and signal dimensions together."""
+        return self.stored.info.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype, in native byte order."""
+        return self.stored.info.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Shape of a chunk, the unit of decoding."""
+        return self.stored.info.chunks
+
+    def read(self, boxes: Sequence[Box]) -> list[Array]:
+        """Read the values in boxes.
 
         Raises:
             FormatError: the values cannot be decoded.
+            DatasetUnreadableError: decoding them crashed, hung or needed too much memory.
             DataChangedError: a file changed since it was opened.
         """
-        return _read(self.files, self.array, self.name, box)
+        used: list[int] = []
+        parts = [self._part(box, used) for box in boxes]
+        with closing(_batches(self.files, used)) as batches:
+            request = Request(
+                self.files.top.name,
+                self.subject,
+                "read",
+                {"boxes": parts},
+                files=batches,
+                effort=effort_of(boxes, self.chunks, self.dtype),
+            )
+
+            def parse(_: Mapping[str, Any], octets: Octets) -> list[Array]:
+                return divide(octets, boxes, self.dtype)
+
+            try:
+                arrays = self.decoders.ask(request, parse)
+            except RefusedError as e:
+                self.files.verify()
+                region = ", ".join(f"{a}:{b}" for a, b in boxes[0])
+                more = f" or {len(boxes) - 1} other regions" if len(boxes) > 1 else ""
+                raise FormatError(
+                    f"a chunk of {self.name!r} in [{region}]{more} cannot be decoded: {e.message}",
+                    source=self.files.top.name,
+                    hint="Copy the store again from its origin",
+                ) from e
+            except DatasetUnreadableError:
+                self.files.verify()
+                raise
+        self.files.check(dict.fromkeys(used))
+        return arrays
+
+    def _part(
+        self, box: Box, used: list[int]
+    ) -> tuple[Box, list[tuple[tuple[int, ...], int]], bool]:
+        """Find the files that hold a box, and append them to those used.
+
+        Returns:
+            The box, position in the grid and size of each chunk file that exists, and whether
+            all exist.
+        """
+        files, limit = self.files, self.stored.max_chunk_bytes
+        prefix = f"{self.stored.path}/" if self.stored.path else ""
+        ranges = [
+            range(a // n, -(-b // n))
+            for (a, b), n in zip(box, self.stored.file_chunks, strict=True)
+        ]
+        found: list[tuple[tuple[int, ...], int]] = []
+        complete = True
+        for cell in itertools.product(*ranges):
+            key = prefix + self.stored.chunk_key(cell)
+            index = files.indices.get(key)
+            if index is None:
+                files.check_missing(key)
+                complete = False
+                continue
+            size = files.size(index)
+            if limit is not None and size > limit:
+                raise FormatError(
+                    f"a chunk has {size} bytes, but can have at most {limit}",
+                    source=key,
+                    offset=limit,
+                    hint="Check that the store is not damaged",
+                )
+            found.append((cell, size))
+            used.append(index)
+        return box, found, complete
 
 
-def open_zarr(files: StoreFiles, stored: StoredArray) -> ZarrArray:
+def _batches(files: StoreFiles, used: Sequence[int]) -> Generator[Sequence[int]]:
+    """Open files batch by batch."""
+    for start in range(0, len(used), _BATCH):
+        with ExitStack() as stack:
+            batch = used[start : start + _BATCH]
+            yield [stack.enter_context(files.use(index)) for index in batch]
+
+
+def open_zarr(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> ZarrArray:
     """Open an array over files that are open.
 
     Raises:
-        FormatError: the library cannot read the array.
+        FormatError: the array has codecs, fill values or chunks that cannot be decoded, or the
+            library is not installed.
         DataChangedError: a file changed since it was opened.
     """
-    array = _open(files, stored.path, stored.max_chunk_bytes)
-    info = stored.info
-    if tuple(array.shape) != info.shape or array.dtype.newbyteorder("=") != info.dtype:
-        raise FormatError(
-            f"zarr reads {array.dtype} {array.shape}, but the metadata declares "
-            f"{info.dtype} {info.shape}",
-            source=files.top.name,
-        )
-    file = files.indices[f"{stored.path}/{METADATA}".lstrip("/")]
-    axes = _axes(files, stored)
-    name = f"/{stored.path}"
-    return ZarrArray(files, array, file, name, info.shape, array.dtype, info.chunks, axes)
+    check_chunks(stored.info, f"/{stored.path}", files.top.name, decoders)
+    array = _open(files, stored, decoders)
+    return ZarrArray(
+        files, decoders, array.subject, stored, array.file, _axes(files, stored, decoders)
+    )
 
 
-def _open(files: StoreFiles, path: str, limit: int | None) -> Any:  # noqa: ANN401 - one of zarr's
+def _open(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> ZarrArray:
+    """Open an array without its axes."""
+    metadata = json.dumps(stored.metadata, sort_keys=True)
+    dtype = stored.info.dtype.str
+    key = hashlib.blake2b(f"{dtype} {metadata}".encode(), digest_size=16).hexdigest()
+    subject = Subject(f"{FORM} {key}", FORM, {"metadata": metadata, "dtype": dtype})
+    source = f"{stored.path}/{METADATA}".lstrip("/")
     try:
-        return zarr.open_array(
-            _OpenFilesStore(files, limit), path=path, mode="r", zarr_format=3, config={"order": "C"}
-        )
-    except (CoreError, ServiceError, MemoryError):
-        raise
-    except Exception as e:  # the library and its codecs document no common error
-        raise FormatError(
-            f"zarr cannot open it: {str(e)[:200]}", source=f"{path}/{METADATA}".lstrip("/")
-        ) from e
+        decoders.ask(Request(source, subject, "check"), lambda _, octets: len(octets))
+    except RefusedError as e:
+        raise FormatError(f"zarr cannot open it: {e.message}", source=source, hint=e.hint) from e
+    except LibraryMissingError as e:
+        raise missing(e.package, FORM) from e
+    return ZarrArray(files, decoders, subject, stored, files.indices[source])
 
 
-def _read(files: StoreFiles, array: Any, name: str, box: Box) -> Array:  # noqa: ANN401 - zarr's
-    try:
-        return np.asarray(array[tuple(slice(a, b) for a, b in box)])
-    except (CoreError, ServiceError, MemoryError):
-        raise
-    except Exception as e:  # as above
-        files.verify()
-        region = ", ".join(f"{a}:{b}" for a, b in box)
-        raise FormatError(
-            f"a chunk of {name!r} in [{region}] cannot be decoded: {str(e)[:200]}",
-            source=files.top.name,
-            hint="Copy the store again from its origin",
-        ) from e
-
-
-def _axes(files: StoreFiles, stored: StoredArray) -> tuple[Axis, ...]:
+def _axes(files: StoreFiles, stored: StoredArray, decoders: Decoders) -> tuple[Axis, ...]:
     """Describe each dimension by the metadata, with scales from coordinates if there are any."""
     names = names_of(stored.metadata)
     attributes = stored.metadata.get("attributes")
@@ -117,89 +193,23 @@ def _axes(files: StoreFiles, stored: StoredArray) -> tuple[Axis, ...]:
     axes = []
     for k, (name, size) in enumerate(zip(names, stored.info.shape, strict=True)):
         unit, line = units[k], None
-        if (path := stored.coordinates[k]) is not None:
-            array = _open(files, path, None)
-            if array.dtype.kind in "iuf":
-                line = linear(_read(files, array, path, ((0, size),)))
-            unit = unit or array.attrs.get("units")
-        text = unit if isinstance(unit, str) and unit else None
-        label = name or f"axis_{k}"
-        axes.append(Axis(label, size, text) if line is None else Axis(label, size, text, *line))
+        if (sibling := stored.coordinates[k]) is not None:
+            line = _line(files, sibling, decoders)
+            more = sibling.metadata.get("attributes")
+            unit = unit or (more.get("units") if isinstance(more, dict) else None)
+        label = name or f"axis_{k}", size, unit if isinstance(unit, str) and unit else None
+        axes.append(Axis(*label) if line is None else Axis(*label, *line))
     return tuple(axes)
 
 
-class _OpenFilesStore(Store):
-    """A read-only zarr store over open files; ``limit`` bounds the size of a chunk's file."""
-
-    supports_writes = False
-    supports_deletes = False
-    supports_listing = True
-
-    def __init__(self, files: StoreFiles, limit: int | None) -> None:
-        super().__init__(read_only=True)
-        self._files = files
-        self._limit = limit
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _OpenFilesStore) and other._files is self._files
-
-    def __hash__(self) -> int:
-        return id(self._files)
-
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        octets = self._octets(key, byte_range)
-        return None if octets is None else prototype.buffer.from_bytes(octets)
-
-    def _octets(self, key: str, byte_range: ByteRequest | None) -> bytes | None:
-        index = self._files.indices.get(key)
-        size = 0 if index is None else self._files.size(index)
-        start, stop = 0, size
-        if isinstance(byte_range, RangeByteRequest):
-            start, stop = byte_range.start, byte_range.end
-        elif isinstance(byte_range, OffsetByteRequest):
-            start = byte_range.offset
-        elif isinstance(byte_range, SuffixByteRequest):
-            start = max(size - byte_range.suffix, 0)
-        elif self._limit is not None and size > self._limit and not key.endswith(METADATA):
-            raise FormatError(
-                f"a chunk has {size} bytes, but can have at most {self._limit}",
-                source=key,
-                offset=self._limit,
-                hint="Check that the store is not damaged",
-            )
-        return self._files.get(key, start, stop)
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
-
-    async def exists(self, key: str) -> bool:
-        return key in self._files.indices
-
-    async def set(self, key: str, value: Buffer) -> None:
-        raise PermissionError(f"the store is read-only: {key} ({len(value)} bytes)")
-
-    async def delete(self, key: str) -> None:
-        raise PermissionError(f"the store is read-only: {key}")
-
-    async def list(self) -> AsyncIterator[str]:
-        for name in self._files.indices:
-            yield name
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        for name in self._files.indices:
-            if name.startswith(prefix):
-                yield name
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        top = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        inside = {
-            name[len(top) :].partition("/")[0]
-            for name in self._files.indices
-            if name.startswith(top)
-        }
-        for name in sorted(inside):
-            yield name
+def _line(
+    files: StoreFiles, coordinates: Coordinates, decoders: Decoders
+) -> tuple[float, float] | None:
+    """Return scale and offset of coordinates; None if they are not evenly spaced numbers."""
+    try:
+        stored = parse_array(coordinates.path, coordinates.metadata, files.top.name)
+    except FormatError:
+        return None
+    if stored.info.dtype.kind not in "iuf":
+        return None
+    return linear(_open(files, stored, decoders).read([((0, stored.info.shape[0]),)])[0])

@@ -56,8 +56,11 @@ class BlockArray(Protocol):
     def offset(self) -> int | None:
         """Byte at which the values begin if stored as one C-ordered block, else None."""
 
-    def read(self, box: Box) -> Array:
-        """Read the values in a box, given as (start, stop) along each axis.
+    def read(self, boxes: Sequence[Box]) -> Sequence[Array]:
+        """Read the values in boxes, each given as (start, stop) along each axis.
+
+        Returns:
+            The values in each box, which must not be written to.
 
         Raises:
             FormatError: the values cannot be decoded.

@@ -11,6 +11,7 @@ import zarr
 
 from app.datasets.files.roots import Roots
 from app.datasets.scanning import scan
+from tests.decoders import DECODERS
 
 FRAMES = np.arange(4 * 3 * 5 * 6, dtype="<u2").reshape(4, 3, 5, 6)
 
@@ -39,16 +40,16 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_every_recording_whose_format_shows_is_found(root: Path) -> None:
-    found = scan(Roots([root]))
+    found = scan(Roots([root]), DECODERS)
     assert sorted(found) == ["deep.b.npy", "one.h5", "scan.1.npy", "store.zarr"]
     assert found["store.zarr"].files == (str(root / "store.zarr"),)
 
 
 def test_a_store_is_not_looked_into(root: Path) -> None:
-    assert not [ident for ident in scan(Roots([root])) if ident.startswith("store.zarr.")]
+    assert not [ident for ident in scan(Roots([root]), DECODERS) if ident.startswith("store.zarr.")]
 
 
 def test_a_root_that_is_a_store_itself_is_looked_through(tmp_path: Path) -> None:
     store(tmp_path / "inner")
     (tmp_path / "zarr.json").write_text("{}")
-    assert sorted(scan(Roots([tmp_path]))) == ["inner"]
+    assert sorted(scan(Roots([tmp_path]), DECODERS)) == ["inner"]

@@ -37,6 +37,7 @@ from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token
 from core.errors import CoreError, OptionError, PipelineError, PositionError, StateError
 from core.iterate.base import Block, Ragged, State
 from core.losses.reader import LossReader
+from tests.decoders import DECODERS
 from tests.scale import examples
 from tests.streams import random_stream
 
@@ -52,14 +53,14 @@ class Place:
         self.root = root
         self.store = MemoryStateStore()
         self.keys = KeyRing([Key(1, "sign", SECRET)]) if keys is None else keys
-        self.catalogue = Catalogue(self.store, Roots([root]), {}, BufferPool(4))
+        self.catalogue = Catalogue(self.store, Roots([root]), {}, BufferPool(4), DECODERS)
         self.tiles = Views(self.catalogue, self.store, self.keys)
         self.pipelines = Pipelines(self.catalogue, self.tiles, self.store, self.keys)
 
     def restart(self) -> None:
         """Forget all that is in memory."""
         self.close()
-        self.catalogue = Catalogue(self.store, Roots([self.root]), {}, BufferPool(4))
+        self.catalogue = Catalogue(self.store, Roots([self.root]), {}, BufferPool(4), DECODERS)
         self.tiles = Views(self.catalogue, self.store, self.keys)
         self.pipelines = Pipelines(self.catalogue, self.tiles, self.store, self.keys)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -26,10 +27,12 @@ class Spy:
     def __init__(self, data: Array, chunks: tuple[int, ...]) -> None:
         self.data, self.shape, self.dtype, self.chunks = data, data.shape, data.dtype, chunks
         self.boxes: list[Box] = []
+        self.batches: list[list[Box]] = []
 
-    def read(self, box: Box) -> Array:
-        self.boxes.append(box)
-        return np.array(self.data[tuple(slice(a, b) for a, b in box)])
+    def read(self, boxes: Sequence[Box]) -> list[Array]:
+        self.batches.append(list(boxes))
+        self.boxes += boxes
+        return [np.array(self.data[tuple(slice(a, b) for a, b in box)]) for box in boxes]
 
     def chunks_read(self) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
@@ -67,6 +70,15 @@ def test_no_chunk_is_read_twice_and_no_read_is_larger_than_it_must_be(
         assert len(seen) == len(set(seen))
         most = max(limit, math.prod(spy.chunks) * 2)
         assert all(2 * math.prod(b - a for a, b in box) <= most for box in spy.boxes)
+        for batch in spy.batches:
+            items = [math.prod(b - a for a, b in box) for box in batch]
+            assert len(batch) == 1 or 2 * sum(items) <= limit
+
+
+def test_boxes_apart_are_read_at_once() -> None:
+    spy = Spy(np.zeros((16, 16, 4, 4), "u2"), (1, 1, 4, 4))
+    ArrayFrames([spy], 2).load(np.arange(0, 256, 2, dtype=np.int64), (0, 4))
+    assert [len(batch) for batch in spy.batches] == [8]
 
 
 def test_consecutive_frames_are_one_selection() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +25,7 @@ from app.datasets.inspection import inspect_files
 from app.datasets.opened import OpenDataset
 from app.datasets.opening import Source, open_recording
 from app.datasets.spec import parse_dataset
+from app.decoding.pool import DecoderPool
 from app.errors import DataChangedError, InvalidOptionError
 from app.http.identity import SINGLE_USER
 from app.state.memory import MemoryStateStore
@@ -37,6 +38,7 @@ from core.tiles.reader import TileReader
 from core.tiles.recording import Hints
 from core.tiles.view import parse_view
 from tests.core.tiles import reference
+from tests.decoders import DECODERS
 from tests.scale import examples
 
 Array = npt.NDArray[Any]
@@ -174,7 +176,9 @@ def test_views_are_what_numpy_says(
     name = WRITERS[form](path, data, rng)
     scan, sig = data.shape[: data.ndim - dims], data.shape[data.ndim - dims :]
     monkeypatch.setattr(chunked, "READ_BYTES", int(rng.choice([1, 50, 400, 8 << 20])))
-    found = open_recording(Roots([tmp_path]), [path.name], Hints(sig_shape=sig), array=name)
+    found = open_recording(
+        Roots([tmp_path]), [path.name], Hints(sig_shape=sig), decoders=DECODERS, array=name
+    )
     with found.files:
         recording = found.recording
         assert (recording.nav_shape, recording.sig_shape) == (scan, sig)
@@ -201,7 +205,7 @@ def h5py() -> ModuleType:
 
 
 def opened(directory: Path, name: str, hints: Hints | None = None, **more: str | None) -> Source:
-    return open_recording(Roots([directory]), [name], hints or Hints(), **more)
+    return open_recording(Roots([directory]), [name], hints or Hints(), decoders=DECODERS, **more)
 
 
 def check_frames(found: Source, data: Array) -> None:
@@ -219,7 +223,12 @@ def refused(directory: Path, name: str, says: str, **more: str) -> FormatError:
 
 
 def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+    """Open files, without the connections to decoders and the memory shared with them."""
+    targets = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            targets.append(str(entry.readlink()))
+    return sum(not target.startswith(("socket:", "/memfd:")) for target in targets)
 
 
 def test_hdf5_in_one_piece_is_read_by_ranges(tmp_path: Path, h5py: ModuleType) -> None:
@@ -266,12 +275,13 @@ def test_hdf5_files_follow_each_other(tmp_path: Path, h5py: ModuleType) -> None:
         with h5py.File(tmp_path / f"data_{k}.h5", "w") as file:
             chunks = (2, 6, 7) if k else None
             file.create_dataset("data", data=FRAMES[k], chunks=chunks)
-    found = open_recording(Roots([tmp_path]), ["data_*.h5"], Hints(nav_shape=(3, 5)))
+    hints = Hints(nav_shape=(3, 5))
+    found = open_recording(Roots([tmp_path]), ["data_*.h5"], hints, decoders=DECODERS)
     check_frames(found, FRAMES[:3])
     with h5py.File(tmp_path / "data_1.h5", "w") as file:
         file["data"] = FRAMES[1].astype("f4")
     with pytest.raises(FormatError, match="<f4") as caught:
-        open_recording(Roots([tmp_path]), ["data_*.h5"], Hints())
+        open_recording(Roots([tmp_path]), ["data_*.h5"], Hints(), decoders=DECODERS)
     assert caught.value.source == "data_1.h5"
 
 
@@ -666,19 +676,26 @@ def test_formats_are_found_by_content_or_said(store: Path, h5py: ModuleType) -> 
         opened(root, "b.npy", array="data")
 
 
-@pytest.mark.parametrize(("name", "module"), [("a.h5", "h5py"), ("a.zarr", "zarr")])
+@pytest.mark.parametrize(("name", "module"), [("a.h5", "h5py"), ("a.zarr", "numcodecs")])
 def test_a_library_that_is_not_there_is_named(
-    name: str, module: str, store: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, module: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (store.parent / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
-    for loaded in [
-        n for n in sys.modules if n in {"app.datasets.files.hdf5", "app.datasets.files.zarr_source"}
-    ]:
-        monkeypatch.delitem(sys.modules, loaded)
-    monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / f"{module}.py").write_text(
+        f"raise ModuleNotFoundError('hidden', name='{module}')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "without"))
     form = "hdf5" if module == "h5py" else "zarr"
-    error = refused(store.parent, name, f"package {module}, which is not installed")
-    assert f"thalweg-server[{form}]" in str(error.hint)
+    with contextlib.closing(DecoderPool()) as pool, pytest.raises(FormatError) as caught:
+        open_recording(Roots([store.parent]), [name], Hints(), decoders=pool)
+    assert f"package {module}, which is not installed" in str(caught.value)
+    assert f"thalweg-server[{form}]" in str(caught.value.hint)
+
+
+def test_a_process_without_decoders_says_so(store: Path) -> None:
+    with pytest.raises(FormatError, match="reading zarr needs decoders"):
+        open_recording(Roots([store.parent]), ["a.zarr"], Hints())
 
 
 def read_all(dataset: object) -> Array:
@@ -693,7 +710,7 @@ def test_the_catalogue_opens_and_inspect_describes(store: Path, h5py: ModuleType
     with h5py.File(root / "a.h5", "w") as file:
         file.create_dataset("entry/data", data=FRAMES, chunks=(1, 5, 6, 7), compression="gzip")
         file["entry/other"] = FRAMES
-    catalogue = Catalogue(MemoryStateStore(), Roots([root]), {}, BufferPool(4, 1 << 20))
+    catalogue = Catalogue(MemoryStateStore(), Roots([root]), {}, BufferPool(4), DECODERS)
     dataset, created = catalogue.register(
         SINGLE_USER, {"id": "h", "files": ["a.h5"], "array": "entry/data"}
     )
@@ -712,9 +729,9 @@ def test_the_catalogue_opens_and_inspect_describes(store: Path, h5py: ModuleType
     assert np.array_equal(read_all(dataset)[2, 0], FRAMES[1, 1])
     dataset.close()
     catalogue.close()
-    about = inspect_files([root / "a.h5"], Hints(), None, "entry/data")
+    about = inspect_files([root / "a.h5"], Hints(), None, "entry/data", DECODERS)
     assert (about["format"], about["nav_shape"]) == ("hdf5", [4, 5])
-    assert inspect_files([store], Hints(), None)["format"] == "zarr"
+    assert inspect_files([store], Hints(), None, decoders=DECODERS)["format"] == "zarr"
 
 
 def test_the_path_of_an_array_leads_nowhere_else() -> None:

@@ -27,6 +27,7 @@ from app.datasets.items.tables import TableItems
 from app.errors import DataChangedError
 from core.errors import CoreError, FormatError, LimitError, OptionError, PositionError
 from core.iterate.base import Block, Indexed, Ragged
+from tests.decoders import DECODERS
 from tests.scale import examples
 from tests.streams import Stream, random_stream
 
@@ -360,7 +361,7 @@ def test_rows_are_those_of_the_tables(tmp_path: Path, form: str) -> None:
     for path, table in zip(paths, tables, strict=True):
         write_table(path, table, form)
     with opened(paths) as files:
-        items = TableItems(files, form.split(maxsplit=1)[0])
+        items = TableItems(files, form.split(maxsplit=1)[0], DECODERS)
         assert items.describe()["left_out"] == ["nested"]
         expected = [row for table in tables for row in table_rows(table)]
         source = items.source("row", None)
@@ -381,25 +382,25 @@ def test_tables_that_cannot_be_items_are_refused(tmp_path: Path) -> None:
     table = pa.table({"a": pa.array([1, None, 3])})
     write_table(path, table, "parquet")
     with opened([path]) as files:
-        source = TableItems(files, "parquet").source("row", None)
+        source = TableItems(files, "parquet", DECODERS).source("row", None)
         with pytest.raises(FormatError, match="'a' has missing values"):
             source.at(np.array([0]))
     for form in ("parquet", "arrow"):
         for content in (b"", b"PAR1 is not enough", b"ARROW1\0\0and then nothing", bytes(64)):
             path.write_bytes(content)
             with opened([path]) as files, pytest.raises(FormatError):
-                TableItems(files, form)
+                TableItems(files, form, DECODERS)
     write_table(path, pa.table({"s": pa.array([{"a": 1}])}), "parquet")
     with opened([path]) as files, pytest.raises(FormatError, match="no column"):
-        TableItems(files, "parquet")
+        TableItems(files, "parquet", DECODERS)
     write_table(path, pa.table({"k": pa.array(["a"]).dictionary_encode()}), "arrow stream")
     with opened([path]) as files, pytest.raises(FormatError, match="dictionaries"):
-        TableItems(files, "arrow")
+        TableItems(files, "arrow", DECODERS)
     other = tmp_path / "other"
     write_table(path, pa.table({"a": [1]}), "parquet")
     write_table(other, pa.table({"b": [1]}), "parquet")
     with opened([path, other]) as files, pytest.raises(FormatError, match="columns"):
-        TableItems(files, "parquet")
+        TableItems(files, "parquet", DECODERS)
 
 
 # -- what is common ------------------------------------------------------------------

@@ -1,0 +1,215 @@
+"""The pool of workers: started when needed, replaced when they die, stopped when idle.
+
+A thread that asks holds one worker until it has its answer. It prefers an idle worker that has
+the file open, then any idle one, then a new one. Its own fault, a crash or a time-out, ends that
+worker alone.
+
+Workers are started by one thread that lives as long as the pool, the keeper. The kernel ends a
+worker with the *thread* that started it (PR_SET_PDEATHSIG), and the threads that ask come and go.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import structlog
+
+from app.errors import BusyError
+
+from .base import Parse, Request, T
+from .limits import DecoderLimits
+from .process import DecoderProcess, StartError
+
+
+class DecoderPool:
+    """Decoders in worker processes; see ``base.Decoders``.
+
+    Args:
+        limits: number and limits of the workers.
+    """
+
+    def __init__(self, limits: DecoderLimits | None = None) -> None:
+        self._limits = limits or DecoderLimits()
+        self._changed = threading.Condition()
+        self._idle: list[DecoderProcess] = []
+        self._busy: set[DecoderProcess] = set()
+        self._starting = 0
+        self._closed = False
+        self._logged = False
+        self._keeper: threading.Thread | None = None
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # Arrays are collected in any thread, in the middle of anything: no locks there.
+        self._forgotten: deque[str] = deque(maxlen=10_000)
+
+    @property
+    def max_bytes(self) -> int:
+        """Maximum size of a result in bytes."""
+        return self._limits.memory
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        with self._changed:
+            return [process.pid for process in (*self._idle, *self._busy)]
+
+    def ask(self, request: Request, parse: Parse[T]) -> T:
+        """See Decoders."""
+        process = self._take(request.subject.key)
+        try:
+            return process.ask(request, parse)
+        except BaseException as e:
+            if not process.alive:
+                structlog.get_logger().warning("a decoder was replaced", reason=str(e))
+            raise
+        finally:
+            self._put(process)
+
+    def forget(self, key: str) -> None:
+        """See Decoders."""
+        self._forgotten.append(key)
+
+    def close(self) -> None:
+        """Stop all workers; requests in progress fail."""
+        with self._changed:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for process in self._busy:
+                process.interrupt()
+            keeper = self._keeper
+            self._changed.notify_all()
+            while self._busy or self._starting:
+                self._changed.wait()
+        for process in idle:
+            process.kill()
+        if keeper is not None:
+            self._tasks.put(None)
+            keeper.join()
+
+    # -- workers ----------------------------------------------------------------------
+
+    def _take(self, key: str) -> DecoderProcess:
+        """Return a worker that no other thread uses."""
+        deadline = time.monotonic() + self._limits.wait_seconds
+        with self._changed:
+            while True:
+                if self._closed:
+                    raise BusyError("the decoders are being stopped", retry_after=5)
+                if process := self._choose(key):
+                    self._busy.add(process)
+                    return process
+                if len(self._busy) + self._starting < self._limits.workers:
+                    self._starting += 1
+                    break
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise BusyError(
+                        "all decoders are in use",
+                        hint="Retry after the seconds in Retry-After",
+                        retry_after=5,
+                    )
+        return self._start()
+
+    def _choose(self, key: str) -> DecoderProcess | None:
+        self._hand_over_forgotten()
+        while self._idle:
+            knowing = [process for process in self._idle if key in process.known]
+            process = (knowing or self._idle)[-1]
+            self._idle.remove(process)
+            if process.alive:
+                return process
+            process.kill()
+        return None
+
+    def _hand_over_forgotten(self) -> None:
+        while self._forgotten:
+            key = self._forgotten.popleft()
+            for process in (*self._idle, *self._busy):
+                process.forget(key)
+
+    def _put(self, process: DecoderProcess) -> None:
+        with self._changed:
+            self._busy.discard(process)
+            if process.alive and not self._closed:
+                self._idle.append(process)
+            else:
+                process.kill()
+            self._changed.notify_all()
+
+    def _start(self) -> DecoderProcess:
+        """Start a worker, which counts as ``_starting`` so far, and as busy afterwards."""
+        process = None
+        try:
+            process = self._spawned()
+            process.wait_until_ready()
+        except (OSError, StartError) as e:
+            structlog.get_logger().error("no decoder could be started", reason=str(e))
+            raise BusyError(
+                f"no decoder could be started: {e}",
+                hint="The operator finds the reason in the server's log",
+                retry_after=30,
+            ) from e
+        else:
+            self._log(process)
+            return process
+        finally:
+            with self._changed:
+                self._starting -= 1
+                if process is not None and process.alive:
+                    self._busy.add(process)
+                    if self._closed:
+                        process.interrupt()
+                self._changed.notify_all()
+
+    def _spawned(self) -> DecoderProcess:
+        """Have the keeper start a worker."""
+        with self._changed:
+            if self._keeper is None:
+                self._keeper = threading.Thread(target=self._keep, name="decoders", daemon=True)
+                self._keeper.start()
+        future: Future[DecoderProcess] = Future()
+
+        def start() -> None:
+            try:
+                future.set_result(DecoderProcess(self._limits))
+            except BaseException as e:  # noqa: BLE001 - for the thread that waits
+                future.set_exception(e)
+
+        self._tasks.put(start)
+        return future.result()
+
+    def _keep(self) -> None:
+        """Start workers, and stop those that were idle for long."""
+        while True:
+            try:
+                task = self._tasks.get(timeout=self._limits.idle_seconds / 2)
+            except queue.Empty:
+                self._stop_idle()
+                continue
+            if task is None:
+                return
+            task()
+            del task  # it refers to the worker
+
+    def _stop_idle(self) -> None:
+        oldest = time.monotonic() - self._limits.idle_seconds
+        with self._changed:
+            stopped = [process for process in self._idle if process.idle_since <= oldest]
+            self._idle = [process for process in self._idle if process not in stopped]
+        for process in stopped:
+            process.kill()
+
+    def _log(self, process: DecoderProcess) -> None:
+        with self._changed:
+            logged, self._logged = self._logged, True
+        if logged:
+            return
+        protections = process.protections
+        log = structlog.get_logger()
+        if protections.get("landlock") and protections.get("seccomp"):
+            log.info("decoders run in a sandbox", **protections)
+        else:
+            log.warning("decoders run without the whole sandbox", **protections)

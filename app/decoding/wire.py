@@ -1,0 +1,143 @@
+"""Messages between the service and a worker: JSON and descriptors, over a Unix socket.
+
+A message is a head of 12 bytes (magic, length, number of descriptors), then that many bytes of
+JSON. Descriptors travel with the first byte of the head.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+MAX_BYTES = 32 << 20
+"""Maximum length of a message."""
+MAX_DESCRIPTORS = 240
+"""Maximum number of descriptors per message; the kernel allows 253."""
+_HEAD = struct.Struct("<4sII")
+_MAGIC = b"TWD1"
+
+Patience = Callable[[], None]
+"""Called before each wait; sets the socket's timeout, or raises to give up."""
+
+
+class WireError(Exception):
+    """The other side sent something that is no message."""
+
+
+class GoneError(Exception):
+    """The other side closed the connection."""
+
+
+def send(
+    channel: socket.socket,
+    values: object,
+    descriptors: Sequence[int] = (),
+    patience: Patience = lambda: None,
+) -> None:
+    """Send a message.
+
+    Args:
+        channel: a Unix stream socket.
+        values: JSON values.
+        descriptors: open files, which the other side gets copies of.
+        patience: called before each wait, also after a timeout of the socket.
+
+    Raises:
+        GoneError: the other side closed the connection.
+    """
+    body = orjson.dumps(values)
+    data = memoryview(_HEAD.pack(_MAGIC, len(body), len(descriptors)) + body)
+    ancillary: list[tuple[int, int, array.array[int]]] = []
+    if descriptors:
+        ancillary.append((socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors)))
+    while data:
+        patience()
+        with contextlib.suppress(TimeoutError):
+            try:
+                sent = channel.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+            except (BrokenPipeError, ConnectionResetError) as e:
+                raise GoneError from e
+            data, ancillary = data[sent:], []
+
+
+def receive(
+    channel: socket.socket, max_descriptors: int = 0, patience: Patience = lambda: None
+) -> tuple[Any, list[int]]:
+    """Receive a message; the caller closes its descriptors.
+
+    Args:
+        channel: a Unix stream socket.
+        max_descriptors: maximum number of descriptors; further ones are closed.
+        patience: called before each wait, also after a timeout of the socket.
+
+    Returns:
+        The JSON values and the descriptors.
+
+    Raises:
+        WireError: the bytes are no message, or it has other descriptors than it says.
+        GoneError: the other side closed the connection.
+    """
+    head = bytearray(_HEAD.size)
+    found = _fill(channel, memoryview(head), max_descriptors, patience)
+    try:
+        body = bytearray(_length(head, len(found)))
+        _fill(channel, memoryview(body), 0, patience)
+        return orjson.loads(body), found
+    except orjson.JSONDecodeError as e:
+        close_all(found)
+        raise WireError("a message is not JSON") from e
+    except BaseException:
+        close_all(found)
+        raise
+
+
+def _length(head: bytes | bytearray, descriptors: int) -> int:
+    magic, length, count = _HEAD.unpack(head)
+    if magic != _MAGIC or length > MAX_BYTES or count != descriptors:
+        raise WireError("the head of a message is invalid")
+    return int(length)
+
+
+def _fill(
+    channel: socket.socket, view: memoryview, max_descriptors: int, patience: Patience
+) -> list[int]:
+    """Fill a buffer with bytes from the socket; return the descriptors that came with them."""
+    found = array.array("i")
+    room = socket.CMSG_SPACE(max_descriptors * found.itemsize) if max_descriptors else 0
+    try:
+        while view:
+            patience()
+            with contextlib.suppress(TimeoutError):
+                view = view[_take(channel, view, room, found) :]
+    except BaseException:
+        close_all(found)
+        raise
+    return found.tolist()
+
+
+def _take(channel: socket.socket, view: memoryview, room: int, found: array.array[int]) -> int:
+    """Receive some bytes and append the descriptors that came with them; return the count."""
+    try:
+        count, ancillary, _, _ = channel.recvmsg_into([view], room)
+    except ConnectionResetError as e:
+        raise GoneError from e
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    if not count:
+        raise GoneError
+    return count
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    """Close descriptors, whatever their state."""
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

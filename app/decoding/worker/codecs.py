@@ -1,0 +1,202 @@
+"""Codecs of zarr chunks, undone within bounds that are known beforehand.
+
+A chunk of a known shape and type decodes to a known number of bytes. Decompressors are asked for
+that many and one more, so that a chunk that would give more is found out at once, whatever its
+header says: 33 kB of gzip can hold gigabytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+from backports.zstd import ZstdDecompressor, ZstdError
+from isal import isal_zlib
+from numcodecs import blosc
+
+from .faults import Fault
+
+Array = npt.NDArray[Any]
+Octets = bytes | bytearray | memoryview
+
+_GZIP = 31
+"""The wbits of zlib that mean gzip."""
+_CRC_BYTES = 4
+_BLOSC_HEAD = 16
+_MAX_MEMBERS = 10_000
+"""Gzip members or zstd frames per chunk."""
+
+
+def max_encoded(nbytes: int) -> int:
+    """Return the maximum size of anything that encodes ``nbytes``."""
+    return 2 * nbytes + (1 << 16)
+
+
+def rehearse() -> None:
+    """Decode a chunk with each library."""
+    octets = bytes(range(100)) * 10
+    blosc.set_nthreads(1)
+    for name in ("lz4", "zstd", "zlib", "blosclz", "lz4hc"):
+        _blosc(blosc.compress(octets, name.encode(), 1, 1), len(octets))
+    _gzip(isal_zlib.compress(octets, 1, _GZIP), len(octets))
+    google_crc32c.value(octets)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The codecs of an array or of a shard, in the order in which they encode."""
+
+    transposes: tuple[tuple[int, ...], ...]
+    dtype: np.dtype[Any]
+    """Type of the values as stored, with their byte order."""
+    compressors: tuple[Callable[[Octets, int], Octets], ...]
+    fixed: int | None
+    """Bytes that the compressors add to the values; None if that depends on the values."""
+
+    def decode(self, octets: Octets, shape: Sequence[int]) -> Array:
+        """Decode one chunk.
+
+        Raises:
+            Fault: the bytes are not a chunk of this shape.
+        """
+        stored = list(shape)
+        for order in self.transposes:
+            stored = [stored[axis] for axis in order]
+        nbytes = math.prod(stored) * self.dtype.itemsize
+        # The first compressor gives the values, and so exactly their size.
+        bounds = [nbytes, *(max_encoded(nbytes) for _ in self.compressors[1:])]
+        for undo, bound in zip(self.compressors[::-1], bounds[::-1], strict=False):
+            octets = undo(octets, bound)
+        if len(octets) != nbytes:
+            raise Fault(f"it has {len(octets)} bytes instead of {nbytes}")
+        values: Array = np.frombuffer(octets, self.dtype).reshape(stored)
+        for order in self.transposes[::-1]:
+            values = values.transpose(np.argsort(order).tolist())
+        return values
+
+
+class _Configured(Protocol):
+    """Builds what undoes a codec from the codec's configuration."""
+
+    def __call__(self, octets: Octets, bound: int, /) -> Octets: ...
+
+
+def parse_chain(codecs: Any, dtype: np.dtype[Any], dimensions: int) -> Chain:  # noqa: ANN401 - JSON
+    """Build a chain from the metadata of an array.
+
+    Raises:
+        Fault: a codec is unknown, misplaced or misconfigured.
+    """
+    transposes: list[tuple[int, ...]] = []
+    compressors: list[_Configured] = []
+    stored: np.dtype[Any] | None = None
+    fixed: int | None = 0
+    for codec in codecs if isinstance(codecs, list) else [None]:
+        name = codec.get("name") if isinstance(codec, Mapping) else codec
+        configuration = codec.get("configuration") if isinstance(codec, Mapping) else None
+        options: Mapping[str, Any] = configuration if isinstance(configuration, Mapping) else {}
+        if name == "transpose" and stored is None:
+            transposes.append(_order(options.get("order"), dimensions))
+        elif name == "bytes" and stored is None:
+            stored = _stored(dtype, options.get("endian"))
+        elif name in _COMPRESSORS and stored is not None:
+            compressors.append(_COMPRESSORS[name])
+            fixed = None if fixed is None or name != "crc32c" else fixed + _CRC_BYTES
+        else:
+            raise Fault(f"the codec {str(name)[:60]!r} is unknown, or not in its place")
+    if stored is None:
+        raise Fault("the codecs lack one named bytes")
+    return Chain(tuple(transposes), stored, tuple(compressors), fixed)
+
+
+def _order(value: Any, dimensions: int) -> tuple[int, ...]:  # noqa: ANN401 - JSON
+    if not isinstance(value, list) or sorted(map(str, value)) != sorted(
+        map(str, range(dimensions))
+    ):
+        raise Fault(f"the order {str(value)[:60]} of a transpose is no permutation of the axes")
+    return tuple(int(axis) for axis in value)
+
+
+def _stored(dtype: np.dtype[Any], endian: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
+    if endian not in {"little", "big"} and (endian is not None or dtype.itemsize > 1):
+        raise Fault(f"the byte order is {str(endian)[:60]!r} instead of little or big")
+    return dtype.newbyteorder(">" if endian == "big" else "<")
+
+
+def _gzip(octets: Octets, bound: int) -> Octets:
+    """Decompress all members of a gzip file."""
+    pieces: list[bytes] = []
+    left = bound + 1
+    for _ in range(_MAX_MEMBERS):
+        member = isal_zlib.decompressobj(wbits=_GZIP)
+        try:
+            pieces.append(member.decompress(octets, left))
+        except isal_zlib.error as e:  # type: ignore[misc]  # its stub is wrong
+            raise Fault(f"gzip: {e}") from e
+        left -= len(pieces[-1])
+        if left <= 0:
+            raise Fault(f"it decompresses to more than {bound} bytes")
+        if not member.eof:
+            raise Fault("gzip: it is cut")
+        octets = member.unused_data.lstrip(b"\0")
+        if not octets:
+            break
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _zstd(octets: Octets, bound: int) -> Octets:
+    """Decompress all frames."""
+    pieces: list[bytes] = []
+    left = bound + 1
+    for _ in range(_MAX_MEMBERS):
+        frame = ZstdDecompressor()
+        try:
+            pieces.append(frame.decompress(bytes(octets), left))
+        except ZstdError as e:
+            raise Fault(f"zstd: {e}") from e
+        left -= len(pieces[-1])
+        if left <= 0:
+            raise Fault(f"it decompresses to more than {bound} bytes")
+        if not frame.eof:
+            raise Fault("zstd: it is cut")
+        octets = frame.unused_data
+        if not octets:
+            break
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _blosc(octets: Octets, bound: int) -> Octets:
+    head = bytes(octets[:_BLOSC_HEAD])
+    nbytes = int.from_bytes(head[4:8], "little")
+    encoded = int.from_bytes(head[12:16], "little")
+    if len(head) < _BLOSC_HEAD or encoded > len(octets):
+        raise Fault("blosc: it is cut")
+    if nbytes > bound:
+        raise Fault(f"it decompresses to more than {bound} bytes")
+    try:
+        return memoryview(blosc.decompress(bytes(octets)))
+    except (RuntimeError, ValueError) as e:
+        raise Fault(f"blosc: {e}") from e
+
+
+def _crc32c(octets: Octets, bound: int) -> Octets:
+    del bound
+    data, checksum = bytes(octets[:-_CRC_BYTES]), bytes(octets[-_CRC_BYTES:])
+    if len(checksum) < _CRC_BYTES or google_crc32c.value(data) != int.from_bytes(
+        checksum, "little"
+    ):
+        raise Fault("its checksum is wrong")
+    return data
+
+
+_COMPRESSORS: dict[str, _Configured] = {
+    "gzip": _gzip,
+    "zstd": _zstd,
+    "blosc": _blosc,
+    "crc32c": _crc32c,
+}

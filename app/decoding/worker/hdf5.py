@@ -1,0 +1,417 @@
+"""HDF5 files, through h5py.
+
+Nothing outside of the file is read. Links to other files, values stored in other files and
+virtual arrays over other files are refused by name. In the sandbox they could not be opened
+either, but the library gives zeros for a virtual source that it cannot open.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import h5py
+import numpy as np
+
+from .faults import Fault, Pending
+from .octets import DescriptorFile
+from .requests import Files
+
+_MAX_OBJECTS = 100_000
+_MAX_LINKS = 32
+_MAX_SOURCES = 10_000
+_MAX_COORDINATES = 1 << 20
+_MAX_DATASETS = 4
+"""Arrays of a file that stay open."""
+_CACHE_BYTES = 2 << 20
+"""Decoded chunks that the library caches for each of them; larger chunks are not cached."""
+_THIS_FILE = "."
+_PATTERN = "%"
+"""In names of virtual sources, the library expands ``%b`` to numbers and ``%%`` to ``%``: the
+name that is checked would not be the name that is opened."""
+_PLUGINS = (305, 307, 32000, 32001, 32004, 32008, 32013, 32015, 32017, 32018, 32024, 32026)
+"""Numbers of filters that plugins provide: blosc, bitshuffle, lz4, zstd and others."""
+
+
+def touch() -> None:
+    """Load the plugins of filters, and modules that h5py imports on use."""
+    try:
+        plugins = import_module("hdf5plugin")
+        numbers = {*_PLUGINS, *getattr(plugins, "FILTERS", {}).values()}
+    except ImportError:
+        numbers = set(_PLUGINS)
+    for number in numbers:
+        h5py.h5z.filter_avail(number)
+    _read_sample()
+
+
+def rehearse() -> None:
+    """Do nothing: HDF5 has no threads."""
+
+
+def _read_sample() -> None:
+    """Write and read a small file in memory, so that h5py imports all it needs."""
+    memory = io.BytesIO()
+    with h5py.File(memory, "w") as file:
+        data = file.create_dataset("data", data=np.zeros((2, 3, 4), ">u2"), chunks=True)
+        data.dims[0].label = "y"
+        file["x"] = np.arange(3.0)
+        file["x"].attrs["units"] = "nm"
+        file["x"].make_scale("x")
+        data.dims[1].attach_scale(file["x"])
+        file["link"] = h5py.SoftLink("/data")
+        layout = h5py.VirtualLayout((2, 3, 4), "u2")
+        layout[...] = h5py.VirtualSource(".", "data", (2, 3, 4))
+        file.create_virtual_dataset("virtual", layout)
+    subject = Hdf5File(memory)
+    nothing = Files(None, [])
+    subject.act("list", {}, nothing, None)
+    for name in ("link", "virtual"):
+        described = subject.act("describe", {"array": name}, nothing, None)
+        if isinstance(described, Pending):
+            described.write(memoryview(bytearray(described.nbytes)))
+        out = memoryview(bytearray(48))
+        arguments = {"array": "/data", "dtype": ">u2", "boxes": [[[0, 2], [0, 3], [0, 4]]]}
+        subject.act("read", arguments, nothing, out)
+    subject.close()
+
+
+def open_subject(form: str, arguments: Mapping[str, Any], descriptors: Sequence[int]) -> Hdf5File:
+    """Open a file; see ``serving.Format``."""
+    del form
+    file = DescriptorFile(descriptors[0], arguments["size"])
+    try:
+        return Hdf5File(file)
+    except BaseException as e:
+        file.close()
+        if isinstance(e, MemoryError | Fault) or not isinstance(e, Exception):
+            raise
+        raise _explained(e) from e
+
+
+def _explained(error: Exception) -> Fault:
+    return Fault(
+        f"the HDF5 library cannot read it: {str(error)[:200]}",
+        "Check that the file is neither damaged nor being written",
+    )
+
+
+class Hdf5File:
+    """An open HDF5 file; see ``serving.Subject``.
+
+    Args:
+        file: the file, which ``close`` closes.
+    """
+
+    def __init__(self, file: io.RawIOBase | io.BytesIO) -> None:
+        self._file = file
+        self._handle = h5py.File(file, "r", rdcc_nbytes=_CACHE_BYTES)
+        self._inside = Inside(self._handle)
+        self._datasets: dict[str, Any] = {}
+
+    def act(
+        self,
+        action: str,
+        arguments: Mapping[str, Any],
+        files: Files,
+        out: memoryview | None,
+    ) -> dict[str, Any] | Pending:
+        """List the arrays, describe one, or read a part of one."""
+        del files
+        if action == "list":
+            return {"arrays": [[name, list(shape)] for name, shape in self._inside.shapes()]}
+        if action == "describe":
+            return self._inside.describe(arguments["array"])
+        if action == "read" and out is not None:
+            for box in arguments["boxes"]:
+                out = self._read(arguments, box, out)
+            return {}
+        raise ValueError(action)
+
+    def _read(self, arguments: Mapping[str, Any], box: Any, out: memoryview) -> memoryview:  # noqa: ANN401 - JSON
+        """Read the values of a box to the beginning of ``out``; return what follows."""
+        dataset = self._dataset(arguments["array"])
+        # With the metadata of h5py, which tells a boolean from a byte.
+        dtype = dataset.dtype
+        if dtype.str != arguments["dtype"]:
+            raise Fault(f"the array {arguments['array']!r} has values of type {dtype}")
+        starts, counts = [a for a, _ in box], [b - a for a, b in box]
+        values = np.ndarray(counts, dtype, buffer=out)
+        space = dataset.id.get_space()
+        space.select_hyperslab(tuple(starts), tuple(counts))
+        memory = h5py.h5s.create_simple(tuple(counts))
+        dataset.id.read(memory, space, values)
+        return out[values.nbytes :]
+
+    def _dataset(self, name: str) -> Any:  # noqa: ANN401 - h5py
+        """Return an array after the same checks as when it was described."""
+        if name not in self._datasets:
+            dataset = self._inside.plain(self._inside.resolve(name))
+            if not dataset.id.get_create_plist().get_nfilters():
+                dataset = _uncached(self._handle, dataset.name)
+            while len(self._datasets) >= _MAX_DATASETS:
+                del self._datasets[next(iter(self._datasets))]
+            self._datasets[name] = dataset
+        return self._datasets[name]
+
+    def explain(self, error: Exception) -> Fault:
+        """See ``serving.Subject``."""
+        return _explained(error)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._datasets.clear()
+        try:
+            self._handle.close()
+        finally:
+            self._file.close()
+
+
+class Inside:
+    """Resolves paths and arrays in an open file, and never leaves that file."""
+
+    def __init__(self, handle: Any) -> None:  # noqa: ANN401 - h5py
+        self._handle = handle
+
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """List the shapes of all numeric arrays by name, each once, without following links."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        seen: set[int] = set()
+        pending = ["/"]
+        count = 0
+        while pending:
+            path = pending.pop()
+            group = self._handle[path]
+            for name in group:
+                count += 1
+                if count > _MAX_OBJECTS:
+                    raise Fault(
+                        f"the file has more than {_MAX_OBJECTS} objects",
+                        "Set array to the path of the array",
+                    )
+                if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                    continue
+                child = group[name]
+                address = h5py.h5o.get_info(child.id).addr
+                if address in seen:
+                    continue
+                seen.add(address)
+                inner = f"{path.rstrip('/')}/{name}"
+                if isinstance(child, h5py.Group):
+                    pending.append(inner)
+                elif isinstance(child, h5py.Dataset) and _is_numeric(child):
+                    shapes[inner] = tuple(child.shape)
+        return sorted(shapes.items())
+
+    def resolve(self, path: str) -> str:
+        """Resolve the soft links of a path; return the path of the object itself.
+
+        Raises:
+            Fault: there is no such object, or it is in another file.
+        """
+        parts = path.split("/")[::-1]
+        resolved, followed = "", 0
+        while parts:
+            name = parts.pop()
+            if name in {"", "."}:
+                continue
+            group = self._handle[resolved or "/"]
+            link = group.get(name, getlink=True) if isinstance(group, h5py.Group) else None
+            if isinstance(link, h5py.HardLink):
+                resolved = f"{resolved}/{name}"
+            elif isinstance(link, h5py.SoftLink):
+                followed += 1
+                if followed > _MAX_LINKS:
+                    _refuse(f"{path!r} leads through more than {_MAX_LINKS} links")
+                parts.extend(link.path.split("/")[::-1])
+                resolved = "" if link.path.startswith("/") else resolved
+            elif isinstance(link, h5py.ExternalLink):
+                _refuse(
+                    f"{resolved}/{name} is a link to another file",
+                    "Name that file in files instead",
+                )
+            else:
+                names = ", ".join(f"{name} {shape}" for name, shape in self.shapes()[:8])
+                hint = f"Use {names}" if names else "Name a file with an array of numbers"
+                _refuse(f"there is no array {path!r}", hint)
+        return resolved or "/"
+
+    def plain(self, name: str) -> Any:  # noqa: ANN401 - h5py
+        """Open an array that has all of its values in this file.
+
+        Raises:
+            Fault: the object is not an array, or has values in other files.
+        """
+        dataset = self._own(name)
+        if dataset.is_virtual:
+            sources = dataset.virtual_sources()
+            if len(sources) > _MAX_SOURCES:
+                _refuse(f"the virtual array {name!r} refers to {len(sources)} arrays")
+            for path, inner_name in {(source.file_name, source.dset_name) for source in sources}:
+                if path != _THIS_FILE:
+                    _refuse(
+                        f"the virtual array {name!r} refers to other files",
+                        "Name those files in files instead",
+                    )
+                if _PATTERN in inner_name:
+                    _refuse(
+                        f"the virtual array {name!r} refers to arrays by a pattern, {inner_name!r}",
+                        "Name each of its arrays, without %",
+                    )
+                inner = self._own(self.resolve(inner_name))
+                if inner.is_virtual:
+                    _refuse(f"the virtual array {name!r} refers to another virtual array")
+                check_filters(inner)
+        return dataset
+
+    def _own(self, name: str) -> Any:  # noqa: ANN401 - h5py
+        dataset = self._handle[name]
+        if not isinstance(dataset, h5py.Dataset):
+            _refuse(f"{name!r} is not an array", "Set array to the path of an array in it")
+        if dataset.external:
+            _refuse(f"the values of {name!r} are in other files", "Copy them into this file")
+        return dataset
+
+    def describe(self, path: str) -> dict[str, Any] | Pending:
+        """Describe an array: name, shape, dtype, chunks, offset, axes.
+
+        The result's bytes are the coordinates of its axes, one after the other, as float64.
+
+        Raises:
+            Fault: there is no such array, or it cannot be read.
+        """
+        name = self.resolve(path)
+        dataset = self.plain(name)
+        check_filters(dataset)
+        shape = tuple(dataset.shape or ())
+        axes, columns = self._axes(dataset, name)
+        description = {
+            "name": name,
+            "shape": list(shape),
+            "dtype": dataset.dtype.str,
+            "chunks": list(dataset.chunks or (*(1,) * len(shape[:-2]), *shape[-2:])),
+            "offset": _offset(dataset),
+            "axes": axes,
+        }
+        if not columns:
+            return description
+
+        def write(memory: memoryview) -> dict[str, Any]:
+            np.concatenate(columns, out=np.frombuffer(memory, np.float64))
+            return description
+
+        return Pending(sum(column.nbytes for column in columns), write)
+
+    def _axes(self, dataset: Any, name: str) -> tuple[list[dict[str, Any]], list[Any]]:  # noqa: ANN401 - h5py
+        """Describe each dimension by labels and coordinates in the file; empty without any."""
+        parent = name.rpartition("/")[0] or "/"
+        siblings = self._siblings(self._handle[parent], dataset.ndim)
+        axes: list[dict[str, Any]] = []
+        columns: list[Any] = []
+        known = False
+        for k, size in enumerate(dataset.shape or ()):
+            scales = [scale for _, scale in dataset.dims[k].items() if _is_plain(scale)]
+            label = dataset.dims[k].label
+            coordinates = scales[0] if scales else siblings[k]
+            known |= bool(label) or coordinates is not None
+            axis, values = _axis(label or f"axis_{k}", size, coordinates)
+            axes.append(axis)
+            columns += values
+        return (axes, columns) if known else ([], [])
+
+    @staticmethod
+    def _siblings(group: Any, count: int) -> list[Any]:  # noqa: ANN401 - h5py
+        """Find the coordinates beside an array, as NeXus (attribute axes) or EMD (dim1, …) do."""
+        names = _texts(group.attrs.get("axes"))
+        if len(names) != count:
+            names = [f"dim{k + 1}" for k in range(count)]
+        siblings: list[Any] = []
+        for name in names:
+            link = group.get(name, getlink=True) if "/" not in name else None
+            sibling = group[name] if isinstance(link, h5py.HardLink) else None
+            siblings.append(sibling if _is_plain(sibling) else None)
+        return siblings
+
+
+def _uncached(handle: Any, name: str) -> Any:  # noqa: ANN401 - h5py
+    """Open an array that is not compressed: a cache of its chunks would be one copy more."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+    properties.set_chunk_cache(521, 0, 0.75)
+    return h5py.Dataset(h5py.h5d.open(handle.id, name.encode(), properties))
+
+
+def check_filters(dataset: Any) -> None:  # noqa: ANN401 - h5py
+    """Check that the filters of an array are installed.
+
+    Raises:
+        Fault: one is not.
+    """
+    properties = dataset.id.get_create_plist()
+    for number in range(properties.get_nfilters()):
+        code, _, _, name = properties.get_filter(number)
+        if not h5py.h5z.filter_avail(code):
+            text = name.decode("utf-8", "replace") or "unnamed"
+            _refuse(
+                f"{dataset.name!r} is compressed with filter {code} ({text})",
+                "Install the package hdf5plugin, or compress the array with gzip",
+            )
+
+
+def _is_numeric(dataset: Any) -> bool:  # noqa: ANN401 - h5py
+    try:
+        return dataset.shape is not None and dataset.dtype.kind in "biufc"
+    except TypeError:  # numpy has no such type
+        return False
+
+
+def _is_plain(dataset: Any) -> bool:  # noqa: ANN401 - h5py
+    """Whether an object holds coordinates in this file, and not too many."""
+    return (
+        isinstance(dataset, h5py.Dataset)
+        and _is_numeric(dataset)
+        and dataset.ndim == 1
+        and 0 < dataset.size <= _MAX_COORDINATES
+        and not dataset.is_virtual
+        and not dataset.external
+    )
+
+
+def _offset(dataset: Any) -> int | None:  # noqa: ANN401 - h5py
+    """Return the offset of values stored contiguously in numpy's representation, else None."""
+    layout = dataset.id.get_create_plist().get_layout()
+    stored = dataset.id.get_type()
+    same = stored.equal(h5py.h5t.py_create(dataset.dtype, logical=True))
+    if layout != h5py.h5d.CONTIGUOUS or not same:
+        return None
+    offset: int | None = dataset.id.get_offset()
+    return offset
+
+
+def _axis(name: str, size: int, coordinates: Any) -> tuple[dict[str, Any], list[Any]]:  # noqa: ANN401 - h5py
+    """Describe an axis; return its coordinates too, if they may be evenly spaced."""
+    if coordinates is None:
+        return {"name": name, "size": size, "unit": None, "coordinates": 0}, []
+    attributes = coordinates.attrs
+    if name.startswith("axis_"):
+        names = _texts(attributes.get("name")) or _texts(attributes.get("long_name"))
+        name = names[0] if names and names[0] else coordinates.name.rpartition("/")[2]
+    units = _texts(attributes.get("units"))
+    unit = units[0].strip("[]") if units and units[0] else None
+    fits = coordinates.size in {size, 2} and coordinates.dtype.kind in "iuf"
+    columns = [coordinates[...].astype(np.float64)] if fits else []
+    count = len(columns[0]) if columns else 0
+    return {"name": name, "size": size, "unit": unit, "coordinates": count}, columns
+
+
+def _texts(value: Any) -> list[str]:  # noqa: ANN401 - an attribute
+    """Return the strings of an attribute, whether it is one or many, text or bytes."""
+    if value is None:
+        return []
+    items = np.asarray(value, dtype=object).reshape(-1).tolist()[:16]
+    return [i.decode("utf-8", "replace") if isinstance(i, bytes) else str(i) for i in items]
+
+
+def _refuse(message: str, hint: str = "Set array to the path of its values") -> NoReturn:
+    raise Fault(message, hint)

@@ -1,0 +1,46 @@
+"""The files of one request, which arrive in batches."""
+
+from __future__ import annotations
+
+import socket
+
+from .. import wire
+
+
+class Files:
+    """Descriptors in the order of the request; the next batch is asked for when one is used up.
+
+    Args:
+        channel: the connection to the service.
+        descriptors: the first batch, which ``close`` closes.
+    """
+
+    def __init__(self, channel: socket.socket | None, descriptors: list[int]) -> None:
+        self._channel = channel
+        self._waiting = descriptors[::-1]
+        self._used: list[int] = []
+
+    def next(self) -> int:
+        """Return the next descriptor, valid until the one after the next batch.
+
+        Raises:
+            EOFError: there are no more.
+        """
+        if not self._waiting and self._channel is not None:
+            self.close()
+            wire.send(self._channel, {"more": True})
+            _, descriptors = wire.receive(self._channel, wire.MAX_DESCRIPTORS)
+            self._waiting = descriptors[::-1]
+        if not self._waiting:
+            raise EOFError("the request has no more files")
+        self._used.append(self._waiting.pop())
+        return self._used[-1]
+
+    def take(self, count: int) -> list[int]:
+        """Return the next ones of this batch, to be closed by the caller."""
+        return [self._waiting.pop() for _ in range(count)]
+
+    def close(self) -> None:
+        """Close all descriptors of the batch."""
+        wire.close_all([*self._used, *self._waiting])
+        self._used, self._waiting = [], []

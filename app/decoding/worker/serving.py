@@ -1,0 +1,197 @@
+"""The loop of a worker: take a request, decode, answer.
+
+Whatever a library raises becomes an answer. What it does instead of raising (a crash, an endless
+loop) is for the service to notice.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Never, Protocol
+
+from .. import wire
+from .faults import Fault, Pending
+from .requests import Files
+
+_MODULES = {
+    "hdf5": (".hdf5", "h5py"),
+    "zarr": (".zarr", "numcodecs"),
+    "parquet": (".tables", "pyarrow"),
+    "arrow": (".tables", "pyarrow"),
+}
+"""Module and library of each format."""
+
+Result = dict[str, Any] | Pending
+
+
+class Subject(Protocol):
+    """Something open."""
+
+    def act(
+        self,
+        action: str,
+        arguments: Mapping[str, Any],
+        files: Files,
+        out: memoryview | None,
+    ) -> Result:
+        """Do what a request says.
+
+        Args:
+            action: what to do.
+            arguments: JSON of the request.
+            files: files of this request only.
+            out: shared memory for the result, if its size was known beforehand.
+
+        Raises:
+            Fault: the file cannot be decoded.
+        """
+
+    def explain(self, error: Exception) -> Fault:
+        """Turn an error of the library into a fault."""
+
+    def close(self) -> None:
+        """Close all that is open."""
+
+
+class Format(Protocol):
+    """A module that decodes a format."""
+
+    def open_subject(
+        self, form: str, arguments: Mapping[str, Any], descriptors: Sequence[int]
+    ) -> Subject:
+        """Open something; it closes the descriptors.
+
+        Raises:
+            Fault: the file cannot be decoded.
+        """
+
+    def touch(self) -> None:
+        """Load all files that decoding needs, without starting a thread."""
+
+    def rehearse(self) -> None:
+        """Start the threads that decoding needs, without opening a file."""
+
+
+def load_libraries() -> tuple[dict[str, Format], dict[str, str]]:
+    """Import all formats; return them, and the missing packages of the others."""
+    formats: dict[str, Any] = {}
+    missing = {}
+    for form, (module, package) in _MODULES.items():
+        try:
+            formats[form] = import_module(module, __package__)
+        except ImportError as e:
+            missing[form] = e.name or package
+    return formats, missing
+
+
+class Server:
+    """Serves one connection.
+
+    Args:
+        channel: the connection to the service.
+        formats: by name.
+    """
+
+    def __init__(self, channel: socket.socket, formats: Mapping[str, Format]) -> None:
+        self._channel = channel
+        self._formats = formats
+        self._subjects: dict[str, Subject] = {}
+        self._segments: dict[int, mmap.mmap] = {}
+
+    def run(self) -> Never:
+        """Answer requests.
+
+        Raises:
+            GoneError: the service closed the connection.
+        """
+        while True:
+            values, descriptors = wire.receive(self._channel, wire.MAX_DESCRIPTORS)
+            answer = self._answer(values, Files(self._channel, descriptors))
+            try:
+                wire.send(self._channel, answer)
+            except TypeError:  # text that is not UTF-8, numbers of more than 64 bits
+                fault = Fault("it has names or numbers that JSON cannot represent")
+                wire.send(self._channel, _refusal(fault))
+
+    def _answer(self, values: Mapping[str, Any], files: Files) -> dict[str, Any]:
+        for number in values["drop"]:
+            self._segments.pop(number, None)
+        for key in values["close"]:
+            if (old := self._subjects.pop(key, None)) is not None:
+                old.close()
+        explain: Callable[[Exception], Fault] = _unexplained
+        try:
+            out = self._segment(values["segment"], files)
+            subject = self._subject(values, files)
+            explain = subject.explain
+            result = subject.act(values["action"], values["arguments"], files, out)
+            if isinstance(result, Pending):
+                result = result.write(self._memory(result.nbytes))
+        except MemoryError:
+            return {"memory": True}
+        except Exception as e:  # noqa: BLE001 - libraries document no common error
+            if _is_memory(e):
+                return {"memory": True}
+            return _refusal(e if isinstance(e, Fault) else explain(e))
+        else:
+            return {"ok": result}
+        finally:
+            files.close()
+
+    def _subject(self, values: Mapping[str, Any], files: Files) -> Subject:
+        """Return the subject of a request; takes the descriptors that belong to it."""
+        key, opening = values["key"], values["open"]
+        if opening is not None:
+            own = files.take(opening["descriptors"])
+            form = opening["form"]
+            opened = self._formats[form].open_subject(form, opening["arguments"], own)
+            self._subjects[key] = opened
+        return self._subjects[key]
+
+    def _segment(self, known: Sequence[int] | None, files: Files) -> memoryview | None:
+        if known is None:
+            return None
+        number, size = known
+        if number not in self._segments:
+            (descriptor,) = files.take(1)
+            try:
+                self._segments[number] = mmap.mmap(descriptor, size)
+            finally:
+                os.close(descriptor)
+        return memoryview(self._segments[number])
+
+    def _memory(self, nbytes: int) -> memoryview:
+        """Ask the service for shared memory."""
+        wire.send(self._channel, {"need": nbytes})
+        values, descriptors = wire.receive(self._channel, 1)
+        memory = self._segment(values["segment"], Files(None, descriptors))
+        if memory is None:
+            raise MemoryError
+        return memory[:nbytes]
+
+
+def _refusal(fault: Fault) -> dict[str, Any]:
+    members = {"message": fault.message, "hint": fault.hint, "offset": fault.offset}
+    return {"refused": members}
+
+
+def _is_memory(error: Exception) -> bool:
+    """Whether a library ran out of memory: HDF5 says so in the text of other errors."""
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    text = str(error).lower()
+    return "memory allocation failed" in text or "unable to allocate" in text
+
+
+def _unexplained(error: Exception) -> Fault:
+    return Fault(f"it cannot be opened: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error)
+    return text.splitlines()[0][:200] if text else type(error).__name__

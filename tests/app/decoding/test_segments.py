@@ -1,0 +1,73 @@
+"""Shared memory is sealed, used again, and freed with the last array."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+from app.decoding.segments import Segment, Segments
+
+MIB = 1 << 20
+
+
+def test_nobody_can_pull_it_away() -> None:
+    segment = Segment(0, MIB)
+    assert segment.descriptor is not None
+    for size in (0, 2 * MIB):
+        with pytest.raises(OSError, match="not permitted") as caught:
+            os.ftruncate(segment.descriptor, size)
+        assert caught.value.errno == errno.EPERM
+    with mmap.mmap(segment.descriptor, MIB) as theirs:
+        theirs[:4] = b"data"
+    octets = segment.octets(4)
+    assert bytes(octets) == b"data"
+    assert not octets.flags.writeable
+    segment.sent()
+    assert segment.descriptor is None
+
+
+def test_a_segment_is_free_once_nothing_refers_to_it() -> None:
+    segments = Segments()
+    first = segments.take(100)
+    octets = segments.lend(first, 100)
+    part = octets[10:20].view("u2").reshape(5, 1)
+    del octets
+    gc.collect()
+    second = segments.take(100)
+    assert second.number != first.number
+    del part
+    gc.collect()
+    assert segments.take(100).number == first.number
+    segments.put(second)
+    assert segments.take(200).number == second.number
+
+
+def test_a_few_small_ones_are_kept() -> None:
+    segments = Segments()
+    taken = [segments.take(MIB) for _ in range(5)] + [segments.take(32 * MIB)]
+    for segment in taken:
+        segments.put(segment)
+    numbers = [segment.number for segment in taken]
+    assert sorted(segments.dropped()) == [*numbers[:2], numbers[-1]]
+    assert segments.dropped() == []
+
+
+def test_memory_is_returned() -> None:
+    def shared() -> int:
+        return Path("/proc/self/maps").read_text().count("thalweg-decoded")
+
+    before = shared()
+    segments = Segments()
+    octets = segments.lend(segments.take(MIB), MIB)
+    assert shared() == before + 1
+    del segments
+    gc.collect()
+    assert shared() == before + 1
+    del octets
+    gc.collect()
+    assert shared() == before

@@ -1,0 +1,105 @@
+"""Codecs give what zarr wrote, within bounds, or say why not."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+from backports.zstd import compress as zstd_compress
+from numcodecs import blosc
+
+from app.decoding.worker.codecs import parse_chain
+from app.decoding.worker.faults import Fault
+
+VALUES = np.arange(2 * 3 * 4, dtype="<u2").reshape(2, 3, 4)
+RAW = VALUES.tobytes()
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+def decode(octets: bytes, *codecs: Any) -> Any:  # noqa: ANN401
+    return parse_chain([BYTES, *codecs], VALUES.dtype, 3).decode(octets, VALUES.shape)
+
+
+def crc(octets: bytes) -> bytes:
+    checksum: int = google_crc32c.value(octets)
+    return octets + checksum.to_bytes(4, "little")
+
+
+SOUND = {
+    "nothing": ((), RAW),
+    "gzip": (("gzip",), gzip.compress(RAW)),
+    "two members": (("gzip",), gzip.compress(RAW[:20]) + gzip.compress(RAW[20:]) + bytes(3)),
+    "zstd": (("zstd",), zstd_compress(RAW)),
+    "two frames": (("zstd",), zstd_compress(RAW[:20]) + zstd_compress(RAW[20:])),
+    "blosc": (("blosc",), blosc.compress(RAW, b"lz4", 5, 1)),
+    "checksum": (("crc32c",), crc(RAW)),
+    "chain": (("zstd", "crc32c"), crc(zstd_compress(RAW))),
+}
+
+
+@pytest.mark.parametrize("how", SOUND)
+def test_what_was_written_is_read(how: str) -> None:
+    names, octets = SOUND[how]
+    assert np.array_equal(decode(octets, *({"name": name} for name in names)), VALUES)
+
+
+def test_byte_order_and_axes() -> None:
+    codecs = [
+        {"name": "transpose", "configuration": {"order": [2, 0, 1]}},
+        {"name": "bytes", "configuration": {"endian": "big"}},
+    ]
+    octets = VALUES.transpose(2, 0, 1).astype(">u2").tobytes()
+    chain = parse_chain(codecs, VALUES.dtype, 3)
+    assert np.array_equal(chain.decode(octets, VALUES.shape), VALUES)
+
+
+BOMB = bytes(10_000_000)
+UNSOUND = {
+    "short": ((), RAW[:-1], "47 bytes instead of 48"),
+    "gzip cut": (("gzip",), gzip.compress(RAW)[:-9], "gzip: it is cut"),
+    "gzip noise": (("gzip",), b"noise" * 9, "gzip: "),
+    "gzip bomb": (("gzip",), gzip.compress(BOMB), "more than 48 bytes"),
+    "zstd cut": (("zstd",), zstd_compress(RAW)[:-3], "zstd: "),
+    "zstd noise": (("zstd",), b"noise" * 9, "zstd: "),
+    "zstd bomb": (("zstd",), zstd_compress(BOMB), "more than 48 bytes"),
+    "blosc bomb": (("blosc",), blosc.compress(BOMB, b"lz4", 5, 1), "more than 48 bytes"),
+    "blosc cut": (("blosc",), blosc.compress(RAW, b"lz4", 5, 1)[:-5], "blosc: it is cut"),
+    "blosc short": (("blosc",), b"\2\1", "blosc: it is cut"),
+    "checksum": (("crc32c",), RAW + bytes(4), "checksum is wrong"),
+    "no checksum": (("crc32c",), b"ab", "checksum is wrong"),
+    "bomb behind another": (
+        ("zstd", "gzip"),
+        gzip.compress(zstd_compress(BOMB)),
+        "more than 48 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", UNSOUND)
+def test_what_was_not_is_refused(how: str) -> None:
+    names, octets, says = UNSOUND[how]
+    with pytest.raises(Fault, match=says):
+        decode(octets, *({"name": name} for name in names))
+
+
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        [],
+        None,
+        [{"name": "gzip"}, BYTES],
+        [BYTES, BYTES],
+        [BYTES, {"name": "transpose", "configuration": {"order": [0, 1, 2]}}],
+        [BYTES, {"name": "numcodecs.pickle"}],
+        [{"name": "bytes"}],
+        [{"name": "bytes", "configuration": {"endian": "middle"}}],
+        [{"name": "transpose", "configuration": {"order": [0, 0, 1]}}, BYTES],
+        [{"name": "transpose", "configuration": {"order": "C"}}, BYTES],
+    ],
+)
+def test_chains_that_make_no_sense(codecs: Any) -> None:  # noqa: ANN401
+    with pytest.raises(Fault):
+        parse_chain(codecs, VALUES.dtype, 3)
