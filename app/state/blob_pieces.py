@@ -11,7 +11,7 @@ the file is created, and a piece's digest covers its start. So a piece is accept
 but at its own place of its own file: not in another blob, nor in an earlier one of the name.
 
 *Appends.* An append is one or several pieces, the last of them flagged. They are written
-behind ``end`` and synced, which acknowledges them; then the mark is moved over them. The mark
+after ``end`` and synced, which acknowledges them; then the mark is moved over them. The mark
 is not synced by itself: the next append does that. A crash therefore leaves, after ``end``,
 
     a whole append    acknowledged or about to be: it is accepted, and the mark moved

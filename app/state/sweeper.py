@@ -1,4 +1,4 @@
-"""The sweeper: a thread that removes what has expired, and what crashes left behind.
+"""The sweeper: a thread that removes what has expired, and what crashes left.
 
 Every worker has one, and one of them is active: the one that holds the lock of a file,
 which the kernel gives to another when its process ends. A pass does a bounded amount of
