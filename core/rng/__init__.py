@@ -10,7 +10,6 @@ from __future__ import annotations
 from .keys import (
     MAX_LENGTH,
     MAX_SEED,
-    ORDER_VERSION,
     SMALL,
     Key,
     Permutation,
@@ -23,7 +22,6 @@ from .keys import (
 __all__ = [
     "MAX_LENGTH",
     "MAX_SEED",
-    "ORDER_VERSION",
     "SMALL",
     "Key",
     "Permutation",

@@ -40,7 +40,6 @@ from .kernels import (
     unpermute_large,
 )
 
-ORDER_VERSION = 1
 MAX_SEED = 2**63 - 1
 MAX_LENGTH = 2**48
 """Maximum length of a permutation."""
@@ -195,7 +194,7 @@ class Permutation:
         if self.n <= SMALL:
             return self._table[indices].astype(np.int64)
         out = np.empty(len(indices), np.int64)
-        network(np.uint64(self.n), self._rounds, 0, indices, out)
+        network(np.uint64(self.n), self._rounds, indices, out)
         return out
 
     def inverse(self, values: Indices) -> Indices:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.errors import DataChangedError, TokenForeignError, TokenMalformedError
-from app.pipelines.tokens import BatchTokens, combine, split, verify
+from app.pipelines.tokens import BatchTokens, combine, describe, split, verify
 from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token
 
 RING = KeyRing([Key(1, "sign", b"s" * 32)])
@@ -47,3 +47,10 @@ def test_the_fingerprint_of_several_is_frozen() -> None:
     assert combine([b"finger_p", b"finger_q"]).hex() == "70766e4e13d9a131"
     assert combine([b"finger_q", b"finger_p"]) != combine([b"finger_p", b"finger_q"])
     assert combine([]) != combine([b"finger_p"])
+
+
+def test_a_token_without_a_position_is_not_described() -> None:
+    token = Token(KIND_BATCHES, b"identity", b"finger_p", (4, 5))
+    assert describe(token) == {"kind": "batches", "batch": 4, "state": [4, 5]}
+    with pytest.raises(TokenMalformedError):
+        describe(Token(KIND_BATCHES, b"identity", b"finger_p", ()))
