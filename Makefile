@@ -16,7 +16,7 @@ SIDE_BY_SIDE := -n 4 $(GROUPS)
 ENGINE := tests/core -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test test-torch fmt lint unit warm-bounds bounds nojit coverage soak mutants bench audit lock clean
+.PHONY: help install serve demo test test-torch fmt lint unit modules warm-bounds bounds nojit coverage soak mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -56,7 +56,7 @@ demo: install  ## the service, a connection that keeps breaking, and a table tha
 TWO_JOBS := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 
 test: $(RUNTIME)  ## everything CI checks
-	@$(TWO_JOBS) $(TOOLS) install warm-bounds
+	@$(TWO_JOBS) modules install warm-bounds
 	@$(TWO_JOBS) lint unit
 	@$(MAKE) --no-print-directory bounds nojit
 
@@ -72,6 +72,10 @@ lint: $(TOOLS)  ## format, lint, types, import directions
 
 unit: $(TOOLS) $(CLIENT)  ## the test suite as users run the code
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+# pytest rewrites the modules of the tests: once, rather than in every process at the same time.
+modules: $(TOOLS)
+	@$(BIN)/python -m pytest --collect-only -qq --no-header > /dev/null
 
 warm-bounds: $(RUNTIME)
 	NUMBA_BOUNDSCHECK=1 $(BIN)/thalweg-server warmup

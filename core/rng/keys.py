@@ -194,7 +194,7 @@ class Permutation:
         if self.n <= SMALL:
             return self._table[indices].astype(np.int64)
         out = np.empty(len(indices), np.int64)
-        network(np.uint64(self.n), self._rounds, indices, out)
+        network(np.uint64(self.n), self._rounds, 0, indices, out)
         return out
 
     def inverse(self, values: Indices) -> Indices:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from core.errors import OptionError, PositionError
 from core.rng import MAX_LENGTH, MAX_SEED, SMALL, Key, Permutation, below, bits, derive, uniform
+from core.rng.kernels import network
 from tests.scale import PURE_PYTHON, examples
 
 Order = npt.NDArray[np.int64]
@@ -131,6 +132,15 @@ def test_every_place_is_found_again(n: int) -> None:
     places = np.arange(n) if not PURE_PYTHON else np.arange(n - 50, n)
     order = Permutation(n, KEY)
     assert np.array_equal(order.inverse(order.at(places)), places)
+
+
+def test_a_network_counts_from_its_first_index() -> None:
+    n, low = SMALL + 9, 1000
+    order = Permutation(n, KEY)
+    places = np.arange(low, low + n, 99)
+    images = np.empty(len(places), np.int64)
+    network(np.uint64(n), order._rounds, low, places, images)
+    assert np.array_equal(images, order.at(places - low))
 
 
 def test_read_only_and_strided_places() -> None:
