@@ -129,6 +129,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(params=WAYS)
 def setup(request: pytest.FixtureRequest, folder: Path) -> Iterator[Setup]:
+    gc.collect()  # of files that an earlier test left open
     before = descriptors()
     made = Setup(folder, request.param, SIZES, BufferPool(2, 4 * PAGE))
     yield made
