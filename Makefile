@@ -12,8 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 GROUPS := --dist=loadfile --no-loadscope-reorder
 ON_CORES := -n auto --maxprocesses=4 $(GROUPS)
 SIDE_BY_SIDE := -n 4 $(GROUPS)
-# Tests of what kernels are part of, but for those that show the same however kernels run.
-ENGINE := tests/core -m "not once"
+# Tests of what kernels are part of, except those that show the same however kernels run.
+ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
 .PHONY: help install serve demo test test-torch fmt lint unit modules warm-bounds bounds nojit coverage soak mutants bench audit lock clean
