@@ -55,7 +55,7 @@ class LossAnswer:
         losses = self.losses
         buffers = losses.buffers.take(2)
         losses.metrics.buffers.inc(2)
-        spool = losses.spools.new()
+        spool = losses.spools.new(self.options.owner)
         try:
             decode = decoder(self.options.body_coding, losses.max_body)
             posting = Posting(self.options.request, decode, spool, self.after)

@@ -20,6 +20,8 @@ from .service import LossService
 class PostOptions:
     """The requested analysis, and how to answer it."""
 
+    owner: str
+    """Whose quota the rows that wait count against."""
     request: LossRequest
     form: str
     """Format of the answer."""
@@ -73,6 +75,7 @@ def read_options(
         partial=partial,
     )
     return PostOptions(
+        who.owner,
         request,
         _format(query, headers),
         answer_coding(headers),

@@ -35,7 +35,6 @@ import numpy as np
 
 from app.errors import StorageFullError, TooLargeError
 from app.state.claims import Claim, Claims
-from app.state.quotas import OPERATOR
 from core.arrays import Rows
 from core.losses.position import Position
 
@@ -222,7 +221,7 @@ class Spools:
     limit: int
     claims: Claims
 
-    def new(self, owner: str = OPERATOR) -> Spool:
+    def new(self, owner: str) -> Spool:
         """Return a spool for the rows of one answer."""
         self._make_directory()
         return Spool(self.directory, self.memory, self.limit, self.claims.new(owner))

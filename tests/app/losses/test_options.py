@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import itertools
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers as RequestHeaders
 
+from app.http.identity import USER_SCOPES, Identity
+from app.losses.options import read_options
+from app.losses.schemas import LossQuery
 from tests.app.harness import Contract, Headers, Post, Service, ask, is_problem
 from tests.app.losses.posts import INPUTS, good, put_input
 from tests.frames import read_frames
@@ -168,3 +173,11 @@ def test_reports_of_one_pass_come_in_frames(service: Service, reports: str) -> N
     is_problem(answer, "not-acceptable", 406)
     answer = ask(service, Post(path, [good().encode()]))
     assert read_frames(answer.body)[-1].kind == "END"
+
+
+def test_rows_that_wait_count_against_the_owner_of_the_key() -> None:
+    limits: Any = SimpleNamespace(max_samples=100, max_blocks=100)
+    for owner in ("alice", "bob"):
+        who = Identity(owner, USER_SCOPES)
+        options = read_options(who, ("melt",), LossQuery(), RequestHeaders({}), limits)
+        assert options.owner == owner
