@@ -179,5 +179,7 @@ def test_rows_that_wait_count_against_the_owner_of_the_key() -> None:
     limits: Any = SimpleNamespace(max_samples=100, max_blocks=100)
     for owner in ("alice", "bob"):
         who = Identity(owner, USER_SCOPES)
-        options = read_options(who, ("melt",), LossQuery(), RequestHeaders({}), limits)
+        options = read_options(
+            who, ("melt",), LossQuery.model_validate({}), RequestHeaders({}), limits
+        )
         assert options.owner == owner
