@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,9 @@ def _warm_kernels() -> None:
         from core.warmup import warm_up
 
         warm_up()
+    # What lives to the end (thousands of tests, numba) need not be looked at in every collection.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
