@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +26,16 @@ _LONGEST = {folder: place for place, folder in enumerate(("contract", "e2e", "cl
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take longest, so that no worker ends long after others."""
     items.sort(key=lambda item: _LONGEST.get(item.path.relative_to(_TESTS).parts[0], len(_LONGEST)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while thousands of tests are created, all of which stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 settings.register_profile("thalweg", deadline=None, max_examples=examples(100), print_blob=True)
