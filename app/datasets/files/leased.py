@@ -76,7 +76,8 @@ class LeasedBackend(BufferedBackend):
                 begins = starts[first : first + step]
                 if not (there or mapped.deliver(begins, size)):
                     return first
-                if not self._leases.is_intact(descriptor):
+                # The lease was taken just now, unless a disk or a portion took time since.
+                if (first or not there) and not self._leases.is_intact(descriptor):
                     return first
                 use(first, mapped.octets, begins)
             return len(starts)
