@@ -184,6 +184,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
     "core/rng/warm.py": _WARM,
     "core/tiles/_kernels/correct.py": _READING,
+    "core/tiles/_kernels/locate.py": ("tests/core/tiles/test_ranges.py",),
     "core/tiles/_kernels/reduce.py": ("tests/core/tiles/test_reduce.py",),
     "core/tiles/_kernels/unpack.py": ("tests/core/tiles/test_decoders.py",),
     "core/tiles/convert.py": _READING,
