@@ -53,8 +53,8 @@ from app.state.admission import NOTED, AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
 from app.state.base import StateStore
 from app.state.claims import Claims
-from app.state.ownership import Shares, migrate, owners_of
-from app.state.quotas import Limit, Quotas, blob_meter, head_meter
+from app.state.ownership import migrate
+from app.state.quotas import Limit, Quotas
 from app.state.storage import Storage, open_storage
 from app.state.sweeper import Sweeper, always_done, expired_blobs, expired_heads
 from app.telemetry import Metrics, configure_logging
@@ -69,8 +69,6 @@ from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
 _OLD_INPUTS = "inputs"
 _OLD_PARTIALS = "partials"
 """Directories in which earlier versions kept files."""
-_ADMITTED = (views.KIND, registry.KIND, datasets.KIND)
-"""Kinds of heads that clients create."""
 _DAY = 86400.0
 
 _DESCRIPTION = (
@@ -156,11 +154,10 @@ def _add_services(
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
     buffers = Buffers(settings.buffers, settings.buffer_bytes)
     width = settings.threads or share_of_cores(settings.workers)
-    quotas = _quotas(settings, storage)
-    input_files = InputStore(storage.blobs, settings.input_days, quotas)
+    input_files = InputStore(storage.blobs, settings.input_days)
     _take_over_files(settings, input_files)
-    migrate(storage.heads, input_files.idents())
-    heads = AdmittedHeads(storage.heads, quotas, owners_of, _ADMITTED)
+    migrate(storage.heads, input_files.sizes())
+    heads = AdmittedHeads(storage.heads, _quotas(settings))
     decoders = _closing(resources, _decoders(settings))
     catalogue = _closing(resources, _catalogue(settings, heads, decoders))
     known_views = Views(catalogue, heads, keys)
@@ -211,22 +208,17 @@ def _take_over_files(settings: Settings, inputs: InputStore) -> None:
         shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
 
 
-def _quotas(settings: Settings, storage: Storage) -> Quotas:
-    heads = {
-        views.KIND: Limit("views", settings.quota_views, settings.quota_view_bytes),
-        registry.KIND: Limit("pipelines", settings.quota_pipelines, settings.quota_pipeline_bytes),
-        datasets.KIND: Limit("datasets", settings.quota_datasets, settings.quota_dataset_bytes),
-    }
-    inputs = Limit("inputs", settings.quota_inputs, settings.quota_input_bytes)
-    kinds = {
-        kind: (limit, head_meter(storage.heads, kind, owners_of)) for kind, limit in heads.items()
-    }
-    shares = Shares(storage.heads, input_store.KIND)
-    kinds[input_store.KIND] = (
-        inputs,
-        blob_meter(storage.blobs, input_store.KIND, lambda blob: shares.owners(blob.id)),
+def _quotas(settings: Settings) -> Quotas:
+    return Quotas(
+        {
+            views.KIND: Limit("views", settings.quota_views, settings.quota_view_bytes),
+            registry.KIND: Limit(
+                "pipelines", settings.quota_pipelines, settings.quota_pipeline_bytes
+            ),
+            datasets.KIND: Limit("datasets", settings.quota_datasets, settings.quota_dataset_bytes),
+            input_store.KIND: Limit("inputs", settings.quota_inputs, settings.quota_input_bytes),
+        }
     )
-    return Quotas(kinds, settings.workers)
 
 
 def _sweeper(settings: Settings, storage: Storage) -> Sweeper:
