@@ -73,9 +73,10 @@ def status(pid: int) -> dict[str, str]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process is no more, or only waits to be counted."""
+    """Whether a process is no more, or only waits to be counted, all of its threads ended."""
     try:
-        return status(pid)["State"].startswith("Z")
+        found = status(pid)
+        return found["State"].startswith("Z") and found["Threads"] == "1"
     except FileNotFoundError:
         return True
 
