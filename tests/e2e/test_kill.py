@@ -93,7 +93,8 @@ class Owner:
 
     name: str
     things: list[Thing] = field(default_factory=list)
-    acknowledged: int = 0
+    acknowledged: threading.Event = field(default_factory=threading.Event)
+    """Set by every answer."""
 
     def prepare(self, client: Client) -> None:
         """Register everything once, for the addresses, and delete it."""
@@ -151,7 +152,7 @@ class Owner:
                     assert status in ({200} if there else {201} if there is False else {200, 201})
                 assert body or deleting
                 thing.there = not deleting
-                self.acknowledged += 1
+                self.acknowledged.set()
 
     def check(self, client: Client) -> None:
         """Hold the server to what it acknowledged, and learn what it did not."""
@@ -244,20 +245,22 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
             owner.prepare(client)
             client.close()
         for number in range(ROUNDS):
-            before = sum(owner.acknowledged for owner in owners)
+            for owner in owners:
+                owner.acknowledged.clear()
             clients = [Client(service, keys[owner.name]) for owner in owners]
             with changing_keys(service.data_dir) as said, ThreadPoolExecutor(len(owners)) as pool:
                 runs = [
                     pool.submit(owner.run, client, len(owners) * number + k)
                     for k, (owner, client) in enumerate(zip(owners, clients, strict=True))
                 ]
-                threading.Event().wait(0.1 + 0.037 * (number % 11))
+                for owner in owners:
+                    assert owner.acknowledged.wait(30)
+                threading.Event().wait(0.037 * (number % 11))
                 kill(service)
                 for run in runs:
                     run.result()
             for client in clients:
                 client.close()
-            assert sum(owner.acknowledged for owner in owners) > before
             lost = [t for owner in owners for t in owner.things if t.there is None]
             unanswered += sum(thing.kind == "input" for thing in lost)
             service.set(workers=1 if number % 2 == 0 else 2)
