@@ -19,7 +19,7 @@ from app.datasets import routes as datasets_routes
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
-from app.datasets.scanning import scan
+from app.datasets.scanning import Scan, scan
 from app.datasets.service import DatasetService
 from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
@@ -260,9 +260,11 @@ def _decoders(settings: Settings) -> DecoderPool:
 
 def _catalogue(settings: Settings, store: StateStore, decoders: DecoderPool) -> Catalogue:
     roots = Roots.parse(settings.dataset_roots, settings.kept_in)
-    entries = scan(roots, decoders) if settings.scan else {}
-    entries |= read_catalogue(settings.catalogue)
-    return Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
+    found = scan(roots, decoders) if settings.scan else Scan({})
+    entries = found.specs | read_catalogue(settings.catalogue)
+    catalogue = Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
+    catalogue.notice = found.ended
+    return catalogue
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
