@@ -72,6 +72,8 @@ def test_a_root_that_is_a_store_itself_is_looked_through(tmp_path: Path) -> None
 class Crashing:
     """Decoders that crash over every file."""
 
+    max_bytes = 1 << 30
+
     def __init__(self) -> None:
         self.asked = 0
 
@@ -132,7 +134,7 @@ def test_lists_say_that_a_scan_ended_early(tmp_path: Path, monkeypatch: pytest.M
     def listed() -> dict[str, object]:
         datasets = create_app(settings).state.datasets
         answer = asyncio.run(list_datasets(datasets, SINGLE_USER, "", 100, None))
-        page: dict[str, object] = json.loads(answer.body)
+        page: dict[str, object] = json.loads(bytes(answer.body))
         return page
 
     assert listed() == {"datasets": ["a.npy", "b.npy", "c.npy"], "after": None}

@@ -80,6 +80,17 @@ def test_an_end_is_told(pair: Pair) -> None:
         send(pair[1], {})
 
 
+def test_descriptors_of_a_message_that_breaks_off_are_closed(pair: Pair) -> None:
+    read, write = os.pipe()
+    socket.send_fds(pair[0], [b"TWD1\2"], [write])
+    pair[0].close()
+    os.close(write)
+    with pytest.raises(GoneError):
+        receive(pair[1], 1)
+    assert os.read(read, 1) == b""
+    os.close(read)
+
+
 def test_descriptors_that_nobody_asked_for_are_closed(pair: Pair) -> None:
     read, write = os.pipe()
     send(pair[0], {}, [write])

@@ -170,20 +170,27 @@ def test_everyone_is_removed_by_who_is_none_of_them(store: MemoryStateStore) -> 
     shares, content = Shares(store, "input"), Content()
     for owner in ("alice", "bob"):
         shares.put(owner, "x", 1, content.put)
+    shares.put(ADMIN, "x", 1, content.put)
+    shares.delete(ADMIN, "x", content.remove, everyone=True)
+    assert set(shares.owners("x")) == {"alice", "bob"}
+    assert content.stored
     shares.delete(ADMIN, "x", content.remove, everyone=True)
     assert not content.stored
     with pytest.raises(HeadMissingError):
         shares.delete(ADMIN, "x", content.remove, everyone=True)
 
 
-def test_what_earlier_versions_stored_belongs_to_admin(store: MemoryStateStore) -> None:
+def test_what_earlier_versions_stored_belongs_to_admin(
+    store: MemoryStateStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     old = {"dataset": "scan", "view": "ab" * 12, "pipeline": "cd" * 16}
     for kind, ident in old.items():
         store.create(kind, ident, json.dumps({"id": ident, "spec": {}}).encode())
     Namespaces(store, "view").create("alice", "new", {})
     assert not is_migrated(store)
-    for _ in range(2):
+    for turn in range(2):
         migrate(store, [("x.quantiles", 7)])
+        assert ("things=4" in capsys.readouterr().out) == (turn == 0)
         assert is_migrated(store)
         for kind, ident in old.items():
             assert Namespaces(store, kind).get(ADMIN, ident).value["id"] == ident

@@ -526,6 +526,29 @@ def test_zarr_axes_and_names(store: Path) -> None:
         assert found.recording.axes[1].name == "x"
 
 
+@pytest.mark.parametrize(
+    ("units", "expected"),
+    [
+        (["nm", "nm", "1/nm", "mrad"], ["nm", "nm", "1/nm", "mrad"]),
+        (["", 5, None, "mrad"], [None, None, None, "mrad"]),
+        ([None, "", None, 5], [None, "px", None, None]),
+        (["nm"], [None, "px", None, None]),
+        ("nm", [None, "px", None, None]),
+        (None, [None, "px", None, None]),
+    ],
+)
+def test_zarr_units_that_make_no_sense_are_left_out(
+    store: Path, units: object, expected: list[str | None]
+) -> None:
+    for name, value in (("data", units), ("x", "px")):
+        path = store / name / "zarr.json"
+        metadata = json.loads(path.read_text())
+        metadata["attributes"] = {"units": value}
+        path.write_text(json.dumps(metadata))
+    with (found := opened(store.parent, "a.zarr", array="data")).files:
+        assert [axis.unit for axis in found.recording.axes] == expected
+
+
 def test_zarr_array_is_chosen_or_asked_for(store: Path) -> None:
     library = pytest.importorskip("zarr")
     refused(store.parent, "a.zarr", "no array 'other'", array="other")
