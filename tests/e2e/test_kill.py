@@ -14,6 +14,7 @@ import http.client
 import json
 import os
 import random
+import select
 import signal
 import sqlite3
 import subprocess
@@ -224,13 +225,14 @@ def check_stores(data: Path, unanswered: int) -> None:
 def kill(service: Service) -> None:
     """End all processes as a power cut would."""
     pids = service.worker_pids() if service.process.poll() is None else []
+    workers = [os.pidfd_open(pid) for pid in pids]
     service.kill()
-    for pid in pids:
+    for worker in workers:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            os.waitid(os.P_PIDFD, os.pidfd_open(pid), os.WEXITED)
+            signal.pidfd_send_signal(worker, signal.SIGKILL)
+    for worker in workers:
+        assert select.select([worker], [], [], 30)[0]
+        os.close(worker)
 
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
