@@ -56,7 +56,13 @@ from app.state.claims import Claims
 from app.state.ownership import migrate
 from app.state.quotas import Limit, Quotas
 from app.state.storage import Storage, open_storage
-from app.state.sweeper import Sweeper, always_done, expired_blobs, expired_heads
+from app.state.sweeper import (
+    Sweeper,
+    always_done,
+    expired_blobs,
+    expired_heads,
+    heads_without_blobs,
+)
 from app.telemetry import Metrics, configure_logging
 from app.tiles import partials, routes_reductions, routes_tile, routes_zarr, views
 from app.tiles import routes as tiles_routes
@@ -235,6 +241,9 @@ def _sweeper(settings: Settings, storage: Storage) -> Sweeper:
     # A head is noted as used once an hour; its file, every time.
     chores["expired owners of inputs"] = expired_heads(
         storage.heads, input_store.KIND, settings.input_days * _DAY + NOTED
+    )
+    chores["owners of inputs that are not stored"] = heads_without_blobs(
+        storage.heads, storage.blobs, input_store.KIND, NOTED
     )
     for kind in (input_store.KIND, partials.KIND):
         seconds = settings.input_days * _DAY

@@ -25,7 +25,8 @@ it while another stores it again:
 If the second look of ``delete`` misses a ``put``, that put began after the content had been
 deleted, and stores it. Between the two looks the content may be missing for a moment, as if
 it had expired; a crash there, or a third owner who deletes, leaves content without an owner,
-which nobody can use and which expires. See :class:`Shares`.
+which nobody can use and which expires. A crash in the middle of ``put`` leaves an owner without
+content, as if that had expired; the sweeper removes such owners. See :class:`Shares`.
 """
 
 from __future__ import annotations
