@@ -186,6 +186,16 @@ def test_what_a_library_refuses_is_an_error_and_the_worker_goes_on(
         assert pool.pids == [pid]
 
 
+def test_memory_of_a_known_size_leaves_one_descriptor(tmp_path: Path, pools: Pools) -> None:
+    with opened(write(tmp_path / "a.h5"), pools()) as array:
+        before = descriptors()
+        values = read(array)
+        left = [n for n, name in descriptors().items() if "thalweg-decoded" in name]
+        # The map of the shared memory has one itself.
+        assert len([n for n in left if n not in before]) == 1
+        assert np.array_equal(values, FRAMES)
+
+
 def test_memory_of_a_size_that_the_worker_tells_leaves_one_descriptor(
     tmp_path: Path, pools: Pools
 ) -> None:
