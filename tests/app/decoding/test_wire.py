@@ -82,8 +82,12 @@ def test_an_end_is_told(pair: Pair) -> None:
 
 @pytest.mark.parametrize(
     ("octets", "error"),
-    [(b"TWD1\2", GoneError), (b"TWD1\2\0\0\0\1\0\0\0{]", WireError)],
-    ids=["breaks off", "makes no sense"],
+    [
+        (b"TWD1\2", GoneError),
+        (b"TWD1\2\0\0\0\1\0\0\0{", GoneError),
+        (b"TWD1\2\0\0\0\1\0\0\0{]", WireError),
+    ],
+    ids=["head breaks off", "body breaks off", "makes no sense"],
 )
 def test_descriptors_of_a_message_that_fails_are_closed(
     pair: Pair, octets: bytes, error: type[Exception]
