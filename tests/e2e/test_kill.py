@@ -244,7 +244,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     np.save(root / "scan.npy", np.arange(2 * 3 * 4 * 5, dtype="<u2").reshape(2, 3, 4, 5))
     keys = {name: hashlib.sha256(name.encode()).hexdigest() for name in OWNERS}
     entries = ",".join(f"{name}:{digest_key(key)}" for name, key in keys.items())
-    service = Service(tmp_path / "service", dataset_roots=root, api_keys=entries, workers=2)
+    service = Service(tmp_path / "service", dataset_roots=root, api_keys=entries, workers=1 + SOAK)
     owners = [Owner(name) for name in OWNERS]
     unanswered = 0
     try:
@@ -271,7 +271,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
                 client.close()
             lost = [t for owner in owners for t in owner.things if t.there is None]
             unanswered += sum(thing.kind == "input" for thing in lost)
-            service.set(workers=1 if number % 2 == 0 else 2)
+            service.set(workers=1 + number % 2)
             service.start()
             for owner in owners:
                 client = Client(service, keys[owner.name])
