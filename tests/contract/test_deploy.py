@@ -277,7 +277,6 @@ def test_nginx_takes_the_configuration_with_tls(tmp_path: Path) -> None:
         *("-keyout", tmp_path / "key.pem", "-out", tmp_path / "certificate.pem"),
     )
     config = NGINX_TLS.replace("server thalweg:8000", "server 127.0.0.1:8000")
-    # First: the directory of the test is below this one itself.
     config = config.replace("/tmp/", f"{tmp_path}/")  # noqa: S108 - replaced, not used
     config = config.replace("/etc/nginx/tls/", f"{tmp_path}/")
     path = tmp_path / "nginx.conf"
