@@ -64,7 +64,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/direct.py": _BACKENDS,
-    "app/datasets/files/hdf5.py": _ARRAYS,
     "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
     "app/datasets/files/foreign.py": (
         *_ARRAYS,
@@ -188,7 +187,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/tiles/_kernels/reduce.py": ("tests/core/tiles/test_reduce.py",),
     "core/tiles/_kernels/unpack.py": ("tests/core/tiles/test_decoders.py",),
     "core/tiles/convert.py": _READING,
-    "core/tiles/corrections.py": _READING,
     "core/tiles/formats/": _FORMATS,
     "core/tiles/frames.py": _READING,
     "core/tiles/packing.py": ("tests/core/tiles/test_decoders.py",),

@@ -81,6 +81,24 @@ def test_a_room_changes_no_refusal(octets: bytes) -> None:
     assert messages[0] == messages[1]
 
 
+@pytest.mark.parametrize(
+    ("names", "fixed"),
+    [
+        ((), 0),
+        (("crc32c",), 4),
+        (("crc32c", "crc32c"), 8),
+        (("gzip",), None),
+        (("gzip", "crc32c"), None),
+        (("crc32c", "zstd"), None),
+    ],
+)
+def test_only_checksums_have_a_size_that_is_known_before(
+    names: tuple[str, ...], fixed: int | None
+) -> None:
+    chain = parse_chain([BYTES, *({"name": name} for name in names)], VALUES.dtype, 3)
+    assert chain.fixed == fixed
+
+
 def test_byte_order_and_axes() -> None:
     codecs = [
         {"name": "transpose", "configuration": {"order": [2, 0, 1]}},
