@@ -116,6 +116,22 @@ class Quotas:
                 if left.count:
                     self._storing[kind, owner] = left
 
+    def largest_shares(self) -> dict[str, tuple[float, float]]:
+        """Return how much of each quota the owner with most of it has used.
+
+        Returns:
+            By the name of the kind: the share of the count and that of the bytes, 1 at the
+            limit. Reads the stores.
+        """
+        shares = {}
+        for limit, meter in self._kinds.values():
+            used = meter().values()
+            shares[limit.name] = (
+                max((usage.count / max(limit.count, 1) for usage in used), default=0.0),
+                max((usage.nbytes / max(limit.nbytes, 1) for usage in used), default=0.0),
+            )
+        return shares
+
     def _count(self, owner: str, kind: str, nbytes: int) -> None:
         limit, meter = self._kinds[kind]
         with self._locks[kind]:
