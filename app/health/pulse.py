@@ -34,8 +34,11 @@ class _Wait:
 
     def end(self) -> None:
         now = time.monotonic()
-        if self._sent is not None:
-            self._last = max(self.recent(), now - self._sent), now
+        if self._sent is None:
+            return
+        waited, (seconds, at) = now - self._sent, self._last
+        if waited >= seconds or now - at >= _KEPT:
+            self._last = waited, now
         self._sent = None
 
     @property
