@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
+from app.audit import AuditLog
 from app.datasets import catalogue as datasets
 from app.datasets import routes as datasets_routes
 from app.datasets.catalogue import Catalogue, read_catalogue
@@ -220,6 +221,7 @@ def _add_services(
     stored_keys = ApiKeys(storage.heads)
     state.api_keys = _closing(resources, Keys(settings.api_keys, stored_keys, digest_key))
     state.metrics = metrics
+    state.audit = _closing(resources, AuditLog(settings.audit_log))
     state.pulse = Pulse(threads.start)
     state.watched = Watched(
         storage=storage,
@@ -323,6 +325,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         Guard,
         keys=app.state.api_keys,
         metrics=metrics,
+        audit=app.state.audit,
         open_metrics=settings.open_metrics,
     )
     if settings.cors_origins:

@@ -40,6 +40,9 @@ class Settings(BaseSettings):
     reserve_bytes: int = Field(default=256 * MIB, ge=0)
     """Bytes of the data directory's disk that nothing new may take, at most a tenth of it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    audit_log: str = "log"
+    """Where a line per change of state goes: ``log`` for the log of the service, ``none``, or
+    the path of a file."""
 
     dataset_roots: str = ""
     """Directories that may hold the files of datasets, separated as in PATH."""

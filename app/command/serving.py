@@ -9,6 +9,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from app.audit import AuditLog
 from app.datasets.files.roots import Roots
 from app.server.board import Board, Seat
 from app.server.limits import ServerLimits
@@ -50,6 +51,10 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
             "worker, or leave out --ephemeral"
         )
     Roots.parse(settings.dataset_roots, settings.kept_in)
+    try:
+        AuditLog(settings.audit_log).close()
+    except OSError as e:
+        raise ValueError(f"the audit log {settings.audit_log} cannot be written: {e}") from e
     open_storage(settings.kept_in, settings.reserve_bytes).close()
     keys = resolve_keys(settings.token_keys, settings.kept_in)
     return tuple(key.to_text() for key in keys)

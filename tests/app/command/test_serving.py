@@ -103,6 +103,14 @@ def test_state_of_a_newer_version(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "run the newer server" in line
 
 
+def test_an_audit_log_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THALWEG_AUDIT_LOG", str(tmp_path / "nowhere" / "audit"))
+    line = refused(capsys, "--data-dir", str(tmp_path / "data"))
+    assert "the audit log" in line
+
+
 @pytest.mark.parametrize("inside", ["data", "."])
 def test_a_data_directory_in_a_dataset_root(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
@@ -153,7 +161,7 @@ import sys
 import app.command.main as command
 from app.command import serving
 command.build_parser(["serve", "--port", "0"])
-print(*sorted({"numba", "fastapi", "uvicorn", "asyncio", "prometheus_client"} & sys.modules.keys()))
+print(*sorted({"numba", "fastapi", "uvicorn", "prometheus_client"} & sys.modules.keys()))
 """
 
 
