@@ -213,7 +213,7 @@ def test_compose_publishes_on_loopback_only() -> None:
     services = compose()["services"]
     assert services["thalweg"]["environment"]["THALWEG_ALLOW_ANONYMOUS"] == "true"
     ports = [port for service in services.values() for port in service["ports"]]
-    assert len(ports) == 2
+    assert len(ports) == len(services) == 4
     assert all(port.startswith("127.0.0.1:") for port in ports)
     (run,) = re.findall(r"docker run --init.*?thalweg-server\n", README, re.DOTALL)
     assert " -p 127.0.0.1:" in run
@@ -277,8 +277,8 @@ def test_nginx_takes_the_configuration_with_tls(tmp_path: Path) -> None:
         *("-keyout", tmp_path / "key.pem", "-out", tmp_path / "certificate.pem"),
     )
     config = NGINX_TLS.replace("server thalweg:8000", "server 127.0.0.1:8000")
-    config = config.replace("/etc/nginx/tls/", f"{tmp_path}/")
     config = config.replace("/tmp/", f"{tmp_path}/")  # noqa: S108 - replaced, not used
+    config = config.replace("/etc/nginx/tls/", f"{tmp_path}/")
     path = tmp_path / "nginx.conf"
     path.write_text(config)
     check(nginx, "-t", "-q", "-p", tmp_path, "-c", path)
