@@ -176,7 +176,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/input_rows.py": ("tests/core/losses/test_inputs.py",),
     "core/losses/intake.py": _ANALYSIS,
     "core/losses/parameters.py": _ANALYSIS,
-    "core/losses/policy.py": _FAULTS,
     "core/losses/records.py": _TYPES,
     "core/losses/reports/": (*_ANALYSIS, "tests/core/losses/test_outputs.py"),
     "core/losses/scanner.py": (*_READER, *_ANALYSIS, *_FAULTS),
