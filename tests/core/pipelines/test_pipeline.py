@@ -26,7 +26,7 @@ from core.iterate.profile import Profile, timed
 from core.iterate.sources import ArraySource, CounterSource
 from core.pipelines.pipeline import Bounds, Pipeline, Step, build_pipeline, parse_pipeline
 from tests.core.pipelines_made import Stages, array_source, built, open_source, random_stages, same
-from tests.scale import examples
+from tests.scale import half
 
 SOURCE = {"op": "source", "dataset": "a"}
 BATCH = {"op": "batch", "size": 4}
@@ -76,7 +76,7 @@ def random_cases() -> list[int]:
 
 @pytest.mark.parametrize("part", random_cases())
 def test_every_state_of_random_pipelines_resumes_to_the_same_tail(part: int) -> None:
-    for case in range(examples(500) // 20 + 1):
+    for case in range(half(500) // 20 + 1):
         rng = random.Random(f"resume {part} {case}")  # noqa: S311 - a test
         stages = random_stages(rng)
         whole = steps(built(stages))
@@ -92,7 +92,7 @@ def test_every_state_of_random_pipelines_resumes_to_the_same_tail(part: int) -> 
 
 @pytest.mark.parametrize("part", random_cases())
 def test_ranks_of_changing_worlds_share_every_batch(part: int) -> None:
-    for case in range(examples(240) // 20 + 1):
+    for case in range(half(240) // 20 + 1):
         rng = random.Random(f"elastic {part} {case}")  # noqa: S311 - a test
         stages = random_stages(rng)
         pipeline = built(stages)
@@ -116,7 +116,7 @@ def joined_blocks(blocks: list[Block]) -> Block:
 
 @pytest.mark.parametrize("last", ["keep", "pad", "wrap"])
 def test_each_item_comes_once_per_epoch_while_the_world_changes(last: str) -> None:
-    for case in range(examples(60)):
+    for case in range(half(60)):
         rng = random.Random(f"once {last} {case}")  # noqa: S311 - a test
         stages: Stages = [
             SOURCE,
@@ -144,7 +144,7 @@ def test_each_item_comes_once_per_epoch_while_the_world_changes(last: str) -> No
 
 @pytest.mark.parametrize("part", random_cases())
 def test_skipping_is_stepping_without_looking(part: int) -> None:
-    for case in range(examples(100) // 20 + 1):
+    for case in range(half(100) // 20 + 1):
         rng = random.Random(f"skip {part} {case}")  # noqa: S311 - a test
         stages = random_stages(rng)
         whole = steps(built(stages))
@@ -161,7 +161,7 @@ def test_skipping_is_stepping_without_looking(part: int) -> None:
 
 @pytest.mark.parametrize("part", random_cases())
 def test_parsed_again_a_pipeline_is_the_same(part: int) -> None:
-    for case in range(examples(400) // 20 + 1):
+    for case in range(half(400) // 20 + 1):
         rng = random.Random(f"canonical {part} {case}")  # noqa: S311 - a test
         stages = random_stages(rng)
         one = parse_pipeline(spec(*stages))
