@@ -138,7 +138,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/streams/limits.py": _DRIVER,
     "app/streams/sender.py": _DRIVER,
     "app/streams/threads.py": _PROTOCOL,
-    "app/telemetry.py": ("tests/e2e/test_drain.py", "tests/app/http/test_guard.py"),
     "app/tiles/encoding.py": ("tests/app/tiles/test_streaming.py", *_DATASETS),
     "app/tiles/one_tile.py": _DATASETS,
     "app/tiles/reducing.py": ("tests/app/tiles/test_streaming.py",),
