@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
+from app.audit import AuditLog
 from app.datasets import catalogue as datasets
 from app.datasets import routes as datasets_routes
 from app.datasets.catalogue import Catalogue, read_catalogue
@@ -27,6 +28,8 @@ from app.engine.buffers import Buffers
 from app.engine.local import LocalEngine
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
+from app.health.pulse import Pulse
+from app.health.readiness import Readiness
 from app.http import routes_operations, routes_tokens
 from app.http.addresses import Addresses
 from app.http.guard import Guard
@@ -42,11 +45,19 @@ from app.losses.input_store import InputStore
 from app.losses.inputs import KINDS, Inputs
 from app.losses.service import LossService
 from app.losses.spool import Spools
+from app.monitoring import (
+    Watched,
+    measured_quotas,
+    monitor,
+    noted_operations,
+    noted_sweeps,
+)
 from app.pipelines import registry
 from app.pipelines import routes as pipelines_routes
 from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.service import PipelineService
+from app.server.board import Board, Seat
 from app.settings import Settings
 from app.state import token_keys
 from app.state.admission import NOTED, AdmittedHeads
@@ -63,7 +74,8 @@ from app.state.sweeper import (
     expired_heads,
     heads_without_blobs,
 )
-from app.telemetry import Metrics, configure_logging
+from app.state.timed import TimedHeads
+from app.telemetry import Metrics
 from app.tiles import partials, routes_reductions, routes_tile, routes_zarr, views
 from app.tiles import routes as tiles_routes
 from app.tiles import tokens as tile_tokens
@@ -112,8 +124,13 @@ _ROUTERS = (
 )
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, board: Board | None = None, seat: Seat | None = None) -> FastAPI:
     """Build the service.
+
+    Args:
+        settings: its settings.
+        board: where its workers see how the others are; default: there are no others.
+        seat: that of this worker.
 
     Raises:
         ValueError: a token key is malformed, or a dataset root contains the data directory.
@@ -127,7 +144,12 @@ def create_app(settings: Settings) -> FastAPI:
         warm_up.start()
         with resources:
             app.state.sweeper.start()
-            yield
+            app.state.monitor.start()
+            app.state.pulse.start()
+            try:
+                yield
+            finally:
+                await app.state.pulse.stop()
 
     app = FastAPI(
         title="Thalweg",
@@ -141,7 +163,9 @@ def create_app(settings: Settings) -> FastAPI:
         # proxies may not know.
         redirect_slashes=False,
     )
+    board = board or Board()
     _add_services(app, settings, warm_up, resources)
+    _add_operations(app, board, seat or board.workers[0], resources)
     for router in _ROUTERS:
         app.include_router(router)
     add_problem_handlers(app)
@@ -163,7 +187,8 @@ def _add_services(
     input_files = InputStore(storage.blobs, settings.input_days)
     _take_over_files(settings, input_files)
     migrate(storage.heads, input_files.sizes())
-    heads = AdmittedHeads(storage.heads, _quotas(settings))
+    quotas = _quotas(settings)
+    heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
     decoders = _closing(resources, _decoders(settings))
     catalogue = _closing(resources, _catalogue(settings, heads, decoders))
     known_views = Views(catalogue, heads, keys)
@@ -194,11 +219,31 @@ def _add_services(
         KIND_TILES: tile_tokens.describe,
         KIND_BATCHES: batch_tokens.describe,
     }
-    state.sweeper = _closing(resources, _sweeper(settings, storage))
+    state.sweeper = _closing(resources, _sweeper(settings, storage, quotas, metrics))
     state.tokens = TokenInspection(keys, kinds)
     stored_keys = ApiKeys(storage.heads)
     state.api_keys = _closing(resources, Keys(settings.api_keys, stored_keys, digest_key))
-    state.operations = Operations(metrics, (warm_up.problem, state.losses.spools.problem))
+    state.metrics = metrics
+    state.audit = _closing(resources, AuditLog(settings.audit_log))
+    state.pulse = Pulse(threads.start)
+    state.watched = Watched(
+        storage=storage,
+        warm_up=warm_up,
+        pulse=state.pulse,
+        buffers=buffers,
+        decoders=decoders,
+        spools=state.losses.spools,
+        claims=claims,
+        threads=width,
+    )
+
+
+def _add_operations(
+    app: FastAPI, board: Board, seat: Seat, resources: contextlib.ExitStack
+) -> None:
+    state = app.state
+    state.monitor = _closing(resources, monitor(state.watched, board, seat, state.metrics))
+    state.operations = Operations(state.metrics, Readiness(state.monitor, board, seat))
 
 
 def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: ANN401 - anything
@@ -227,7 +272,7 @@ def _quotas(settings: Settings) -> Quotas:
     )
 
 
-def _sweeper(settings: Settings, storage: Storage) -> Sweeper:
+def _sweeper(settings: Settings, storage: Storage, quotas: Quotas, metrics: Metrics) -> Sweeper:
     days = {
         views.KIND: settings.view_days,
         registry.KIND: settings.pipeline_days,
@@ -252,7 +297,8 @@ def _sweeper(settings: Settings, storage: Storage) -> Sweeper:
     if storage.space is not None:
         chores["ballast"] = always_done(storage.space.restore)
         chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))
-    return Sweeper(chores, storage.sweeper)
+    chores["quotas"] = always_done(measured_quotas(quotas, storage.heads, metrics))
+    return Sweeper(chores, storage.sweeper, note=noted_sweeps(metrics))
 
 
 def _decoders(settings: Settings) -> DecoderPool:
@@ -282,6 +328,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         Guard,
         keys=app.state.api_keys,
         metrics=metrics,
+        audit=app.state.audit,
         open_metrics=settings.open_metrics,
     )
     if settings.cors_origins:
@@ -316,10 +363,3 @@ def _describe(app: FastAPI, settings: Settings) -> None:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents
-
-
-def from_environment() -> FastAPI:
-    """Build the service with settings from ``THALWEG_…`` variables, as workers start it."""
-    settings = Settings()
-    configure_logging(settings.log_level)
-    return create_app(settings)

@@ -14,6 +14,9 @@ Names = Annotated[tuple[str, ...], NoDecode]
 MIB = 1 << 20
 SECRETS = ("api_keys", "token_keys")
 """Settings that a file may hold, named by the setting with ``_file`` after it."""
+METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable with the directory through which workers share their metrics; the library of the
+metrics reads it when it is imported."""
 _NO_END = "none"
 _LIFETIMES = ("view_days", "pipeline_days", "dataset_days")
 """Settings that may have no end."""
@@ -37,6 +40,9 @@ class Settings(BaseSettings):
     reserve_bytes: int = Field(default=256 * MIB, ge=0)
     """Bytes of the data directory's disk that nothing new may take, at most a tenth of it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    audit_log: str = "log"
+    """Where a line per change of state goes: ``log`` for the log of the service, ``none``, or
+    the path of a file."""
 
     dataset_roots: str = ""
     """Directories that may hold the files of datasets, separated as in PATH."""
@@ -173,16 +179,3 @@ class Settings(BaseSettings):
     def kept_in(self) -> Path | None:
         """The data directory; None if nothing is to be kept."""
         return None if self.ephemeral else self.data_dir
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables that give a worker process the same settings.
-
-        The variables that name files of secrets must be unset there.
-        """
-        prefix = self.model_config["env_prefix"].upper()
-        values = self.model_dump(mode="json", exclude_none=True)
-        values |= {name: _NO_END for name in _LIFETIMES if getattr(self, name) is None}
-        return {
-            prefix + name.upper(): ",".join(value) if isinstance(value, list) else str(value)
-            for name, value in values.items()
-        }

@@ -1,54 +1,32 @@
-"""Logging and metrics of a process."""
+"""Metrics of a process; reading them adds up all workers.
+
+Counters and histograms add up over workers, and over those that have died. A gauge says in
+its mode what several workers make together: the sum (of what each has), the largest (of
+waits) or the smallest (of what is ready). What belongs to the service rather than a worker,
+such as its disk or the ends of its workers, is read when the page is.
+
+No label has values that clients choose: routes are patterns, codes those of the problems,
+and owners are not named.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
-import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 
-LEVELS = ("debug", "info", "warning", "error")
-
-MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable with the directory through which workers share their metrics."""
+from app.settings import METRICS_DIRECTORY
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0)
+_STORE_SECONDS = (0.0005, 0.002, 0.01, 0.05, 0.2, 1.0, 5.0)
 
-
-def configure_logging(level: str) -> None:
-    """Log to standard error: for people on a terminal, as JSON otherwise."""
-    on_terminal = sys.stderr.isatty()
-    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
-    if on_terminal:
-        renderer = structlog.dev.ConsoleRenderer()
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    number = logging.getLevelName(level.upper())
-    structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    # uvicorn logs through the standard library.
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                renderer,
-            ],
-            foreign_pre_chain=shared,
-        )
-    )
-    logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+Mode = Literal["livesum", "livemax", "livemin", "livemostrecent"]
 
 
 def forget_process(pid: int) -> None:
@@ -57,52 +35,189 @@ def forget_process(pid: int) -> None:
 
 
 class Metrics:
-    """The metrics of a process; reading them adds up all workers."""
+    """The metrics of a worker.
+
+    Attributes name what they count; ``*_on`` methods are callbacks for parts that know
+    nothing of metrics.
+    """
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self.requests = Counter(
-            "thalweg_requests",
-            "Requests answered",
-            ["method", "route", "status"],
-            registry=self._registry,
-        )
-        self.seconds = Histogram(
-            "thalweg_request_seconds",
+        self._shared: list[Collector] = []
+        self._requests()
+        self._streams()
+        self._work()
+        self._storage()
+        self._limits()
+
+    def _requests(self) -> None:
+        self.requests = self._counter("requests", "Requests answered", "method", "route", "status")
+        self.seconds = self._histogram(
+            "request_seconds",
             "Time from the headers of a request to the end of its answer",
-            ["route"],
-            buckets=_SECONDS,
-            registry=self._registry,
+            _SECONDS,
+            "route",
         )
-        self.running = Gauge(
-            "thalweg_requests_running",
-            "Requests being answered",
-            registry=self._registry,
-            multiprocess_mode="livesum",
+        self.running = self._gauge("requests_running", "Requests being answered", "livesum")
+        self.problems = self._counter("problems", "Problem documents answered, by code", "code")
+        self.ready = self._gauge(
+            "ready", "Whether a part of the service is ready (1) or not (0)", "livemin", "part"
         )
-        self.body_bytes = Counter(
-            "thalweg_body_bytes",
-            "Bytes of posted loss streams read, as sent",
-            registry=self._registry,
+
+    def _streams(self) -> None:
+        self.body_bytes = self._counter("body_bytes", "Bytes of posted loss streams read, as sent")
+        self.answer_bytes = self._counter("answer_bytes", "Bytes of answers sent")
+        self.events = self._counter("events", "Complete events answered")
+        self.batches = self._counter("batches", "Batches of pipelines sent")
+        self.buffers = self._gauge("buffers_used", "Read buffers in use", "livesum")
+        self.buffers_limit = self._gauge("buffers_limit", "Read buffers there may be", "livesum")
+
+    def _work(self) -> None:
+        self.loop_wait = self._gauge(
+            "loop_wait_seconds", "Longest recent wait of a callback in an event loop", "livemax"
         )
-        self.answer_bytes = Counter(
-            "thalweg_answer_bytes", "Bytes of answers sent", registry=self._registry
+        self.thread_wait = self._gauge(
+            "thread_wait_seconds", "Longest recent wait of a call for a thread", "livemax"
         )
-        self.events = Counter("thalweg_events", "Complete events answered", registry=self._registry)
-        self.batches = Counter(
-            "thalweg_batches", "Batches of pipelines sent", registry=self._registry
+        self.threads = self._gauge("threads", "Threads that compute", "livesum")
+        self.decoders = self._gauge("decoders", "Decoder processes", "livesum", "state")
+        self.decoder_starts = self._counter("decoder_starts", "Decoder processes started")
+        self.decoder_failures = self._counter(
+            "decoder_failures", "Decoder processes that died, or were stopped for a fault"
         )
-        self.buffers = Gauge(
-            "thalweg_buffers_used",
-            "Read buffers in use",
-            registry=self._registry,
-            multiprocess_mode="livesum",
+
+    def _storage(self) -> None:
+        self.store_seconds = self._histogram(
+            "store_seconds", "Time of an operation on the state", _STORE_SECONDS, "operation"
         )
+        self.store_errors = self._counter(
+            "store_errors", "Operations on the state that failed", "operation"
+        )
+        self.sweeps = self._counter("sweeps", "Passes of the sweeper")
+        self.sweep_failures = self._counter(
+            "sweep_failures", "Chores of the sweeper that failed", "chore"
+        )
+        self.sweep_at = self._gauge(
+            "sweep_timestamp_seconds", "Time of the last pass of the sweeper", "livemax"
+        )
+        self.quota_ratio = self._gauge(
+            "quota_used_ratio",
+            "Largest share of a quota that one owner has used",
+            "livemostrecent",
+            "kind",
+            "unit",
+        )
+        self.spool_bytes = self._gauge(
+            "spool_bytes", "Bytes of rows on disk that wait for clients", "livesum"
+        )
+
+    def _limits(self) -> None:
+        self.budget_exceeded = self._counter(
+            "budget_exceeded", "Requests ended by a budget", "stage", "budget"
+        )
+        self.cancelled = self._counter("cancelled", "Work cancelled before its end", "kind")
+        self.memory_held = self._gauge(
+            "memory_held_bytes", "Bytes that admitted work holds", "livesum", "purpose"
+        )
+        self.memory_limit = self._gauge(
+            "memory_limit_bytes", "Bytes that admitted work may hold", "livesum"
+        )
+        self.memory_refused = self._counter(
+            "memory_refused", "Work refused for lack of memory, or of the owner's share", "purpose"
+        )
+
+    def on_exceeded(self, stage: str, budget: str) -> None:
+        """Count a request that a budget ended."""
+        self.budget_exceeded.labels(stage, budget).inc()
+
+    def on_cancelled(self, kind: str) -> None:
+        """Count work that was cancelled."""
+        self.cancelled.labels(kind).inc()
+
+    def share(self, collector: Collector) -> None:
+        """Add metrics of the whole service, which are read when the page is."""
+        self._shared.append(collector)
 
     def text(self) -> bytes:
         """Return the metrics of all workers in the Prometheus text format."""
-        if os.environ.get(MULTIPROCESS):
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-            return generate_latest(registry)
-        return generate_latest(self._registry)
+        if os.environ.get(METRICS_DIRECTORY):
+            workers = CollectorRegistry()
+            MultiProcessCollector(workers)  # type: ignore[no-untyped-call]
+        else:
+            workers = self._registry
+        shared = CollectorRegistry()
+        for collector in self._shared:
+            shared.register(collector)
+        return generate_latest(workers) + generate_latest(shared)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"thalweg_{name}", text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, text: str, mode: Mode, *labels: str) -> Gauge:
+        return Gauge(
+            f"thalweg_{name}", text, labels, registry=self._registry, multiprocess_mode=mode
+        )
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"thalweg_{name}", text, labels, buckets=buckets, registry=self._registry)
+
+
+class CountUp:
+    """Brings a counter up to a number that something else counts.
+
+    Args:
+        counter: the counter.
+        count: reads the number, which never falls.
+    """
+
+    def __init__(self, counter: Counter, count: Callable[[], int]) -> None:
+        self._counter = counter
+        self._count = count
+        self._counted = 0
+
+    def __call__(self) -> None:
+        """Add what has been counted since the last call."""
+        count = self._count()
+        self._counter.inc(count - self._counted)
+        self._counted = count
+
+
+Sample = tuple[str, str, dict[str, float]]
+"""A metric of the service: its name, its text, and its values by the value of its label."""
+
+
+class ServiceMetrics(Collector):
+    """Metrics of the whole service, the same in whichever worker they are read.
+
+    Args:
+        ends: ends of workers by reason.
+        workers: number of workers by state.
+        disk: free bytes, reserved bytes and size of the data directory's disk; None without.
+    """
+
+    def __init__(
+        self,
+        ends: Callable[[], dict[str, int]],
+        workers: Callable[[], dict[str, int]],
+        disk: Callable[[], dict[str, int] | None],
+    ) -> None:
+        self._ends = ends
+        self._workers = workers
+        self._disk = disk
+
+    def collect(self) -> Iterable[Metric]:
+        """Read them; see the library."""
+        ends = CounterMetricFamily(
+            "thalweg_worker_ends", "Workers that died and were replaced", labels=["reason"]
+        )
+        for reason, count in self._ends().items():
+            ends.add_metric([reason], count)
+        yield ends
+        workers = GaugeMetricFamily("thalweg_workers", "Workers by state", labels=["state"])
+        for state, count in self._workers().items():
+            workers.add_metric([state], count)
+        yield workers
+        for name, value in (self._disk() or {}).items():
+            yield GaugeMetricFamily(
+                f"thalweg_disk_{name}_bytes", f"Disk of the data directory: {name}", value
+            )

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -20,6 +21,13 @@ _START_SECONDS = 120.0
 _PREFIX = "THALWEG_"
 _LISTENING = re.compile(r"^listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
 _FAILURES = ('"level": "error"', "Traceback")
+
+
+def children_of(pid: int) -> list[int]:
+    """Pids of the processes that one has started; none if it has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return [int(pid) for pid in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
 
 
 class ServerProcess:
@@ -106,7 +114,9 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        return self.process.pid
+        """That of the only worker, which serves; ``process`` is its supervisor."""
+        (pid,) = self.worker_pids()
+        return pid
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
@@ -123,7 +133,12 @@ class ServerProcess:
 
     def kill(self) -> None:
         """End it as a power cut would."""
+        # The kernel ends the workers with their supervisor, a moment later.
+        ends = [os.pidfd_open(pid) for pid in self.worker_pids()]
         self.process.kill()
+        for end in ends:
+            select.select([end], [], [], 30)
+            os.close(end)
         self._close()
 
     def end(self, seconds: float = 60.0) -> int:
@@ -171,7 +186,5 @@ class ServerProcess:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def worker_pids(self) -> list[int]:
-        """Processes that serve, where there are several."""
-        text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        pids = [int(pid) for pid in text.split()]
-        return [p for p in pids if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
+        """Processes that serve; none if the server has ended."""
+        return children_of(self.process.pid)

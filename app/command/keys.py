@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
+from app.audit import AuditLog
 from app.errors import ServiceError
 from app.http.identity import check_scopes
 from app.settings import Settings
@@ -56,6 +58,7 @@ def _store(args: argparse.Namespace) -> Iterator[StateStore]:
 def _add(args: argparse.Namespace, store: StateStore) -> int:
     scopes = check_scopes(args.scope)
     secret, record = ApiKeys(store).add(args.name, scopes, time.time(), args.expires)
+    _note("create", record.ident, record.owner, scopes=sorted(scopes))
     # The key alone on standard output, for scripts; it is not stored, and not shown again.
     _say(
         f"key {record.ident} of {record.owner}: {' '.join(sorted(scopes))}{_until(record.expires)}"
@@ -77,6 +80,7 @@ def _list(_args: argparse.Namespace, store: StateStore) -> int:
 
 def _revoke(args: argparse.Namespace, store: StateStore) -> int:
     for record in ApiKeys(store).revoke(args.name, time.time()):
+        _note("revoke", record.ident, record.owner)
         print(f"revoked {record.ident} of {record.owner}")  # noqa: T201 - as above
     return 0
 
@@ -85,6 +89,7 @@ def _adopt(args: argparse.Namespace, store: StateStore) -> int:
     if not is_migrated(store):
         raise ValueError("the data directory is of an earlier version: start the server once")
     moved, left = adopt(store, args.old, args.name)
+    _note("adopt", None, args.name, old_owner=args.old, count=moved)
     print(f"{moved} things of {args.old} now belong to {args.name}")  # noqa: T201 - as above
     for thing in left:
         _say(f"{args.name} has another {thing}: that of {args.old} stays")
@@ -97,6 +102,15 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace, StateStore], int]] = {
     "revoke": _revoke,
     "adopt": _adopt,
 }
+
+
+def _note(action: str, ident: str | None, owner: str, **more: object) -> None:
+    """Write the audit line of what has been done."""
+    audit = AuditLog(Settings().audit_log)
+    audit.write(
+        action=action, resource="key", id=ident, owner=owner, result="done", uid=os.getuid(), **more
+    )
+    audit.close()
 
 
 def _until(expires: int | None) -> str:

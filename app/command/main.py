@@ -2,6 +2,9 @@
 
 Exit codes: 0 success, 1 faulty data, 2 wrong usage, 130 interrupted, 141 the reader of
 standard output has gone.
+
+Each command imports its parts when it is run: the process that ``serve`` starts stays as the
+small supervisor of its workers, and ``keys`` needs no engine.
 """
 
 from __future__ import annotations
@@ -10,20 +13,11 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from app.engine.warmup import warm_kernels
-from app.losses.sampling import write_sample
-from app.telemetry import configure_logging
+from app.logs import configure_logging
 from core.errors import CoreError, OptionError, ReportError
-from core.losses.format import Kind
-from core.losses.samples import SampleSpec
 
-from .aggregate import aggregate
-from .inspect import inspect_command
-from .keys import key, keys
 from .parser import build_parser
-from .service import openapi, serve
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -31,27 +25,52 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
+def _aggregate(args: argparse.Namespace) -> int:
+    from .aggregate import aggregate  # noqa: PLC0415 - see above
+
+    return aggregate(args)
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    from .inspect import inspect_command  # noqa: PLC0415 - see above
+
+    return inspect_command(args)
+
+
 def _sample(args: argparse.Namespace) -> int:
-    spec = SampleSpec(
-        events=args.events,
-        summaries=args.summaries,
-        samples=args.samples,
-        density=args.density,
-        seed=args.seed,
-        kind=Kind(args.kind),
-        float_width=args.float_width,
-    )
-    for path, size in write_sample(spec, Path(args.out)):
-        print(f"{size:>12,} bytes  {path}")  # noqa: T201 - the command's output
-    return 0
+    from .engine import sample  # noqa: PLC0415 - see above
+
+    return sample(args)
 
 
-def _warmup(_args: argparse.Namespace) -> int:
-    seconds = warm_kernels()
-    for name, value in seconds.items():
-        print(f"{value:8.2f} s  {name}")  # noqa: T201 - the command's output
-    print(f"{sum(seconds.values()):8.2f} s  total")  # noqa: T201 - as above
-    return 0
+def _warmup(args: argparse.Namespace) -> int:
+    from .engine import warmup  # noqa: PLC0415 - see above
+
+    return warmup(args)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from .service import serve  # noqa: PLC0415 - see above
+
+    return serve(args)
+
+
+def _openapi(args: argparse.Namespace) -> int:
+    from .service import openapi  # noqa: PLC0415 - see above
+
+    return openapi(args)
+
+
+def _key(args: argparse.Namespace) -> int:
+    from .keys import key  # noqa: PLC0415 - see above
+
+    return key(args)
+
+
+def _keys(args: argparse.Namespace) -> int:
+    from .keys import keys  # noqa: PLC0415 - see above
+
+    return keys(args)
 
 
 def _fail(error: CoreError, code: int) -> int:
@@ -60,20 +79,21 @@ def _fail(error: CoreError, code: int) -> int:
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "aggregate": aggregate,
-    "inspect": inspect_command,
+    "aggregate": _aggregate,
+    "inspect": _inspect,
     "sample": _sample,
-    "serve": serve,
-    "openapi": openapi,
-    "key": key,
-    "keys": keys,
+    "serve": _serve,
+    "openapi": _openapi,
+    "key": _key,
+    "keys": _keys,
     "warmup": _warmup,
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; return its exit code."""
-    args = build_parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    args = build_parser(argv).parse_args(argv)
     configure_logging(args.log_level or "info")
     try:
         code = _COMMANDS[args.command](args)

@@ -8,18 +8,17 @@ import sys
 import orjson
 from pydantic import ValidationError
 
+from app.logs import configure_logging
 from app.settings import Settings
 from app.state.storage import StorageError
-from app.telemetry import configure_logging
 from core.errors import OptionError
 
 from .parser import FLAGS
+from .serving import run_server
 
 
 def serve(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
-    from .serving import run_server  # noqa: PLC0415 - half a second that other commands save
-
     names = [*FLAGS, "scan", "allow_anonymous", "ephemeral", "log_level"]
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     try:
@@ -32,7 +31,7 @@ def serve(args: argparse.Namespace) -> int:
 
 def openapi(_args: argparse.Namespace) -> int:
     """Print the OpenAPI document."""
-    from app.main import create_app  # noqa: PLC0415 - as above
+    from app.main import create_app  # noqa: PLC0415 - seconds that the supervisor saves
 
     document = create_app(Settings(ephemeral=True)).openapi()
     sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")

@@ -6,19 +6,19 @@ import os
 import resource
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
+from app.audit import AuditLog
 from app.datasets.files.roots import Roots
+from app.server.board import Board, Seat
 from app.server.limits import ServerLimits
 from app.server.serve import serve
-from app.settings import SECRETS, Settings
+from app.settings import METRICS_DIRECTORY, Settings
 from app.state.storage import open_storage
 from app.state.token_keys import resolve_keys
-from app.telemetry import MULTIPROCESS, forget_process
 
 from .exposure import check_exposure
-
-_FACTORY = "app.main:from_environment"
 
 
 def _allow_open_files() -> None:
@@ -51,6 +51,10 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
             "worker, or leave out --ephemeral"
         )
     Roots.parse(settings.dataset_roots, settings.kept_in)
+    try:
+        AuditLog(settings.audit_log).close()
+    except OSError as e:
+        raise ValueError(f"the audit log {settings.audit_log} cannot be written: {e}") from e
     open_storage(settings.kept_in, settings.reserve_bytes).close()
     keys = resolve_keys(settings.token_keys, settings.kept_in)
     return tuple(key.to_text() for key in keys)
@@ -67,31 +71,44 @@ def run_server(settings: Settings) -> int:
     _allow_open_files()
     settings = settings.model_copy(update={"token_keys": _prepared(settings)})
     check_exposure(settings)
-    for name in SECRETS:
-        # What the files hold is in the settings by now.
-        os.environ.pop(f"THALWEG_{name.upper()}_FILE", None)
-    os.environ.update(settings.environment())
+    board = Board(settings.workers)
     shared = _share_metrics() if settings.workers > 1 else None
     try:
         return serve(
-            _FACTORY,
+            partial(create, settings, board),
             factory=True,
             host=settings.host,
             port=settings.port,
-            workers=settings.workers,
+            board=board,
             limits=_limits(settings),
             drain_seconds=settings.drain_seconds,
             drain_delay=settings.drain_delay,
             trusted_proxies=settings.trusted_proxies,
-            on_worker_end=None if shared is None else forget_process,
+            on_worker_end=None if shared is None else forget,
         )
     finally:
         if shared is not None:
+            del os.environ[METRICS_DIRECTORY]
             shutil.rmtree(shared, ignore_errors=True)
+
+
+def create(settings: Settings, board: Board, seat: Seat) -> object:
+    """Build the ASGI application of a worker."""
+    # What the supervisor does not import, it does not hold in memory.
+    from app.main import create_app  # noqa: PLC0415
+
+    return create_app(settings, board, seat)
+
+
+def forget(pid: int) -> None:
+    """Drop the gauges of a worker that has died."""
+    from app.telemetry import forget_process  # noqa: PLC0415 - as above
+
+    forget_process(pid)
 
 
 def _share_metrics() -> Path:
     """Create the directory of the workers' metrics, before any metric is defined."""
     shared = Path(tempfile.mkdtemp(prefix="thalweg-metrics-"))
-    os.environ[MULTIPROCESS] = str(shared)
+    os.environ[METRICS_DIRECTORY] = str(shared)
     return shared

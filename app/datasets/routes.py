@@ -20,6 +20,7 @@ from app.http.openapi import (
     content_response,
     problem_responses,
 )
+from app.http.trail import name_resource
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
@@ -93,6 +94,7 @@ async def register_dataset(
             description = opened.describe()
         finally:
             opened.close()
+        name_resource(request.scope, opened.spec.id)
         location = datasets.addresses.of(request.scope, f"/v1/datasets/{opened.spec.id}")
         status = 201 if created else 200
         await send_json(exchange, description, status, {"Location": location})

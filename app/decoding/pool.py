@@ -25,12 +25,19 @@ from .base import Parse, Request, T
 from .limits import DecoderLimits
 from .process import DecoderProcess, StartError
 
+_RETRY_SECONDS = 10.0
+"""Seconds after which a start that failed is tried again by itself."""
+
 
 class DecoderPool:
     """Decoders in worker processes; see ``base.Decoders``.
 
     Args:
         limits: number and limits of the workers.
+
+    Attributes:
+        starts: number of workers started so far.
+        replaced: number of workers that died, or were stopped for a fault.
     """
 
     def __init__(self, limits: DecoderLimits | None = None) -> None:
@@ -41,6 +48,10 @@ class DecoderPool:
         self._starting = 0
         self._closed = False
         self._logged = False
+        self._failure: str | None = None
+        self._tried = 0.0
+        self.starts = 0
+        self.replaced = 0
         self._keeper: threading.Thread | None = None
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # Arrays are collected in any thread, in the middle of anything: no locks there.
@@ -57,6 +68,48 @@ class DecoderPool:
         with self._changed:
             return [process.pid for process in (*self._idle, *self._busy)]
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Number of workers that are busy or starting, and of those that are idle."""
+        with self._changed:
+            return len(self._busy) + self._starting, len(self._idle)
+
+    def problem(self) -> str | None:
+        """Return why no worker can be started; None if the last start succeeded, or none failed.
+
+        Tries again now and then, so that a service that recovers notices without a request.
+        """
+        with self._changed:
+            failure = self._failure
+            due = failure is not None and time.monotonic() - self._tried >= _RETRY_SECONDS
+            if due and not self._closed and self._keeper is not None:
+                self._tried = time.monotonic()
+                self._starting += 1
+                self._tasks.put(self._try_again)
+        return None if failure is None else f"no decoder could be started: {failure}"
+
+    def _try_again(self) -> None:
+        process = None
+        try:
+            process = DecoderProcess(self._limits)
+            process.wait_until_ready()
+        except (OSError, StartError) as e:
+            self._note_start(str(e))
+        else:
+            self._note_start(None)
+        finally:
+            with self._changed:
+                self._starting -= 1
+                self._changed.notify_all()
+            if process is not None:
+                self._put(process)
+
+    def _note_start(self, failure: str | None) -> None:
+        with self._changed:
+            self._tried = time.monotonic()
+            self._failure = failure
+            self.starts += failure is None
+
     def ask(self, request: Request, parse: Parse[T]) -> T:
         """See Decoders."""
         process = self._take(request.subject.key)
@@ -64,6 +117,8 @@ class DecoderPool:
             return process.ask(request, parse)
         except BaseException as e:
             if not process.alive:
+                with self._changed:
+                    self.replaced += 1
                 structlog.get_logger().warning("a decoder was replaced", reason=str(e))
             raise
         finally:
@@ -146,6 +201,7 @@ class DecoderPool:
             process = self._spawned()
             process.wait_until_ready()
         except (OSError, StartError) as e:
+            self._note_start(str(e))
             structlog.get_logger().error("no decoder could be started", reason=str(e))
             raise BusyError(
                 f"no decoder could be started: {e}",
@@ -153,6 +209,7 @@ class DecoderPool:
                 retry_after=30,
             ) from e
         else:
+            self._note_start(None)
             self._log(process)
             return process
         finally:

@@ -17,14 +17,23 @@ class Buffers:
     Args:
         limit: maximum number of buffers in use.
         size: size of a buffer in bytes.
+
+    Attributes:
+        limit: as above.
+        size: as above.
     """
 
     def __init__(self, limit: int, size: int) -> None:
         self.size = size
-        self._limit = limit
+        self.limit = limit
         self._out = 0
         self._free: list[mmap.mmap] = []
         self._lock = threading.Lock()
+
+    @property
+    def has_free(self) -> bool:
+        """Whether a body can have its two buffers."""
+        return self._out + 2 <= self.limit
 
     @property
     def out(self) -> int:
@@ -38,7 +47,7 @@ class Buffers:
             BusyError: fewer are free.
         """
         with self._lock:
-            if self._out + count > self._limit:
+            if self._out + count > self.limit:
                 raise BusyError(
                     "all buffers for request bodies are in use",
                     hint="Retry after the seconds in Retry-After",

@@ -1,4 +1,4 @@
-"""The outer layer of every request: identity, metrics, access log, and headers of all answers.
+"""The outer layer of every request: identity, metrics, logs, and headers of all answers.
 
 A plain ASGI middleware, so that it costs next to nothing per message of a long answer.
 Nothing passes it unidentified but the paths that :mod:`.access` lists; a request that is
@@ -16,11 +16,13 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.audit import AuditLog
 from app.errors import BadRequestError, DrainingError, ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
 from app.telemetry import Metrics
 
+from . import trail
 from .access import authorise, is_open, outlives_drain
 from .identity import Identity, identify
 from .keys import Keys
@@ -39,15 +41,23 @@ class Guard:
         app: the application inside.
         keys: identify requests.
         metrics: of this process.
+        audit: gets a line for each change of state.
         open_metrics: whether ``/metrics`` needs no key.
     """
 
     def __init__(
-        self, app: ASGIApp, keys: Keys, metrics: Metrics, *, open_metrics: bool = False
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        metrics: Metrics,
+        audit: AuditLog,
+        *,
+        open_metrics: bool = False,
     ) -> None:
         self._app = app
         self._keys = keys
         self._metrics = metrics
+        self._audit = audit
         self._open_metrics = open_metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,6 +93,7 @@ class Guard:
         except Exception:
             # The framework answers it with a 500 outside all middleware.
             visit.status = visit.status or 500
+            trail.note_problem(scope, "internal")
             raise
         finally:
             seconds = time.perf_counter() - start
@@ -92,6 +103,9 @@ class Guard:
             metrics.requests.labels(scope["method"], route, status).inc()
             metrics.seconds.labels(route).observe(seconds)
             metrics.answer_bytes.inc(visit.sent)
+            if code := trail.problem_noted(scope):
+                metrics.problems.labels(code).inc()
+            trail.record(self._audit, scope, route, status, visit.identity)
             visit.log(scope, status, seconds)
 
     async def _admit(self, visit: _Visit, scope: Scope) -> None:

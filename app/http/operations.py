@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from app.health.readiness import Readiness
 from app.telemetry import Metrics
 
 
@@ -14,12 +14,8 @@ class Operations:
 
     Args:
         metrics: of this process.
-        checks: each returns a reason why the process is not ready, or None.
+        readiness: of the service.
     """
 
     metrics: Metrics
-    checks: Sequence[Callable[[], str | None]]
-
-    def problems(self) -> list[str]:
-        """Return the reasons why this process is not ready; empty if it is."""
-        return [problem for check in self.checks if (problem := check()) is not None]
+    readiness: Readiness

@@ -12,12 +12,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
 
 from app.errors import Problem, ProblemError, ServiceError, problem_of
 from app.errors import problem as new_problem
 from core.errors import CoreError
 
 from .media_types import PROBLEM
+from .trail import note_problem
 
 _CODE_OF_STATUS = {
     404: "not-found",
@@ -40,7 +42,13 @@ class ProblemResponse(Response):
         if problem.status == 401:  # noqa: PLR2004
             all_headers["WWW-Authenticate"] = "Bearer"
         all_headers.setdefault("Cache-Control", "no-store")
+        self._code = problem.code
         super().__init__(orjson.dumps(problem.to_json()), problem.status, all_headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it; an ASGI application."""
+        note_problem(scope, self._code)
+        await super().__call__(scope, receive, send)
 
 
 def _identified(request: Request, problem: Problem) -> Problem:

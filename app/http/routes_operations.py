@@ -42,13 +42,9 @@ async def healthz() -> Response:
     responses={503: {"description": "Not ready for requests", "model": Readiness}},
 )
 async def readyz(operations: OperationsDep, drain: DrainDep) -> Response:
-    """Report whether the process is ready for requests."""
-    reasons = operations.problems()
-    if drain.draining:
-        reasons.append("the server is shutting down")
-    if reasons:
-        return _json({"status": "not ready", "reasons": reasons}, 503)
-    return _json({"status": "ready"})
+    """Report whether the service is ready for requests, and if not, which part fails."""
+    described = await operations.readiness.describe(draining=drain.draining)
+    return _json(described, 200 if described["status"] == "ready" else 503)
 
 
 @router.head("/metrics", include_in_schema=False)

@@ -53,8 +53,26 @@ class Health(BaseModel):
     status: Literal["ok"]
 
 
+class ReadinessPart(BaseModel):
+    """A part of the worker that answers."""
+
+    status: Literal["ok", "failing"]
+    since: str = Field(description="When it became so")
+    detail: str | None = Field(None, description="Why it fails")
+
+
+class ReadinessWorker(BaseModel):
+    """A worker of the service."""
+
+    worker: int
+    status: Literal["ready", "being replaced", "not ready"]
+    reasons: list[str] = []
+
+
 class Readiness(BaseModel):
-    """Whether the process is ready for requests, and if not, why."""
+    """Whether the service is ready for requests, and if not, why."""
 
     status: Literal["ready", "not ready"]
     reasons: list[str] = []
+    parts: dict[str, ReadinessPart] = {}
+    workers: list[ReadinessWorker] = []

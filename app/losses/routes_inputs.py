@@ -17,6 +17,7 @@ from app.http.dependencies import OPTIONS_ONCE, IdentityDep, from_state
 from app.http.json_bodies import send_json
 from app.http.negotiation import joined
 from app.http.openapi import NO_CONTENT, problem_responses
+from app.http.trail import name_resource
 from app.server.responses import Exchange, ExchangeResponse
 
 from .schemas import InputAnswer, InputName, InputQuery
@@ -81,6 +82,7 @@ async def put_input(
                 raise
         put = losses.inputs.put
         stored = await losses.threads.start(put, who, name, data, query.no_of_periods)
+        name_resource(request.scope, stored.digest)
         answer = InputAnswer(
             name=name,
             digest=stored.digest,

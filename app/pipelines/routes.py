@@ -21,6 +21,7 @@ from app.http.openapi import (
     content_response,
     problem_responses,
 )
+from app.http.trail import name_resource
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.limits import Limits
 
@@ -74,6 +75,7 @@ async def register_pipeline(
                 opened.close()
 
         description, created = await service.threads.start(register)
+        name_resource(request.scope, description["id"])
         path = f"/v1/pipelines/{description['id']}"
         location = service.addresses.of(request.scope, path)
         status = 201 if created else 200

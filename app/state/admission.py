@@ -22,6 +22,7 @@ from .base import (
     StoreBusyError,
     StoreFullError,
     StoreReadOnlyError,
+    Usage,
 )
 from .quotas import Quotas
 
@@ -119,6 +120,10 @@ class AdmittedHeads:
         self._heads.delete(kind, head_id, seen, unused_since=unused_since)
         with self._lock:
             self._noted.pop((kind, head_id), None)
+
+    def largest_usage(self, kind: str) -> Usage:
+        """See StateStore."""
+        return self._heads.largest_usage(kind)
 
     def close(self) -> None:
         """See StateStore."""

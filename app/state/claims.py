@@ -59,6 +59,12 @@ class Claims:
                     self._file = os.open(directory / f"{secrets.token_hex(8)}.json", _CREATE, 0o600)
                     fcntl.flock(self._file, fcntl.LOCK_EX)
 
+    @property
+    def claimed(self) -> int:
+        """Bytes that this process has claimed, for all owners."""
+        with self._lock:
+            return self._claimed.total()
+
     def new(self, owner: str) -> Claim:
         """Return a claim of nothing, for one request."""
         return Claim(self, owner)

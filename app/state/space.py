@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import StorageFullError
@@ -20,6 +21,15 @@ BALLAST = "ballast"
 _BALLAST_BYTES = 2 << 20
 _SHARE = 10
 """The reserve is at most this part of the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A disk: its size, what is free of it, and what is reserved, in bytes."""
+
+    size: int
+    free: int
+    reserve: int
 
 
 class Space:
@@ -53,12 +63,21 @@ class Space:
     def _above_reserve(self) -> int:
         """Bytes free above the reserve; negative if it is used up."""
         try:
-            found = os.statvfs(self._directory)
+            room = self.room()
         except OSError:
             # The write that follows will tell what is wrong.
             return 1 << 62
-        reserve = min(self._reserve, found.f_blocks * found.f_frsize // _SHARE)
-        return found.f_bavail * found.f_frsize - reserve
+        return room.free - room.reserve
+
+    def room(self) -> Room:
+        """Measure the disk.
+
+        Raises:
+            OSError: it cannot be measured.
+        """
+        found = os.statvfs(self._directory)
+        size = found.f_blocks * found.f_frsize
+        return Room(size, found.f_bavail * found.f_frsize, min(self._reserve, size // _SHARE))
 
     def release(self) -> bool:
         """Set the ballast's space free, for a deletion; return whether there was any."""

@@ -40,8 +40,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from xxhash import xxh3_64_intdigest
-
 from app.errors import StorageFullError
 
 from .base import (
@@ -51,7 +49,6 @@ from .base import (
     StoreBusyError,
     StoreDamagedError,
     StoreError,
-    StoreForeignError,
     StoreFullError,
     StoreReadOnlyError,
     Usage,
@@ -67,35 +64,11 @@ from .base import (
     space_of,
 )
 from .space import Space
+from .sqlite_schema import checksum_of, prepare, transaction
 from .turns import Turns, open_private
 
 T = TypeVar("T")
 
-VERSION = 3
-"""Version of the schema; 1 had neither checksums nor times of use, 2 no usage."""
-_CHECKSUMS = 2
-"""Version that brought checksums and times of use."""
-_APPLICATION = 0x54575331
-_TABLE = """
-CREATE TABLE head (kind TEXT NOT NULL, id TEXT NOT NULL, value BLOB NOT NULL,
-    generation INTEGER NOT NULL, nonce TEXT NOT NULL, PRIMARY KEY (kind, id))
-"""
-_ADDED = (
-    "ALTER TABLE head ADD COLUMN used REAL NOT NULL DEFAULT 0",
-    "ALTER TABLE head ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
-)
-_USAGE = (
-    "ALTER TABLE head ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
-    "UPDATE head SET size = length(value)",
-    """
-CREATE TABLE usage (kind TEXT NOT NULL, space TEXT NOT NULL, count INTEGER NOT NULL,
-    nbytes INTEGER NOT NULL, PRIMARY KEY (kind, space)) WITHOUT ROWID
-""",
-    """
-INSERT INTO usage SELECT kind, substr(id, 1, instr(id, '.')) AS space, count(*), sum(size)
-    FROM head GROUP BY kind, space
-""",
-)
 _COLUMNS = "kind, id, value, generation, nonce, used, checksum, size"
 _INSERT = """
 INSERT INTO head (kind, id, value, generation, nonce, used, checksum, size)
@@ -109,8 +82,6 @@ INSERT INTO usage VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE
 _SWAP = """
 UPDATE head SET value = ?, generation = ?, checksum = ?, size = ? WHERE kind = ? AND id = ?
 """
-_SIGN = 1 << 63
-"""SQLite's integers are signed: checksums are stored less by this."""
 _OVERHEAD = 64 << 10
 """Bytes that storing a small value may take: pages of the log and of the database."""
 _LAST = "\x7f"
@@ -171,7 +142,7 @@ class SqliteStateStore:
             os.close(file)
             self._writer = undo.enter_context(contextlib.closing(self._connect()))
             with self._turns.turn():
-                self._prepare()
+                prepare(self._writer, path)
             self._reader = undo.enter_context(contextlib.closing(self._connect()))
             self._reader.execute("PRAGMA query_only = 1")
             undo.pop_all()
@@ -186,53 +157,6 @@ class SqliteStateStore:
             connection.close()
             raise
         return connection
-
-    def _prepare(self) -> None:
-        """Create the table or bring it up to date, after a check that the file is ours."""
-        version = self._scalar("PRAGMA user_version")
-        application = self._scalar("PRAGMA application_id")
-        tables = self._scalar("SELECT count(*) FROM sqlite_master")
-        if tables and application != _APPLICATION:
-            raise self._foreign(
-                "the file of the state belongs to another program", "Use another data directory"
-            )
-        if version > VERSION:
-            raise self._foreign(
-                f"the state has version {version}, but this server supports only {VERSION}",
-                "Run the newer server that wrote it, or use another data directory",
-            )
-        if self._scalar("PRAGMA journal_mode = WAL") != "wal":
-            raise StoreError(
-                "the file system does not support SQLite's WAL mode",
-                path=self._path,
-                hint="Use a data directory on a local file system",
-                retry_after=None,
-            )
-        with self._transaction():
-            if not tables:
-                self._writer.execute(f"PRAGMA application_id = {_APPLICATION}")
-                self._writer.execute(_TABLE)
-            if version < _CHECKSUMS:
-                self._add_columns()
-            if version < VERSION:
-                for statement in _USAGE:
-                    self._writer.execute(statement)
-            # Written even without a change: a read-only file must fail now, not later.
-            self._writer.execute(f"PRAGMA user_version = {VERSION}")
-
-    def _add_columns(self) -> None:
-        for statement in _ADDED:
-            self._writer.execute(statement)
-        rows = self._writer.execute("SELECT rowid, kind, id, value, generation, nonce FROM head")
-        known = [(_checksum(*row[1:]), row[0]) for row in rows]
-        self._writer.executemany("UPDATE head SET checksum = ? WHERE rowid = ?", known)
-        self._writer.execute("UPDATE head SET used = ?", (time.time(),))
-
-    def _scalar(self, query: str) -> Any:  # noqa: ANN401 - any column type
-        return self._writer.execute(query).fetchone()[0]
-
-    def _foreign(self, detail: str, hint: str) -> StoreForeignError:
-        return StoreForeignError(detail, path=self._path, hint=hint, retry_after=None)
 
     def create(
         self,
@@ -249,7 +173,7 @@ class SqliteStateStore:
         head = Head(kind, head_id, check_value(value), 1, new_nonce(), time.time(), nbytes)
         self._check_space(kind, head_id, len(value) + _OVERHEAD)
         version = (kind, head_id, head.value, 1, head.nonce)
-        row = (*version, head.used, _checksum(*version), nbytes)
+        row = (*version, head.used, checksum_of(*version), nbytes)
         with self._writing() as connection:
             if not connection.execute(_INSERT, row).rowcount:
                 raise exists(kind, head_id)
@@ -290,7 +214,7 @@ class SqliteStateStore:
         """See StateStore."""
         check_key(seen.kind, seen.id)
         value, generation = check_value(value), seen.generation + 1
-        checksum = _checksum(seen.kind, seen.id, value, generation, seen.nonce)
+        checksum = checksum_of(seen.kind, seen.id, value, generation, seen.nonce)
 
         def swap(connection: sqlite3.Connection) -> Head:
             used, size = self._compare(seen.kind, seen.id, seen)
@@ -352,6 +276,14 @@ class SqliteStateStore:
 
         self._write_even_if_full(delete)
 
+    def largest_usage(self, kind: str) -> Usage:
+        """See StateStore."""
+        query = "SELECT max(count), max(nbytes) FROM usage WHERE kind = ?"
+        with self._translated(), self._read_lock:
+            self._check_usable()
+            count, nbytes = self._reader.execute(query, (kind,)).fetchone()
+        return Usage(count or 0, nbytes or 0)
+
     def close(self) -> None:
         """See StateStore."""
         if self._process != os.getpid():
@@ -371,7 +303,7 @@ class SqliteStateStore:
 
     def _head(self, row: tuple[Any, ...]) -> Head:
         kind, head_id, value, generation, nonce, used, checksum, size = row
-        if _checksum(kind, head_id, value, generation, nonce) != checksum:
+        if checksum_of(kind, head_id, value, generation, nonce) != checksum:
             raise damaged(str(kind), str(head_id), self._path)
         return Head(kind, head_id, value, generation, nonce, used, size)
 
@@ -391,20 +323,8 @@ class SqliteStateStore:
         """Run a transaction alone among all threads and processes; durable after the block."""
         with self._translated(), self._turns.turn():
             self._check_usable()
-            with self._transaction():
+            with transaction(self._writer):
                 yield self._writer
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._writer.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._writer.execute("COMMIT")
-        except BaseException:
-            # After some errors SQLite has already rolled back.
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            raise
 
     def _check_usable(self) -> None:
         if self._closed or self._process != os.getpid():
@@ -433,13 +353,3 @@ class SqliteStateStore:
             raise self._error(sqlite3.SQLITE_BUSY) from e
         except OSError as e:
             raise self._error(_SYSTEM.get(e.errno or 0, 0), e.strerror or "") from e
-
-
-def _checksum(kind: str, head_id: str, value: bytes, generation: int, nonce: str) -> int:
-    """Compute the checksum of a version of a head."""
-    try:
-        name = f"{kind}\0{head_id}\0{generation}\0{nonce}\0".encode()
-        return xxh3_64_intdigest(name + value) - _SIGN
-    except (TypeError, UnicodeError):
-        # A damaged row may hold values of other types.
-        return 0

@@ -12,6 +12,7 @@ from .blobs import BlobStore
 from .durable import make_directories, store_error
 from .memory import MemoryStateStore
 from .memory_blobs import MemoryBlobStore
+from .probe import Probe
 from .space import Space
 from .sqlite import SqliteStateStore
 
@@ -40,6 +41,17 @@ class Storage:
     """Directory of the claims of workers."""
     sweeper: Path | None = None
     """File whose lock makes a sweeper the active one."""
+    probe: Probe | None = None
+    """Checks the heads; None if they are in memory."""
+
+    def check(self) -> None:
+        """Check that heads can be written and read: a small write, synced.
+
+        Raises:
+            StoreError: they cannot.
+        """
+        if self.probe is not None:
+            self.probe.check()
 
     def close(self) -> None:
         """Close the stores; may be called twice."""
@@ -81,6 +93,7 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
         space=space,
         claims=directory / CLAIMS,
         sweeper=directory / SWEEPER,
+        probe=Probe(heads, directory / STATE),
     )
 
 

@@ -42,13 +42,19 @@ class Sweeper:
         chores: by name, for the log.
         lock: file whose lock makes a sweeper the active one; None if there is only this one.
         interval: seconds between passes.
+        note: called with the name of a chore that failed, and with None after each pass.
     """
 
     def __init__(
-        self, chores: Mapping[str, Chore], lock: Path | None, interval: float = INTERVAL
+        self,
+        chores: Mapping[str, Chore],
+        lock: Path | None,
+        interval: float = INTERVAL,
+        note: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self._chores = dict(chores)
         self._interval = interval
+        self._note = note
         self._lock = None if lock is None else open_private(lock)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -75,6 +81,8 @@ class Sweeper:
                 more = chore() or more
             except (ServiceError, OSError) as e:
                 structlog.get_logger().warning("sweeping failed", chore=name, reason=str(e))
+                self._note(name)
+        self._note(None)
         return more
 
     def _is_active(self) -> bool:

@@ -22,6 +22,7 @@ from app.http.openapi import (
     content_response,
     problem_responses,
 )
+from app.http.trail import name_resource
 from app.server.drain import Drain
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
@@ -158,6 +159,7 @@ async def register_view(
         spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
         name, view, created = await tiles.threads.start(tiles.views.register, who, ident, spec)
         view.close()
+        name_resource(request.scope, name)
         location = tiles.addresses.of(request.scope, f"/v1/datasets/{ident}/views/{name}")
         description = _describe(name, ident, view)
         status = 201 if created else 200

@@ -35,20 +35,6 @@ def test_flags_come_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings(port=0).port == 0
 
 
-def test_workers_get_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(
-        port=1234,
-        api_keys=("a:b", "c"),
-        body_seconds=3.5,
-        public_url="https://example.org",
-        data_dir=Path("/some where"),
-        token_keys=("1:sign:" + "00" * 32,),
-    )
-    for name, value in settings.environment().items():
-        monkeypatch.setenv(name, value)
-    assert Settings() == settings
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("port", "70000"), ("workers", "0"), ("log_level", "loud"), ("buffers", "x")],
@@ -73,12 +59,6 @@ def test_secrets_may_be_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     settings = Settings(token_keys_file=token_keys)
     assert settings.api_keys == ("alice:aa", "bb", "cc")
     assert settings.token_keys == ("1:sign:" + "00" * 32,)
-    # Workers get what was read, whatever the files hold by then.
-    monkeypatch.delenv("THALWEG_API_KEYS_FILE")
-    for name, value in settings.environment().items():
-        monkeypatch.setenv(name, value)
-    api_keys.unlink()
-    assert Settings() == settings
 
 
 def test_files_of_secrets_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ import numpy as np
 from core.losses.analysis import aggregate
 from core.losses.samples import SampleSpec
 from tests.bench.__main__ import ROOT, Setup, command, line, long_stream, medians, timed
+from tests.server_process import children_of
 
 MIB = 1 << 20
 SLOW = 200
@@ -110,14 +111,19 @@ class Listening:
         connection.close()
         return answer.status, time.perf_counter() - start
 
+    @property
+    def _pid(self) -> int:
+        """That of the process that serves, in services with a supervisor."""
+        return next(iter(children_of(self.process.pid)), self.process.pid)
+
     def memory(self, field: str = "VmRSS") -> float:
         """Resident memory in MiB, now or (VmHWM) at its highest since it was last reset."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        text = Path(f"/proc/{self._pid}/status").read_text()
         return int(text.split(f"{field}:")[1].split()[0]) / 1024
 
     def cpu(self) -> float:
         """Seconds of all cores that it has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:

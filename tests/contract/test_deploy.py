@@ -213,7 +213,7 @@ def test_compose_publishes_on_loopback_only() -> None:
     services = compose()["services"]
     assert services["thalweg"]["environment"]["THALWEG_ALLOW_ANONYMOUS"] == "true"
     ports = [port for service in services.values() for port in service["ports"]]
-    assert len(ports) == 2
+    assert len(ports) == len(services) == 4
     assert all(port.startswith("127.0.0.1:") for port in ports)
     (run,) = re.findall(r"docker run --init.*?thalweg-server\n", README, re.DOTALL)
     assert " -p 127.0.0.1:" in run

@@ -37,15 +37,19 @@ def alive():
     }
     return json.dumps(told).encode() + b"\\n"
 
+asked = os.dup(0)
+
 def answer():
-    while os.read(0, 1):
+    while os.read(asked, 1):
         os.write(1, alive())
 
-threading.Thread(target=answer, daemon=True).start()
+# In the worker, which is forked.
+start = lambda: threading.Thread(target=answer, daemon=True).start()
+os.register_at_fork(after_in_child=start)
 from app.command.main import main
 sys.exit(main(sys.argv[1:]))
 """
-"""The command, and a thread in it that tells what is alive whenever it is asked."""
+"""The command, and a thread in its worker that tells what is alive whenever it is asked."""
 
 
 class Alive(NamedTuple):

@@ -608,12 +608,13 @@ class Health:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._pid = service.pid
         self._descriptors = service.descriptors()
         self._failures = 0
 
     def check(self) -> None:
         service = self._service
-        assert service.process.poll() is None, "the server died"
+        assert service.worker_pids() == [self._pid], "the server died"
         wait_until(service.is_idle)
         wait_until(lambda: service.descriptors() <= self._descriptors + 2)
         failures = service.failures()

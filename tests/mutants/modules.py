@@ -107,6 +107,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/quotas.py": (),
     "app/state/space.py": (),
     "app/state/sqlite.py": _STATE,
+    "app/state/sqlite_schema.py": _STATE,
     "app/state/token_keys.py": (),
     "app/state/turns.py": (),
     "app/client/files/durable.py": (),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -97,7 +98,26 @@ def test_handing_over(data_dir: Path, capsys: Output) -> None:
     assert keys("--data-dir", str(data_dir), "adopt", "old", "new") == 1
     printed = capsys.readouterr()
     assert printed.out == "1 things of old now belong to new\n"
-    assert printed.err == "thalweg-server: new has another dataset b: that of old stays\n"
+    line, message = printed.err.splitlines()
+    assert message == "thalweg-server: new has another dataset b: that of old stays"
+    assert json.loads(line).items() >= {"event": "audit", "action": "adopt", "owner": "new"}.items()
+
+
+def test_what_is_done_to_keys_is_in_the_audit_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setenv("THALWEG_AUDIT_LOG", str(tmp_path / "audit"))
+    assert keys("add", "alice", "--scope", "losses") == 0
+    secret = capsys.readouterr().out.strip()
+    assert keys("list") == 0
+    assert keys("revoke", "alice") == 0
+    assert keys("revoke", "nobody") == 2
+    assert secret not in (tmp_path / "audit").read_text()
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    ident = digest_key(secret)[: len(lines[0]["id"])]
+    told = [(line["action"], line["resource"], line["id"], line["owner"]) for line in lines]
+    assert told == [("create", "key", ident, "alice"), ("revoke", "key", ident, "alice")]
+    assert all(line["result"] == "done" for line in lines)
 
 
 def test_a_key_for_the_settings(capsys: Output) -> None:

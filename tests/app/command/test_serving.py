@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from app.command import serving
 from app.command.main import main
 from app.command.serving import run_server
 from app.settings import Settings
@@ -101,6 +103,14 @@ def test_state_of_a_newer_version(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "run the newer server" in line
 
 
+def test_an_audit_log_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THALWEG_AUDIT_LOG", str(tmp_path / "nowhere" / "audit"))
+    line = refused(capsys, "--data-dir", str(tmp_path / "data"))
+    assert "the audit log" in line
+
+
 @pytest.mark.parametrize("inside", ["data", "."])
 def test_a_data_directory_in_a_dataset_root(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
@@ -118,6 +128,48 @@ def test_several_workers_cannot_keep_nothing(
     line = refused(capsys, "--ephemeral", "--workers", "2")
     assert "one worker" in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_get_the_settings_that_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever files of secrets hold by then, and with the one key that signs tokens."""
+    served: list[partial[object]] = []
+
+    def serve(app: partial[object], **options: object) -> int:
+        assert options["factory"]
+        served.append(app)
+        return 0
+
+    monkeypatch.setattr(serving, "serve", serve)
+    keys = tmp_path / "keys"
+    keys.write_text("alice:aa")
+    monkeypatch.setenv("THALWEG_API_KEYS_FILE", str(keys))
+    settings = Settings(data_dir=tmp_path / "data", workers=2, body_seconds=3.5, view_days=None)
+    assert run_server(settings) == 0
+    keys.unlink()
+    (app,) = served
+    given, board = app.args
+    (token_key,) = given.token_keys
+    assert given == settings.model_copy(update={"token_keys": (token_key,)})
+    assert given.api_keys == ("alice:aa",)
+    assert len(board.workers) == 2
+
+
+SMALL = """
+import sys
+import app.command.main as command
+from app.command import serving
+command.build_parser(["serve", "--port", "0"])
+print(*sorted({"numba", "fastapi", "uvicorn", "prometheus_client"} & sys.modules.keys()))
+"""
+
+
+def test_the_supervisor_imports_neither_the_engine_nor_the_web_framework() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
 
 
 @pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from starlette.routing import BaseRoute
 
+from app.audit import AuditLog
 from app.errors import ForbiddenError, NotFoundError
 from app.http.access import authorise, has_rule, is_open
 from app.http.guard import Guard, private
@@ -293,7 +294,7 @@ class Caller:
         self.inner = Inner()
         self.drain = Drain()
         keys = Keys([f"alice:{digest_key(KEY)}"], ApiKeys(MemoryStateStore()), digest_key)
-        self.guard = Guard(self.inner, keys, METRICS, open_metrics=open_metrics)
+        self.guard = Guard(self.inner, keys, METRICS, AuditLog("none"), open_metrics=open_metrics)
 
     def call(
         self, path: str, headers: Sequence[tuple[bytes, bytes]] | None = None, **more: object

@@ -32,6 +32,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from app.server.drain import drain_of
 from app.server.responses import ExchangeResponse
+from app.server.board import Board
 from app.server.serve import serve
 
 app = FastAPI()
@@ -62,7 +63,7 @@ if __name__ == "__main__":
     workers, seconds, delay = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
     target = app if workers == 1 else "thalweg_test_app:app"
     uds = sys.argv[4] if len(sys.argv) > 4 else None
-    sys.exit(serve(target, port=0, uds=uds, workers=workers, drain_seconds=seconds,
+    sys.exit(serve(target, port=0, uds=uds, board=Board(workers), drain_seconds=seconds,
                    drain_delay=delay, on_drain=told))
 """
 

@@ -1,0 +1,179 @@
+"""Options of the commands that work on files, without a service.
+
+Their names and defaults are those of the engine, which takes a second to import.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from app.losses.aggregation import STDOUT
+from app.losses.tables import FORMATS
+from core.losses.format import MAX_SAMPLES
+from core.losses.merge import READ_AHEAD
+from core.losses.reports import REPORTS
+from core.losses.samples import SampleSpec
+from core.tiles.formats import FORMATS as DATASET_FORMATS
+
+
+def _name_list(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.replace("x", ",").split(","))
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value
+
+
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("accepted values")
+    group.add_argument(
+        "--float-width", type=int, choices=(4, 8), default=4, help="bytes per loss (default 4)"
+    )
+    group.add_argument(
+        "--nan",
+        choices=("error", "zero", "drop"),
+        default="error",
+        help="treat NaN and infinite losses as an error, as 0 or as absent (default error)",
+    )
+    group.add_argument(
+        "--negative",
+        choices=("error", "keep"),
+        default="error",
+        help="treat negative losses as an error, or keep them (default error)",
+    )
+    group.add_argument(
+        "--sample-order",
+        choices=("ascending", "any"),
+        default="ascending",
+        help="required order of sidx within a block (default ascending)",
+    )
+    group.add_argument(
+        "--missing-end",
+        choices=("error", "accept"),
+        default="error",
+        help="last block without its 0,0 pair: refuse it, or accept the stream as "
+        "unterminated (default error)",
+    )
+    group.add_argument(
+        "--max-samples",
+        type=_count,
+        default=MAX_SAMPLES,
+        metavar="N",
+        help=f"largest len_sample accepted (default {MAX_SAMPLES})",
+    )
+
+
+def add_aggregate(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``aggregate``."""
+    parser.set_defaults(usage_error=parser.error)
+    parser.add_argument(
+        "streams",
+        nargs="*",
+        metavar="FILE",
+        help="files or fifos; - or nothing for a stream piped to stdin",
+    )
+    parser.add_argument(
+        "--reports",
+        type=_name_list,
+        default=["events"],
+        metavar="LIST",
+        help=f"comma-separated: {','.join(REPORTS)} (default events)",
+    )
+    parser.add_argument(
+        "--out",
+        default=STDOUT,
+        metavar="DIR",
+        help="directory for one file per report; - for a single report on stdout (default -)",
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, default="csv", help="output format (default csv)"
+    )
+    inputs = parser.add_argument_group("auxiliary files (csv or packed, detected by content)")
+    inputs.add_argument(
+        "--quantiles", metavar="FILE", help="quantiles of QELT: a file, or a list such as 0.5,0.9"
+    )
+    rates = inputs.add_mutually_exclusive_group()
+    rates.add_argument("--event-rates", metavar="FILE", help="event rates of MELT")
+    rates.add_argument(
+        "--occurrence", metavar="FILE", help="occurrences from which to derive event rates"
+    )
+    inputs.add_argument(
+        "--no-of-periods", type=_count, metavar="N", help="number of periods, for an occurrence csv"
+    )
+    _add_policy(parser)
+    completeness = parser.add_argument_group("completeness (a stream has no end marker)")
+    completeness.add_argument(
+        "--expect-events", type=_count, metavar="N", help="fail unless the stream has N events"
+    )
+    completeness.add_argument(
+        "--expect-bytes", type=_count, metavar="N", help="fail unless the stream has N bytes"
+    )
+    several = parser.add_argument_group("several streams")
+    several.add_argument(
+        "--order",
+        choices=("received", "event"),
+        default="received",
+        help="write rows as they arise, or merged by event id (default received)",
+    )
+    several.add_argument(
+        "--read-ahead",
+        type=_count,
+        default=READ_AHEAD,
+        metavar="BYTES",
+        help=f"rows to buffer while the slowest stream lags (default {READ_AHEAD})",
+    )
+    several.add_argument(
+        "--idle-timeout", type=float, metavar="S", help="fail after S seconds without a byte"
+    )
+    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
+
+
+def add_inspect(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``inspect``."""
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a stream (- for stdin) or the files of a dataset"
+    )
+    dataset = parser.add_argument_group("datasets that do not describe themselves")
+    dataset.add_argument(
+        "--format",
+        choices=sorted([*DATASET_FORMATS, "hdf5", "zarr"]),
+        help="format of the files (default: detected by content)",
+    )
+    dataset.add_argument(
+        "--array", metavar="PATH", help="path of the array in an HDF5 file or zarr store"
+    )
+    dataset.add_argument("--dtype", help="numpy type of headerless files, such as '<u2'")
+    dataset.add_argument("--sig-shape", type=_shape, metavar="R,C", help="shape of a frame")
+    dataset.add_argument("--nav-shape", type=_shape, metavar="Y,X", help="shape of the scan")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_policy(parser)
+
+
+def add_sample(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``sample``."""
+    spec = SampleSpec()
+    parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
+    parser.add_argument(
+        "--kind", choices=("summary", "gul"), default="summary", help="default summary"
+    )
+    for name in ("events", "summaries", "samples", "seed"):
+        default = getattr(spec, name)
+        parser.add_argument(
+            f"--{name}", type=_count, default=default, metavar="N", help=f"default {default}"
+        )
+    parser.add_argument(
+        "--density",
+        type=float,
+        default=spec.density,
+        help=f"mean share of samples with a loss (default {spec.density})",
+    )
+    parser.add_argument(
+        "--float-width", type=int, choices=(4, 8), default=4, help="bytes per loss (default 4)"
+    )

@@ -1,0 +1,36 @@
+"""The commands ``sample`` and ``warmup``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from app.engine.warmup import warm_kernels
+from app.losses.sampling import write_sample
+from core.losses.format import Kind
+from core.losses.samples import SampleSpec
+
+
+def sample(args: argparse.Namespace) -> int:
+    """Write a loss stream and its auxiliary files; return the exit code."""
+    spec = SampleSpec(
+        events=args.events,
+        summaries=args.summaries,
+        samples=args.samples,
+        density=args.density,
+        seed=args.seed,
+        kind=Kind(args.kind),
+        float_width=args.float_width,
+    )
+    for path, size in write_sample(spec, Path(args.out)):
+        print(f"{size:>12,} bytes  {path}")  # noqa: T201 - the command's output
+    return 0
+
+
+def warmup(_args: argparse.Namespace) -> int:
+    """Compile and store the kernels; print what each took, and return the exit code."""
+    seconds = warm_kernels()
+    for name, value in seconds.items():
+        print(f"{value:8.2f} s  {name}")  # noqa: T201 - the command's output
+    print(f"{sum(seconds.values()):8.2f} s  total")  # noqa: T201 - as above
+    return 0

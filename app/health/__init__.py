@@ -1,0 +1,1 @@
+"""Readiness: what a worker finds out about itself, and what all of them say together."""

@@ -1,0 +1,187 @@
+"""The readiness of one worker, part by part, and since when.
+
+    thread "monitor"   once per second: looks at all parts, publishes them on the board
+    thread "prober"    store, disk and spool, when anybody asks for the readiness, at most
+                       once per second: they write to a disk, which nobody does for nothing
+    task "pulse"       waits of event loop and threads
+
+A request for the readiness waits for the prober for a second at most, and then answers with
+what is known: nothing that it asks blocks. All other workers see on the board that somebody
+has asked, and check their own store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from app.server.board import Board, Seat
+
+from .prober import Check, Prober
+
+_INTERVAL = 1.0
+_FRESH = 1.0
+"""Seconds for which results of the prober are used."""
+_WAIT = 1.0
+"""Seconds that an answer waits for the prober at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """State of one part of a worker.
+
+    Attributes:
+        problem: why it is not ready; None if it is.
+        since: seconds since 1970 at which it became ready, or ceased to be.
+    """
+
+    problem: str | None
+    since: float
+
+    def to_json(self) -> dict[str, str]:
+        """Describe it for an answer or the board."""
+        described = {
+            "status": "ok" if self.problem is None else "failing",
+            "since": iso(self.since),
+        }
+        return described if self.problem is None else {**described, "detail": self.problem}
+
+
+def iso(seconds: float) -> str:
+    """Return a time since 1970 in ISO 8601, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Monitor:
+    """Watches the parts of this worker.
+
+    Args:
+        checks: parts that can be looked at without waiting.
+        slow_checks: parts whose checks may wait for a disk.
+        board: where workers see each other.
+        seat: that of this worker.
+        observe: called after each look with its parts, to export metrics.
+    """
+
+    def __init__(
+        self,
+        checks: Mapping[str, Check],
+        slow_checks: Mapping[str, Check],
+        board: Board,
+        seat: Seat,
+        observe: Callable[[Mapping[str, Part]], None],
+    ) -> None:
+        self._checks = dict(checks)
+        self._prober = Prober(slow_checks)
+        self._board = board
+        self._seat = seat
+        self._observe = observe
+        self._parts: dict[str, Part] = {}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._prober.start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop them."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._prober.close()
+
+    async def fresh_parts(self) -> Mapping[str, Part]:
+        """Return the parts as they are now; waits for slow checks, but not for long."""
+        self._seat.note_asked()
+        await asyncio.wait([asyncio.wrap_future(self._prober.ask(_FRESH))], timeout=_WAIT)
+        return self._look()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_INTERVAL):
+            try:
+                if self._board.asked > self._prober.finished:
+                    self._prober.ask(_FRESH)
+                self._look()
+            except Exception as e:  # noqa: BLE001 - the next look may succeed
+                structlog.get_logger().error("monitoring failed", exc_info=e)
+
+    def _look(self) -> Mapping[str, Part]:
+        problems = {name: check() for name, check in self._checks.items()}
+        problems |= self._prober.problems()
+        with self._lock:
+            self._parts = {
+                name: _changed(self._parts.get(name), problem) for name, problem in problems.items()
+            }
+            parts = self._parts
+            self._seat.publish({"parts": {name: p.to_json() for name, p in parts.items()}})
+        self._observe(parts)
+        return parts
+
+
+def _changed(before: Part | None, problem: str | None) -> Part:
+    """Return the state of a part; the time is kept unless it became ready or ceased to be."""
+    if before is not None and (before.problem is None) == (problem is None):
+        return Part(problem, before.since)
+    return Part(problem, time.time())
+
+
+class StandStill:
+    """A check that fails when something has taken too long.
+
+    Args:
+        seconds: how long it has taken by now.
+        limit: how long it may take.
+        problem: what it means.
+    """
+
+    def __init__(self, seconds: Callable[[], float], limit: float, problem: str) -> None:
+        self._seconds = seconds
+        self._limit = limit
+        self._problem = problem
+
+    def __call__(self) -> str | None:
+        """Return the problem; None if there is none."""
+        seconds = self._seconds()
+        return f"{self._problem} {seconds:.1f} s" if seconds > self._limit else None
+
+
+class Exhausted:
+    """A check that fails when something has been used up for a while.
+
+    Args:
+        is_used_up: whether it is now.
+        limit: seconds for which it may be.
+        problem: what it means.
+    """
+
+    def __init__(self, is_used_up: Callable[[], bool], limit: float, problem: str) -> None:
+        self._is_used_up = is_used_up
+        self._limit = limit
+        self._problem = problem
+        self._since: float | None = None
+
+    def __call__(self) -> str | None:
+        """Return the problem; None if there is none."""
+        now = time.monotonic()
+        if not self._is_used_up():
+            self._since = None
+            return None
+        if self._since is None:
+            self._since = now
+        seconds = now - self._since
+        return f"{self._problem} for {seconds:.0f} s" if seconds > self._limit else None
+
+
+def problems_of(parts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the failing parts of a published report, and why."""
+    return {name: part["detail"] for name, part in parts.items() if part["status"] != "ok"}

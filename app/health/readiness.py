@@ -1,0 +1,84 @@
+"""The readiness of the service: of this worker, and of the others as the board shows them.
+
+A balancer asks whichever worker accepts its connection, and sends requests to all of them. So
+any worker answers for all, and one that fails, or whose event loop stands still, makes the
+service not ready. A worker that is being replaced does not, for ten seconds: the others have
+its connections meanwhile, and a service with seven workers of eight can take requests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from app.server.board import Board, Seat
+
+from .monitor import Monitor, Part, problems_of
+
+_SILENCE = 5.0
+"""Seconds without a beat after which a worker counts as stuck."""
+_REPLACEMENT = 10.0
+"""Seconds that the replacement of a worker may take."""
+_STARTING = {"kernels"}
+"""Parts that fail while a worker starts."""
+
+
+class Readiness:
+    """Answers whether the service is ready.
+
+    Args:
+        monitor: that of this worker.
+        board: what the others say.
+        seat: that of this worker.
+    """
+
+    def __init__(self, monitor: Monitor, board: Board, seat: Seat) -> None:
+        self._monitor = monitor
+        self._board = board
+        self._seat = seat
+        self._ready_at: dict[int, float] = {}
+
+    async def describe(self, *, draining: bool) -> dict[str, Any]:
+        """Describe the readiness, in the form of the answer of ``/readyz``.
+
+        Args:
+            draining: whether the server is shutting down.
+        """
+        parts = await self._monitor.fresh_parts()
+        reasons = [part.problem for part in parts.values() if part.problem is not None]
+        workers = [self._worker(seat, parts) for seat in self._board.workers]
+        for worker in workers:
+            if worker["worker"] != self._seat.index and worker["status"] == "not ready":
+                reasons += [f"worker {worker['worker']}: {why}" for why in worker["reasons"]]
+        if draining:
+            reasons.append("the server is shutting down")
+        answer: dict[str, Any] = {"status": "not ready" if reasons else "ready"}
+        if reasons:
+            answer["reasons"] = reasons
+        answer["parts"] = {name: part.to_json() for name, part in parts.items()}
+        answer["workers"] = workers
+        return answer
+
+    def _worker(self, seat: Seat, own: Mapping[str, Part]) -> dict[str, Any]:
+        if seat.index == self._seat.index:
+            problems = {name: p.problem for name, p in own.items() if p.problem is not None}
+        else:
+            problems = self._problems_of(seat)
+        now = time.monotonic()
+        if not problems:
+            self._ready_at[seat.index] = now
+            return {"worker": seat.index, "status": "ready"}
+        lasted = now - self._ready_at.get(seat.index, float("-inf"))
+        replaced = lasted < _REPLACEMENT and set(problems) <= _STARTING
+        status = "being replaced" if replaced else "not ready"
+        return {"worker": seat.index, "status": status, "reasons": list(problems.values())}
+
+    def _problems_of(self, seat: Seat) -> dict[str, str]:
+        report, beaten = seat.report(), seat.beaten
+        if report is None or not beaten:
+            return {"kernels": "it has not started"}
+        silence = time.monotonic() - beaten
+        if silence > _SILENCE:
+            return {"loop": f"its event loop has stood still for {silence:.0f} s"}
+        return problems_of(report["parts"])

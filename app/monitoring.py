@@ -1,0 +1,178 @@
+"""What is watched of a worker, and how it becomes readiness and metrics."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from app.decoding.pool import DecoderPool
+from app.engine.buffers import Buffers
+from app.engine.warmup import WarmUp
+from app.health.monitor import Exhausted, Monitor, Part, StandStill
+from app.health.prober import Check
+from app.health.pulse import Pulse
+from app.losses.spool import Spools
+from app.server.board import Board, Seat
+from app.state.base import StateStore, StoreError
+from app.state.claims import Claims
+from app.state.quotas import Quotas
+from app.state.storage import Storage
+from app.telemetry import CountUp, Metrics, ServiceMetrics
+
+LOOP_SECONDS = 2.0
+"""Longest wait in the event loop of a worker that is ready."""
+THREAD_SECONDS = 5.0
+"""Longest wait for a thread."""
+BUFFER_SECONDS = 5.0
+"""Time for which all buffers may be in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The parts of a worker that are watched."""
+
+    storage: Storage
+    warm_up: WarmUp
+    pulse: Pulse
+    buffers: Buffers
+    decoders: DecoderPool
+    spools: Spools
+    claims: Claims
+    threads: int
+
+
+def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Monitor:
+    """Return what watches a worker, and exports what it sees."""
+    pulse, buffers = watched.pulse, watched.buffers
+    checks: dict[str, Check] = {
+        "kernels": watched.warm_up.problem,
+        "loop": StandStill(
+            lambda: pulse.loop_seconds, LOOP_SECONDS, "the event loop stood still for"
+        ),
+        "threads": StandStill(
+            lambda: pulse.thread_seconds, THREAD_SECONDS, "calls wait for a thread for"
+        ),
+        "buffers": Exhausted(
+            lambda: not buffers.has_free, BUFFER_SECONDS, "all buffers have been in use"
+        ),
+        "decoders": watched.decoders.problem,
+    }
+    slow: dict[str, Check] = {
+        "store": lambda: _store_problem(watched.storage),
+        "spool": watched.spools.problem,
+    }
+    disk = _Disk(watched.storage)
+    if watched.storage.space is not None:
+        slow["disk"] = disk.problem
+    metrics.share(
+        ServiceMetrics(
+            ends=lambda: (board.supervisor.report() or {}).get("ends", {}),
+            workers=lambda: _count_workers(board),
+            disk=lambda: disk.sizes,
+        )
+    )
+    return Monitor(checks, slow, board, seat, _observer(watched, metrics))
+
+
+def _store_problem(storage: Storage) -> str | None:
+    try:
+        storage.check()
+    except StoreError as e:
+        return str(e)
+    return None
+
+
+class _Disk:
+    """The disk of the data directory, as it was when it was last looked at."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._space = storage.space
+        self.sizes: dict[str, int] | None = None
+
+    def problem(self) -> str | None:
+        """Return whether less than the reserve is free; measures the disk."""
+        if self._space is None:
+            return None
+        try:
+            room = self._space.room()
+        except OSError as e:
+            return f"the disk of the data directory cannot be measured: {e.strerror}"
+        self.sizes = {"size": room.size, "free": room.free, "reserve": room.reserve}
+        if room.free >= room.reserve and room.free:
+            return None
+        return (
+            f"the disk of the data directory has {room.free >> 20} MiB left, less than the"
+            f" reserve of {room.reserve >> 20} MiB"
+        )
+
+
+def _count_workers(board: Board) -> dict[str, int]:
+    counts = Counter({"running": 0, "down": 0})
+    counts.update("running" if seat.beaten else "down" for seat in board.workers)
+    return dict(counts)
+
+
+def _observer(watched: Watched, metrics: Metrics) -> Callable[[Mapping[str, Part]], None]:
+    """Return what exports the state of a worker, once per second."""
+    decoders = watched.decoders
+    counts = (
+        CountUp(metrics.decoder_starts, lambda: decoders.starts),
+        CountUp(metrics.decoder_failures, lambda: decoders.replaced),
+    )
+    metrics.buffers_limit.set(watched.buffers.limit)
+    metrics.threads.set(watched.threads)
+
+    def observe(parts: Mapping[str, Part]) -> None:
+        for name, part in parts.items():
+            metrics.ready.labels(name).set(part.problem is None)
+        metrics.loop_wait.set(watched.pulse.loop_seconds)
+        metrics.thread_wait.set(watched.pulse.thread_seconds)
+        busy, idle = decoders.counts
+        metrics.decoders.labels("busy").set(busy)
+        metrics.decoders.labels("idle").set(idle)
+        metrics.spool_bytes.set(watched.claims.claimed)
+        for count_up in counts:
+            count_up()
+
+    return observe
+
+
+def measured_quotas(quotas: Quotas, heads: StateStore, metrics: Metrics) -> Callable[[], object]:
+    """Return a chore of the sweeper: export how much of their quotas owners have used."""
+
+    def measure() -> None:
+        for name, shares in quotas.largest_shares(heads).items():
+            for unit, share in zip(("count", "bytes"), shares, strict=True):
+                metrics.quota_ratio.labels(name, unit).set(share)
+
+    return measure
+
+
+def noted_sweeps(metrics: Metrics) -> Callable[[str | None], None]:
+    """Return what counts passes of the sweeper, and the chores that failed."""
+
+    def note(failed: str | None) -> None:
+        if failed is None:
+            metrics.sweeps.inc()
+            metrics.sweep_at.set(time.time())
+        else:
+            metrics.sweep_failures.labels(failed).inc()
+
+    return note
+
+
+def noted_operations(metrics: Metrics) -> Callable[[str, float, bool], None]:
+    """Return what times operations on the state."""
+    timers = {
+        name: metrics.store_seconds.labels(name)
+        for name in ("create", "get", "swap", "touch", "list", "delete")
+    }
+
+    def note(operation: str, seconds: float, failed: bool) -> None:
+        timers[operation].observe(seconds)
+        if failed:
+            metrics.store_errors.labels(operation).inc()
+
+    return note

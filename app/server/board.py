@@ -1,0 +1,116 @@
+"""The board: memory in which the processes of one service see how the others are.
+
+Any worker may be asked whether the whole service is ready, and the supervisor must notice a
+worker that hangs. Neither may wait for a process that does not answer. So every process
+writes what it knows of itself into memory that all share, and the others read it:
+
+    page 0   supervisor   starts of workers, by reason
+    page 1   worker 0     ┌──────┬───────┬────────┬──────────┬─────────────────┐
+    page 2   worker 1     │ beat │ asked │ length │ checksum │ report, as JSON │
+    …                     └──────┴───────┴────────┴──────────┴─────────────────┘
+
+The memory is an anonymous mapping made before the workers are forked: it has no name, needs
+no cleaning up, and is gone with the last process. A reader takes no lock. A report that it
+reads while another process replaces it has the wrong checksum, and is read again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+import zlib
+from typing import Any
+
+import orjson
+
+_PAGE = 16384
+_STAMP = struct.Struct("=d")
+_HEAD = struct.Struct("=II")
+_BEAT, _ASKED, _REPORT = 0, 8, 16
+_BODY = _REPORT + _HEAD.size
+_ATTEMPTS = 5
+MAX_REPORT = _PAGE - _BODY
+"""Largest report in bytes."""
+
+
+class Seat:
+    """One process's page of the board.
+
+    Args:
+        memory: the page.
+        index: number of the worker; -1 for the supervisor.
+    """
+
+    def __init__(self, memory: memoryview, index: int) -> None:
+        self.index = index
+        self._memory = memory
+
+    def beat(self) -> None:
+        """Note that the event loop of the process runs."""
+        _STAMP.pack_into(self._memory, _BEAT, time.monotonic())
+
+    @property
+    def beaten(self) -> float:
+        """``time.monotonic()`` of the last beat; 0 before the first and after the last."""
+        return float(_STAMP.unpack_from(self._memory, _BEAT)[0])
+
+    def publish(self, report: Any) -> None:  # noqa: ANN401 - JSON
+        """Replace the report.
+
+        Raises:
+            ValueError: it is larger than ``MAX_REPORT`` bytes.
+        """
+        body = orjson.dumps(report)
+        if len(body) > MAX_REPORT:
+            raise ValueError(f"a report of {len(body)} bytes does not fit")
+        self._memory[_BODY : _BODY + len(body)] = body
+        _HEAD.pack_into(self._memory, _REPORT, len(body), zlib.crc32(body))
+
+    def report(self) -> Any:  # noqa: ANN401 - JSON
+        """Return the report; None if there is none, or it changes faster than it can be read."""
+        for _ in range(_ATTEMPTS):
+            length, checksum = _HEAD.unpack_from(self._memory, _REPORT)
+            if not length:
+                return None
+            body = bytes(self._memory[_BODY : _BODY + min(length, MAX_REPORT)])
+            if zlib.crc32(body) == checksum:
+                return orjson.loads(body)
+        return None
+
+    def rest(self) -> None:
+        """Note that no more beats are to be expected: the process is about to end."""
+        _STAMP.pack_into(self._memory, _BEAT, 0.0)
+
+    def clear(self) -> None:
+        """Forget the beat and the report of a process that has ended."""
+        self.rest()
+        _HEAD.pack_into(self._memory, _REPORT, 0, 0)
+
+    @property
+    def asked(self) -> float:
+        """``time.monotonic()`` at which this process was last asked for the readiness."""
+        return float(_STAMP.unpack_from(self._memory, _ASKED)[0])
+
+    def note_asked(self) -> None:
+        """Note that this process is being asked for the readiness of the service."""
+        _STAMP.pack_into(self._memory, _ASKED, time.monotonic())
+
+
+class Board:
+    """The seats of a supervisor and its workers.
+
+    Args:
+        workers: number of workers.
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        memory = memoryview(mmap.mmap(-1, (workers + 1) * _PAGE))
+        pages = [memory[at : at + _PAGE] for at in range(0, len(memory), _PAGE)]
+        self.supervisor = Seat(pages[0], -1)
+        self.workers = tuple(Seat(page, index) for index, page in enumerate(pages[1:]))
+
+    @property
+    def asked(self) -> float:
+        """``time.monotonic()`` at which any worker was last asked for the readiness."""
+        return max(seat.asked for seat in self.workers)

@@ -1,0 +1,85 @@
+"""A check that the state can be read and written: small, but of the real file.
+
+SQLite works from pages in memory. A connection may read and even commit long after the file
+below it was overwritten or cut, and only the next start would notice. So the check looks at
+the file itself and reads through a connection of its own, besides a write that is synced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import struct
+from pathlib import Path
+
+from app.errors import StorageFullError
+
+from .base import HeadExistsError, HeadMissingError, StateStore, StoreDamagedError
+
+KIND, IDENT = "probe", "readiness"
+_MAGIC = b"SQLite format 3\0"
+_HEADER = struct.Struct(">16sH10xI")
+"""Magic, size of a page, and number of pages when the header was last written."""
+_ROWS = 64
+"""Rows read by each check; the next one continues after them."""
+
+
+class Probe:
+    """Checks the heads in a SQLite file.
+
+    Args:
+        heads: the store to write to.
+        path: its file.
+    """
+
+    def __init__(self, heads: StateStore, path: Path) -> None:
+        self._heads = heads
+        self._path = path
+        self._row = 0
+
+    def check(self) -> None:
+        """Write a head, and read the header of the file and a few rows.
+
+        Raises:
+            StoreError: one of them failed.
+        """
+        try:
+            self._heads.touch(KIND, IDENT)
+        except HeadMissingError:
+            # Below the reserve of the disk nothing new is stored; that is another check's.
+            with contextlib.suppress(StorageFullError, HeadExistsError):
+                self._heads.create(KIND, IDENT, b"")
+        try:
+            self._check_header()
+            self._read_rows()
+        except (sqlite3.DatabaseError, OSError) as e:
+            if isinstance(e, sqlite3.OperationalError) and "locked" in str(e):
+                return
+            raise self._damaged(f"the stored state cannot be read: {e}") from e
+
+    def _check_header(self) -> None:
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(descriptor, _HEADER.size, 0)
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        if not data.startswith(_MAGIC) or len(data) < _HEADER.size:
+            raise self._damaged("the file of the state has lost its header")
+        _, page, pages = _HEADER.unpack(data)
+        # A size of 1 stands for 65536, which does not fit.
+        if size < pages * (65536 if page == 1 else page):
+            raise self._damaged("the file of the state was cut")
+
+    def _read_rows(self) -> None:
+        uri = f"{self._path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1)) as connection:
+            rows = connection.execute(
+                "SELECT rowid, kind, id, nonce FROM head WHERE rowid > ? ORDER BY rowid LIMIT ?",
+                (self._row, _ROWS),
+            ).fetchall()
+        self._row = rows[-1][0] if len(rows) == _ROWS else 0
+
+    def _damaged(self, detail: str) -> StoreDamagedError:
+        return StoreDamagedError(detail, path=self._path)

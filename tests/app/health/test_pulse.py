@@ -1,0 +1,58 @@
+"""How long a small piece of work waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+from app.engine.workers import Workers
+from app.health.pulse import Pulse
+
+
+async def become(done: Callable[[], bool]) -> None:
+    """Wait until something is true of a measurement, which is no event."""
+    while not done():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def test_a_pool_that_is_taken_keeps_work_waiting() -> None:
+    async def run() -> None:
+        threads, free = Workers(1), threading.Event()
+        pulse = Pulse(threads.start)
+        taken = threads.start(free.wait)
+        pulse.start()
+        await become(lambda: pulse.thread_seconds >= 0.3)
+        free.set()
+        await taken
+        await become(lambda: pulse.thread_seconds < 0.2)
+        await pulse.stop()
+        threads.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_loop_that_stands_still_is_seen_from_another_thread() -> None:
+    seen: list[float] = []
+
+    async def run() -> None:
+        threads = Workers(1)
+        pulse = Pulse(threads.start)
+        pulse.start()
+        await asyncio.sleep(0)
+        assert pulse.loop_seconds < 0.2
+        watcher = threading.Thread(target=watch, args=(pulse,))
+        watcher.start()
+        watcher.join()  # the loop stands still meanwhile
+        await pulse.stop()
+        threads.close()
+
+    def watch(pulse: Pulse) -> None:
+        deadline = time.monotonic() + 20
+        while pulse.loop_seconds < 0.3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen.append(pulse.loop_seconds)
+
+    asyncio.run(run())
+    assert seen[0] >= 0.3

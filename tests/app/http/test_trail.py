@@ -1,0 +1,176 @@
+"""Each change of state leaves one line that says who did what; nothing else leaves any."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.http.trail import CHANGES, UNCHANGING
+from app.main import create_app
+from app.settings import Settings
+from app.state.api_keys import digest_key
+from tests.app.harness import Answer, Post, Service, ask
+from tests.app.losses.posts import good
+from tests.scale import PURE_PYTHON
+
+KEY = "the key of alice"
+ORDER = [
+    ("POST", "/v1/datasets"),
+    ("POST", "/v1/datasets/{ident}/views"),
+    ("POST", "/v1/pipelines"),
+    ("PUT", "/v1/inputs/{name}"),
+    ("DELETE", "/v1/inputs/{name}/{digest}"),
+    ("DELETE", "/v1/pipelines/{ident}"),
+    ("DELETE", "/v1/datasets/{ident}/views/{name}"),
+    ("DELETE", "/v1/datasets/{ident}"),
+]
+"""Requests in an order in which each finds what it needs."""
+
+
+class Audited:
+    """A server whose audit log is a file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = directory / "audit"
+        roots = directory / "roots"
+        roots.mkdir()
+        np.save(roots / "a.npy", np.arange(48, dtype="<u2").reshape(2, 3, 4, 2))
+        self.service = Service(
+            directory,
+            api_keys=f"alice:{digest_key(KEY)}",
+            dataset_roots=roots,
+            audit_log=self.log,
+            log_level="error",
+        )
+        self.view = self.pipeline = self.digest = self.token = ""
+
+    def ask(self, method: str, path: str, body: object = None, key: str = KEY) -> Answer:
+        data = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+        headers = [("Content-Type", "application/json"), ("Authorization", f"Bearer {key}")]
+        headers.append(("X-Request-Id", f"{method}-{path.partition('?')[0]}"))
+        return ask(self.service, Post(path, [data], headers, method=method))
+
+    def lines(self) -> list[dict[str, Any]]:
+        text = self.log.read_text() if self.log.exists() else ""
+        assert KEY not in text
+        assert not self.token or self.token not in text
+        return [json.loads(line) for line in text.splitlines()]
+
+    def request(self, method: str, route: str) -> Answer:
+        """Make the request of a route that changes state."""
+        names = {
+            "/v1/datasets/{ident}/views": "/v1/datasets/a/views",
+            "/v1/datasets/{ident}/views/{name}": f"/v1/datasets/a/views/{self.view}",
+            "/v1/datasets/{ident}": "/v1/datasets/a",
+            "/v1/pipelines/{ident}": f"/v1/pipelines/{self.pipeline}",
+            "/v1/inputs/{name}": "/v1/inputs/quantiles",
+            "/v1/inputs/{name}/{digest}": f"/v1/inputs/quantiles/{self.digest}",
+        }
+        stages = [{"op": "source", "dataset": "a"}, {"op": "batch", "size": 2}]
+        bodies: dict[str, object] = {
+            "/v1/datasets": {"id": "a", "files": ["a.npy"]},
+            "/v1/pipelines": {"order": 1, "stages": stages},
+            "/v1/inputs/{name}": b"quantile\n0.5\n",
+        }
+        answer = self.ask(method, names.get(route, route), bodies.get(route))
+        if method == "POST" and answer.status == 201 and route != "/v1/datasets":
+            made = answer.json()
+            self.token = made["token"]
+            if route == "/v1/pipelines":
+                self.pipeline = made["id"]
+            else:
+                self.view = made["id"]
+        if method == "PUT":
+            self.digest = answer.json()["digest"]
+        return answer
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audited]:
+    if PURE_PYTHON:
+        pytest.skip("the server is a process of its own, whatever kernels are here")
+    here = Audited(tmp_path_factory.mktemp("audited"))
+    try:
+        yield here
+        assert here.service.stop() == 0
+    finally:
+        here.service.kill()
+
+
+def test_every_route_that_may_change_state_is_in_a_table(tmp_path: Path) -> None:
+    document = create_app(Settings(data_dir=tmp_path)).openapi()
+    routes = {
+        (method.upper(), path)
+        for path, operations in document["paths"].items()
+        for method in operations
+        if method not in {"get", "head"}
+    }
+    assert routes == set(CHANGES) | UNCHANGING
+    assert not set(CHANGES) & UNCHANGING
+    assert set(ORDER) == set(CHANGES)
+
+
+def test_every_change_writes_one_line_and_a_repetition_too(audited: Audited) -> None:
+    for method, route in ORDER:
+        change = CHANGES[method, route]
+        for again in (False, True):
+            before = len(audited.lines())
+            answer = audited.request(method, route)
+            fresh = audited.lines()[before:]
+            (line,) = fresh
+            assert (line["event"], line["action"]) == ("audit", change.action)
+            assert (line["resource"], line["owner"]) == (change.resource, "alice")
+            assert line["request_id"] == answer.getheader("X-Request-Id")
+            assert line["key_id"] == digest_key(KEY)[:12]
+            assert (
+                line["id"]
+                == {
+                    "dataset": "a",
+                    "view": audited.view,
+                    "pipeline": audited.pipeline,
+                    "input": audited.digest,
+                }[change.resource]
+            )
+            if method == "DELETE":
+                assert line["result"] == ("refused" if again else "deleted")
+                assert line.get("code") == ("not-found" if again else None)
+            else:
+                assert line["result"] == ("existed" if again else "created")
+    views = [line for line in audited.lines() if line["resource"] == "view"]
+    assert {line["dataset"] for line in views} == {"a"}
+    inputs = [line for line in audited.lines() if line["resource"] == "input"]
+    assert {line["name"] for line in inputs} == {"quantiles"}
+
+
+def test_refused_registrations_are_lines(audited: Audited) -> None:
+    before = len(audited.lines())
+    assert audited.ask("POST", "/v1/datasets", {"files": ["../x"]}).status == 403
+    assert audited.ask("POST", "/v1/pipelines", b"{").status == 400
+    refused = [(line["result"], line["status"]) for line in audited.lines()[before:]]
+    assert refused == [("refused", 403), ("refused", 400)]
+
+
+def test_what_changes_nothing_leaves_no_line(audited: Audited) -> None:
+    before = len(audited.lines())
+    assert audited.ask("POST", "/v1/losses/melt", good().encode()).status == 200
+    assert audited.ask("GET", "/v1/datasets").status == 200
+    assert audited.ask("POST", "/v1/tokens/inspect", {"token": "x"}).status >= 400
+    assert audited.ask("DELETE", "/nowhere").status == 404
+    assert audited.lines()[before:] == []
+
+
+def test_refused_identities_are_lines_up_to_a_limit(audited: Audited) -> None:
+    before = len(audited.lines())
+    for _ in range(30):
+        assert audited.ask("GET", "/v1/datasets?after=secret", key="another").status == 401
+    fresh = audited.lines()[before:]
+    assert 0 < len(fresh) < 30
+    line = fresh[0]
+    assert (line["action"], line["result"], line["status"]) == ("identify", "refused", 401)
+    assert (line["path"], line["address"]) == ("/v1/datasets", "127.0.0.1")
+    assert "another" not in audited.log.read_text()

@@ -1,0 +1,47 @@
+"""What the processes of a service see of each other."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from app.server.board import MAX_REPORT, Board
+
+
+def test_what_one_process_publishes_another_reads() -> None:
+    board = Board(2)
+    first, second = board.workers
+    assert [seat.index for seat in (board.supervisor, first, second)] == [-1, 0, 1]
+    assert (first.report(), first.beaten) == (None, 0)
+    child = os.fork()
+    if not child:
+        first.beat()
+        first.note_asked()
+        first.publish({"from": os.getpid()})
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert first.report() == {"from": child}
+    assert first.beaten > 0
+    assert board.asked > 0
+    assert (second.report(), second.beaten, board.supervisor.report()) == (None, 0, None)
+    first.clear()
+    assert (first.report(), first.beaten) == (None, 0)
+
+
+def test_a_report_may_fill_its_page_and_no_more() -> None:
+    board = Board(2)
+    first, second = board.workers
+    second.publish("second")
+    first.publish("x" * (MAX_REPORT - 2))
+    assert first.report() == "x" * (MAX_REPORT - 2)
+    with pytest.raises(ValueError, match="does not fit"):
+        first.publish("x" * (MAX_REPORT - 1))
+    assert second.report() == "second"
+
+
+def test_half_a_report_is_none() -> None:
+    seat = Board().workers[0]
+    seat.publish({"a": 1})
+    seat._memory[seat._memory.tobytes().index(b'{"a"') + 1] ^= 1
+    assert seat.report() is None

@@ -1,0 +1,103 @@
+"""A state file that was harmed under a running service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.state import probe as module
+from app.state.base import StoreDamagedError, StoreError
+from app.state.memory import MemoryStateStore
+from app.state.probe import Probe
+from app.state.space import Space
+from app.state.sqlite import SqliteStateStore
+from app.state.storage import Storage, open_storage
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Storage]:
+    opened = open_storage(tmp_path, 0)
+    for number in range(200):
+        opened.heads.create("view", f"v{number}", bytes(200))
+    yield opened
+    opened.close()
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def cut(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(4096)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    other.rename(path)
+
+
+def checkpoint(path: Path) -> None:
+    """Move everything into the file, as happens now and then."""
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+@pytest.mark.parametrize("harm", [overwrite, cut, remove, replace])
+def test_harm_is_noticed(storage: Storage, tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    storage.check()
+    checkpoint(tmp_path / "state.sqlite")
+    harm(tmp_path / "state.sqlite")
+    with pytest.raises(StoreDamagedError):
+        storage.check()
+
+
+def test_every_row_has_its_turn(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page in the middle that is garbage is found, though no request reads it."""
+    monkeypatch.setattr(module, "_ROWS", 10)
+    path = tmp_path / "state.sqlite"
+    storage.check()
+    checkpoint(path)
+    pages = path.stat().st_size // 4096
+    with path.open("r+b") as file:
+        file.seek(pages // 2 * 4096)
+        file.write(b"\xff" * 4096)
+
+    def rounds() -> None:
+        for _ in range(30):
+            storage.check()
+
+    with pytest.raises(StoreError, match="state"):
+        rounds()
+
+
+def test_a_sound_store_passes_and_keeps_one_head_for_it(storage: Storage) -> None:
+    for _ in range(5):
+        storage.check()
+    assert [head.id for head in storage.heads.list("probe").heads] == ["readiness"]
+
+
+def test_below_the_reserve_it_is_the_disk_that_fails(tmp_path: Path) -> None:
+    space = Space(tmp_path, 1 << 62)
+    space._reserve = 1 << 62
+    monkey = SqliteStateStore(tmp_path / "state.sqlite", space=space)
+    Probe(monkey, tmp_path / "state.sqlite").check()
+    monkey.close()
+
+
+def test_what_is_in_memory_needs_no_probe() -> None:
+    storage = open_storage(None, 0)
+    assert isinstance(storage.heads, MemoryStateStore)
+    storage.check()

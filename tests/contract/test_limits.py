@@ -1,0 +1,104 @@
+"""The page of limits: settings, defaults, codes and tests are the real ones."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from app.errors import KINDS
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+NO_LIMITS = {
+    *("host", "port", "workers", "threads", "data_dir", "ephemeral", "log_level", "audit_log"),
+    *("dataset_roots", "scan", "catalogue", "decoder_sandbox", "public_url", "trusted_proxies"),
+    *("cors_origins", "api_keys", "api_keys_file", "allow_anonymous", "open_metrics"),
+    *("token_keys", "token_keys_file"),
+}
+"""Settings that limit nothing a client does."""
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+class Row(NamedTuple):
+    name: str
+    value: str
+    answer: str
+    bounded: str
+    test: str
+
+
+def rows() -> list[Row]:
+    found = []
+    for line in (ROOT / "deploy" / "LIMITS.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `"):
+            assert len(cells) == 5, line
+            found.append(Row(cells[0].strip("`"), *cells[1:]))
+    return found
+
+
+ROWS = rows()
+SETTINGS = {row.name.lower(): row for row in ROWS if ":" not in row.name}
+CONSTANTS = {row.name: row for row in ROWS if ":" in row.name}
+
+
+def shown(value: float | None, *, is_bytes: bool) -> str:
+    """A limit as the page has it."""
+    if value is None:
+        return "none"
+    if is_bytes:
+        for size, unit in _UNITS:
+            if value >= size and not value % size:
+                return f"{value // size:,.0f} {unit}"
+    return f"{value:,.0f}" if value == int(value) else str(value)
+
+
+def is_bytes(name: str) -> bool:
+    last = name.lower().rpartition(":")[2]
+    return last.endswith(("_bytes", "_memory")) or last in {
+        *("spool_limit", "max_body", "max_input", "_limit", "max_line", "max_value"),
+    }
+
+
+def test_every_setting_is_on_the_page_or_limits_nothing() -> None:
+    assert set(SETTINGS) | NO_LIMITS == set(Settings.model_fields)
+    assert not set(SETTINGS) & NO_LIMITS
+    assert len(SETTINGS) + len(CONSTANTS) == len(ROWS)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_defaults_are_the_real_ones(name: str) -> None:
+    default = Settings.model_fields[name].default
+    assert SETTINGS[name].value == shown(default, is_bytes=is_bytes(name))
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_are_the_real_ones(name: str) -> None:
+    module, _, path = name.partition(":")
+    value = importlib.import_module(module)
+    for part in path.split("."):
+        value = getattr(value, part)
+    assert CONSTANTS[name].value == shown(value, is_bytes=is_bytes(name))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_answers_are_problems_with_their_status(row: Row) -> None:
+    assert row.bounded
+    for status, code in re.findall(r"(\d{3}) `([a-z-]+)`", row.answer):
+        assert KINDS[code].status == int(status)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_every_test_is_there(row: Row) -> None:
+    file, _, name = row.test.partition("::")
+    tree = ast.parse((ROOT / file).read_text())
+    names = {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    names |= {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
+    assert name in names, row.test
