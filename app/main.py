@@ -24,12 +24,14 @@ from app.datasets.service import DatasetService
 from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
+from app.engine.ledger import Ledger
 from app.engine.local import LocalEngine
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
 from app.http import routes_operations, routes_tokens
 from app.http.addresses import Addresses
 from app.http.guard import Guard
+from app.http.json_bodies import JsonBodies
 from app.http.keys import Keys
 from app.http.openapi import complete_document
 from app.http.operations import Operations
@@ -154,7 +156,9 @@ def _add_services(
     keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.kept_in))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
-    buffers = Buffers(settings.buffers, settings.buffer_bytes)
+    ledger = Ledger(settings.memory_limit, int(settings.memory_limit * settings.memory_share))
+    share = int(settings.buffers * settings.memory_share)
+    buffers = Buffers(settings.buffers, settings.buffer_bytes, ledger, share)
     width = settings.threads or share_of_cores(settings.workers)
     quotas = _quotas(settings, storage)
     input_files = InputStore(storage.blobs, settings.input_days, quotas)
@@ -166,6 +170,7 @@ def _add_services(
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
     threads = _closing(resources, Workers(width))
+    bodies = JsonBodies(ledger, threads)
     engine = _closing(resources, LocalEngine(width))
     claims = _closing(resources, Claims(storage.claims, settings.quota_spool_bytes, storage.space))
 
@@ -173,19 +178,20 @@ def _add_services(
     state.losses = LossService(
         keys=keys,
         inputs=Inputs(input_files, heads),
-        spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims),
+        spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims, ledger),
         threads=threads,
         buffers=buffers,
+        ledger=ledger,
         metrics=metrics,
         max_body=settings.max_body,
         max_input=settings.max_input,
         max_samples=settings.max_samples,
         max_blocks=settings.max_blocks,
     )
-    state.datasets = DatasetService(catalogue, threads, buffers, addresses)
+    state.datasets = DatasetService(catalogue, threads, bodies, addresses)
     kept = PartialStore(storage.blobs)
-    state.tiles = TileService(known_views, engine, kept, threads, buffers, addresses)
-    state.pipelines = PipelineService(pipelines, threads, buffers, metrics, addresses)
+    state.tiles = TileService(known_views, engine, kept, threads, bodies, addresses)
+    state.pipelines = PipelineService(pipelines, threads, bodies, metrics, addresses)
     kinds = {
         KIND_LOSSES: loss_tokens.describe,
         KIND_TILES: tile_tokens.describe,

@@ -81,8 +81,12 @@ class Settings(BaseSettings):
     token_keys_file: Path | None = None
     """File that holds ``token_keys``, one on each line, instead."""
 
+    memory_limit: int = Field(default=2048 * MIB, ge=16 * MIB)
+    """Maximum bytes that the requests of a process hold together."""
+    memory_share: float = Field(default=0.5, gt=0, le=1)
+    """Part of it, and of the buffers, that the requests of one owner may hold."""
     buffers: int = Field(default=512, ge=2)
-    """Number of read buffers of the process; a posted body takes two."""
+    """Number of read buffers of the process; a posted body takes two while bytes arrive."""
     buffer_bytes: int = Field(default=MIB, ge=4096, le=64 * MIB)
     spool_memory: int = Field(default=8 * MIB, ge=0)
     """Maximum bytes of rows per request that wait in memory; further rows wait on disk."""

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from app.errors import NotFoundError
 from app.http.dependencies import OPTIONS_ONCE, IdentityDep, from_state
 from app.http.identity import ADMIN, Identity, require
-from app.http.json_bodies import json_response, read_json, send_json
+from app.http.json_bodies import json_response, send_json
 from app.http.openapi import (
     JSON_BODY,
     NO_CONTENT,
@@ -83,16 +83,16 @@ async def register_dataset(
     """Register files under the roots as a dataset; registering them again returns it."""
 
     async def handle(exchange: Exchange) -> None:
-        values = await read_json(exchange, datasets.buffers, _MAX_BODY)
-        register = datasets.catalogue.register
-        opened, created = await datasets.threads.start(register, who, values)
-        try:
-            description = opened.describe()
-        finally:
-            opened.close()
-        location = datasets.addresses.of(request.scope, f"/v1/datasets/{opened.spec.id}")
-        status = 201 if created else 200
-        await send_json(exchange, description, status, {"Location": location})
+        async with datasets.bodies.read(exchange, who, _MAX_BODY) as values:
+            register = datasets.catalogue.register
+            opened, created = await datasets.threads.start(register, who, values)
+            try:
+                description = opened.describe()
+            finally:
+                opened.close()
+            location = datasets.addresses.of(request.scope, f"/v1/datasets/{opened.spec.id}")
+            status = 201 if created else 200
+            await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 

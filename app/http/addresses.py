@@ -11,6 +11,9 @@ from app.server.connection import PEER_EXTENSION
 
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
+_LOCAL = "local"
+"""Stands for clients without an address: those of a Unix socket."""
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -55,6 +58,28 @@ class Addresses:
         except ValueError:
             return False
         return any(address in network for network in self._networks)
+
+
+def client_address(scope: Scope) -> str:
+    """Return who is charged for a request without a key: the address it came from.
+
+    Of IPv6 addresses the first 64 bits count, for a client usually has all that begin so.
+    """
+    client = scope.get("client")
+    if not client:
+        return _LOCAL
+    host: str = client[0]
+    return host if ":" not in host else _of_version_6(host)
+
+
+def _of_version_6(host: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def _network(name: str) -> Network | None:

@@ -22,6 +22,7 @@ from app.server.drain import drain_of
 from app.telemetry import Metrics
 
 from .access import authorise, is_open, outlives_drain
+from .addresses import client_address
 from .identity import Identity, identify
 from .keys import Keys
 from .problems import ProblemResponse
@@ -110,7 +111,9 @@ class Guard:
             )
         if is_open(path, open_metrics=self._open_metrics):
             return
-        identity = await self._keys.identify(visit.headers.get("authorization"))
+        identity = await self._keys.identify(
+            visit.headers.get("authorization"), client_address(scope)
+        )
         visit.identity = identity
         identify(scope, identity)
         authorise(identity, scope["method"], path)

@@ -41,6 +41,13 @@ class Identity:
     scopes: frozenset[str]
     key_id: str | None = None
     """Leading hexadecimal digits of the key's digest; None where the service has no keys."""
+    account: str | None = None
+    """Who is charged for what the request uses; None for the owner."""
+
+    @property
+    def payer(self) -> str:
+        """Who is charged for memory, threads and the like: the owner of the key, or an address."""
+        return self.owner if self.account is None else self.account
 
     @property
     def is_admin(self) -> bool:
@@ -66,8 +73,8 @@ class Identity:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
     def acting_for(self, owner: str) -> Identity:
-        """Return the identity in the namespace of another owner."""
-        return self if owner == self.owner else replace(self, owner=owner)
+        """Return the identity in the namespace of another owner, at the same expense."""
+        return self if owner == self.owner else replace(self, owner=owner, account=self.payer)
 
 
 SINGLE_USER = Identity(ADMIN, USER_SCOPES | {ADMIN})

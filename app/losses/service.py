@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.engine.buffers import Buffers
+from app.engine.ledger import Ledger
 from app.engine.workers import Workers
 from app.telemetry import Metrics
 from app.tokens import KeyRing
@@ -22,6 +23,7 @@ class LossService:
     spools: Spools
     threads: Workers
     buffers: Buffers
+    ledger: Ledger
     metrics: Metrics
     max_body: int | None
     """Maximum bytes of a posted stream, as sent and as decoded; None for no limit."""

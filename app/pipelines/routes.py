@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
-from app.http.json_bodies import json_response, read_json, send_json
+from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, choose_format, joined
 from app.http.openapi import (
@@ -64,20 +64,20 @@ async def register_pipeline(
     """Register a pipeline under the digest of its spec; registering it again returns it."""
 
     async def handle(exchange: Exchange) -> None:
-        values = await read_json(exchange, service.buffers, _MAX_BODY)
+        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
 
-        def register() -> tuple[dict[str, Any], bool]:
-            opened, created = service.pipelines.register(who, values)
-            try:
-                return opened.describe(), created
-            finally:
-                opened.close()
+            def register() -> tuple[dict[str, Any], bool]:
+                opened, created = service.pipelines.register(who, values)
+                try:
+                    return opened.describe(), created
+                finally:
+                    opened.close()
 
-        description, created = await service.threads.start(register)
-        path = f"/v1/pipelines/{description['id']}"
-        location = service.addresses.of(request.scope, path)
-        status = 201 if created else 200
-        await send_json(exchange, description, status, {"Location": location})
+            description, created = await service.threads.start(register)
+            path = f"/v1/pipelines/{description['id']}"
+            location = service.addresses.of(request.scope, path)
+            status = 201 if created else 200
+            await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 

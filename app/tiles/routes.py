@@ -12,7 +12,7 @@ from starlette.requests import Request
 from app.errors import NotAcceptableError, TooLargeError
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
 from app.http.identity import Identity
-from app.http.json_bodies import json_response, read_json, send_json
+from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
 from app.http.openapi import (
@@ -100,9 +100,9 @@ async def stream_tiles(
     """
 
     async def handle(exchange: Exchange) -> None:
-        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
-        view = await tiles.threads.start(tiles.views.open, who, ident, spec)
-        await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
+        async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
+            view = await tiles.threads.start(tiles.views.open, who, ident, spec)
+            await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
 
@@ -125,18 +125,18 @@ async def plan_view(
     """Plan the view in the body: its shapes and a list of its tiles."""
 
     async def handle(exchange: Exchange) -> None:
-        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
+        async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
 
-        def plan() -> dict[str, Any]:
-            view = tiles.views.open(who, ident, spec)
-            view.close()
-            return {
-                "fingerprint": view.dataset.fingerprint.hex(),
-                "token": view.tokens.token(0),
-                **plan_json(view.plan, first, count),
-            }
+            def plan() -> dict[str, Any]:
+                view = tiles.views.open(who, ident, spec)
+                view.close()
+                return {
+                    "fingerprint": view.dataset.fingerprint.hex(),
+                    "token": view.tokens.token(0),
+                    **plan_json(view.plan, first, count),
+                }
 
-        await send_json(exchange, await tiles.threads.start(plan))
+            await send_json(exchange, await tiles.threads.start(plan))
 
     return ExchangeResponse(handle)
 
@@ -155,13 +155,13 @@ async def register_view(
     """Register a view; registering it again returns the same id."""
 
     async def handle(exchange: Exchange) -> None:
-        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
-        name, view, created = await tiles.threads.start(tiles.views.register, who, ident, spec)
-        view.close()
-        location = tiles.addresses.of(request.scope, f"/v1/datasets/{ident}/views/{name}")
-        description = _describe(name, ident, view)
-        status = 201 if created else 200
-        await send_json(exchange, description, status, {"Location": location})
+        async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
+            name, view, created = await tiles.threads.start(tiles.views.register, who, ident, spec)
+            view.close()
+            location = tiles.addresses.of(request.scope, f"/v1/datasets/{ident}/views/{name}")
+            description = _describe(name, ident, view)
+            status = 201 if created else 200
+            await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 

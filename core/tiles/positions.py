@@ -117,8 +117,8 @@ def resolve(select: Select, scan: tuple[int, ...]) -> Positions:
             return Lattice(scan, tuple((0, length, 1) for length in scan))
         case Grid(slices):
             return _grid(slices, scan)
-        case Frames(indices):
-            listed = np.array(indices, np.int64)
+        case Frames():
+            listed = np.array(select.indices)
             if listed.max() >= size:
                 raise SelectionError(
                     f"index {int(listed.max())} is selected, but the scan has {size} positions"
