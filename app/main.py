@@ -31,6 +31,7 @@ from app.engine.workers import Workers, share_of_cores
 from app.http import routes_operations, routes_tokens
 from app.http.addresses import Addresses
 from app.http.guard import Guard
+from app.http.identity import current_payer
 from app.http.json_bodies import JsonBodies
 from app.http.keys import Keys
 from app.http.openapi import complete_document
@@ -169,7 +170,7 @@ def _add_services(
     catalogue = _closing(resources, _catalogue(settings, heads, decoders))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
-    threads = _closing(resources, Workers(width))
+    threads = _closing(resources, Workers(width, current_payer))
     bodies = JsonBodies(ledger, threads)
     engine = _closing(resources, LocalEngine(width))
     claims = _closing(resources, Claims(storage.claims, settings.quota_spool_bytes, storage.space))
@@ -273,7 +274,7 @@ def _decoders(settings: Settings) -> DecoderPool:
 
 
 def _catalogue(settings: Settings, store: StateStore, decoders: DecoderPool) -> Catalogue:
-    roots = Roots.parse(settings.dataset_roots, settings.kept_in)
+    roots = Roots.parse(settings.dataset_roots, settings.kept_in, settings.max_entries)
     entries = scan(roots, decoders) if settings.scan else {}
     entries |= read_catalogue(settings.catalogue)
     return Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)

@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     """Directories that may hold the files of datasets, separated as in PATH."""
     scan: bool = False
     """Whether to serve recordings under the roots without registration."""
+    max_entries: int = Field(default=200_000, ge=1)
+    """Maximum directory entries looked at to find the files of a dataset, or in a scan of a
+    root."""
     catalogue: Path | None = None
     """TOML catalogue of datasets."""
     read_buffers: int = Field(default=16, ge=1)

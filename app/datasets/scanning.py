@@ -12,14 +12,14 @@ from pathlib import Path
 import structlog
 
 from app.decoding.base import Decoders
-from app.errors import DatasetUnreadableError, ServiceError
+from app.errors import DatasetUnreadableError, ServiceError, TooLargeError
 from core.errors import CoreError
 from core.tiles.formats import FORMATS
 from core.tiles.formats.detect import detect
 from core.tiles.recording import Hints
 
 from .files.file_set import FileSet
-from .files.roots import Roots, numerically
+from .files.roots import Roots, Visits, numerically
 from .opening import is_hdf5, open_recording
 from .spec import DatasetSpec
 
@@ -43,7 +43,7 @@ def scan(roots: Roots, decoders: Decoders | None = None) -> dict[str, DatasetSpe
     """
     specs: dict[str, DatasetSpec] = {}
     for root in roots.roots:
-        for group in _groups(Path(root)):
+        for group in _groups(Path(root), roots.max_entries):
             for files in _recordings(roots, group, decoders):
                 ident = _NOT_IN_ID.sub(".", str(files[0].relative_to(root))).strip(".-_")[:120]
                 if ident and ident not in specs:
@@ -51,10 +51,32 @@ def scan(roots: Roots, decoders: Decoders | None = None) -> dict[str, DatasetSpe
     return specs
 
 
-def _groups(root: Path) -> Iterator[list[Path]]:
+def _walk(root: Path, visits: Visits) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield directories as ``os.walk`` does, up to a number of entries."""
+    pending = [os.fspath(root)]
+    while pending:
+        directory = pending.pop()
+        try:
+            with os.scandir(directory) as entries:
+                listed = visits.list(entries)
+                names = [entry.name for entry in listed if entry.is_dir()]
+        except TooLargeError as e:
+            log = structlog.get_logger()
+            log.warning("too many entries to scan", root=str(root), reason=str(e))
+            return
+        except OSError:
+            continue
+        files = [entry.name for entry in listed if not entry.is_dir()]
+        links = {entry.name for entry in listed if entry.is_symlink()}
+        yield directory, names, files
+        pending += [f"{directory}/{name}" for name in reversed(names) if name not in links]
+
+
+def _groups(root: Path, limit: int) -> Iterator[list[Path]]:
     """Yield the files of a directory whose names differ only in numbers; a store by itself."""
     seen = 0
-    for directory, names, files in os.walk(root):
+    visits = Visits(limit)
+    for directory, names, files in _walk(root, visits):
         if Path(directory) != root and not _STORE.isdisjoint(files):
             names.clear()
             yield [Path(directory)]

@@ -18,6 +18,7 @@ of the others.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -31,6 +32,7 @@ READ, REGISTER = "read:", "register:"
 USER_SCOPES = frozenset({LOSSES, PIPELINES, RUNS, "read:*", "register:*"})
 """All scopes but ``admin``: those of keys in the settings."""
 _SCOPE = "thalweg.identity"
+_PAYER: ContextVar[str] = ContextVar("payer", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,14 @@ def require(identity: Identity, *scopes: str) -> None:
 
 
 def identify(scope: Any, identity: Identity) -> None:  # noqa: ANN401 - an ASGI scope
-    """Attach the identity to a request, for its route."""
+    """Attach the identity to a request, for its route, and to the task that answers it."""
     scope[_SCOPE] = identity
+    _PAYER.set(identity.payer)
+
+
+def current_payer() -> str:
+    """Return who is charged for what the current task does."""
+    return _PAYER.get()
 
 
 def identity_of(scope: Any) -> Identity:  # noqa: ANN401 - an ASGI scope

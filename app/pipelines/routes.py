@@ -46,7 +46,7 @@ async def list_pipelines(
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
 ) -> Response:
     """List the ids of the pipelines, in order."""
-    ids = await service.threads.start(service.pipelines.ids, who, after, limit)
+    ids = await service.threads.quick(service.pipelines.ids, who, after, limit)
     return json_response({"pipelines": ids, "after": ids[-1] if len(ids) == limit else None})
 
 
@@ -94,7 +94,7 @@ async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Respo
         finally:
             opened.close()
 
-    return json_response(await service.threads.start(describe))
+    return json_response(await service.threads.quick(describe))
 
 
 @router.delete(
@@ -106,7 +106,7 @@ async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Respo
 )
 async def delete_pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
     """Forget a pipeline; streams of its batches that run finish."""
-    await service.threads.start(service.pipelines.delete, who, ident)
+    await service.threads.quick(service.pipelines.delete, who, ident)
     return Response(status_code=204)
 
 
@@ -175,7 +175,7 @@ async def pipeline_batch(
     open_at = partial(service.pipelines.open, who, ident)
 
     async def handle(exchange: Exchange) -> None:
-        answer = await service.threads.start(one_batch, open_at, query, form, request.headers)
+        answer = await service.threads.quick(one_batch, open_at, query, form, request.headers)
         if request.method == "HEAD" and answer.data is not None:
             answer = replace(answer, data=None, length=len(answer.data))
         await answer.send(exchange)

@@ -178,7 +178,7 @@ def _describe(name: str, dataset: str, view: OpenView) -> dict[str, Any]:
 
 
 async def _registered(tiles: TileService, who: Identity, ident: str, name: str) -> OpenView:
-    return await tiles.threads.start(tiles.views.registered, who, name, ident)
+    return await tiles.threads.quick(tiles.views.registered, who, name, ident)
 
 
 @router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
@@ -198,7 +198,7 @@ async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> R
 )
 async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
     """Forget a registered view; streams that run over it finish."""
-    await tiles.threads.start(tiles.views.delete, who, name, ident)
+    await tiles.threads.quick(tiles.views.delete, who, name, ident)
     return Response(status_code=204)
 
 
