@@ -30,6 +30,7 @@ from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
 from app.http import routes_operations, routes_tokens
 from app.http.addresses import Addresses
+from app.http.bodies import MinimumRate
 from app.http.guard import Guard
 from app.http.identity import current_payer
 from app.http.json_bodies import JsonBodies
@@ -37,6 +38,7 @@ from app.http.keys import Keys
 from app.http.openapi import complete_document
 from app.http.operations import Operations
 from app.http.problems import add_problem_handlers
+from app.http.throttle import Throttle
 from app.http.token_inspection import TokenInspection
 from app.losses import input_store, routes_inputs
 from app.losses import routes as losses_routes
@@ -95,6 +97,8 @@ _EXPOSED = (
     "Upload-Complete",
     "X-Request-Id",
     "Retry-After",
+    "RateLimit",
+    "RateLimit-Policy",
 )
 _ROUTERS = (
     # Routes are matched in this order: those with many small answers come first.
@@ -157,8 +161,8 @@ def _add_services(
     keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.kept_in))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
-    ledger = Ledger(settings.memory_limit, int(settings.memory_limit * settings.memory_share))
-    share = int(settings.buffers * settings.memory_share)
+    ledger = Ledger(settings.memory_limit, int(settings.memory_limit * settings.owner_share))
+    share = int(settings.buffers * settings.owner_share)
     buffers = Buffers(settings.buffers, settings.buffer_bytes, ledger, share)
     width = settings.threads or share_of_cores(settings.workers)
     quotas = _quotas(settings, storage)
@@ -171,11 +175,20 @@ def _add_services(
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
     threads = _closing(resources, Workers(width, current_payer))
-    bodies = JsonBodies(ledger, threads)
+    rate = MinimumRate(settings.min_rate)
+    bodies = JsonBodies(ledger, threads, rate)
     engine = _closing(resources, LocalEngine(width))
     claims = _closing(resources, Claims(storage.claims, settings.quota_spool_bytes, storage.space))
 
+    throttle = Throttle(
+        settings.max_requests,
+        int(settings.max_requests * settings.owner_share),
+        settings.owner_rate,
+        settings.owner_burst,
+    )
+
     state = app.state
+    state.throttle = throttle
     state.losses = LossService(
         keys=keys,
         inputs=Inputs(input_files, heads),
@@ -184,10 +197,12 @@ def _add_services(
         buffers=buffers,
         ledger=ledger,
         metrics=metrics,
+        rate=rate,
         max_body=settings.max_body,
         max_input=settings.max_input,
         max_samples=settings.max_samples,
         max_blocks=settings.max_blocks,
+        is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
     state.datasets = DatasetService(catalogue, threads, bodies, addresses)
     kept = PartialStore(storage.blobs)
@@ -287,6 +302,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         keys=app.state.api_keys,
         metrics=metrics,
         open_metrics=settings.open_metrics,
+        throttle=app.state.throttle,
     )
     if settings.cors_origins:
         # Outermost, so that browsers can read refusals too.

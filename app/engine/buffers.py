@@ -67,7 +67,7 @@ class Buffers:
                     hint="Send fewer bodies at a time",
                     retry_after=1,
                     limit=PURPOSE,
-                    setting="THALWEG_MEMORY_SHARE",
+                    setting="THALWEG_OWNER_SHARE",
                     allowed=self.share,
                 )
             if self._out + count > self.limit:

@@ -34,7 +34,9 @@ from app.errors import BusyError, ShareExceededError, TooLargeError
 
 RETRY_SECONDS = 1
 """Seconds after which a refused client may try again: most requests are over by then."""
-_LIMIT, _SHARE = "THALWEG_MEMORY_LIMIT", "THALWEG_MEMORY_SHARE"
+_SPENT = 0.9
+"""Part of a share from which on it counts as spent."""
+_LIMIT, _SHARE = "THALWEG_MEMORY_LIMIT", "THALWEG_OWNER_SHARE"
 
 
 class Ledger:
@@ -74,6 +76,10 @@ class Ledger:
     def held_by(self, owner: str) -> int:
         """Bytes that an owner holds."""
         return self._owners.get(owner, 0)
+
+    def is_spent(self, owner: str) -> bool:
+        """Whether an owner holds about as much as it may."""
+        return self._owners.get(owner, 0) >= _SPENT * self.share
 
     def held_for(self, purpose: str) -> int:
         """Bytes held for a purpose."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ParamSpec, Protocol, Self, TypeVar
 
 from app.errors import FramingError, StalledError
@@ -61,7 +63,37 @@ class Threads(Protocol):
         """Start a call in a thread; await the future for its result."""
 
 
-async def read_whole(body: RequestBody, hold: Hold, decode: Decoder) -> bytearray:
+@dataclass(frozen=True, slots=True)
+class MinimumRate:
+    """How fast a body has to arrive, on average.
+
+    Attributes:
+        bytes_per_second: the rate; 0 for none.
+        grace: seconds before it counts.
+    """
+
+    bytes_per_second: int
+    grace: float = 30.0
+
+    def check(self, nbytes: int, seconds: float) -> None:
+        """Check what has arrived after some seconds.
+
+        Raises:
+            StalledError: it is too little.
+        """
+        if seconds > self.grace and nbytes < self.bytes_per_second * seconds:
+            raise StalledError(
+                f"the body arrives at less than {self.bytes_per_second} bytes per second",
+                hint="Send it over a faster connection, or in smaller requests",
+                limit="rate of the body",
+                setting="THALWEG_MIN_RATE",
+                allowed=self.bytes_per_second,
+            )
+
+
+async def read_whole(
+    body: RequestBody, hold: Hold, decode: Decoder, rate: MinimumRate
+) -> bytearray:
     """Read a whole body into memory that is held before it is taken.
 
     A client that pauses costs what it has sent so far and a few kilobytes.
@@ -70,6 +102,7 @@ async def read_whole(body: RequestBody, hold: Hold, decode: Decoder) -> bytearra
         body: the body.
         hold: grows by at least the size of the result.
         decode: undoes the compression, and limits the size.
+        rate: how fast it has to arrive.
 
     Raises:
         TooLargeError: the body is larger than the decoder or the ledger allows.
@@ -80,7 +113,10 @@ async def read_whole(body: RequestBody, hold: Hold, decode: Decoder) -> bytearra
     held = _PIECE
     hold.grow(held)
     view = memoryview(bytearray(_PIECE))
+    received, begin = 0, time.monotonic()
     while count := await read(body, view):
+        received += count
+        rate.check(received, time.monotonic() - begin)
         for piece in decode.decode(view[:count]):
             if len(whole) + len(piece) > held - _PIECE:
                 # A growing bytearray is moved now and then, and has both copies meanwhile.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -21,11 +22,12 @@ from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
 from app.telemetry import Metrics
 
-from .access import authorise, is_open, outlives_drain
+from .access import METRICS, authorise, is_open, outlives_drain
 from .addresses import client_address
 from .identity import Identity, identify
 from .keys import Keys
 from .problems import ProblemResponse
+from .throttle import Throttle
 
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -40,15 +42,23 @@ class Guard:
         app: the application inside.
         keys: identify requests.
         metrics: of this process.
+        throttle: admits requests by owner.
         open_metrics: whether ``/metrics`` needs no key.
     """
 
     def __init__(
-        self, app: ASGIApp, keys: Keys, metrics: Metrics, *, open_metrics: bool = False
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        metrics: Metrics,
+        throttle: Throttle,
+        *,
+        open_metrics: bool = False,
     ) -> None:
         self._app = app
         self._keys = keys
         self._metrics = metrics
+        self._throttle = throttle
         self._open_metrics = open_metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,6 +96,8 @@ class Guard:
             visit.status = visit.status or 500
             raise
         finally:
+            if visit.admitted is not None:
+                self._throttle.leave(visit.admitted)
             seconds = time.perf_counter() - start
             metrics.running.dec()
             route = _route(scope)
@@ -116,7 +128,16 @@ class Guard:
         )
         visit.identity = identity
         identify(scope, identity)
-        authorise(identity, scope["method"], path)
+        if path == METRICS:
+            # Whoever watches the service has to see it when it is full.
+            return
+        payer = identity.payer
+        try:
+            self._throttle.enter(payer)
+            visit.admitted = payer
+            authorise(identity, scope["method"], path)
+        finally:
+            visit.limits = self._throttle.headers(payer)
 
 
 def _check_host(scope: Scope) -> None:
@@ -152,6 +173,10 @@ class _Visit:
         self.status = 0
         self.sent = 0
         self.identity: Identity | None = None
+        self.admitted: str | None = None
+        """Owner as one of whose requests it counts."""
+        self.limits: Mapping[str, str] = {}
+        """Headers that tell the owner what it may still send."""
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -159,6 +184,8 @@ class _Visit:
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self.ident
             headers["X-Content-Type-Options"] = "nosniff"
+            for name, value in self.limits.items():
+                headers[name] = value
             if self.identity is not None and self.identity.key_id is not None:
                 headers["Cache-Control"] = private(headers.get("cache-control", ""))
         elif message["type"] == "http.response.body":

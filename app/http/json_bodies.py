@@ -12,7 +12,7 @@ from starlette.responses import Response
 from app.errors import BadRequestError, TooLargeError
 from app.server.responses import Exchange
 
-from .bodies import Ledger, Threads, read_whole
+from .bodies import Ledger, MinimumRate, Threads, read_whole
 from .identity import Identity
 from .long_json import MAX_REST, parse_long
 
@@ -32,9 +32,11 @@ class JsonBodies:
     Args:
         ledger: of the memory that requests hold.
         threads: parse what is long.
+        rate: how fast bodies have to arrive.
     """
 
-    def __init__(self, ledger: Ledger, threads: Threads) -> None:
+    def __init__(self, ledger: Ledger, threads: Threads, rate: MinimumRate) -> None:
+        self._rate = rate
         self._ledger = ledger
         self._threads = threads
 
@@ -54,7 +56,7 @@ class JsonBodies:
             BusyError, ShareExceededError: there is no memory for it.
         """
         with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
-            text = await read_whole(exchange.body, hold, _Limit(limit))
+            text = await read_whole(exchange.body, hold, _Limit(limit), self._rate)
             of_text = hold.nbytes
             if len(text) > MAX_REST:
                 value = await self._threads.start(_parse, text, hold.grow)

@@ -191,7 +191,18 @@ class LossAnswer:
             drain=self.drain,
             progress=progress,
             lent=self.losses.metrics.buffers.inc,
+            hurry=self._hurry,
         )
+
+    def _hurry(self, nbytes: int, seconds: float) -> None:
+        """Check the rate of a slow body where its owner has nothing left for other requests.
+
+        Raises:
+            StalledError: the body is too slow.
+        """
+        losses = self.losses
+        if losses.is_spent(self.options.payer):
+            losses.rate.check(nbytes, seconds)
 
     def _encoder(self, posting: Posting, *, titled: bool) -> RowEncoder:
         options = self.options

@@ -35,6 +35,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import mmap
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -50,6 +51,8 @@ _SMALL_BYTES = 1 << 14
 _QUIET_SECONDS = 0.25
 """Time without a byte after which buffers go back to the pool."""
 _QUIET = -1
+_JUDGED_SECONDS = 31.0
+"""Time after which the rate of a slow body is looked at."""
 
 
 class Buffers(Protocol):
@@ -78,6 +81,8 @@ class Pump:
         drain: ends the post at its last mark once draining is hard.
         progress: called after each parsed buffer with its number of bytes.
         lent: called with the number of buffers taken, negative if given back.
+        hurry: called now and then with the bytes and seconds since the body became slow, or
+            since the last call; raises if it has to end.
     """
 
     def __init__(
@@ -91,12 +96,16 @@ class Pump:
         drain: Drain,
         progress: Callable[[int], None],
         lent: Callable[[int], None],
+        hurry: Callable[[int, float], None],
     ) -> None:
         self._body = body
         self._posting = posting
         self._buffers = buffers
         self._owner = owner
         self._lent = lent
+        self._hurry = hurry
+        self._slow_since = time.monotonic()
+        self._slow_bytes = 0
         self._taken: list[mmap.mmap] = []
         self._small = [memoryview(bytearray(_SMALL_BYTES)) for _ in range(2)]
         self._views = self._small
@@ -133,6 +142,7 @@ class Pump:
             if count == _QUIET:
                 self._give_back()
                 continue
+            self._judge(count or 0)
             await self._parsed()
             if not count:
                 end = self._posting.suspend if count is None else self._posting.finish
@@ -154,10 +164,24 @@ class Pump:
 
     def _give_back(self) -> None:
         """Become slow; no thread may be using a buffer."""
+        self._slow_since, self._slow_bytes = time.monotonic(), 0
         taken, self._taken, self._views = self._taken, [], self._small
         if taken:
             self._buffers.give_back(self._owner, taken)
             self._lent(-2)
+
+    def _judge(self, count: int) -> None:
+        """Count bytes of a slow body, and have them judged once in a period.
+
+        Raises:
+            ServiceError: the body has to end.
+        """
+        self._slow_bytes += count
+        now = time.monotonic()
+        if now - self._slow_since >= _JUDGED_SECONDS:
+            if not self._taken:
+                self._hurry(self._slow_bytes, now - self._slow_since)
+            self._slow_since, self._slow_bytes = now, 0
 
     def _report(self, count: int) -> Callable[[asyncio.Future[None]], None]:
         return lambda _: self._progress(count)
@@ -188,7 +212,7 @@ class Pump:
             others.add(self._parsing)
         try:
             while not reading.done():
-                seconds = _QUIET_SECONDS if self._taken else None
+                seconds = _QUIET_SECONDS if self._taken else _JUDGED_SECONDS
                 done, _ = await asyncio.wait(
                     {reading, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -197,8 +221,10 @@ class Pump:
                 if self._parsing in done:
                     others.discard(self._parsing)
                     self._parsing.result()
-                if not done and (self._parsing is None or self._parsing.done()):
-                    return _QUIET
+                if not done:
+                    self._judge(0)
+                    if self._taken and (self._parsing is None or self._parsing.done()):
+                        return _QUIET
             return reading.result()
         finally:
             if not reading.done():

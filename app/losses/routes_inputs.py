@@ -65,7 +65,7 @@ async def put_input(
         with losses.ledger.hold(who.payer, 0, "inputs") as hold:
             try:
                 decode = decoder(coding, losses.max_input)
-                data = await read_whole(exchange.body, hold, decode)
+                data = await read_whole(exchange.body, hold, decode, losses.rate)
                 hold.grow(memory_to_parse(len(data)))
             except ServiceError:
                 await discard(exchange.body)

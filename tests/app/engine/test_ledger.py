@@ -29,7 +29,7 @@ def test_an_owner_that_holds_its_share_is_told_so_and_others_are_served() -> Non
         ledger.hold("alice", 11, "json")
     problem = problem_of(caught.value)
     assert (problem.status, problem.code, problem.retry_after) == (429, "share-exceeded", 1)
-    assert problem.members["setting"] == "THALWEG_MEMORY_SHARE"
+    assert problem.members["setting"] == "THALWEG_OWNER_SHARE"
     assert (problem.members["limit"], problem.members["allowed"]) == ("json", 50)
     ledger.hold("bob", 50, "json")
     assert ledger.refused == {"json": 1}

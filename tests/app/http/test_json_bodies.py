@@ -12,7 +12,15 @@ import pytest
 
 from app.engine.ledger import Ledger
 from app.engine.workers import Workers
-from app.errors import BadRequestError, BusyError, FramingError, StalledError, TooLargeError
+from app.errors import (
+    BadRequestError,
+    BusyError,
+    FramingError,
+    StalledError,
+    TooLargeError,
+    problem_of,
+)
+from app.http.bodies import MinimumRate
 from app.http.identity import Identity
 from app.http.json_bodies import MAX_DEPTH, JsonBodies
 from app.server import body as server_body
@@ -44,14 +52,19 @@ class Request:
     body: Body
 
 
-def read(body: Body, ledger: Ledger | None = None, limit: int = 100) -> Mapping[str, Any]:
+def read(
+    body: Body,
+    ledger: Ledger | None = None,
+    limit: int = 100,
+    rate: MinimumRate = MinimumRate(0),  # noqa: B008 - immutable
+) -> Mapping[str, Any]:
     """The JSON of a body; afterwards the ledger must hold nothing of it."""
     ledger = ledger or Ledger(MIB, MIB)
     threads = Workers(1)
 
     async def run() -> Mapping[str, Any]:
         request = cast("Exchange", Request(body))
-        async with JsonBodies(ledger, threads).read(request, ALICE, limit) as values:
+        async with JsonBodies(ledger, threads, rate).read(request, ALICE, limit) as values:
             return values
 
     try:
@@ -103,6 +116,14 @@ def test_without_memory_the_server_is_busy() -> None:
         read(Body(b"{}"), ledger)
     others[0].release()
     assert read(Body(b"{}"), ledger) == {}
+
+
+def test_a_body_that_trickles_is_cut_after_a_grace() -> None:
+    rate = MinimumRate(10**9, grace=0.0)
+    with pytest.raises(StalledError, match="less than 1000000000 bytes per second") as caught:
+        read(Body(b'{"a": 1}'), rate=rate)
+    assert problem_of(caught.value).members["setting"] == "THALWEG_MIN_RATE"
+    assert read(Body(b'{"a": 1}'), rate=MinimumRate(10**9, grace=1000.0)) == {"a": 1}
 
 
 def test_objects_count_as_the_memory_they_take() -> None:

@@ -12,7 +12,7 @@ import pytest
 from app.engine.buffers import Buffers
 from app.engine.ledger import Ledger
 from app.engine.workers import Workers
-from app.errors import BadRequestError
+from app.errors import BadRequestError, StalledError
 from app.losses import pump as pump_module
 from app.losses.pump import Pump
 from app.server.drain import Drain
@@ -70,6 +70,8 @@ class Desk:
         self.body, self.posting = Body(), Posting()
         self.buffers = Buffers(count, BIG, Ledger(64 * BIG, 64 * BIG), share)
         self.lent = 0
+        self.judged: list[int] = []
+        self.too_slow = False
         self.changed = asyncio.Event()
         self.threads = Workers(2)
         self.parsed = asyncio.Event()
@@ -83,7 +85,13 @@ class Desk:
             drain=Drain(),
             progress=lambda _: self.parsed.set(),
             lent=self._lend,
+            hurry=self._hurry,
         )
+
+    def _hurry(self, nbytes: int, _seconds: float) -> None:
+        self.judged.append(nbytes)
+        if self.too_slow:
+            raise StalledError("too slow")
 
     def _lend(self, count: int) -> None:
         self.lent += count
@@ -183,5 +191,41 @@ def test_a_fault_ends_the_pump_and_gives_the_buffers_back() -> None:
             desk.body.send(bytes(3 * BIG))
             with pytest.raises(BadRequestError, match="wrong"):
                 await task
+
+    asyncio.run(run())
+
+
+def test_the_rate_of_a_slow_body_is_judged_and_may_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump_module, "_JUDGED_SECONDS", 0.01)
+
+    async def run() -> None:
+        desk = Desk()
+        async with running(desk) as task:
+            desk.body.send(b"x" * 100)
+            await desk.until_parsed(100)
+            while not desk.judged:
+                desk.body.send(b"x")
+                await desk.until_parsed(len(desk.posting.data) + 1)
+            desk.too_slow = True
+            with pytest.raises(StalledError, match="too slow"):
+                await task
+        assert all(count < 1000 for count in desk.judged)
+
+    asyncio.run(run())
+
+
+def test_a_fast_body_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump_module, "_JUDGED_SECONDS", 0.0)
+
+    async def run() -> None:
+        desk = Desk()
+        async with running(desk):
+            desk.body.send(bytes(pump_module._SMALL_BYTES))
+            await desk.until_out(2)
+            judged = len(desk.judged)
+            for k in range(1, 4):
+                desk.body.send(bytes(BIG))
+                await desk.until_parsed(k * BIG)
+            assert len(desk.judged) == judged
 
     asyncio.run(run())
