@@ -117,7 +117,8 @@ class Workers:
         self._lanes = {quick: _Lane(threads) for quick in (True, False)}
         self._lock = threading.Lock()
         self._ready: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._base = len(self._lanes) * threads
+        self._threads: set[threading.Thread] = set()
         self._running = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -186,21 +187,23 @@ class Workers:
                     continue
                 lane.begin(call, now)
                 self._running += 1
-                if self._running > len(self._threads):
-                    name = f"worker_{len(self._threads)}"
-                    # A daemon: an application that was never closed must not stay.
-                    thread = threading.Thread(target=self._work, name=name, daemon=True)
-                    self._threads.append(thread)
-                    thread.start()
                 self._ready.put(call)
+                while len(self._threads) < max(self._running, self._base):
+                    # Daemons: an application that was never closed must not stay.
+                    thread = threading.Thread(target=self._work, name="worker", daemon=True)
+                    self._threads.add(thread)
+                    thread.start()
 
     def _work(self) -> None:
         while (call := self._ready.get()) is not None:
-            self._run(call)
+            is_surplus = self._run(call)
             # Nothing of a call must live until the next one comes.
             del call
+            if is_surplus:
+                return
 
-    def _run(self, call: _Call) -> None:
+    def _run(self, call: _Call) -> bool:
+        """Run a call; return whether this thread is to end, for there are enough others."""
         result, error = None, None
         try:
             try:
@@ -211,12 +214,16 @@ class Workers:
                 self._running -= 1
                 self._lanes[call.quick].end(call)
                 self._dispatch(time.monotonic())
+                is_surplus = len(self._threads) > max(self._running, self._base)
+                if is_surplus:
+                    self._threads.discard(threading.current_thread())
             with contextlib.suppress(RuntimeError):
                 # The loop may have ended.
                 call.loop.call_soon_threadsafe(_deliver, call.future, result, error)
         finally:
             # The error refers to this frame.
             del call, result, error
+        return is_surplus
 
     def close(self) -> None:
         """Finish the running calls, drop the others, and stop."""
@@ -225,12 +232,13 @@ class Workers:
             dropped = [c for lane in self._lanes.values() for q in lane.waiting.values() for c in q]
             for lane in self._lanes.values():
                 lane.waiting.clear()
+            threads = list(self._threads)
         for call in dropped:
             with contextlib.suppress(RuntimeError):
                 call.loop.call_soon_threadsafe(call.future.cancel)
-        for _ in self._threads:
+        for _ in threads:
             self._ready.put(None)
-        for thread in self._threads:
+        for thread in threads:
             thread.join()
 
 

@@ -109,6 +109,14 @@ class View:
     missing: Missing = "skip"
     """Treatment of positions without a frame."""
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the listed positions or the mask in bytes."""
+        match self.select:
+            case Frames(octets) | Mask(octets):
+                return len(octets)
+        return 0
+
     def to_json(self) -> dict[str, Any]:
         """Return the view as canonical JSON values, without defaults."""
         members: dict[str, Any] = {}
