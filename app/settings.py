@@ -86,7 +86,7 @@ class Settings(BaseSettings):
 
     memory_limit: int = Field(default=2048 * MIB, ge=16 * MIB)
     """Maximum bytes that the requests of a process hold together."""
-    owner_share: float = Field(default=0.5, gt=0, le=1)
+    owner_share: float = Field(default=0.7, gt=0, le=1)
     """Part of memory, buffers, requests and connections that one owner may have."""
     max_requests: int = Field(default=1024, ge=1)
     """Maximum requests in progress in a process."""

@@ -32,7 +32,7 @@ KINDS = ("quantiles", "event_rates", "occurrence")
 
 _ANY_PERIODS = 2**31 - 1
 _CACHED = 16
-_PARSED = 4
+_PARSED = 8
 """Bytes that parsing takes for each byte of a file."""
 
 
