@@ -125,3 +125,18 @@ def test_no_memory_is_taken_that_was_not_granted() -> None:
 
     with pytest.raises(TooLargeError, match="no"):
         parse(b'{"b": [' + NUMBERS + b"]}", refuse)
+
+
+def test_no_call_of_the_parser_takes_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser holds the interpreter's lock: while it runs, nobody else is answered."""
+    sizes: list[int] = []
+    load = orjson.loads
+
+    def measured(text: bytes) -> Any:  # noqa: ANN401 - JSON
+        sizes.append(len(text))
+        return load(text)
+
+    monkeypatch.setattr(orjson, "loads", measured)
+    parse(b'{"a": [' + b",".join([NUMBERS] * 3) + b'], "mask": "' + b"QUJD" * 500_000 + b'"}')
+    assert len(sizes) > 10
+    assert max(sizes) <= long_json._PIECE + 2
