@@ -162,9 +162,24 @@ class DatasetUnreadableError(ServiceError):
 
 
 class BusyError(ServiceError):
-    """The server has no free buffers for another request."""
+    """The server has no memory, threads or connections left for another request.
+
+    The members ``limit`` and ``setting``, where present, name what is used up.
+    """
 
     code = "busy"
+
+
+class ShareExceededError(ServiceError):
+    """Your requests in progress hold as much of this server as one owner may; wait for them."""
+
+    code = "share-exceeded"
+
+
+class RateLimitedError(ServiceError):
+    """You sent more requests than one owner may in a time; the header RateLimit tells."""
+
+    code = "rate-limited"
 
 
 class DrainingError(ServiceError):
@@ -215,6 +230,8 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     UnsupportedCodingError: (415, "Unsupported Content-Encoding"),
     InvalidOptionError: (422, "Invalid option"),
     QuotaExceededError: (429, "Quota exceeded"),
+    ShareExceededError: (429, "Share exceeded"),
+    RateLimitedError: (429, "Too many requests"),
     DatasetUnreadableError: (422, "Dataset unreadable"),
     BusyError: (503, "Busy"),
     DrainingError: (503, "Shutting down"),

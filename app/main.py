@@ -25,6 +25,7 @@ from app.datasets.service import DatasetService
 from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
+from app.engine.ledger import Ledger
 from app.engine.local import LocalEngine
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
@@ -32,11 +33,15 @@ from app.health.pulse import Pulse
 from app.health.readiness import Readiness
 from app.http import routes_operations, routes_tokens
 from app.http.addresses import Addresses
+from app.http.bodies import MinimumRate
 from app.http.guard import Guard
+from app.http.identity import current_payer
+from app.http.json_bodies import JsonBodies
 from app.http.keys import Keys
 from app.http.openapi import complete_document
 from app.http.operations import Operations
 from app.http.problems import add_problem_handlers
+from app.http.throttle import Throttle
 from app.http.token_inspection import TokenInspection
 from app.losses import input_store, routes_inputs
 from app.losses import routes as losses_routes
@@ -108,6 +113,8 @@ _EXPOSED = (
     "Upload-Complete",
     "X-Request-Id",
     "Retry-After",
+    "RateLimit",
+    "RateLimit-Policy",
 )
 _ROUTERS = (
     # Routes are matched in this order: those with many small answers come first.
@@ -182,7 +189,9 @@ def _add_services(
     keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.kept_in))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
-    buffers = Buffers(settings.buffers, settings.buffer_bytes)
+    ledger = Ledger(settings.memory_limit, int(settings.memory_limit * settings.owner_share))
+    share = int(settings.buffers * settings.owner_share)
+    buffers = Buffers(settings.buffers, settings.buffer_bytes, ledger, share)
     width = settings.threads or share_of_cores(settings.workers)
     input_files = InputStore(storage.blobs, settings.input_days)
     _take_over_files(settings, input_files)
@@ -193,27 +202,40 @@ def _add_services(
     catalogue = _closing(resources, _catalogue(settings, heads, decoders))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
-    threads = _closing(resources, Workers(width))
+    threads = _closing(resources, Workers(width, current_payer))
+    rate = MinimumRate(settings.min_rate)
+    bodies = JsonBodies(ledger, threads, rate)
     engine = _closing(resources, LocalEngine(width))
     claims = _closing(resources, Claims(storage.claims, settings.quota_spool_bytes, storage.space))
 
+    throttle = Throttle(
+        settings.max_requests,
+        int(settings.max_requests * settings.owner_share),
+        settings.owner_rate,
+        settings.owner_burst,
+    )
+
     state = app.state
+    state.throttle = throttle
     state.losses = LossService(
         keys=keys,
         inputs=Inputs(input_files, heads),
-        spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims),
+        spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims, ledger),
         threads=threads,
         buffers=buffers,
+        ledger=ledger,
         metrics=metrics,
+        rate=rate,
         max_body=settings.max_body,
         max_input=settings.max_input,
         max_samples=settings.max_samples,
         max_blocks=settings.max_blocks,
+        is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
-    state.datasets = DatasetService(catalogue, threads, buffers, addresses)
+    state.datasets = DatasetService(catalogue, threads, bodies, addresses)
     kept = PartialStore(storage.blobs)
-    state.tiles = TileService(known_views, engine, kept, threads, buffers, addresses)
-    state.pipelines = PipelineService(pipelines, threads, buffers, metrics, addresses)
+    state.tiles = TileService(known_views, engine, kept, threads, bodies, addresses)
+    state.pipelines = PipelineService(pipelines, threads, bodies, metrics, addresses)
     kinds = {
         KIND_LOSSES: loss_tokens.describe,
         KIND_TILES: tile_tokens.describe,
@@ -234,7 +256,10 @@ def _add_services(
         decoders=decoders,
         spools=state.losses.spools,
         claims=claims,
-        threads=width,
+        ledger=ledger,
+        throttle=throttle,
+        threads=threads,
+        width=width,
     )
 
 
@@ -314,7 +339,7 @@ def _decoders(settings: Settings) -> DecoderPool:
 
 
 def _catalogue(settings: Settings, store: StateStore, decoders: DecoderPool) -> Catalogue:
-    roots = Roots.parse(settings.dataset_roots, settings.kept_in)
+    roots = Roots.parse(settings.dataset_roots, settings.kept_in, settings.max_entries)
     found = scan(roots, decoders) if settings.scan else Scan({})
     entries = found.specs | read_catalogue(settings.catalogue)
     catalogue = Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
@@ -330,6 +355,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         metrics=metrics,
         audit=app.state.audit,
         open_metrics=settings.open_metrics,
+        throttle=app.state.throttle,
     )
     if settings.cors_origins:
         # Outermost, so that browsers can read refusals too.

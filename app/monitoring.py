@@ -9,17 +9,20 @@ from dataclasses import dataclass
 
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
+from app.engine.ledger import Ledger
 from app.engine.warmup import WarmUp
+from app.engine.workers import Workers
 from app.health.monitor import Exhausted, Monitor, Part, StandStill
 from app.health.prober import Check
 from app.health.pulse import Pulse
+from app.http.throttle import Throttle
 from app.losses.spool import Spools
 from app.server.board import Board, Seat
 from app.state.base import StateStore, StoreError
 from app.state.claims import Claims
 from app.state.quotas import Quotas
 from app.state.storage import Storage
-from app.telemetry import CountUp, Metrics, ServiceMetrics
+from app.telemetry import CountUp, CountUpEach, Metrics, ServiceMetrics
 
 LOOP_SECONDS = 2.0
 """Longest wait in the event loop of a worker that is ready."""
@@ -40,7 +43,10 @@ class Watched:
     decoders: DecoderPool
     spools: Spools
     claims: Claims
-    threads: int
+    ledger: Ledger
+    throttle: Throttle
+    threads: Workers
+    width: int
 
 
 def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Monitor:
@@ -120,9 +126,12 @@ def _observer(watched: Watched, metrics: Metrics) -> Callable[[Mapping[str, Part
     counts = (
         CountUp(metrics.decoder_starts, lambda: decoders.starts),
         CountUp(metrics.decoder_failures, lambda: decoders.replaced),
+        CountUpEach(metrics.memory_refused, watched.ledger.refused),
+        CountUpEach(metrics.throttled, watched.throttle.refused),
     )
+    metrics.memory_limit.set(watched.ledger.limit)
     metrics.buffers_limit.set(watched.buffers.limit)
-    metrics.threads.set(watched.threads)
+    metrics.threads.set(watched.width)
 
     def observe(parts: Mapping[str, Part]) -> None:
         for name, part in parts.items():
@@ -133,6 +142,10 @@ def _observer(watched: Watched, metrics: Metrics) -> Callable[[Mapping[str, Part
         metrics.decoders.labels("busy").set(busy)
         metrics.decoders.labels("idle").set(idle)
         metrics.spool_bytes.set(watched.claims.claimed)
+        for purpose, held in watched.ledger.purposes().items():
+            metrics.memory_held.labels(purpose).set(held)
+        metrics.calls.labels("running").set(watched.threads.running)
+        metrics.calls.labels("waiting").set(watched.threads.waiting)
         for count_up in counts:
             count_up()
 

@@ -12,7 +12,8 @@ and owners are not named.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -125,6 +126,10 @@ class Metrics:
         self.memory_refused = self._counter(
             "memory_refused", "Work refused for lack of memory, or of the owner's share", "purpose"
         )
+        self.throttled = self._counter(
+            "throttled", "Requests refused for their number in progress or their rate", "limit"
+        )
+        self.calls = self._gauge("calls", "Calls in threads", "livesum", "state")
 
     def on_exceeded(self, stage: str, budget: str) -> None:
         """Count a request that a budget ended."""
@@ -180,6 +185,28 @@ class CountUp:
         count = self._count()
         self._counter.inc(count - self._counted)
         self._counted = count
+
+
+class CountUpEach:
+    """Brings the counters of a family up to numbers that something else counts.
+
+    Args:
+        family: has one label.
+        counts: the numbers by the value of the label; none ever falls.
+    """
+
+    def __init__(self, family: Counter, counts: Mapping[str, int]) -> None:
+        self._family = family
+        self._counts = counts
+        self._each: dict[str, CountUp] = {}
+
+    def __call__(self) -> None:
+        """Add what has been counted since the last call."""
+        for name in tuple(self._counts):
+            if name not in self._each:
+                count = partial(self._counts.__getitem__, name)
+                self._each[name] = CountUp(self._family.labels(name), count)
+            self._each[name]()
 
 
 Sample = tuple[str, str, dict[str, float]]

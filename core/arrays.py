@@ -1,8 +1,9 @@
-"""Types of arrays that several packages share."""
+"""Types of arrays that several packages share, and long lists of integers."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,3 +18,30 @@ Words = npt.NDArray[np.uint64]
 """Random bits."""
 Rows = npt.NDArray[np.void]
 """Records: the rows of a table, or the blocks of a stream."""
+
+
+class Integers(Sequence[int]):
+    """A sequence of integers in 8 bytes each, a fifth of what a list takes.
+
+    Args:
+        values: the integers, shape (n,).
+    """
+
+    def __init__(self, values: Indices) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Integers: ...
+    def __getitem__(self, index: int | slice) -> int | Integers:
+        if isinstance(index, slice):
+            return Integers(self.values[index])
+        return int(self.values[index])
+
+    def __iter__(self) -> Iterator[int]:
+        for value in self.values:
+            yield int(value)

@@ -36,6 +36,9 @@ def _limits(settings: Settings) -> ServerLimits:
         body_seconds=settings.body_seconds,
         write_idle_seconds=settings.write_seconds,
         keep_alive_seconds=settings.keep_alive_seconds,
+        connections=settings.max_connections,
+        address_connections=int(settings.max_connections * settings.owner_share),
+        proxies=settings.trusted_proxies,
     )
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from app.errors import NotFoundError
 from app.http.dependencies import OPTIONS_ONCE, IdentityDep, from_state
 from app.http.identity import ADMIN, Identity, require
-from app.http.json_bodies import json_response, read_json, send_json
+from app.http.json_bodies import json_response, send_json
 from app.http.openapi import (
     JSON_BODY,
     NO_CONTENT,
@@ -64,7 +64,7 @@ async def list_datasets(
 ) -> Response:
     """List the ids of the datasets, in order."""
     _check_owner(who, owner)
-    ids = await datasets.threads.start(datasets.catalogue.ids, who, after, limit, owner)
+    ids = await datasets.threads.quick(datasets.catalogue.ids, who, after, limit, owner)
     page = {"datasets": ids, "after": ids[-1] if len(ids) == limit else None}
     if datasets.catalogue.notice is not None:
         page["notice"] = datasets.catalogue.notice
@@ -87,17 +87,17 @@ async def register_dataset(
     """Register files under the roots as a dataset; registering them again returns it."""
 
     async def handle(exchange: Exchange) -> None:
-        values = await read_json(exchange, datasets.buffers, _MAX_BODY)
-        register = datasets.catalogue.register
-        opened, created = await datasets.threads.start(register, who, values)
-        try:
-            description = opened.describe()
-        finally:
-            opened.close()
-        name_resource(request.scope, opened.spec.id)
-        location = datasets.addresses.of(request.scope, f"/v1/datasets/{opened.spec.id}")
-        status = 201 if created else 200
-        await send_json(exchange, description, status, {"Location": location})
+        async with datasets.bodies.read(exchange, who, _MAX_BODY) as values:
+            register = datasets.catalogue.register
+            opened, created = await datasets.threads.start(register, who, values)
+            try:
+                description = opened.describe()
+            finally:
+                opened.close()
+            name_resource(request.scope, opened.spec.id)
+            location = datasets.addresses.of(request.scope, f"/v1/datasets/{opened.spec.id}")
+            status = 201 if created else 200
+            await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 
@@ -118,7 +118,7 @@ async def dataset(ident: str, datasets: DatasetsDep, who: IdentityDep) -> Respon
         finally:
             opened.close()
 
-    return json_response(await datasets.threads.start(describe))
+    return json_response(await datasets.threads.quick(describe))
 
 
 @router.delete(
@@ -133,7 +133,7 @@ async def delete_dataset(
 ) -> Response:
     """Forget a registered dataset; its files stay, and streams that run over it finish."""
     _check_owner(who, owner)
-    await datasets.threads.start(datasets.catalogue.delete, who, ident, owner)
+    await datasets.threads.quick(datasets.catalogue.delete, who, ident, owner)
     return Response(status_code=204)
 
 
@@ -154,7 +154,7 @@ async def dataset_file(
     """Send a file of a dataset unconverted: the whole file, or a byte range."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await datasets.threads.start(datasets.catalogue.open_any, who, ident)
+        opened = await datasets.threads.quick(datasets.catalogue.open_any, who, ident)
         try:
             whole = _file(opened, number)
             body = request.method != "HEAD"

@@ -17,18 +17,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 
 from app.decoding.base import Decoders
-from app.errors import DatasetUnreadableError, ServiceError
+from app.errors import DatasetUnreadableError, ServiceError, TooLargeError
 from core.errors import CoreError
 from core.tiles.formats import FORMATS
 from core.tiles.formats.detect import detect
 from core.tiles.recording import Hints
 
 from .files.file_set import FileSet
-from .files.roots import Roots, numerically
+from .files.roots import Roots, Visits, numerically
 from .opening import is_hdf5, open_recording
 from .spec import DatasetSpec
 
@@ -91,8 +92,16 @@ class _Budget:
         elif self._clock() >= self._end:
             reason = f"after {self._seconds:.3g} seconds and {self._files} files"
         if reason is not None:
-            structlog.get_logger().warning("the scan ended early", reason=reason, at=str(path))
-            raise _SpentError(f"the scan of the roots ended {reason}; not all datasets are listed")
+            self.end(reason, path)
+
+    def end(self, reason: str, path: Path) -> NoReturn:
+        """End the scan.
+
+        Raises:
+            _SpentError: always.
+        """
+        structlog.get_logger().warning("the scan ended early", reason=reason, at=str(path))
+        raise _SpentError(f"the scan of the roots ended {reason}; not all datasets are listed")
 
     def fail(self, path: Path, error: DatasetUnreadableError) -> None:
         """Count a file that could not be decoded."""
@@ -125,7 +134,7 @@ def scan(
     examiner = _Examiner(roots, decoders, budget)
     try:
         for root in roots.roots:
-            for group in _groups(Path(root), budget):
+            for group in _groups(Path(root), Visits(roots.max_entries), budget):
                 for files in examiner.recordings(group):
                     ident = _NOT_IN_ID.sub(".", str(files[0].relative_to(root))).strip(".-_")[:120]
                     if ident and ident not in specs:
@@ -135,9 +144,34 @@ def scan(
     return Scan(specs)
 
 
-def _groups(root: Path, budget: _Budget) -> Iterator[list[Path]]:
+def _walk(
+    root: Path, visits: Visits, budget: _Budget
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield directories as ``os.walk`` does, up to a number of entries.
+
+    Raises:
+        _SpentError: there are more.
+    """
+    pending = [os.fspath(root)]
+    while pending:
+        directory = pending.pop()
+        try:
+            with os.scandir(directory) as entries:
+                listed = visits.list(entries)
+                names = [entry.name for entry in listed if entry.is_dir()]
+        except TooLargeError:
+            budget.end(f"after {visits.limit} entries of directories", Path(directory))
+        except OSError:
+            continue
+        files = [entry.name for entry in listed if not entry.is_dir()]
+        links = {entry.name for entry in listed if entry.is_symlink()}
+        yield directory, names, files
+        pending += [f"{directory}/{name}" for name in reversed(names) if name not in links]
+
+
+def _groups(root: Path, visits: Visits, budget: _Budget) -> Iterator[list[Path]]:
     """Yield the files of a directory whose names differ only in numbers; a store by itself."""
-    for directory, names, files in os.walk(root):
+    for directory, names, files in _walk(root, visits, budget):
         budget.check(Path(directory))
         if Path(directory) != root and not _STORE.isdisjoint(files):
             names.clear()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.engine.buffers import Buffers
 from app.engine.workers import Workers
 from app.http.addresses import Addresses
+from app.http.json_bodies import JsonBodies
 
 from .catalogue import Catalogue
 
@@ -17,5 +17,5 @@ class DatasetService:
 
     catalogue: Catalogue
     threads: Workers
-    buffers: Buffers
+    bodies: JsonBodies
     addresses: Addresses

@@ -1,12 +1,15 @@
-"""A bounded number of buffers for request bodies."""
+"""A bounded number of buffers for request bodies, and a share of them for each owner."""
 
 from __future__ import annotations
 
 import mmap
 import threading
 
-from app.errors import BusyError
+from app.errors import BusyError, ShareExceededError
 
+from .ledger import Ledger
+
+PURPOSE = "buffers"
 _MAX_FREE = 16
 """Maximum number of free buffers to retain for later requests."""
 
@@ -17,16 +20,21 @@ class Buffers:
     Args:
         limit: maximum number of buffers in use.
         size: size of a buffer in bytes.
+        ledger: of the memory that requests hold.
+        share: maximum number of buffers that one owner has; at least two.
 
     Attributes:
         limit: as above.
         size: as above.
     """
 
-    def __init__(self, limit: int, size: int) -> None:
+    def __init__(self, limit: int, size: int, ledger: Ledger, share: int | None = None) -> None:
         self.size = size
         self.limit = limit
+        self.share = limit if share is None else max(share, 2)
+        self._ledger = ledger
         self._out = 0
+        self._taken: dict[str, int] = {}
         self._free: list[mmap.mmap] = []
         self._lock = threading.Lock()
 
@@ -40,29 +48,59 @@ class Buffers:
         """Number of buffers in use."""
         return self._out
 
-    def take(self, count: int) -> list[mmap.mmap]:
-        """Take ``count`` buffers, all or none.
+    def take(self, owner: str, count: int) -> list[mmap.mmap]:
+        """Take ``count`` buffers for an owner, all or none.
 
         Raises:
+            ShareExceededError: the owner would have more than its share.
             BusyError: fewer are free.
         """
+        self._ledger.add(owner, PURPOSE, count * self.size)
+        try:
+            free = self._take(owner, count)
+        except BaseException:
+            self._ledger.remove(owner, PURPOSE, count * self.size)
+            raise
+        # An anonymous mapping has memory only where it was written to: a slow upload that
+        # never fills its buffer costs a page or two.
+        return free + [mmap.mmap(-1, self.size) for _ in range(count - len(free))]
+
+    def _take(self, owner: str, count: int) -> list[mmap.mmap]:
+        """Count buffers as taken; return those that need not be allocated."""
         with self._lock:
+            taken = self._taken.get(owner, 0) + count
+            if taken > self.share:
+                raise ShareExceededError(
+                    f"your requests in progress have {taken - count} buffers for request bodies,"
+                    f" of {self.share} that one owner may have",
+                    hint="Send fewer bodies at a time",
+                    retry_after=1,
+                    limit=PURPOSE,
+                    setting="THALWEG_OWNER_SHARE",
+                    allowed=self.share,
+                )
             if self._out + count > self.limit:
                 raise BusyError(
                     "all buffers for request bodies are in use",
                     hint="Retry after the seconds in Retry-After",
                     retry_after=1,
+                    limit=PURPOSE,
+                    setting="THALWEG_BUFFERS",
+                    allowed=self.limit,
                 )
             self._out += count
-            free = [self._free.pop() for _ in range(min(count, len(self._free)))]
-        # An anonymous mapping has memory only where it was written to: a slow upload that
-        # never fills its buffer costs a page or two.
-        return free + [mmap.mmap(-1, self.size) for _ in range(count - len(free))]
+            self._taken[owner] = taken
+            return [self._free.pop() for _ in range(min(count, len(self._free)))]
 
-    def give_back(self, buffers: list[mmap.mmap]) -> None:
-        """Return buffers; nothing may write to them from now on."""
+    def give_back(self, owner: str, buffers: list[mmap.mmap]) -> None:
+        """Return an owner's buffers; nothing may write to them from now on."""
+        count = len(buffers)
+        self._ledger.remove(owner, PURPOSE, count * self.size)
         with self._lock:
-            self._out -= len(buffers)
+            self._out -= count
+            self._taken[owner] -= count
+            if not self._taken[owner]:
+                del self._taken[owner]
             room = _MAX_FREE - len(self._free)
             # The others are not closed, since the traceback of a failed request may still
             # refer to them. Their memory is freed with the last reference.

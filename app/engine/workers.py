@@ -1,32 +1,254 @@
-"""A bounded number of threads for parsing and encoding."""
+"""A bounded number of threads for parsing and encoding, shared fairly.
+
+Most calls take milliseconds: a piece of a body is parsed, a group of tiles is read. Some take
+seconds or more: a compressed file is read to its end because somebody registers it. In a
+plain pool two of these would stop all others, so this one has three rules:
+
+    calls of each owner ── a queue per owner ──▶ running ──▶ done
+                            │                      │
+                            │ in turn: the owner   │ after 25 ms a call is *long*: it no longer
+                            │ with the fewest      │ counts, and its thread is replaced by
+                            │ running calls first  │ another, up to four times as many
+
+1. Owners take turns, and none has more than half of all threads.
+2. A call that has become long gives its place to the next. It keeps its thread, and the
+   system shares the cores among all that run.
+3. *Quick* calls (one tile, one batch, a description) have a lane of their own, with the same
+   rules. So a small read waits neither for long work nor behind other calls of its client.
+
+The alternative, to say of each call in advance how long it takes, is not possible: a plain
+GET may be the first to open a large file.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import queue
+import threading
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+LONG_SECONDS = 0.025
+"""Running time after which a call is long."""
+_OF_OWNER, _OF_ALL = 2, 4
+"""Calls of one owner and of all that run in a lane at most, as multiples of its width."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call that waits or runs."""
+
+    owner: str
+    quick: bool
+    function: Callable[[], Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    since: float
+    """When it was submitted, then when it was started, by the monotonic clock."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The calls of one kind."""
+
+    width: int
+    """Calls that may run at once, long ones not counted."""
+    waiting: OrderedDict[str, deque[_Call]] = field(default_factory=OrderedDict)
+    """By owner; whose turn is next comes first."""
+    running: set[_Call] = field(default_factory=set)
+    owners: dict[str, int] = field(default_factory=dict)
+    """Number of running calls of each owner."""
+
+    def next(self, now: float) -> _Call | None:
+        """Remove the call whose turn it is from the queue; None if none may start."""
+        if not self.waiting:
+            return None
+        running = self.running
+        if len(running) >= self.width:
+            if len(running) >= _OF_ALL * self.width:
+                return None
+            young = sum(1 for call in running if now - call.since < LONG_SECONDS)
+            if young >= self.width:
+                return None
+        owner = min(self.waiting, key=lambda owner: self.owners.get(owner, 0))
+        if self.owners.get(owner, 0) >= _OF_OWNER * self.width:
+            return None
+        calls = self.waiting[owner]
+        call = calls.popleft()
+        if calls:
+            self.waiting.move_to_end(owner)
+        else:
+            del self.waiting[owner]
+        return call
+
+    def begin(self, call: _Call, now: float) -> None:
+        call.since = now
+        self.running.add(call)
+        self.owners[call.owner] = self.owners.get(call.owner, 0) + 1
+
+    def end(self, call: _Call) -> None:
+        self.running.discard(call)
+        left = self.owners[call.owner] - 1
+        if left:
+            self.owners[call.owner] = left
+        else:
+            del self.owners[call.owner]
+
 
 class Workers:
-    """Threads that compute, so that the event loop never does."""
+    """Threads that compute, so that the event loop never does; see the module.
 
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, "worker")
+    Args:
+        threads: calls that run at once in each lane, long ones not counted.
+        owner: returns who the current task works for.
+    """
+
+    def __init__(self, threads: int, owner: Callable[[], str] = str) -> None:
+        self._owner = owner
+        self._lanes = {quick: _Lane(threads) for quick in (True, False)}
+        self._lock = threading.Lock()
+        self._ready: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._base = len(self._lanes) * threads
+        self._threads: set[threading.Thread] = set()
+        self._running = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def running(self) -> int:
+        """Number of calls that run."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """Number of calls that wait for a thread."""
+        with self._lock:
+            return sum(len(c) for lane in self._lanes.values() for c in lane.waiting.values())
+
+    def longest_wait(self) -> float:
+        """Return how long the oldest waiting call has waited, in seconds; 0 if none waits."""
+        now = time.monotonic()
+        with self._lock:
+            heads = [c[0].since for lane in self._lanes.values() for c in lane.waiting.values()]
+        return max((now - since for since in heads), default=0.0)
 
     def start(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         """Start a call in a thread; await the future for its result."""
-        return asyncio.wrap_future(self._pool.submit(function, *args, **kwargs))
+        return self._submit(partial(function, *args, **kwargs), quick=False)
+
+    def quick(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Start a call of a small read, for which a place is kept free; see ``start``."""
+        return self._submit(partial(function, *args, **kwargs), quick=True)
+
+    def _submit(self, function: Callable[[], Any], *, quick: bool) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        now = time.monotonic()
+        call = _Call(self._owner(), quick, function, future, loop, now)
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the threads have ended")
+            waiting = self._lanes[quick].waiting
+            calls = waiting.get(call.owner)
+            if calls is None:
+                waiting[call.owner] = calls = deque()
+            calls.append(call)
+            self._dispatch(now)
+            if waiting and self._timer is None:
+                self._timer = loop.call_later(LONG_SECONDS, self._look_again, loop)
+        return future
+
+    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start what may be started by now: calls that run may have become long."""
+        with self._lock:
+            self._timer = None
+            self._dispatch(time.monotonic())
+            if any(lane.waiting for lane in self._lanes.values()):
+                self._timer = loop.call_later(LONG_SECONDS, self._look_again, loop)
+
+    def _dispatch(self, now: float) -> None:
+        """Hand all calls that may start to threads; the lock is held."""
+        for lane in self._lanes.values():
+            while (call := lane.next(now)) is not None:
+                if call.future.cancelled():
+                    continue
+                lane.begin(call, now)
+                self._running += 1
+                self._ready.put(call)
+                while len(self._threads) < max(self._running, self._base):
+                    # Daemons: an application that was never closed must not stay.
+                    thread = threading.Thread(target=self._work, name="worker", daemon=True)
+                    self._threads.add(thread)
+                    thread.start()
+
+    def _work(self) -> None:
+        while (call := self._ready.get()) is not None:
+            is_surplus = self._run(call)
+            # Nothing of a call must live until the next one comes.
+            del call
+            if is_surplus:
+                return
+
+    def _run(self, call: _Call) -> bool:
+        """Run a call; return whether this thread is to end, for there are enough others."""
+        result, error = None, None
+        try:
+            try:
+                result = call.function()
+            except BaseException as e:  # noqa: BLE001 - for whoever awaits it
+                error = e
+            with self._lock:
+                self._running -= 1
+                self._lanes[call.quick].end(call)
+                self._dispatch(time.monotonic())
+                is_surplus = len(self._threads) > max(self._running, self._base)
+                if is_surplus:
+                    self._threads.discard(threading.current_thread())
+            with contextlib.suppress(RuntimeError):
+                # The loop may have ended.
+                call.loop.call_soon_threadsafe(_deliver, call.future, result, error)
+        finally:
+            # The error refers to this frame.
+            del call, result, error
+        return is_surplus
 
     def close(self) -> None:
         """Finish the running calls, drop the others, and stop."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        with self._lock:
+            self._closed = True
+            dropped = [c for lane in self._lanes.values() for q in lane.waiting.values() for c in q]
+            for lane in self._lanes.values():
+                lane.waiting.clear()
+            threads = list(self._threads)
+        for call in dropped:
+            with contextlib.suppress(RuntimeError):
+                call.loop.call_soon_threadsafe(call.future.cancel)
+        for _ in threads:
+            self._ready.put(None)
+        for thread in threads:
+            thread.join()
+
+
+def _deliver(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 def share_of_cores(processes: int) -> int:

@@ -8,10 +8,12 @@ import re
 from starlette.types import Scope
 
 from app.server.connection import PEER_EXTENSION
+from app.server.peers import Peers
 
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_LOCAL = "local"
+"""Stands for clients without an address: those of a Unix socket."""
 
 
 class Addresses:
@@ -29,9 +31,7 @@ class Addresses:
 
     def __init__(self, public_url: str | None, trusted_proxies: str | None = None) -> None:
         self._public_url = None if public_url is None else public_url.rstrip("/")
-        names = [name.strip() for name in (trusted_proxies or "").split(",") if name.strip()]
-        self._everyone = "*" in names
-        self._networks = [network for name in names if (network := _network(name)) is not None]
+        self._proxies = Peers(trusted_proxies)
 
     def of(self, scope: Scope, path: str) -> str:
         """Return the address of a path: a URL, or the path itself."""
@@ -46,19 +46,26 @@ class Addresses:
 
     def _trusts(self, scope: Scope) -> bool:
         peer = (scope.get("extensions") or {}).get(PEER_EXTENSION)
-        if peer is None:
-            return False
-        if self._everyone:
-            return True
-        try:
-            address = ipaddress.ip_address(peer)
-        except ValueError:
-            return False
-        return any(address in network for network in self._networks)
+        return self._proxies.covers(peer)
 
 
-def _network(name: str) -> Network | None:
+def client_address(scope: Scope) -> str:
+    """Return who is charged for a request without a key: the address it came from.
+
+    Of IPv6 addresses the first 64 bits count, for a client usually has all that begin so.
+    """
+    client = scope.get("client")
+    if not client:
+        return _LOCAL
+    host: str = client[0]
+    return host if ":" not in host else _of_version_6(host)
+
+
+def _of_version_6(host: str) -> str:
     try:
-        return ipaddress.ip_network(name, strict=False)
+        address = ipaddress.IPv6Address(host.partition("%")[0])
     except ValueError:
-        return None
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))

@@ -1,47 +1,131 @@
-"""Read request bodies into pooled buffers, and turn the server's errors into problems."""
+"""Read request bodies in bounded memory, and turn the server's errors into problems."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import mmap
-from collections.abc import Iterator
-from typing import Protocol
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, Protocol, Self, TypeVar
 
 from app.errors import FramingError, StalledError
 from app.server import body as server_body
 from app.server.body import RequestBody
 
+from .decompression import Decoder
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_PIECE = 1 << 16
+"""Bytes read at a time into memory of the request's own."""
+_STEP = 1 << 20
+"""Maximum bytes that are entered in the ledger ahead of a body."""
 _DISCARD_BYTES = 64 << 20
 _DISCARD_SECONDS = 5.0
 
 
-class Buffers(Protocol):
-    """A bounded pool of read buffers."""
+class Hold(Protocol):
+    """Memory that a request holds, as the ledger of the process has it; released by a block."""
 
-    def take(self, count: int) -> list[mmap.mmap]:
-        """Take ``count`` buffers, or none.
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *failure: object) -> None: ...
+
+    def grow(self, nbytes: int) -> None:
+        """Hold more.
 
         Raises:
-            BusyError: fewer are free.
+            TooLargeError, ShareExceededError, BusyError: it may not.
         """
 
-    def give_back(self, buffers: list[mmap.mmap]) -> None:
-        """Return buffers to the pool; the caller must not use them any more."""
+    def shrink(self, nbytes: int) -> None:
+        """Hold less."""
 
 
-@contextlib.contextmanager
-def borrowed(buffers: Buffers) -> Iterator[mmap.mmap]:
-    """Lend one buffer from the pool.
+class Ledger(Protocol):
+    """The memory that all requests of the process hold."""
+
+    def hold(self, owner: str, nbytes: int, purpose: str) -> Hold:
+        """Enter bytes that are about to be allocated for an owner; see ``Hold.grow``."""
+
+
+class Threads(Protocol):
+    """Threads that compute."""
+
+    def start(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Start a call in a thread; await the future for its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinimumRate:
+    """How fast a body has to arrive, on average.
+
+    Attributes:
+        bytes_per_second: the rate; 0 for none.
+        grace: seconds before it counts.
+    """
+
+    bytes_per_second: int
+    grace: float = 30.0
+
+    def check(self, nbytes: int, seconds: float) -> None:
+        """Check what has arrived after some seconds.
+
+        Raises:
+            StalledError: it is too little.
+        """
+        if seconds > self.grace and nbytes < self.bytes_per_second * seconds:
+            raise StalledError(
+                f"the body arrives at less than {self.bytes_per_second} bytes per second",
+                hint="Send it over a faster connection, or in smaller requests",
+                limit="rate of the body",
+                setting="THALWEG_MIN_RATE",
+                allowed=self.bytes_per_second,
+            )
+
+
+async def read_whole(
+    body: RequestBody, hold: Hold, decode: Decoder, rate: MinimumRate
+) -> bytearray:
+    """Read a whole body into memory that is held before it is taken.
+
+    A client that pauses costs what it has sent so far and a few kilobytes.
+
+    Args:
+        body: the body.
+        hold: grows by at least the size of the result.
+        decode: undoes the compression, and limits the size.
+        rate: how fast it has to arrive.
 
     Raises:
-        BusyError: none is free.
+        TooLargeError: the body is larger than the decoder or the ledger allows.
+        BusyError, ShareExceededError: the memory is not available now.
+        StalledError, FramingError, CodingError: the body did not arrive whole.
     """
-    taken = buffers.take(1)
-    try:
-        yield taken[0]
-    finally:
-        buffers.give_back(taken)
+    whole = bytearray()
+    held = _PIECE
+    hold.grow(held)
+    view = memoryview(bytearray(_PIECE))
+    received, begin = 0, time.monotonic()
+    while count := await read(body, view):
+        received += count
+        rate.check(received, time.monotonic() - begin)
+        for piece in decode.decode(view[:count]):
+            if len(whole) + len(piece) > held - _PIECE:
+                # A growing bytearray is moved now and then, and has both copies meanwhile.
+                step = max(len(piece), min(held, _STEP))
+                hold.grow(2 * step)
+                held += step
+            whole += piece
+    decode.end()
+    return whole
 
 
 async def read(body: RequestBody, view: memoryview) -> int:
@@ -62,13 +146,13 @@ async def read(body: RequestBody, view: memoryview) -> int:
         raise FramingError(f"the chunked coding of the body is malformed: {e}") from e
 
 
-async def discard(body: RequestBody, buffer: mmap.mmap) -> None:
+async def discard(body: RequestBody) -> None:
     """Read and drop the rest of a body, within limits.
 
     Many clients read no answer before they have sent their whole body.
     """
     left = _DISCARD_BYTES
-    view = memoryview(buffer)
+    view = memoryview(bytearray(_PIECE))
     with contextlib.suppress(TimeoutError, StalledError, FramingError):
         async with asyncio.timeout(_DISCARD_SECONDS):
             while left > 0 and (count := await read(body, view)):

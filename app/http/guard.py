@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -23,10 +24,12 @@ from app.server.drain import drain_of
 from app.telemetry import Metrics
 
 from . import trail
-from .access import authorise, is_open, outlives_drain
+from .access import METRICS, authorise, is_open, outlives_drain
+from .addresses import client_address
 from .identity import Identity, identify
 from .keys import Keys
 from .problems import ProblemResponse
+from .throttle import Throttle
 
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -42,15 +45,17 @@ class Guard:
         keys: identify requests.
         metrics: of this process.
         audit: gets a line for each change of state.
+        throttle: admits requests by owner.
         open_metrics: whether ``/metrics`` needs no key.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is another part of the service
         self,
         app: ASGIApp,
         keys: Keys,
         metrics: Metrics,
         audit: AuditLog,
+        throttle: Throttle,
         *,
         open_metrics: bool = False,
     ) -> None:
@@ -58,6 +63,7 @@ class Guard:
         self._keys = keys
         self._metrics = metrics
         self._audit = audit
+        self._throttle = throttle
         self._open_metrics = open_metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,6 +102,8 @@ class Guard:
             trail.note_problem(scope, "internal")
             raise
         finally:
+            if visit.admitted is not None:
+                self._throttle.leave(visit.admitted)
             seconds = time.perf_counter() - start
             metrics.running.dec()
             route = _route(scope)
@@ -124,10 +132,21 @@ class Guard:
             )
         if is_open(path, open_metrics=self._open_metrics):
             return
-        identity = await self._keys.identify(visit.headers.get("authorization"))
+        identity = await self._keys.identify(
+            visit.headers.get("authorization"), client_address(scope)
+        )
         visit.identity = identity
         identify(scope, identity)
-        authorise(identity, scope["method"], path)
+        if path == METRICS:
+            # Whoever watches the service has to see it when it is full.
+            return
+        payer = identity.payer
+        try:
+            self._throttle.enter(payer)
+            visit.admitted = payer
+            authorise(identity, scope["method"], path)
+        finally:
+            visit.limits = self._throttle.headers(payer)
 
 
 def _check_host(scope: Scope) -> None:
@@ -163,6 +182,10 @@ class _Visit:
         self.status = 0
         self.sent = 0
         self.identity: Identity | None = None
+        self.admitted: str | None = None
+        """Owner as one of whose requests it counts."""
+        self.limits: Mapping[str, str] = {}
+        """Headers that tell the owner what it may still send."""
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -170,6 +193,8 @@ class _Visit:
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self.ident
             headers["X-Content-Type-Options"] = "nosniff"
+            for name, value in self.limits.items():
+                headers[name] = value
             if self.identity is not None and self.identity.key_id is not None:
                 headers["Cache-Control"] = private(headers.get("cache-control", ""))
         elif message["type"] == "http.response.body":

@@ -18,6 +18,7 @@ of the others.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -31,6 +32,7 @@ READ, REGISTER = "read:", "register:"
 USER_SCOPES = frozenset({LOSSES, PIPELINES, RUNS, "read:*", "register:*"})
 """All scopes but ``admin``: those of keys in the settings."""
 _SCOPE = "thalweg.identity"
+_PAYER: ContextVar[str] = ContextVar("payer", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,13 @@ class Identity:
     scopes: frozenset[str]
     key_id: str | None = None
     """Leading hexadecimal digits of the key's digest; None where the service has no keys."""
+    account: str | None = None
+    """Who is charged for what the request uses; None for the owner."""
+
+    @property
+    def payer(self) -> str:
+        """Who is charged for memory, threads and the like: the owner of the key, or an address."""
+        return self.owner if self.account is None else self.account
 
     @property
     def is_admin(self) -> bool:
@@ -66,8 +75,8 @@ class Identity:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
     def acting_for(self, owner: str) -> Identity:
-        """Return the identity in the namespace of another owner."""
-        return self if owner == self.owner else replace(self, owner=owner)
+        """Return the identity in the namespace of another owner, at the same expense."""
+        return self if owner == self.owner else replace(self, owner=owner, account=self.payer)
 
 
 SINGLE_USER = Identity(ADMIN, USER_SCOPES | {ADMIN})
@@ -110,8 +119,14 @@ def require(identity: Identity, *scopes: str) -> None:
 
 
 def identify(scope: Any, identity: Identity) -> None:  # noqa: ANN401 - an ASGI scope
-    """Attach the identity to a request, for its route."""
+    """Attach the identity to a request, for its route, and to the task that answers it."""
     scope[_SCOPE] = identity
+    _PAYER.set(identity.payer)
+
+
+def current_payer() -> str:
+    """Return who is charged for what the current task does."""
+    return _PAYER.get()
 
 
 def identity_of(scope: Any) -> Identity:  # noqa: ANN401 - an ASGI scope

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
 
 import orjson
 from starlette.responses import Response
@@ -11,31 +12,90 @@ from starlette.responses import Response
 from app.errors import BadRequestError, TooLargeError
 from app.server.responses import Exchange
 
-from .bodies import Buffers, borrowed, read
+from .bodies import Ledger, MinimumRate, Threads, read_whole
+from .identity import Identity
+from .long_json import MAX_REST, parse_long
 
 MAX_DEPTH = 64
 """Deepest nesting of JSON that is accepted."""
+PURPOSE = "json"
+_BODY = "the body"
+_SMALL = 1 << 12
+"""Bytes of JSON whose objects are not worth an entry in the ledger."""
+_VALUE_BYTES = 72
+"""Memory of a JSON value: an object header, and a place in a list or an object."""
 
 
-async def read_json(exchange: Exchange, buffers: Buffers, limit: int) -> Mapping[str, Any]:
-    """Read the JSON object in a request's body; an empty body is an empty object.
+class JsonBodies:
+    """Reads the JSON bodies of requests.
 
-    Raises:
-        TooLargeError: the body has more than ``limit`` bytes.
-        BadRequestError: the body is not a JSON object.
-        StalledError, FramingError: the body did not arrive whole.
-        BusyError: no buffer is free.
+    Args:
+        ledger: of the memory that requests hold.
+        threads: parse what is long.
+        rate: how fast bodies have to arrive.
     """
-    text = bytearray()
-    with borrowed(buffers) as buffer:
-        view = memoryview(buffer)
-        while count := await read(exchange.body, view):
-            text += view[:count]
-            if len(text) > limit:
-                raise TooLargeError(f"the body is longer than {limit} bytes")
-    if not text.strip():
-        return {}
-    return parse_object(text, "the body")
+
+    def __init__(self, ledger: Ledger, threads: Threads, rate: MinimumRate) -> None:
+        self._rate = rate
+        self._ledger = ledger
+        self._threads = threads
+
+    @contextlib.asynccontextmanager
+    async def read(
+        self, exchange: Exchange, who: Identity, limit: int
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Read the JSON object in a request's body; an empty body is an empty object.
+
+        Its memory is held until the end of the block. Long lists of whole numbers are
+        ``Integers``.
+
+        Raises:
+            TooLargeError: the body has more than ``limit`` bytes, or needs too much memory.
+            BadRequestError: the body is not a JSON object.
+            StalledError, FramingError: the body did not arrive whole.
+            BusyError, ShareExceededError: there is no memory for it.
+        """
+        with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
+            text = await read_whole(exchange.body, hold, _Limit(limit), self._rate)
+            of_text = hold.nbytes
+            if len(text) > MAX_REST:
+                value = await self._threads.start(_parse, text, hold.grow)
+            else:
+                hold.grow(_expanded(text))
+                value = parse_object(text, _BODY) if text.strip() else {}
+            del text
+            hold.shrink(of_text)
+            yield value
+
+
+class _Limit:
+    """The decoder of bodies without a coding, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+
+    def decode(self, data: memoryview) -> Iterator[memoryview]:
+        self._size += len(data)
+        if self._size > self._limit:
+            raise TooLargeError(f"the body is longer than {self._limit} bytes")
+        yield data
+
+    def end(self) -> None:
+        """Accept any end."""
+
+
+def _expanded(text: bytearray) -> int:
+    """Return at most how much memory the objects take that JSON becomes."""
+    if len(text) <= _SMALL:
+        return 0
+    values = sum(map(text.count, (b",", b"[", b"{", b":")))
+    return values * _VALUE_BYTES + 4 * len(text)
+
+
+def _parse(text: bytearray, grow: Callable[[int], None]) -> Mapping[str, Any]:
+    value = parse_long(text, _BODY, grow, lambda rest: parse_object(rest, _BODY))
+    return cast("Mapping[str, Any]", value)
 
 
 def parse_object(text: bytes | bytearray | str, what: str) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, TypeVar
@@ -89,6 +90,7 @@ class Keys:
         self._known: OrderedDict[str, tuple[float, KeyRecord | None]] = OrderedDict()
         self._required = bool(self._fixed) or stored.exist()
         self._looked = _NEVER
+        self._single_users: dict[str, Identity] = {}
         # One of its own: those that compute may all be busy when a request arrives.
         self._thread = ThreadPoolExecutor(1, "keys")
 
@@ -97,17 +99,18 @@ class Keys:
         """Whether the service has keys, as far as this process knows."""
         return self._required
 
-    async def identify(self, authorization: str | None) -> Identity:
+    async def identify(self, authorization: str | None, address: str | None = None) -> Identity:
         """Return the identity of a request.
 
         Args:
             authorization: value of its Authorization header.
+            address: of the client, which is charged where the service has no keys.
 
         Raises:
             UnauthorizedError: the header has no valid key, and the service has keys.
         """
         if not await self._are_required():
-            return SINGLE_USER
+            return self._single_user(address)
         scheme, _, key = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise UnauthorizedError(
@@ -116,6 +119,17 @@ class Keys:
         digest = self._digest(key.strip())
         fixed = self._fixed.get(digest)
         return await self._from_store(digest) if fixed is None else fixed
+
+    def _single_user(self, address: str | None) -> Identity:
+        if address is None:
+            return SINGLE_USER
+        identity = self._single_users.get(address)
+        if identity is None:
+            if len(self._single_users) >= _REMEMBERED:
+                self._single_users.clear()
+            identity = replace(SINGLE_USER, account=address)
+            self._single_users[address] = identity
+        return identity
 
     async def _are_required(self) -> bool:
         """Whether the service has keys; from the first one on, for good."""

@@ -67,14 +67,23 @@ def _problem_response(status: int) -> dict[str, Any]:
     }
 
 
+_RETRY = {
+    "Retry-After": {
+        "description": "Seconds to wait before a retry",
+        "schema": {"type": "integer"},
+    }
+}
+_RATE = {
+    name: {"description": description, "schema": {"type": "string"}}
+    for name, description in (
+        ("RateLimit-Policy", "Requests of an owner (q) in a window of seconds (w), if limited"),
+        ("RateLimit", "Requests that are left (r), and seconds until all are again (t)"),
+    )
+}
 _HEADERS_OF = {
     401: {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}},
-    503: {
-        "Retry-After": {
-            "description": "Seconds to wait before a retry",
-            "schema": {"type": "integer"},
-        }
-    },
+    429: _RETRY | _RATE,
+    503: _RETRY,
 }
 
 
@@ -96,11 +105,17 @@ def complete_document(document: dict[str, Any], *, keys: bool, open_metrics: boo
 
 
 def _correct_answers(document: dict[str, Any]) -> None:
-    """Give every answer its request id, and drop FastAPI's own validation errors."""
+    """Give every answer its request id, and drop FastAPI's own validation errors.
+
+    Every request that needs an identity may be refused because its owner has too many.
+    """
     ident = {"description": "Id from the request, or a new one", "schema": {"type": "string"}}
-    for operations in document["paths"].values():
+    for path, operations in document["paths"].items():
         for operation in operations.values():
             answers = operation["responses"]
+            if not is_open(path, open_metrics=True):
+                for status in (429, 503):
+                    answers.setdefault(str(status), _problem_response(status))
             if "HTTPValidationError" in str(answers.get("422")):
                 del answers["422"]
             for answer in answers.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,10 +20,22 @@ from .encoding import RowEncoder, row_encoder
 from .options import PostOptions
 from .posting import Ending, Posting
 from .pump import Pump
+from .request import LossRequest
 from .rows import PostedRows, RowStream
 from .service import LossService
 from .spool import Mark, Spool
 from .tokens import Checkpoints
+
+_POST_BYTES = 1 << 20
+"""Memory of an analysis and of what encodes its rows."""
+_QUANTILE_BYTES = 256
+"""Memory for each quantile: in tables, among rows that are copied, and as text."""
+
+
+def _memory(request: LossRequest) -> int:
+    """Return about how much memory a post takes besides buffers and rows that wait."""
+    quantiles = 0 if request.quantiles is None else len(request.quantiles)
+    return _POST_BYTES + _QUANTILE_BYTES * quantiles
 
 
 @dataclass(slots=True)
@@ -52,24 +63,24 @@ class LossAnswer:
             ProblemError: the body is faulty, and nothing was sent yet.
             ClientDisconnected: the client left.
         """
-        losses = self.losses
-        buffers = losses.buffers.take(2)
-        losses.metrics.buffers.inc(2)
-        spool = losses.spools.new(self.options.owner)
-        try:
-            decode = decoder(self.options.body_coding, losses.max_body)
-            posting = Posting(self.options.request, decode, spool, self.after)
-            answer = self._answer_duplex if self.options.duplex else self._answer_after_body
+        losses, payer = self.losses, self.options.payer
+        with losses.ledger.hold(payer, _memory(self.options.request), "posts"):
+            spool = losses.spools.new(payer)
             try:
-                await answer(exchange, posting, spool, buffers)
-            except (CoreError, ServiceError) as e:
-                if not self.drain.hard.is_set():
-                    await discard(exchange.body, buffers[0])
-                raise self._problem(e, posting) from e
-        finally:
-            spool.close()
-            losses.buffers.give_back(buffers)
-            losses.metrics.buffers.dec(2)
+                await self._answer(exchange, spool)
+            finally:
+                spool.close()
+
+    async def _answer(self, exchange: Exchange, spool: Spool) -> None:
+        decode = decoder(self.options.body_coding, self.losses.max_body)
+        posting = Posting(self.options.request, decode, spool, self.after)
+        answer = self._answer_duplex if self.options.duplex else self._answer_after_body
+        try:
+            await answer(exchange, posting, spool)
+        except (CoreError, ServiceError) as e:
+            if not self.drain.hard.is_set():
+                await discard(exchange.body)
+            raise self._problem(e, posting) from e
 
     def _problem(self, error: Exception, posting: Posting) -> ProblemError:
         """Return the problem of an error, with the position at which this post began."""
@@ -82,10 +93,8 @@ class LossAnswer:
 
     # -- after the body ----------------------------------------------------------
 
-    async def _answer_after_body(
-        self, exchange: Exchange, posting: Posting, spool: Spool, buffers: list[mmap.mmap]
-    ) -> None:
-        ending = await self._pump(exchange, posting, buffers).run()
+    async def _answer_after_body(self, exchange: Exchange, posting: Posting, spool: Spool) -> None:
+        ending = await self._pump(exchange, posting).run()
         if ending.reason == "drain":
             raise DrainingError(
                 "the server is shutting down and has not read the whole body",
@@ -118,9 +127,7 @@ class LossAnswer:
 
     # -- while the body arrives --------------------------------------------------
 
-    async def _answer_duplex(
-        self, exchange: Exchange, posting: Posting, spool: Spool, buffers: list[mmap.mmap]
-    ) -> None:
+    async def _answer_duplex(self, exchange: Exchange, posting: Posting, spool: Spool) -> None:
         request = self.options.request
         declared = request.expect_bytes is not None or request.expect_events is not None
         head = Head(self._headers("declared" if declared else "undeclared"))
@@ -133,7 +140,7 @@ class LossAnswer:
             if not reading.cancelled() and reading.exception() is None:
                 self._count_events(reading.result(), posting)
 
-        reading = asyncio.ensure_future(self._pump(exchange, posting, buffers, notice).run())
+        reading = asyncio.ensure_future(self._pump(exchange, posting, notice).run())
         reading.add_done_callback(ended)
         rows = PostedRows(
             spool, encoder, posting, self.losses.threads, reading, lambda: exchange.started
@@ -169,7 +176,6 @@ class LossAnswer:
         self,
         exchange: Exchange,
         posting: Posting,
-        buffers: list[mmap.mmap],
         notice: Callable[[int], None] = lambda _count: None,
     ) -> Pump:
         def progress(count: int) -> None:
@@ -179,11 +185,24 @@ class LossAnswer:
         return Pump(
             exchange.body,
             posting,
-            buffers,
+            self.losses.buffers,
+            self.options.payer,
             threads=self.losses.threads,
             drain=self.drain,
             progress=progress,
+            lent=self.losses.metrics.buffers.inc,
+            hurry=self._hurry,
         )
+
+    def _hurry(self, nbytes: int, seconds: float) -> None:
+        """Check the rate of a slow body where its owner has nothing left for other requests.
+
+        Raises:
+            StalledError: the body is too slow.
+        """
+        losses = self.losses
+        if losses.is_spent(self.options.payer):
+            losses.rate.check(nbytes, seconds)
 
     def _encoder(self, posting: Posting, *, titled: bool) -> RowEncoder:
         options = self.options

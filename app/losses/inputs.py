@@ -31,6 +31,13 @@ KINDS = ("quantiles", "event_rates", "occurrence")
 
 _ANY_PERIODS = 2**31 - 1
 _CACHED = 16
+_PARSED = 8
+"""Bytes that parsing takes for each byte of a file."""
+
+
+def memory_to_parse(nbytes: int) -> int:
+    """Return at most how much memory it takes to parse a file of this size."""
+    return _PARSED * nbytes
 
 
 @dataclass(frozen=True, slots=True)

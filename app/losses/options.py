@@ -20,8 +20,8 @@ from .service import LossService
 class PostOptions:
     """The requested analysis, and how to answer it."""
 
-    owner: str
-    """Whose quota the rows that wait count against."""
+    payer: str
+    """Who is charged for memory, and for rows that wait."""
     request: LossRequest
     form: str
     """Format of the answer."""
@@ -75,7 +75,7 @@ def read_options(
         partial=partial,
     )
     return PostOptions(
-        who.owner,
+        who.payer,
         request,
         _format(query, headers),
         answer_coding(headers),

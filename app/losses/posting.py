@@ -47,7 +47,7 @@ from core.losses.events import Completeness
 from core.losses.position import Position
 
 from .request import LossRequest, select_rows
-from .spool import Item, Mark, Spool, Table
+from .spool import Mark, Spool, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +69,26 @@ class Ending:
 
 
 class _Collector:
-    """Collects the output of an analysis.
+    """Passes the output of an analysis to the spool.
 
     Separate from the posting, so that the analysis holds no reference to it: the cycle
     would keep megabytes alive until the garbage collector runs.
     """
 
-    def __init__(self, request: LossRequest, last: Mark) -> None:
+    def __init__(self, request: LossRequest, spool: Spool, last: Mark) -> None:
         self.last = last
-        self.items: list[Item] = []
+        self._spool = spool
         self._ids = request.summary_ids
 
     def take_rows(self, report: str, rows: Rows) -> None:
         selected = rows.copy() if self._ids is None else select_rows(rows, self._ids)
         if len(selected):
-            self.items.append(Table(report, selected))
+            # At once: a buffer of blocks may become gigabytes of quantiles.
+            self._spool.put([Table(report, selected)])
 
     def take_position(self, position: Position) -> None:
         self.last = Mark(position)
-        self.items.append(self.last)
+        self._spool.put([self.last])
 
 
 class Posting:
@@ -110,7 +111,7 @@ class Posting:
         self._decoder = decoder
         self._spool = spool
         self._after = Mark(Position()) if after is None else after
-        self._output = _Collector(request, self._after)
+        self._output = _Collector(request, spool, self._after)
         self._analysis = Analysis(
             request.reports,
             self._output.take_rows,
@@ -192,7 +193,6 @@ class Posting:
         finally:
             if self._request.partial:
                 self._add_tail(rest, piece, begin, before)
-            self._publish()
 
     def _add_tail(self, rest: bytes, piece: memoryview, begin: int, before: Mark) -> None:
         """Digest the bytes of the unfinished event.
@@ -209,10 +209,6 @@ class Posting:
             self._tail.update(rest[skip:])
             piece = piece[max(skip - len(rest), 0) :]
         self._tail.update(piece)
-
-    def _publish(self) -> None:
-        items, self._output.items = self._output.items, []
-        self._spool.put(items)
 
     # -- end ---------------------------------------------------------------------
 
@@ -233,10 +229,7 @@ class Posting:
             )
         if self._request.partial:
             return self._suspend("partial")
-        try:
-            end = self._analysis.close()
-        finally:
-            self._publish()
+        end = self._analysis.close()
         declared = end.completeness is Completeness.DECLARED
         events, size = end.events, end.bytes
         completeness = "declared" if declared else "undeclared"

@@ -11,6 +11,16 @@ for the thread. Neither gets ahead by more than one buffer: a slow parser leaves
 the socket until TCP stops the sender, and a slow sender leaves the thread free for other
 requests. A queue of more buffers would add memory per connection, but no speed.
 
+A body may also be slow: it is the output of a model that runs for hours. Buffers of the
+pool are few and large, so a body has them only while bytes arrive in numbers:
+
+    slow   two buffers of 16 KiB of its own
+     │ ▲
+     │ └── nothing has arrived for a quarter of a second, and nothing is being parsed
+     ▼
+    fast   two buffers of the pool, if there are some left for its owner; else it stays slow
+           (a read filled a small buffer)
+
 A read may wait for minutes, and three things can end the wait early: a fault in the buffer
 being parsed, which a client that reads while it sends should hear of at once; draining,
 which ends the post at its last mark; and the client leaving, which cancels the pump.
@@ -25,15 +35,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import mmap
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from app.errors import BusyError, ShareExceededError
 from app.http.bodies import read
 from app.server.body import RequestBody
 from app.server.drain import Drain
 from app.streams.threads import Threads
 
 from .posting import Ending, Posting
+
+_SMALL_BYTES = 1 << 14
+_QUIET_SECONDS = 0.25
+"""Time without a byte after which buffers go back to the pool."""
+_QUIET = -1
+_JUDGED_SECONDS = 31.0
+"""Time after which the rate of a slow body is looked at."""
+
+
+class Buffers(Protocol):
+    """A bounded pool of buffers."""
+
+    def take(self, owner: str, count: int) -> list[mmap.mmap]:
+        """Take buffers for an owner, all or none.
+
+        Raises:
+            BusyError, ShareExceededError: fewer are left.
+        """
+
+    def give_back(self, owner: str, buffers: list[mmap.mmap]) -> None:
+        """Return an owner's buffers; the caller must not use them any more."""
 
 
 class Pump:
@@ -42,25 +75,40 @@ class Pump:
     Args:
         body: the source of bytes.
         posting: their destination.
-        buffers: two of the pool's.
+        buffers: the pool.
+        owner: who is charged for them.
         threads: run the parser.
         drain: ends the post at its last mark once draining is hard.
         progress: called after each parsed buffer with its number of bytes.
+        lent: called with the number of buffers taken, negative if given back.
+        hurry: called now and then with the bytes and seconds since the body became slow, or
+            since the last call; raises if it has to end.
     """
 
     def __init__(
         self,
         body: RequestBody,
         posting: Posting,
-        buffers: list[mmap.mmap],
+        buffers: Buffers,
+        owner: str,
         *,
         threads: Threads,
         drain: Drain,
         progress: Callable[[int], None],
+        lent: Callable[[int], None],
+        hurry: Callable[[int, float], None],
     ) -> None:
         self._body = body
         self._posting = posting
-        self._views = [memoryview(buffer) for buffer in buffers]
+        self._buffers = buffers
+        self._owner = owner
+        self._lent = lent
+        self._hurry = hurry
+        self._slow_since = time.monotonic()
+        self._slow_bytes = 0
+        self._taken: list[mmap.mmap] = []
+        self._small = [memoryview(bytearray(_SMALL_BYTES)) for _ in range(2)]
+        self._views = self._small
         self._threads = threads
         self._drain = drain
         self._progress = progress
@@ -85,12 +133,16 @@ class Pump:
                         await asyncio.wait({self._parsing})
                 # Its error, if any, came after the one that ended the pump: drop it.
                 self._parsing.cancelled() or self._parsing.exception()
-            self._views.clear()
+            self._give_back()
 
     async def _run(self, stop: asyncio.Future[Any]) -> Ending:
         while True:
             view = self._views[0]
             count = await self._read(view, stop)
+            if count == _QUIET:
+                self._give_back()
+                continue
+            self._judge(count or 0)
             await self._parsed()
             if not count:
                 end = self._posting.suspend if count is None else self._posting.finish
@@ -99,7 +151,37 @@ class Pump:
                 return ending
             self._parsing = self._threads.start(self._posting.feed, view[:count])
             self._parsing.add_done_callback(self._report(count))
-            self._views.reverse()
+            if count == _SMALL_BYTES and not self._taken:
+                self._take()
+            self._views = self._views[::-1]
+
+    def _take(self) -> None:
+        """Become fast, if there are buffers left."""
+        with contextlib.suppress(BusyError, ShareExceededError):
+            self._taken = self._buffers.take(self._owner, 2)
+            self._lent(2)
+            self._views = [memoryview(buffer) for buffer in self._taken]
+
+    def _give_back(self) -> None:
+        """Become slow; no thread may be using a buffer."""
+        self._slow_since, self._slow_bytes = time.monotonic(), 0
+        taken, self._taken, self._views = self._taken, [], self._small
+        if taken:
+            self._buffers.give_back(self._owner, taken)
+            self._lent(-2)
+
+    def _judge(self, count: int) -> None:
+        """Count bytes of a slow body, and have them judged once in a period.
+
+        Raises:
+            ServiceError: the body has to end.
+        """
+        self._slow_bytes += count
+        now = time.monotonic()
+        if now - self._slow_since >= _JUDGED_SECONDS:
+            if not self._taken:
+                self._hurry(self._slow_bytes, now - self._slow_since)
+            self._slow_since, self._slow_bytes = now, 0
 
     def _report(self, count: int) -> Callable[[asyncio.Future[None]], None]:
         return lambda _: self._progress(count)
@@ -115,7 +197,11 @@ class Pump:
         return parsing.result()
 
     async def _read(self, view: memoryview, stop: asyncio.Future[Any]) -> int | None:
-        """Read into a buffer; return the number of bytes, None once draining is hard.
+        """Read into a buffer.
+
+        Returns:
+            The number of bytes, 0 at the end of the body; ``_QUIET`` if a buffer of the pool
+            should not wait any longer; None once draining is hard.
 
         Raises:
             CoreError, ServiceError: of the read, or of the parser meanwhile.
@@ -126,12 +212,19 @@ class Pump:
             others.add(self._parsing)
         try:
             while not reading.done():
-                await asyncio.wait({reading, *others}, return_when=asyncio.FIRST_COMPLETED)
+                seconds = _QUIET_SECONDS if self._taken else _JUDGED_SECONDS
+                done, _ = await asyncio.wait(
+                    {reading, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
                 if stop.done():
                     return None
-                if self._parsing is not None and self._parsing.done():
+                if self._parsing in done:
                     others.discard(self._parsing)
                     self._parsing.result()
+                if not done:
+                    self._judge(0)
+                    if self._taken and (self._parsing is None or self._parsing.done()):
+                        return _QUIET
             return reading.result()
         finally:
             if not reading.done():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import ServiceError
-from app.http.bodies import borrowed, discard, read
+from app.http.bodies import discard, read_whole
 from app.http.decompression import decoder
 from app.http.dependencies import OPTIONS_ONCE, IdentityDep, from_state
 from app.http.json_bodies import send_json
@@ -20,6 +19,7 @@ from app.http.openapi import NO_CONTENT, problem_responses
 from app.http.trail import name_resource
 from app.server.responses import Exchange, ExchangeResponse
 
+from .inputs import memory_to_parse
 from .schemas import InputAnswer, InputName, InputQuery
 from .service import LossService
 
@@ -38,17 +38,6 @@ _BODY = {
 
 
 LossesDep = Annotated[LossService, from_state("losses")]
-
-
-async def _read_all(exchange: Exchange, coding: str | None, limit: int, buffer: mmap.mmap) -> bytes:
-    decode = decoder(coding, limit)
-    view = memoryview(buffer)
-    whole = bytearray()
-    while count := await read(exchange.body, view):
-        for piece in decode.decode(view[:count]):
-            whole += piece
-    decode.end()
-    return bytes(whole)
 
 
 @router.put(
@@ -74,15 +63,17 @@ async def put_input(
     coding = joined(request.headers, "content-encoding")
 
     async def handle(exchange: Exchange) -> None:
-        with borrowed(losses.buffers) as buffer:
+        with losses.ledger.hold(who.payer, 0, "inputs") as hold:
             try:
-                data = await _read_all(exchange, coding, losses.max_input, buffer)
+                decode = decoder(coding, losses.max_input)
+                data = await read_whole(exchange.body, hold, decode, losses.rate)
+                hold.grow(memory_to_parse(len(data)))
             except ServiceError:
-                await discard(exchange.body, buffer)
+                await discard(exchange.body)
                 raise
-        put = losses.inputs.put
-        stored = await losses.threads.start(put, who, name, data, query.no_of_periods)
-        name_resource(request.scope, stored.digest)
+            put = losses.inputs.put
+            stored = await losses.threads.start(put, who, name, bytes(data), query.no_of_periods)
+            name_resource(request.scope, stored.digest)
         answer = InputAnswer(
             name=name,
             digest=stored.digest,
@@ -105,5 +96,5 @@ async def delete_input(
     name: InputName, digest: str, losses: LossesDep, who: IdentityDep
 ) -> Response:
     """Delete an auxiliary file; it stays stored for others who have put it too."""
-    await losses.threads.start(losses.inputs.delete, who, name, digest)
+    await losses.threads.quick(losses.inputs.delete, who, name, digest)
     return Response(status_code=204)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.engine.buffers import Buffers
+from app.engine.ledger import Ledger
 from app.engine.workers import Workers
+from app.http.bodies import MinimumRate
 from app.telemetry import Metrics
 from app.tokens import KeyRing
 
@@ -22,7 +25,11 @@ class LossService:
     spools: Spools
     threads: Workers
     buffers: Buffers
+    ledger: Ledger
     metrics: Metrics
+    rate: MinimumRate
+    """How fast auxiliary files have to arrive; loss streams, where their owner's share is
+    spent."""
     max_body: int | None
     """Maximum bytes of a posted stream, as sent and as decoded; None for no limit."""
     max_input: int
@@ -31,3 +38,5 @@ class LossService:
     """Largest accepted len_sample."""
     max_blocks: int
     """Maximum blocks per event."""
+    is_spent: Callable[[str], bool]
+    """Whether an owner has spent its share of requests or memory."""

@@ -33,7 +33,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import StorageFullError, TooLargeError
+from app.engine.ledger import Hold, Ledger
+from app.errors import BusyError, ShareExceededError, StorageFullError, TooLargeError
 from app.state.claims import Claim, Claims
 from core.arrays import Rows
 from core.losses.position import Position
@@ -79,13 +80,20 @@ class Spool:
         memory: maximum bytes of rows to hold in memory.
         limit: maximum bytes of rows to hold in total.
         claim: of space on the disk, in the quota of the owner; None for no quota.
+        hold: of memory for the owner; rows that it refuses wait on the disk. None for no bound.
     """
 
     def __init__(
-        self, directory: Path, memory: int, limit: int, claim: Claim | None = None
+        self,
+        directory: Path,
+        memory: int,
+        limit: int,
+        claim: Claim | None = None,
+        hold: Hold | None = None,
     ) -> None:
         self._directory = directory
         self._claim = claim
+        self._hold = hold
         self._memory = memory
         self._limit = limit
         self._items: deque[Table | Mark | _Spilled] = deque()
@@ -126,7 +134,7 @@ class Spool:
                     hint="Read the answer faster, or post the stream in parts",
                 )
             self._waiting += size
-            if self._held + size <= self._memory:
+            if self._held + size <= self._memory and self._may_hold(size):
                 self._held += size
                 self._items.append(table)
                 return
@@ -136,6 +144,16 @@ class Spool:
             self._claim.cover(offset + size)
         self._write(table.rows, offset)
         self._items.append(_Spilled(table.report, table.rows.dtype, offset, size))
+
+    def _may_hold(self, nbytes: int) -> bool:
+        """Enter rows that wait in memory; return False if their owner may have no more."""
+        if self._hold is None:
+            return True
+        try:
+            self._hold.grow(nbytes)
+        except (BusyError, ShareExceededError, TooLargeError):
+            return False
+        return True
 
     def _write(self, rows: Rows, offset: int) -> None:
         try:
@@ -178,6 +196,8 @@ class Spool:
             elif isinstance(item, Table):
                 self._waiting -= item.rows.nbytes
                 self._held -= item.rows.nbytes
+                if self._hold is not None:
+                    self._hold.shrink(item.rows.nbytes)
 
     def _load(self, spilled: _Spilled) -> Table:
         assert self._file is not None  # noqa: S101 - it was written to
@@ -205,6 +225,8 @@ class Spool:
     def close(self) -> None:
         """Drop all items and close the file; may be called twice."""
         self._items.clear()
+        if self._hold is not None:
+            self._hold.release()
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -220,11 +242,13 @@ class Spools:
     memory: int
     limit: int
     claims: Claims
+    ledger: Ledger
 
     def new(self, owner: str) -> Spool:
         """Return a spool for the rows of one answer."""
         self._make_directory()
-        return Spool(self.directory, self.memory, self.limit, self.claims.new(owner))
+        claim, hold = self.claims.new(owner), self.ledger.hold(owner, 0, "rows")
+        return Spool(self.directory, self.memory, self.limit, claim, hold)
 
     def problem(self) -> str | None:
         """Return the reason why rows cannot be spooled to disk, or None."""

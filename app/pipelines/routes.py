@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
-from app.http.json_bodies import json_response, read_json, send_json
+from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, choose_format, joined
 from app.http.openapi import (
@@ -47,7 +47,7 @@ async def list_pipelines(
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
 ) -> Response:
     """List the ids of the pipelines, in order."""
-    ids = await service.threads.start(service.pipelines.ids, who, after, limit)
+    ids = await service.threads.quick(service.pipelines.ids, who, after, limit)
     return json_response({"pipelines": ids, "after": ids[-1] if len(ids) == limit else None})
 
 
@@ -65,21 +65,21 @@ async def register_pipeline(
     """Register a pipeline under the digest of its spec; registering it again returns it."""
 
     async def handle(exchange: Exchange) -> None:
-        values = await read_json(exchange, service.buffers, _MAX_BODY)
+        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
 
-        def register() -> tuple[dict[str, Any], bool]:
-            opened, created = service.pipelines.register(who, values)
-            try:
-                return opened.describe(), created
-            finally:
-                opened.close()
+            def register() -> tuple[dict[str, Any], bool]:
+                opened, created = service.pipelines.register(who, values)
+                try:
+                    return opened.describe(), created
+                finally:
+                    opened.close()
 
-        description, created = await service.threads.start(register)
-        name_resource(request.scope, description["id"])
-        path = f"/v1/pipelines/{description['id']}"
-        location = service.addresses.of(request.scope, path)
-        status = 201 if created else 200
-        await send_json(exchange, description, status, {"Location": location})
+            description, created = await service.threads.start(register)
+            name_resource(request.scope, description["id"])
+            path = f"/v1/pipelines/{description['id']}"
+            location = service.addresses.of(request.scope, path)
+            status = 201 if created else 200
+            await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 
@@ -96,7 +96,7 @@ async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Respo
         finally:
             opened.close()
 
-    return json_response(await service.threads.start(describe))
+    return json_response(await service.threads.quick(describe))
 
 
 @router.delete(
@@ -108,7 +108,7 @@ async def pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Respo
 )
 async def delete_pipeline(ident: str, service: PipelinesDep, who: IdentityDep) -> Response:
     """Forget a pipeline; streams of its batches that run finish."""
-    await service.threads.start(service.pipelines.delete, who, ident)
+    await service.threads.quick(service.pipelines.delete, who, ident)
     return Response(status_code=204)
 
 
@@ -177,7 +177,7 @@ async def pipeline_batch(
     open_at = partial(service.pipelines.open, who, ident)
 
     async def handle(exchange: Exchange) -> None:
-        answer = await service.threads.start(one_batch, open_at, query, form, request.headers)
+        answer = await service.threads.quick(one_batch, open_at, query, form, request.headers)
         if request.method == "HEAD" and answer.data is not None:
             answer = replace(answer, data=None, length=len(answer.data))
         await answer.send(exchange)

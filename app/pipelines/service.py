@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.engine.buffers import Buffers
 from app.engine.workers import Workers
 from app.http.addresses import Addresses
+from app.http.json_bodies import JsonBodies
 from app.telemetry import Metrics
 
 from .registry import Pipelines
@@ -18,6 +18,6 @@ class PipelineService:
 
     pipelines: Pipelines
     threads: Workers
-    buffers: Buffers
+    bodies: JsonBodies
     metrics: Metrics
     addresses: Addresses

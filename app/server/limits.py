@@ -20,6 +20,9 @@ class ServerLimits:
         keep_alive_seconds: Without a byte of a further request.
         linger_seconds: For discarding input after an answer sent before the end of the
             body, so that the client can read the answer.
+        connections: Of a process; beyond it, 503.
+        address_connections: Of them, from one address; beyond it, 429.
+        proxies: Addresses that may have any number of them, comma-separated; None for none.
     """
 
     header_bytes: int = 65536
@@ -30,3 +33,6 @@ class ServerLimits:
     write_idle_seconds: float = 60.0
     keep_alive_seconds: float = 15.0
     linger_seconds: float = 2.0
+    connections: int = 4096
+    address_connections: int = 4096
+    proxies: str | None = None

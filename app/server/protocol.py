@@ -54,6 +54,7 @@ from .connection import PEER_EXTENSION
 from .cycle import BodyCycle, problem
 from .drain import DRAIN_EXTENSION
 from .limits import ServerLimits
+from .peers import Connections, Peers
 from .reader import SocketBody
 from .writing import WriteWatch
 
@@ -68,12 +69,12 @@ _TCP_CLOSED = 7
 """State of a socket in ``TCP_INFO`` that was reset."""
 _MAX_DROPPED = 32 << 20
 """Bytes to drop while lingering before reading stops."""
+_REFUSALS = {"busy": 503, "share-exceeded": 429}
+"""Statuses of the problems that refuse connections."""
 _BUILT_ON = frozenset(
     {"_start_asgi_task", "_should_upgrade", "_unset_keepalive_if_required"}
     | {"handle_websocket_upgrade", "on_headers_complete", "timeout_keep_alive_handler"}
 )
-
-
 """Methods of uvicorn's class that ours overrides or calls."""
 
 
@@ -81,6 +82,7 @@ class BodyProtocol(HttpToolsProtocol):
     """One connection; see the module for its states."""
 
     limits: ClassVar[ServerLimits] = ServerLimits()
+    connected: ClassVar[Connections] = Connections(4096, 4096, Peers(None))
 
     def __init__(
         self,
@@ -101,19 +103,28 @@ class BodyProtocol(HttpToolsProtocol):
         self._leaving, self._dropped = False, 0
         self._watch: WriteWatch | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._peer: str | None = None
 
     # Events of the connection.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for a request."""
         super().connection_made(transport)
+        self._peer = None if self.client is None else self.client[0]
+        refusal = self.connected.add(self._peer)
         seconds = self.limits.write_idle_seconds
         self._watch = WriteWatch(transport, self.loop, seconds, self._on_stalled_write)
-        self._set_timer("head", self.limits.header_seconds, self.timeout_keep_alive_handler)
+        if refusal is None:
+            self._set_timer("head", self.limits.header_seconds, self.timeout_keep_alive_handler)
+        elif self.connected.may_linger:
+            self.refuse(_REFUSALS[refusal], refusal, "there are too many connections")
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers, and tell the running request."""
         self._leaving = True
+        self.connected.remove(self._peer)
         for name in list(self._timers):
             self._stop_timer(name)
         if self._watch:
@@ -192,6 +203,7 @@ class BodyProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             if self._should_upgrade():
                 self._stop_timer("head")
+                self.connected.remove(self._peer)
                 self.handle_websocket_upgrade()
                 return False
         except httptools.HttpParserError:
@@ -329,6 +341,8 @@ class BodyProtocol(HttpToolsProtocol):
         for name, value in self.server_state.default_headers:
             content += [name, b": ", value, b"\r\n"]
         content.append(b"content-type: application/problem+json\r\nconnection: close\r\n")
+        if status in _REFUSALS.values():
+            content.append(b"retry-after: 1\r\n")
         content.append(b"content-length: %d\r\n\r\n%b" % (len(body), body))
         self._active = self._pending = None
         if not self.transport.is_closing():
@@ -417,7 +431,9 @@ def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol] | str:
     if reason:
         _logger.warning("uvicorn %s: %s; serving without limits", uvicorn.__version__, reason)
         return "auto"
-    return type("LimitedBodyProtocol", (BodyProtocol,), {"limits": limits})
+    connected = Connections(limits.connections, limits.address_connections, Peers(limits.proxies))
+    attributes = {"limits": limits, "connected": connected}
+    return type("LimitedBodyProtocol", (BodyProtocol,), attributes)
 
 
 def _unsuitable() -> str | None:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from app.errors import NotAcceptableError, TooLargeError
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
 from app.http.identity import Identity
-from app.http.json_bodies import json_response, read_json, send_json
+from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
 from app.http.openapi import (
@@ -101,9 +101,9 @@ async def stream_tiles(
     """
 
     async def handle(exchange: Exchange) -> None:
-        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
-        view = await tiles.threads.start(tiles.views.open, who, ident, spec)
-        await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
+        async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
+            view = await tiles.threads.start(tiles.views.open, who, ident, spec)
+            await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
 
@@ -126,18 +126,18 @@ async def plan_view(
     """Plan the view in the body: its shapes and a list of its tiles."""
 
     async def handle(exchange: Exchange) -> None:
-        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
+        async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
 
-        def plan() -> dict[str, Any]:
-            view = tiles.views.open(who, ident, spec)
-            view.close()
-            return {
-                "fingerprint": view.dataset.fingerprint.hex(),
-                "token": view.tokens.token(0),
-                **plan_json(view.plan, first, count),
-            }
+            def plan() -> dict[str, Any]:
+                view = tiles.views.open(who, ident, spec)
+                view.close()
+                return {
+                    "fingerprint": view.dataset.fingerprint.hex(),
+                    "token": view.tokens.token(0),
+                    **plan_json(view.plan, first, count),
+                }
 
-        await send_json(exchange, await tiles.threads.start(plan))
+            await send_json(exchange, await tiles.threads.start(plan))
 
     return ExchangeResponse(handle)
 
@@ -156,14 +156,14 @@ async def register_view(
     """Register a view; registering it again returns the same id."""
 
     async def handle(exchange: Exchange) -> None:
-        spec = await read_json(exchange, tiles.buffers, _MAX_BODY)
-        name, view, created = await tiles.threads.start(tiles.views.register, who, ident, spec)
-        view.close()
-        name_resource(request.scope, name)
-        location = tiles.addresses.of(request.scope, f"/v1/datasets/{ident}/views/{name}")
-        description = _describe(name, ident, view)
-        status = 201 if created else 200
-        await send_json(exchange, description, status, {"Location": location})
+        async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
+            name, view, created = await tiles.threads.start(tiles.views.register, who, ident, spec)
+            view.close()
+            name_resource(request.scope, name)
+            location = tiles.addresses.of(request.scope, f"/v1/datasets/{ident}/views/{name}")
+            description = _describe(name, ident, view)
+            status = 201 if created else 200
+            await send_json(exchange, description, status, {"Location": location})
 
     return ExchangeResponse(handle)
 
@@ -180,7 +180,7 @@ def _describe(name: str, dataset: str, view: OpenView) -> dict[str, Any]:
 
 
 async def _registered(tiles: TileService, who: Identity, ident: str, name: str) -> OpenView:
-    return await tiles.threads.start(tiles.views.registered, who, name, ident)
+    return await tiles.threads.quick(tiles.views.registered, who, name, ident)
 
 
 @router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
@@ -200,7 +200,7 @@ async def view_of(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> R
 )
 async def delete_view(ident: str, name: str, tiles: TilesDep, who: IdentityDep) -> Response:
     """Forget a registered view; streams that run over it finish."""
-    await tiles.threads.start(tiles.views.delete, who, name, ident)
+    await tiles.threads.quick(tiles.views.delete, who, name, ident)
     return Response(status_code=204)
 
 

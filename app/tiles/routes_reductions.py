@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from app.errors import BadRequestError, InvalidOptionError
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
-from app.http.json_bodies import parse_object, read_json
+from app.http.json_bodies import parse_object
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
 from app.http.openapi import JSON_BODY, content_response, problem_responses
@@ -49,14 +49,14 @@ async def reduce_view(
     """Reduce a view; the frames are heartbeats with the progress, then an array per result."""
 
     async def handle(exchange: Exchange) -> None:
-        body = await read_json(exchange, tiles.buffers, _MAX_BODY)
-        view, job = await tiles.threads.start(tiles.reduction, who, ident, body)
-        try:
-            coding = answer_coding(request.headers)
-            stream = reduction_stream(job, coding=coding, threads=tiles.threads, drain=drain)
-            await stream.send(exchange)
-        finally:
-            view.close()
+        async with tiles.bodies.read(exchange, who, _MAX_BODY) as body:
+            view, job = await tiles.threads.start(tiles.reduction, who, ident, body)
+            try:
+                coding = answer_coding(request.headers)
+                stream = reduction_stream(job, coding=coding, threads=tiles.threads, drain=drain)
+                await stream.send(exchange)
+            finally:
+                view.close()
 
     return ExchangeResponse(handle)
 

@@ -37,14 +37,14 @@ async def zarr(
     """Read a key of the zarr store of a view."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await tiles.threads.start(tiles.views.registered, who, view)
+        opened = await tiles.threads.quick(tiles.views.registered, who, view)
         try:
             etag = opened.etag(f"zarr-{key}" if len(key) < 100 else "zarr")  # noqa: PLR2004
             if not_modified(request.headers, etag):
                 await exchange.start(304, {"ETag": etag})
                 return
             facade = ZarrFacade(opened)
-            entry = await tiles.threads.start(facade.get, key)
+            entry = await tiles.threads.quick(facade.get, key)
             if entry is None:
                 raise NotFoundError(f"the store has no key {key[:80]!r}")
             content, media_type = entry

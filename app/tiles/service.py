@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.engine.base import Engine
-from app.engine.buffers import Buffers
 from app.engine.workers import Workers
 from app.errors import InvalidOptionError
 from app.http.addresses import Addresses
 from app.http.identity import Identity
+from app.http.json_bodies import JsonBodies
 
 from .partials import PartialStore
 from .reductions import ReductionJob
@@ -26,7 +26,7 @@ class TileService:
     engine: Engine
     partials: PartialStore
     threads: Workers
-    buffers: Buffers
+    bodies: JsonBodies
     addresses: Addresses
 
     def reduction(

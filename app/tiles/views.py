@@ -6,9 +6,9 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from app.datasets.opened import OpenDataset
 from app.datasets.spec import DatasetSpec
 from app.errors import NotFoundError
 from app.http.identity import Identity
-from app.state.base import HeadMissingError, StateStore
+from app.state.base import MAX_VALUE, HeadInvalidError, HeadMissingError, StateStore
 from app.state.ownership import Namespaces
 from app.tokens import KeyRing
 from core.arrays import Array
@@ -27,9 +27,17 @@ from core.tiles.view import View, parse_view
 
 from .tokens import TileTokens, stream_identity
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 KIND = "view"
 _CACHED = 64
 """Plans and parsed views to cache: planning a list of a million frames takes a while."""
+_MAX_STORED = 4 * MAX_VALUE
+"""Bytes of listed positions whose JSON, of two characters or more for eight bytes, is too long
+to be stored."""
+_CACHED_BYTES = 64 << 20
+"""Bytes of listed positions to cache, of plans and as much again of parsed views."""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,8 +138,7 @@ class Views:
         )
         with self._lock:
             self._plans[key] = dataset.spec, plan
-            while len(self._plans) > _CACHED:
-                self._plans.popitem(last=False)
+            _shrink(self._plans, lambda known: known[1].positions.nbytes + known[1].view.nbytes)
         return plan
 
     def register(
@@ -146,6 +153,12 @@ class Views:
             CoreError, ServiceError: as for ``open``.
         """
         opened = self.open(who, dataset, spec)
+        if opened.view.nbytes > _MAX_STORED:
+            opened.close()
+            raise HeadInvalidError(
+                f"a view whose JSON is longer than {MAX_VALUE} bytes cannot be registered",
+                hint="Send it with each request, to /tiles, /plan or /reduce",
+            )
         value = {"dataset": dataset, "view": opened.view.to_json()}
         text = json.dumps(value, sort_keys=True).encode()
         ident = hashlib.blake2b(text, digest_size=12).hexdigest()
@@ -219,9 +232,15 @@ class Views:
         known = _Known(value["dataset"], view, view.digest())
         with self._lock:
             self._known[owner, ident] = known
-            while len(self._known) > _CACHED:
-                self._known.popitem(last=False)
+            _shrink(self._known, lambda known: known.view.nbytes)
         return known
+
+
+def _shrink(cache: OrderedDict[K, V], nbytes: Callable[[V], int]) -> None:
+    """Remove the oldest entries of a cache that has too many, or too large ones."""
+    total = sum(map(nbytes, cache.values()))
+    while cache and (len(cache) > _CACHED or total > _CACHED_BYTES):
+        total -= nbytes(cache.popitem(last=False)[1])
 
 
 def padded(values: Array, shape: tuple[int, ...]) -> Array:

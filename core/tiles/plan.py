@@ -256,6 +256,10 @@ class _Flat:
     def extremes(self) -> tuple[int, int]:
         return self.inner.extremes()
 
+    @property
+    def nbytes(self) -> int:
+        return self.inner.nbytes
+
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
         shape = self.inner.shape
         # Fetch the whole rows that contain the range, then crop them.

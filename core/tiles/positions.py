@@ -45,6 +45,10 @@ class Positions(Protocol):
     def extremes(self) -> tuple[int, int]:
         """Return the lowest and highest flat index."""
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the listed indices in bytes; 0 if they are computed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
@@ -83,6 +87,11 @@ class Lattice:
         high = sum(c[1] * p for c, p in zip(corners, pitches, strict=True))
         return low, high
 
+    @property
+    def nbytes(self) -> int:
+        """Zero: nothing is listed."""
+        return 0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed:
@@ -103,6 +112,11 @@ class Listed:
         """Return the lowest and highest flat index."""
         return int(self.indices.min()), int(self.indices.max())
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the indices in bytes."""
+        return self.indices.nbytes
+
 
 def resolve(select: Select, scan: tuple[int, ...]) -> Positions:
     """Resolve a selection to positions of a scan of this shape.
@@ -117,8 +131,8 @@ def resolve(select: Select, scan: tuple[int, ...]) -> Positions:
             return Lattice(scan, tuple((0, length, 1) for length in scan))
         case Grid(slices):
             return _grid(slices, scan)
-        case Frames(indices):
-            listed = np.array(indices, np.int64)
+        case Frames():
+            listed = np.array(select.indices)
             if listed.max() >= size:
                 raise SelectionError(
                     f"index {int(listed.max())} is selected, but the scan has {size} positions"

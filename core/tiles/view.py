@@ -11,12 +11,13 @@ import binascii
 import hashlib
 import json
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ..arrays import Indices, Integers
 from ..errors import CastingError, OptionError, SelectionError, ShapeError
 
 Casting = Literal["safe", "wrap", "clip"]
@@ -26,6 +27,12 @@ ALGORITHM = 1
 """Version of the results: changes if the same view of the same data gives other bytes."""
 
 MAX_DIMS = 8
+_PIECE = 1 << 16
+"""Positions, or bytes of a mask, that are turned into text or back at a time.
+
+Such calls hold the interpreter's lock, and a whole list of millions would stop every other
+thread of the process for a second."""
+
 MAX_SELECTED = 1 << 28
 """Maximum number of positions in a list, mask or shuffle; a grid may have any size."""
 
@@ -39,7 +46,19 @@ class Every:
 class Frames:
     """Positions by flat index, in the given order; repetitions are allowed."""
 
-    indices: tuple[int, ...]
+    packed: bytes
+    """The indices as little-endian 64-bit integers."""
+
+    @classmethod
+    def of(cls, indices: Sequence[int]) -> Frames:
+        """Pack indices, each from 0 to 2**62."""
+        values = indices.values if isinstance(indices, Integers) else indices
+        return cls(np.asarray(values, "<i8").tobytes())
+
+    @property
+    def indices(self) -> Indices:
+        """The indices, shape (n,); read-only."""
+        return np.frombuffer(self.packed, "<i8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +109,14 @@ class View:
     missing: Missing = "skip"
     """Treatment of positions without a frame."""
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the listed positions or the mask in bytes."""
+        match self.select:
+            case Frames(octets) | Mask(octets):
+                return len(octets)
+        return 0
+
     def to_json(self) -> dict[str, Any]:
         """Return the view as canonical JSON values, without defaults."""
         members: dict[str, Any] = {}
@@ -110,23 +137,52 @@ class View:
         return members
 
     def digest(self) -> bytes:
-        """Return 8 bytes that identify the view."""
-        text = json.dumps([ALGORITHM, self.to_json()], sort_keys=True, separators=(",", ":"))
-        return hashlib.blake2b(text.encode(), digest_size=8).digest()
+        """Return 8 bytes that identify the view: the digest of its JSON with a version."""
+        short, member = self, ""
+        pieces: Iterator[bytes] = iter(())
+        match self.select:
+            case Frames():
+                short = replace(self, select=Frames(b""))
+                member, pieces = '"frames":[', _index_pieces(self.select)
+            case Mask(bits):
+                short = replace(self, select=Mask(b""))
+                member, pieces = '"mask":"', _base64_pieces(bits)
+        text = json.dumps([ALGORITHM, short.to_json()], sort_keys=True, separators=(",", ":"))
+        # No string of a view contains a quote, so the member occurs once.
+        before, member, after = text.partition(member) if member else (text, "", "")
+        hashed = hashlib.blake2b((before + member).encode(), digest_size=8)
+        for piece in pieces:
+            hashed.update(piece)
+        hashed.update(after.encode())
+        return hashed.digest()
 
 
 def _select_json(select: Select) -> dict[str, Any]:
     match select:
-        case Frames(indices):
-            return {"frames": list(indices)}
+        case Frames():
+            return {"frames": select.indices.tolist()}
         case Mask(bits):
-            return {"mask": base64.b64encode(bits).decode()}
+            return {"mask": b"".join(_base64_pieces(bits)).decode()}
         case Grid(slices):
             return {"nav": [list(bounds) for bounds in slices]}
         case Shuffle(seed):
             return {"shuffle": {"seed": seed}}
         case Every():
             return {"all": True}
+
+
+def _index_pieces(frames: Frames) -> Iterator[bytes]:
+    """Yield the indices as the text of a JSON array, without its brackets."""
+    indices = frames.indices
+    for at in range(0, len(indices), _PIECE):
+        text = ",".join(map(str, indices[at : at + _PIECE].tolist()))
+        yield (text if at == 0 else f",{text}").encode()
+
+
+def _base64_pieces(bits: bytes) -> Iterator[bytes]:
+    step = 3 * _PIECE
+    for at in range(0, len(bits), step):
+        yield base64.b64encode(bits[at : at + step])
 
 
 _MEMBERS = {
@@ -223,14 +279,18 @@ def _frames(value: Any) -> Frames:  # noqa: ANN401 - JSON
         raise SelectionError("select.frames is empty: nothing is selected")
     if len(items) > MAX_SELECTED:
         raise SelectionError(f"select.frames has more than {MAX_SELECTED} indices")
-    return Frames(tuple(_integer(item, "select.frames", 0) for item in items))
+    if isinstance(items, Integers):
+        for extreme in (items.values.min(), items.values.max()):
+            _integer(extreme, "select.frames", 0)
+        return Frames.of(items)
+    return Frames.of([_integer(item, "select.frames", 0) for item in items])
 
 
 def _mask(value: Any) -> Mask:  # noqa: ANN401 - JSON
     if not isinstance(value, str):
         raise OptionError("select.mask is not a string of base64")
     try:
-        bits = base64.b64decode(value, validate=True)
+        bits = _from_base64(value)
     except (binascii.Error, ValueError) as e:
         raise OptionError(
             "select.mask is not base64", hint="Send base64 of np.packbits(mask)"
@@ -238,6 +298,22 @@ def _mask(value: Any) -> Mask:  # noqa: ANN401 - JSON
     if len(bits) > MAX_SELECTED // 8:
         raise SelectionError(f"select.mask has more than {MAX_SELECTED} bits")
     return Mask(bits)
+
+
+def _from_base64(text: str) -> bytes:
+    """Decode base64 piece by piece.
+
+    Raises:
+        binascii.Error, ValueError: the text is not base64.
+    """
+    step = 4 * _PIECE
+    whole = bytearray()
+    for at in range(0, len(text), step):
+        piece = base64.b64decode(text[at : at + step], validate=True)
+        if at + step < len(text) and len(piece) != 3 * _PIECE:
+            raise ValueError("padding before the end")
+        whole += piece
+    return bytes(whole)
 
 
 def _slices(value: Any) -> tuple[tuple[int, int, int], ...]:  # noqa: ANN401 - JSON
@@ -321,6 +397,6 @@ def _boolean(value: Any, name: str) -> bool:  # noqa: ANN401 - JSON
 
 
 def _choice(value: Any, name: str, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401 - JSON
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise OptionError(f"{name} is {value!r}, not one of {', '.join(map(str, choices))}")
     return value

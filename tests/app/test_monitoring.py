@@ -133,21 +133,19 @@ def test_a_spool_that_cannot_be_written(harmed: Harmed, monkeypatch: pytest.Monk
 
 def test_threads_that_are_all_taken(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harmed.limits["threads"], "_limit", 0.3)
-    pool, free = harmed.app.state.losses.threads._pool, threading.Event()
-    taken = [pool.submit(free.wait) for _ in range(2)]
+    lane = harmed.app.state.losses.threads._lanes[False]
+    width, lane.width = lane.width, 0
     wait_until(lambda: harmed.failing() == {"threads"})
     assert harmed.metrics()["thalweg_thread_wait_seconds"] > 0.3
-    free.set()
-    for call in taken:
-        call.result()
+    lane.width = width
     wait_until(lambda: not harmed.failing())
 
 
 def test_buffers_that_are_all_in_use(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harmed.limits["buffers"], "_limit", 0.05)
-    taken = harmed.watched.buffers.take(3)
+    taken = harmed.watched.buffers.take("", 3)
     wait_until(lambda: harmed.failing() == {"buffers"})
-    harmed.watched.buffers.give_back(taken)
+    harmed.watched.buffers.give_back("", taken)
 
 
 def test_decoders_that_cannot_start(harmed: Harmed) -> None:

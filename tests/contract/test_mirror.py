@@ -98,10 +98,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/encoding.py": _POSTING,
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
     "app/losses/inspection.py": _COMMAND,
-    "app/losses/pump.py": (
-        "tests/app/losses/test_bad_streams.py",
-        "tests/e2e/test_slow_and_gone.py",
-    ),
     "app/losses/request.py": (*_POSTING, "tests/app/losses/test_options.py"),
     "app/losses/routes.py": ("tests/app/losses/test_options.py", "tests/e2e/test_nothing_lost.py"),
     "app/losses/rows.py": _POSTING,

@@ -290,20 +290,20 @@ def posts(metrics: dict[str, float]) -> float:
 def test_a_killed_worker_is_replaced_and_no_longer_counted(crew: Service, small: Sample) -> None:
     first, second = crew.worker_pids()
     crew.expected_failures.append('"reason": "SIGKILL"')
-    used = "thalweg_buffers_used"
+    running = "thalweg_requests_running"
     with contextlib.ExitStack() as stack:
         with only(crew, first):
             lost = stack.enter_context(crew.connect())
             lost.begin("POST", SELT, size=len(small.data))
             lost.send(small.data[:9000])
-            assert until(lambda: crew.metrics()[used] == 2, 10)
+            assert until(lambda: crew.metrics()[running] == 2, 10)
         os.kill(first, signal.SIGKILL)
         with pytest.raises(ConnectionError):
             lost.answer()
     assert until(lambda: len({*crew.worker_pids()} - {first}) == 2, 20)
     assert second in crew.worker_pids()
     assert crew.post(SELT, small.data).body == small.rows
-    assert until(lambda: crew.metrics()[used] == 0, 2)
+    assert until(lambda: crew.metrics()[running] == 1, 2)
 
 
 def test_draining_workers_finish_what_runs_and_refuse_connections(

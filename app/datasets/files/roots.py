@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import stat
@@ -36,16 +37,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
 
 from .identity import Identity
 
+T = TypeVar("T")
+
 MAX_FILES = 100_000
 """Default maximum number of files of one dataset."""
-_MAX_ENTRIES = 2_000_000
-"""Maximum number of directory entries to examine for one pattern."""
+MAX_ENTRIES = 200_000
+"""Default maximum number of directory entries to look at for one dataset: about 2 s of work."""
 _MAX_DEPTH = 100
 """Maximum nesting of directories."""
 _MAGIC = re.compile(r"[*?\[]")
@@ -89,6 +92,38 @@ class _Entry:
         return cls(entry.name, entry.is_symlink(), directory, plain)
 
 
+class Visits:
+    """Counts the directories and entries that a search looks at.
+
+    Args:
+        limit: maximum number.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._left = limit
+
+    def list(self, entries: Iterator[T]) -> list[T]:
+        """Take the entries of a directory, itself counted too.
+
+        Raises:
+            TooLargeError: there are more than are left.
+        """
+        self._left -= 1
+        taken = list(itertools.islice(entries, max(self._left, 0) + 1))
+        self._left -= len(taken)
+        if self._left < 0:
+            raise TooLargeError(
+                f"the search looked at more than {self.limit} directory entries",
+                hint="Name the files, use a pattern that enters fewer directories, or ask the"
+                " operator for a higher limit",
+                limit="entries",
+                setting="THALWEG_MAX_ENTRIES",
+                allowed=self.limit,
+            )
+        return taken
+
+
 class Roots:
     """The directories below which files may be read.
 
@@ -99,13 +134,20 @@ class Roots:
         roots: absolute paths, none of them ``/``.
         private: directory whose files are never served, the data directory; None if there
             is none.
+        max_entries: maximum number of directory entries to look at for one dataset.
 
     Raises:
         ValueError: a path is relative or ``/``, a root is inside the private directory or
             contains it, or /proc is not mounted.
     """
 
-    def __init__(self, roots: Sequence[str | Path], private: Path | None = None) -> None:
+    def __init__(
+        self,
+        roots: Sequence[str | Path],
+        private: Path | None = None,
+        max_entries: int = MAX_ENTRIES,
+    ) -> None:
+        self.max_entries = max_entries
         if not Path("/proc/self/fd").is_dir():
             raise ValueError("/proc must be mounted: it tells where an open file lies")
         self.roots = tuple(_normal(os.fspath(root)) for root in roots)
@@ -122,13 +164,13 @@ class Roots:
                 )
 
     @classmethod
-    def parse(cls, text: str, private: Path | None = None) -> Roots:
+    def parse(cls, text: str, private: Path | None = None, max_entries: int = MAX_ENTRIES) -> Roots:
         """Parse a list separated as in ``PATH``; empty parts are ignored.
 
         Raises:
             ValueError: see the class.
         """
-        return cls([part for part in text.split(os.pathsep) if part], private)
+        return cls([part for part in text.split(os.pathsep) if part], private, max_entries)
 
     def open(self, path: str | Path) -> int:
         """Open a regular file for reading; the caller closes the descriptor.
@@ -167,9 +209,10 @@ class Roots:
             BusyError: too many files are open.
         """
         paths: dict[Path, None] = {}
+        visits = Visits(self.max_entries)
         for pattern in patterns:
             count = len(paths)
-            matches = self._matches(pattern, limit - count)
+            matches = self._matches(pattern, limit - count, visits)
             paths |= dict.fromkeys(sorted(matches, key=numerically))
             if len(paths) != count + len(matches):
                 raise InvalidOptionError(
@@ -212,13 +255,13 @@ class Roots:
         """
         files: list[Path] = []
         directories: dict[Path, Identity] = {}
-        budget = iter(range(_MAX_ENTRIES))
+        visits = Visits(self.max_entries)
         pending = [os.fspath(directory)]
         while pending:
             path = pending.pop()
             with self._look_at(path, path) as (descriptor, _):
                 directories[Path(path)] = Identity.of(os.fstat(descriptor))
-            for entry in self._scan(path, budget):
+            for entry in self._scan(path, visits):
                 inner = f"{path}/{entry.name}"
                 if entry.name.startswith("."):
                     continue
@@ -233,15 +276,14 @@ class Roots:
                 raise TooLargeError(f"{str(directory)!r} has more than {limit} files")
         return sorted(files, key=numerically), directories
 
-    def _matches(self, pattern: str, limit: int) -> list[Path]:
+    def _matches(self, pattern: str, limit: int, visits: Visits) -> list[Path]:
         error: ServiceError = _outside(pattern)
         for candidate in self._candidates(pattern):
             matches: set[Path] = set()
-            budget = iter(range(_MAX_ENTRIES))
             root = next(root for root in self.roots if _is_below(candidate, root))
             parts = candidate[len(root) + 1 :].split("/")
             with contextlib.suppress(FileMissingError):
-                for match in self._walk(root, parts, budget):
+                for match in self._walk(root, parts, visits):
                     matches.add(Path(match))
                     if len(matches) > limit:
                         raise TooLargeError(f"{pattern!r} matches more files than allowed")
@@ -257,31 +299,29 @@ class Roots:
         paths = [_normal(f"{top}/{name}") for top in tops]
         return [path for path in paths if any(_is_below(path, root) for root in self.roots)]
 
-    def _walk(self, directory: str, parts: Sequence[str], budget: Iterator[int]) -> Iterator[str]:
+    def _walk(self, directory: str, parts: Sequence[str], visits: Visits) -> Iterator[str]:
         """Yield the files below a directory that match the parts of a pattern."""
         part, rest = parts[0], parts[1:]
         if part == _ANY_DEPTH:
             with contextlib.suppress(FileMissingError):
-                yield from self._walk(directory, rest or ["*"], budget)
-            for entry in self._scan(directory, budget):
+                yield from self._walk(directory, rest or ["*"], visits)
+            for entry in self._scan(directory, visits):
                 # Links are not followed: they can form circles.
                 if entry.is_directory and not entry.is_link and not entry.name.startswith("."):
-                    yield from self._walk(f"{directory}/{entry.name}", parts, budget)
+                    yield from self._walk(f"{directory}/{entry.name}", parts, visits)
         elif _MAGIC.search(part):
-            for entry in _matching(self._scan(directory, budget), part):
-                yield from self._take(f"{directory}/{entry.name}", entry, rest, budget)
+            for entry in _matching(self._scan(directory, visits), part):
+                yield from self._take(f"{directory}/{entry.name}", entry, rest, visits)
         elif rest:
-            yield from self._walk(f"{directory}/{part}", rest, budget)
+            yield from self._walk(f"{directory}/{part}", rest, visits)
         elif self._is_file(f"{directory}/{part}"):
             yield f"{directory}/{part}"
 
-    def _take(
-        self, path: str, entry: _Entry, rest: Sequence[str], budget: Iterator[int]
-    ) -> Iterator[str]:
+    def _take(self, path: str, entry: _Entry, rest: Sequence[str], visits: Visits) -> Iterator[str]:
         if rest and entry.is_directory:
             # A directory may lack the names that the rest of the pattern asks for.
             with contextlib.suppress(FileMissingError):
-                yield from self._walk(path, rest, budget)
+                yield from self._walk(path, rest, visits)
         elif not rest and (entry.is_plain or self._leads_to_file(path)):
             _check_text(entry.name)
             yield path
@@ -292,17 +332,17 @@ class Roots:
         except FileMissingError as e:
             raise PathRefusedError(f"{path!r} is a broken link", path=path) from e
 
-    def _scan(self, directory: str, budget: Iterator[int]) -> list[_Entry]:
+    def _scan(self, directory: str, visits: Visits) -> list[_Entry]:
         descriptor = self._open(directory, directory, _SCAN)
         try:
             with os.scandir(descriptor) as entries:
-                listed = [_Entry.of(entry) for entry, _ in zip(entries, budget, strict=False)]
+                listed = [_Entry.of(entry) for entry in visits.list(entries)]
         except OSError as e:
             self._raise(e, directory, directory)
         finally:
             os.close(descriptor)
-        if next(budget, None) is None or directory.count("/") > _MAX_DEPTH:
-            raise TooLargeError(f"{directory!r} has too many entries to search")
+        if directory.count("/") > _MAX_DEPTH:
+            raise TooLargeError(f"{directory!r} is too deep to search")
         return listed
 
     def _is_file(self, path: str) -> bool:

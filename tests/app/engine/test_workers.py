@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
 import threading
+import weakref
 
 import pytest
 
@@ -28,6 +31,155 @@ def test_what_a_call_raises_arrives() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         asyncio.run(run())
     workers.close()
+
+
+class Gate:
+    """Calls that run until the test opens the gate."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self._count = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        self._count.release()
+        assert self.open.wait(20)
+
+    async def passed(self, count: int) -> None:
+        for _ in range(count):
+            assert await asyncio.to_thread(self._count.acquire, timeout=20)
+
+
+def test_long_calls_give_their_places_away() -> None:
+    async def run() -> None:
+        gate = Gate()
+        stuck = [workers.start(gate) for _ in range(2)]
+        await gate.passed(2)
+        assert await asyncio.wait_for(workers.start(int, "7"), 20) == 7
+        gate.open.set()
+        await asyncio.gather(*stuck)
+
+    workers = Workers(2)
+    asyncio.run(run())
+    workers.close()
+
+
+def test_one_owner_leaves_threads_to_others() -> None:
+    owner = ""
+
+    async def run() -> None:
+        nonlocal owner
+        gate, owner = Gate(), "abuser"
+        stuck = [workers.start(gate) for _ in range(100)]
+        await gate.passed(4)
+        owner = "alice"
+        assert await asyncio.wait_for(workers.start(int, "7"), 20) == 7
+        assert (workers.running, workers.waiting) == (4, 96)
+        assert workers.longest_wait() > 0
+        gate.open.set()
+        await asyncio.gather(*stuck)
+        assert (workers.running, workers.waiting, workers.longest_wait()) == (0, 0, 0.0)
+
+    workers = Workers(2, lambda: owner)
+    asyncio.run(run())
+    workers.close()
+
+
+def test_quick_calls_wait_for_no_other_ones() -> None:
+    async def run() -> None:
+        gate = Gate()
+        stuck = [workers.start(gate) for _ in range(100)]
+        await gate.passed(4)
+        assert await asyncio.wait_for(workers.quick(int, "7"), 20) == 7
+        gate.open.set()
+        await asyncio.gather(*stuck)
+
+    workers = Workers(2)
+    asyncio.run(run())
+    workers.close()
+
+
+def test_owners_take_turns() -> None:
+    owner = ""
+    order: list[str] = []
+
+    async def run() -> None:
+        nonlocal owner
+        gate = Gate()
+        stuck = workers.start(gate)
+        await gate.passed(1)
+        calls = []
+        for name in ("abuser", "alice", "bob"):
+            owner = name
+            calls += [workers.start(order.append, name) for _ in range(3)]
+        gate.open.set()
+        await asyncio.gather(stuck, *calls)
+
+    workers = Workers(1, lambda: owner)
+    asyncio.run(run())
+    workers.close()
+    assert sorted(order[:3]) == sorted(order[3:6]) == ["abuser", "alice", "bob"]
+
+
+def test_a_cancelled_call_that_waits_never_runs() -> None:
+    ran: list[int] = []
+
+    async def run() -> None:
+        gate = Gate()
+        stuck = [workers.start(gate) for _ in range(2)]
+        await gate.passed(2)
+        waiting = workers.start(ran.append, 1)
+        waiting.cancel()
+        gate.open.set()
+        await asyncio.gather(*stuck)
+        await workers.start(int)
+
+    workers = Workers(1)
+    asyncio.run(run())
+    workers.close()
+    assert ran == []
+
+
+def test_threads_for_long_calls_end_with_them() -> None:
+    async def run() -> None:
+        gate = Gate()
+        stuck = [start(gate) for start in (workers.start, workers.quick) for _ in range(4)]
+        await gate.passed(8)
+        assert len(workers._threads) == 8
+        gate.open.set()
+        await asyncio.gather(*stuck)
+        assert len(workers._threads) == 4
+
+    workers = Workers(2)
+    asyncio.run(run())
+    threads = list(workers._threads)
+    workers.close()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_an_error_and_its_frames_are_gone_after_it_was_raised() -> None:
+    class Thing:
+        pass
+
+    seen: list[weakref.ref[Thing]] = []
+
+    def fail() -> None:
+        thing = Thing()
+        seen.append(weakref.ref(thing))
+        raise ValueError(str(thing))
+
+    async def run() -> None:
+        with contextlib.suppress(ValueError):
+            await workers.start(fail)
+        await workers.start(int)
+
+    workers = Workers(1)
+    gc.disable()
+    try:
+        asyncio.run(run())
+        assert seen[0]() is None
+    finally:
+        gc.enable()
+        workers.close()
 
 
 def test_closing_waits_for_the_current_call_and_drops_the_next() -> None:

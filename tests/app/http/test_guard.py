@@ -6,11 +6,13 @@ import asyncio
 import base64
 import hashlib
 import html
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers as HeadersOf
 from starlette.routing import BaseRoute
 
 from app.audit import AuditLog
@@ -19,6 +21,7 @@ from app.http.access import authorise, has_rule, is_open
 from app.http.guard import Guard, private
 from app.http.identity import Identity
 from app.http.keys import Keys
+from app.http.throttle import Throttle
 from app.main import create_app
 from app.server.drain import DRAIN_EXTENSION, Drain
 from app.settings import Settings
@@ -290,11 +293,18 @@ class Inner:
 class Caller:
     """Requests to a guard with one key."""
 
-    def __init__(self, *, open_metrics: bool = False) -> None:
+    def __init__(self, *, open_metrics: bool = False, throttle: Throttle | None = None) -> None:
         self.inner = Inner()
         self.drain = Drain()
         keys = Keys([f"alice:{digest_key(KEY)}"], ApiKeys(MemoryStateStore()), digest_key)
-        self.guard = Guard(self.inner, keys, METRICS, AuditLog("none"), open_metrics=open_metrics)
+        self.guard = Guard(
+            self.inner,
+            keys,
+            METRICS,
+            AuditLog("none"),
+            throttle or Throttle(9, 9),
+            open_metrics=open_metrics,
+        )
 
     def call(
         self, path: str, headers: Sequence[tuple[bytes, bytes]] | None = None, **more: object
@@ -406,3 +416,34 @@ def test_pages_load_nothing(service: Service) -> None:
         assert f"style-src 'sha256-{base64.b64encode(digest).decode()}'" in policy
         assert "<script" not in text
         assert " style=" not in text
+
+
+def test_requests_of_an_owner_are_limited_and_told_where_they_stand() -> None:
+    throttle = Throttle(9, 9, rate=0.001, burst=2)
+    caller = Caller(throttle=throttle)
+    for left in (1, 0):
+        start = caller.call("/v1/datasets")[0]
+        headers = HeadersOf(raw=start["headers"])
+        assert start["status"] == 200
+        assert headers["ratelimit-policy"] == '"default";q=2;w=2000'
+        assert headers["ratelimit"].startswith(f'"default";r={left};t=')
+    start, body = caller.call("/v1/datasets")[:2]
+    headers = HeadersOf(raw=start["headers"])
+    assert start["status"] == 429
+    assert json.loads(body["body"])["code"] == "rate-limited"
+    assert int(headers["retry-after"]) > 0
+    assert headers["ratelimit"].startswith('"default";r=0;t=')
+    assert caller.status("/metrics") == 200
+    assert throttle.running == 0
+
+
+def test_no_more_requests_are_in_progress_than_an_owner_may_have() -> None:
+    throttle = Throttle(9, 1)
+    throttle.enter("alice")
+    caller = Caller(throttle=throttle)
+    assert caller.status("/v1/datasets") == 429
+    assert caller.inner.reached == []
+    throttle.leave("alice")
+    assert caller.status("/v1/datasets") == 200
+    assert caller.status("/no/such/path") == 404
+    assert throttle.running == 0

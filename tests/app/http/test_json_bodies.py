@@ -10,12 +10,25 @@ from urllib.parse import urlencode
 
 import pytest
 
-from app.engine.buffers import Buffers
-from app.errors import BadRequestError, BusyError, FramingError, StalledError, TooLargeError
-from app.http.json_bodies import MAX_DEPTH, read_json
+from app.engine.ledger import Ledger
+from app.engine.workers import Workers
+from app.errors import (
+    BadRequestError,
+    BusyError,
+    FramingError,
+    StalledError,
+    TooLargeError,
+    problem_of,
+)
+from app.http.bodies import MinimumRate
+from app.http.identity import Identity
+from app.http.json_bodies import MAX_DEPTH, JsonBodies
 from app.server import body as server_body
 from app.server.responses import Exchange
 from tests.app.harness import PROBLEM, Post, Service, ask, is_problem
+
+MIB = 1 << 20
+ALICE = Identity("alice", frozenset())
 
 
 @dataclass
@@ -39,9 +52,26 @@ class Request:
     body: Body
 
 
-def read(body: Body, buffers: Buffers | None = None, limit: int = 100) -> Mapping[str, Any]:
-    request = cast("Exchange", Request(body))
-    return asyncio.run(read_json(request, buffers or Buffers(1, 4096), limit))
+def read(
+    body: Body,
+    ledger: Ledger | None = None,
+    limit: int = 100,
+    rate: MinimumRate = MinimumRate(0),  # noqa: B008 - immutable
+) -> Mapping[str, Any]:
+    """The JSON of a body; afterwards the ledger must hold nothing of it."""
+    ledger = ledger or Ledger(MIB, MIB)
+    threads = Workers(1)
+
+    async def run() -> Mapping[str, Any]:
+        request = cast("Exchange", Request(body))
+        async with JsonBodies(ledger, threads, rate).read(request, ALICE, limit) as values:
+            return values
+
+    try:
+        return asyncio.run(run())
+    finally:
+        threads.close()
+        assert ledger.held_by("alice") == 0
 
 
 def test_an_object_in_pieces() -> None:
@@ -75,19 +105,33 @@ def test_the_limit_counts_every_byte() -> None:
     ],
 )
 def test_a_body_that_does_not_arrive(failure: Exception, expected: type[Exception]) -> None:
-    buffers = Buffers(1, 4096)
     with pytest.raises(expected):
-        read(Body(b"{", failure=failure), buffers)
-    assert buffers.out == 0
+        read(Body(b"{", failure=failure))
 
 
-def test_without_a_buffer_the_server_is_busy() -> None:
-    buffers = Buffers(1, 4096)
-    taken = buffers.take(1)
+def test_without_memory_the_server_is_busy() -> None:
+    ledger = Ledger(2 * MIB, MIB)
+    others = [ledger.hold(owner, MIB, "bodies") for owner in ("bob", "carol")]
     with pytest.raises(BusyError):
-        read(Body(b"{}"), buffers)
-    buffers.give_back(taken)
-    assert read(Body(b"{}"), buffers) == {}
+        read(Body(b"{}"), ledger)
+    others[0].release()
+    assert read(Body(b"{}"), ledger) == {}
+
+
+def test_a_body_that_trickles_is_cut_after_a_grace() -> None:
+    rate = MinimumRate(10**9, grace=0.0)
+    with pytest.raises(StalledError, match="less than 1000000000 bytes per second") as caught:
+        read(Body(b'{"a": 1}'), rate=rate)
+    assert problem_of(caught.value).members["setting"] == "THALWEG_MIN_RATE"
+    assert read(Body(b'{"a": 1}'), rate=MinimumRate(10**9, grace=1000.0)) == {"a": 1}
+
+
+def test_objects_count_as_the_memory_they_take() -> None:
+    text = b'{"a": [' + b",".join([b"[]"] * 10_000) + b"]}"
+    ledger = Ledger(MIB, MIB)
+    with pytest.raises(TooLargeError, match="one owner may hold"):
+        read(Body(text, 1000), ledger, 100_000)
+    assert read(Body(text, 1000), Ledger(4 * MIB, 4 * MIB), 100_000)
 
 
 def nested(depth: int, *, arrays: bool) -> bytes:

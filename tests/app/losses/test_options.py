@@ -182,4 +182,4 @@ def test_rows_that_wait_count_against_the_owner_of_the_key() -> None:
         options = read_options(
             who, ("melt",), LossQuery.model_validate({}), RequestHeaders({}), limits
         )
-        assert options.owner == owner
+        assert options.payer == owner

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.engine.ledger import Ledger
 from app.errors import QuotaExceededError, StorageFullError, TooLargeError
 from app.losses.spool import Item, Mark, Spool, Spools, Table
 from app.state.claims import LEASE, Claims
@@ -110,7 +111,7 @@ def test_too_many_rows_are_refused(spool: Spool) -> None:
 
 def test_the_file_counts_in_a_quota_until_it_is_closed(tmp_path: Path) -> None:
     claims = Claims(None, 2 * LEASE)
-    spools = Spools(tmp_path, 1000, 1 << 40, claims)
+    spools = Spools(tmp_path, 1000, 1 << 40, claims, Ledger(1 << 20, 1 << 20))
     size = LEASE // DTYPE.itemsize - 10
     one, other = spools.new("alice"), spools.new("alice")
     one.put([rows(80)])
@@ -172,3 +173,16 @@ def test_one_thread_puts_while_another_takes(
     thread.join()
     assert ids(taken) == list(range(at))
     spool.close()
+
+
+def test_rows_that_may_not_wait_in_memory_wait_on_the_disk(tmp_path: Path) -> None:
+    ledger = Ledger(3000, 3000)
+    spool = Spool(tmp_path, 1 << 20, 1 << 30, None, ledger.hold("alice", 0, "rows"))
+    tables: list[Item] = [rows(100, 100 * k) for k in range(4)]
+    spool.put(tables)
+    assert ledger.held == 2 * rows(100).rows.nbytes
+    assert ids(drain(spool)) == list(range(400))
+    assert ledger.held == 0
+    spool.put(tables)
+    spool.close()
+    assert ledger.held == 0

@@ -9,8 +9,11 @@ import pytest
 
 from app.errors import NotFoundError
 from app.http.identity import SINGLE_USER
+from app.state.base import HeadInvalidError
 from app.state.ownership import Namespaces
+from app.tiles import views as views_module
 from app.tiles.views import KIND
+from core.arrays import Integers
 from tests.app.tiles.desk import ViewDesk
 
 
@@ -22,4 +25,34 @@ def test_a_view_that_another_worker_deleted_is_gone(tmp_path: Path) -> None:
     Namespaces(desk.store, KIND).delete(SINGLE_USER.owner, ident)
     with pytest.raises(NotFoundError):
         desk.views.registered(SINGLE_USER, ident)
+    desk.close()
+
+
+def test_a_view_of_millions_of_frames_is_planned_but_not_registered(tmp_path: Path) -> None:
+    desk = ViewDesk(tmp_path, np.zeros((2, 3, 4, 5), "<u2"))
+    spec = {"select": {"frames": Integers(np.zeros(1 << 20, np.int64))}}
+    with pytest.raises(HeadInvalidError, match="cannot be registered"):
+        desk.views.register(SINGLE_USER, "scan", spec)
+    opened = desk.views.open(SINGLE_USER, "scan", spec)
+    assert opened.plan.shape == (1 << 20, 4, 5)
+    opened.close()
+    desk.close()
+
+
+def test_caches_of_views_are_bounded_in_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views_module, "_CACHED_BYTES", 20_000)
+    desk = ViewDesk(tmp_path, np.zeros((2, 3, 4, 5), "<u2"))
+    for k in range(1, 5):
+        spec = {"select": {"frames": [0] * 100 * k}}
+        ident, opened, _ = desk.views.register(SINGLE_USER, "scan", spec)
+        opened.close()
+        desk.views.registered(SINGLE_USER, ident).close()
+    desk.views.open(SINGLE_USER, "scan", {"select": {"frames": [0] * 900}}).close()
+    plans = [plan.view.nbytes + plan.positions.nbytes for _, plan in desk.views._plans.values()]
+    assert plans == [14_400]
+    desk.views.open(SINGLE_USER, "scan", {"select": {"frames": [0] * 2000}}).close()
+    assert len(desk.views._plans) == 0
+    assert sum(known.view.nbytes for known in desk.views._known.values()) == 8000
     desk.close()

@@ -17,8 +17,9 @@ def test_what_is_worth_another_try() -> None:
     good: list[ThalwegError] = [ConnectionFailed(), ProtocolError()]
     good += [ProblemError(status, {}) for status in (408, 429, 502, 503, 504)]
     good.append(ProblemError(429, {"code": "quota-exceeded", "limit": "spools.bytes"}))
+    good += [ProblemError(429, {"code": code}, 1) for code in ("share-exceeded", "rate-limited")]
     bad: list[ThalwegError] = [SourceError(), ProducerFailed("x", 1)]
-    bad += [ProblemError(status, {}) for status in (400, 401, 404, 409, 410, 412, 422, 500)]
+    bad += [ProblemError(status, {}) for status in (400, 401, 404, 409, 410, 412, 413, 422, 500)]
     bad.append(ProblemError(429, {"code": "quota-exceeded", "limit": "views.count"}, 10.0))
     assert all(map(is_retryable, good))
     assert not any(map(is_retryable, bad))

@@ -15,10 +15,10 @@ SCAN = (2, 5)
 
 
 def test_the_last_position_is_there_and_none_follows_it() -> None:
-    assert resolve(Frames((9, 0)), SCAN).box((0,), (2,)).tolist() == [9, 0]
+    assert resolve(Frames.of((9, 0)), SCAN).box((0,), (2,)).tolist() == [9, 0]
     for index in (10, 11):
         with pytest.raises(SelectionError, match=f"index {index} is selected"):
-            resolve(Frames((index, 0)), SCAN)
+            resolve(Frames.of((index, 0)), SCAN)
 
 
 def test_a_mask_has_a_bit_for_each_position_and_none_after() -> None:

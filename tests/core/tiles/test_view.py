@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 
+from core.arrays import Integers
 from core.errors import CastingError, CoreError, OptionError, SelectionError, ShapeError
 from core.tiles import view as view_module
 from core.tiles.view import View, parse_view
@@ -50,6 +55,38 @@ def test_a_view_reads_back_from_what_it_says(spec: dict[str, Any]) -> None:
     assert view.to_json() == spec
     assert parse_view(view.to_json()) == view
     assert (view == View()) == (spec == {})
+
+
+LONG = 200_000
+"""Longer than what is turned into text at a time."""
+
+
+@pytest.mark.parametrize("form", ["frames", "mask"])
+def test_a_long_selection_is_identified_as_a_short_one(form: str) -> None:
+    indices = np.arange(LONG)[::-1].tolist()
+    mask = base64.b64encode(bytes(range(256)) * 1500).decode()
+    spec = {"select": {form: indices if form == "frames" else mask}, "dtype": "<f4"}
+    view = parse_view(spec)
+    text = json.dumps([view_module.ALGORITHM, spec], sort_keys=True, separators=(",", ":"))
+    assert view.digest() == hashlib.blake2b(text.encode(), digest_size=8).digest()
+    assert view.to_json() == spec
+    assert parse_view(view.to_json()) == view
+
+
+def test_packed_indices_are_those_of_a_list() -> None:
+    values = np.arange(1000)[::-1].copy()
+    packed = parse_view({"select": {"frames": Integers(values)}})
+    assert packed == parse_view({"select": {"frames": values.tolist()}})
+    for index in (-1, 2**62 + 1):
+        with pytest.raises(OptionError, match=f"is {index}, not 0 to"):
+            parse_view({"select": {"frames": Integers(np.array([3, index, 5]))}})
+
+
+@pytest.mark.parametrize("cut", [4, 1 << 18, (1 << 18) + 4])
+def test_base64_has_no_padding_before_its_end(cut: int) -> None:
+    text = base64.b64encode(bytes(300_000)).decode()
+    with pytest.raises(OptionError, match="not base64"):
+        parse_view({"select": {"mask": text[: cut - 1] + "=" + text[cut:]}})
 
 
 GOOD: list[dict[str, Any]] = [

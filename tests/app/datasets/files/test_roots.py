@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots, numerically
-from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
+from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError, problem_of
 from tests.scale import examples
 
 
@@ -326,15 +326,18 @@ def test_patterns(roots: Roots, data: Path) -> None:
         roots.expand(["../*"])
 
 
-def test_too_much_to_look_through(
-    roots: Roots, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_much_to_look_through(roots: Roots, data: Path) -> None:
     for k in range(30):
         (data / f"f{k}").touch()
-    monkeypatch.setattr("app.datasets.files.roots._MAX_ENTRIES", 20)
+    with pytest.raises(TooLargeError) as caught:
+        Roots([data], max_entries=20).expand(["*.tif"])
+    assert problem_of(caught.value).members["setting"] == "THALWEG_MAX_ENTRIES"
     with pytest.raises(TooLargeError):
-        roots.expand(["*.tif"])
-    monkeypatch.undo()
+        Roots([data], max_entries=20).below(data)
+    few = Roots([data], max_entries=90)
+    assert len(few.expand(["f1*", "f2*"])) == 22
+    with pytest.raises(TooLargeError, match="more than 90"):
+        few.expand(["f1*", "f2*", "f3*", "f4"])
     folder = data
     for _ in range(101):
         folder /= "d"

@@ -1,0 +1,221 @@
+"""The ledger: a budget of memory that is asked before the memory is taken.
+
+Limits on single requests do not bound a process: ten uploads of 128 MiB are each within
+theirs, and together take 1.3 GiB. So whatever grows with what clients send or ask for is
+written into one ledger, in bytes, before it is allocated, and struck out when it is freed:
+
+    total   |#### bodies ####|## JSON ##|### spools ###|........ free ........|
+                                                                           limit
+    owner   |## one owner ##|...... left of its share ......|
+                                                          share
+
+Two things can be full. Where the total is, nobody can get more for now: 503, try again.
+Where the share of one owner is, that owner holds all it may, and only its own requests can
+give some back: 429. A share is a fixed part of the total, also while the rest is free. A
+share that could be exceeded as long as nobody else came would be simpler to live with, but
+what was lent in that way is not returned when somebody comes: a stalled upload holds its
+memory for as long as its client likes.
+
+Entries are estimates from above, made before the work: of a list of numbers in JSON, the
+objects that it becomes. Small things of bounded number (heads, options, one frame) have no
+entry; the base that deployments add to the limit covers them.
+
+An owner is the owner of the key that a request carries, or the address of the client where
+the service has no keys.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import NoReturn, Self
+
+from app.errors import BusyError, ShareExceededError, TooLargeError
+
+RETRY_SECONDS = 1
+"""Seconds after which a refused client may try again: most requests are over by then."""
+_SPENT = 0.9
+"""Part of a share from which on it counts as spent."""
+_LIMIT, _SHARE = "THALWEG_MEMORY_LIMIT", "THALWEG_OWNER_SHARE"
+
+
+class Ledger:
+    """The memory that requests of a process hold; all methods are thread-safe and O(1).
+
+    Args:
+        limit: maximum bytes held by all owners together.
+        share: maximum bytes held by one owner.
+    """
+
+    def __init__(self, limit: int, share: int) -> None:
+        self.limit = limit
+        self.share = min(share, limit)
+        self.refused: Counter[str] = Counter()
+        """Refusals so far, by purpose."""
+        self._held = 0
+        self._peak = 0
+        self._owners: dict[str, int] = {}
+        self._purposes: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def held(self) -> int:
+        """Bytes held now."""
+        return self._held
+
+    @property
+    def peak(self) -> int:
+        """Bytes held at most so far."""
+        return self._peak
+
+    @property
+    def owners(self) -> int:
+        """Number of owners that hold something."""
+        return len(self._owners)
+
+    def held_by(self, owner: str) -> int:
+        """Bytes that an owner holds."""
+        return self._owners.get(owner, 0)
+
+    def is_spent(self, owner: str) -> bool:
+        """Whether an owner holds about as much as it may."""
+        return self._owners.get(owner, 0) >= _SPENT * self.share
+
+    def held_for(self, purpose: str) -> int:
+        """Bytes held for a purpose."""
+        return self._purposes[purpose]
+
+    def purposes(self) -> dict[str, int]:
+        """Return the bytes held for each purpose that ever held any."""
+        with self._lock:
+            return dict(self._purposes)
+
+    def hold(self, owner: str, nbytes: int, purpose: str) -> Hold:
+        """Enter bytes that are about to be allocated.
+
+        Args:
+            owner: who caused it.
+            nbytes: how much; 0 is allowed, to grow later.
+            purpose: a word for metrics and problem documents.
+
+        Returns:
+            The entry, to be released by the caller.
+
+        Raises:
+            TooLargeError: it is more than an owner may ever hold.
+            ShareExceededError: the owner would hold more than its share.
+            BusyError: all owners together would hold more than the limit.
+        """
+        hold = Hold(self, owner, purpose)
+        hold.grow(nbytes)
+        return hold
+
+    def add(self, owner: str, purpose: str, nbytes: int) -> None:
+        """Add bytes to what an owner holds; see ``hold``, which callers should prefer."""
+        with self._lock:
+            own = self._owners.get(owner, 0) + nbytes
+            total = self._held + nbytes
+            if own <= self.share and total <= self.limit:
+                self._owners[owner] = own
+                self._held = total
+                self._purposes[purpose] += nbytes
+                self._peak = max(self._peak, total)
+                return
+            self.refused[purpose] += 1
+        if own > self.share:
+            raise ShareExceededError(
+                f"your requests in progress hold {own - nbytes} bytes of this server's memory;"
+                f" with {nbytes} more for {purpose} they would exceed your share"
+                f" of {self.share}",
+                hint="Wait until some of your requests have ended, or send smaller ones",
+                retry_after=RETRY_SECONDS,
+                limit=purpose,
+                setting=_SHARE,
+                allowed=self.share,
+                used=own - nbytes,
+            )
+        raise BusyError(
+            f"the memory of this server is in use: {nbytes} bytes for {purpose} are not left",
+            hint="Retry after the seconds in Retry-After",
+            retry_after=RETRY_SECONDS,
+            limit=purpose,
+            setting=_LIMIT,
+            allowed=self.limit,
+        )
+
+    def refuse_for_good(self, purpose: str, nbytes: int) -> NoReturn:
+        """Refuse what would not fit if the owner held nothing else.
+
+        Raises:
+            TooLargeError: always; unlike the refusals of ``hold``, clients do not retry it.
+        """
+        with self._lock:
+            self.refused[purpose] += 1
+        raise TooLargeError(
+            f"the request needs {nbytes} bytes of memory for {purpose}, and one owner may hold"
+            f" {self.share}",
+            hint="Send a smaller request",
+            limit=purpose,
+            setting=_SHARE,
+            allowed=self.share,
+        )
+
+    def remove(self, owner: str, purpose: str, nbytes: int) -> None:
+        """Remove bytes from what an owner holds."""
+        with self._lock:
+            own = self._owners[owner] - nbytes
+            if own:
+                self._owners[owner] = own
+            else:
+                # The table has an entry per owner that holds something, not per known owner.
+                del self._owners[owner]
+            self._held -= nbytes
+            self._purposes[purpose] -= nbytes
+
+
+class Hold:
+    """An entry of a ledger; for one thread at a time.
+
+    As a context manager, it is released at the end of the block.
+
+    Attributes:
+        nbytes: bytes held.
+    """
+
+    __slots__ = ("_ledger", "_owner", "_purpose", "nbytes")
+
+    def __init__(self, ledger: Ledger, owner: str, purpose: str) -> None:
+        self._ledger = ledger
+        self._owner = owner
+        self._purpose = purpose
+        self.nbytes = 0
+
+    def grow(self, nbytes: int) -> None:
+        """Hold more.
+
+        Raises:
+            TooLargeError: this entry alone would exceed what an owner may ever hold.
+            ShareExceededError: the owner would hold more than its share.
+            BusyError: all owners together would hold more than the limit.
+        """
+        if nbytes:
+            if self.nbytes + nbytes > self._ledger.share:
+                self._ledger.refuse_for_good(self._purpose, self.nbytes + nbytes)
+            self._ledger.add(self._owner, self._purpose, nbytes)
+            self.nbytes += nbytes
+
+    def shrink(self, nbytes: int) -> None:
+        """Hold less; at most what is held."""
+        if nbytes:
+            self.nbytes -= nbytes
+            self._ledger.remove(self._owner, self._purpose, nbytes)
+
+    def release(self) -> None:
+        """Hold nothing any more; may be called twice."""
+        self.shrink(self.nbytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.release()

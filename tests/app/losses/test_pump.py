@@ -1,0 +1,231 @@
+"""Bodies move into postings, with buffers of the pool only while bytes arrive in numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.engine.buffers import Buffers
+from app.engine.ledger import Ledger
+from app.engine.workers import Workers
+from app.errors import BadRequestError, StalledError
+from app.losses import pump as pump_module
+from app.losses.pump import Pump
+from app.server.drain import Drain
+
+BIG = 1 << 20
+
+
+class Body:
+    """A body whose bytes come when the test sends them."""
+
+    complete = False
+
+    def __init__(self) -> None:
+        self._bytes = b""
+        self._news = asyncio.Event()
+        self._ended = False
+
+    def send(self, data: bytes, *, end: bool = False) -> None:
+        self._bytes += data
+        self._ended |= end
+        self._news.set()
+
+    async def read_into(self, view: memoryview) -> int:
+        while not self._bytes and not self._ended:
+            self._news.clear()
+            await self._news.wait()
+        count = min(len(view), len(self._bytes))
+        view[:count] = self._bytes[:count]
+        self._bytes = self._bytes[count:]
+        return count
+
+
+class Posting:
+    """What arrived."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.fault: Exception | None = None
+
+    def feed(self, piece: memoryview) -> None:
+        self.data += piece
+        if self.fault is not None:
+            raise self.fault
+
+    def finish(self) -> str:
+        return "finished"
+
+    suspend = finish
+
+
+class Desk:
+    """A pump, and what it works with."""
+
+    def __init__(self, count: int = 4, share: int | None = None) -> None:
+        self.body, self.posting = Body(), Posting()
+        self.buffers = Buffers(count, BIG, Ledger(64 * BIG, 64 * BIG), share)
+        self.lent = 0
+        self.judged: list[int] = []
+        self.too_slow = False
+        self.changed = asyncio.Event()
+        self.threads = Workers(2)
+        self.parsed = asyncio.Event()
+        posting: Any = self.posting
+        self.pump = Pump(
+            self.body,
+            posting,
+            self.buffers,
+            "alice",
+            threads=self.threads,
+            drain=Drain(),
+            progress=lambda _: self.parsed.set(),
+            lent=self._lend,
+            hurry=self._hurry,
+        )
+
+    def _hurry(self, nbytes: int, _seconds: float) -> None:
+        self.judged.append(nbytes)
+        if self.too_slow:
+            raise StalledError("too slow")
+
+    def _lend(self, count: int) -> None:
+        self.lent += count
+        self.changed.set()
+
+    async def until_parsed(self, size: int) -> None:
+        while len(self.posting.data) < size:
+            self.parsed.clear()
+            await asyncio.wait_for(self.parsed.wait(), 10)
+
+    async def until_out(self, count: int) -> None:
+        while self.buffers.out != count:
+            self.changed.clear()
+            await asyncio.wait_for(self.changed.wait(), 10)
+
+
+@contextlib.asynccontextmanager
+async def running(desk: Desk) -> AsyncIterator[asyncio.Task[Any]]:
+    task = asyncio.ensure_future(desk.pump.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        desk.threads.close()
+        assert (desk.buffers.out, desk.lent) == (0, 0)
+
+
+def test_a_body_that_trickles_takes_no_buffer() -> None:
+    async def run() -> None:
+        desk = Desk()
+        async with running(desk) as task:
+            for k in range(1, 20):
+                desk.body.send(b"x" * 100)
+                await desk.until_parsed(100 * k)
+                assert desk.buffers.out == 0
+            desk.body.send(b"y", end=True)
+            assert await task == "finished"
+        assert desk.posting.data == b"x" * 1900 + b"y"
+
+    asyncio.run(run())
+
+
+def test_a_fast_body_has_buffers_and_gives_them_back_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pump_module, "_QUIET_SECONDS", 0.01)
+
+    async def run() -> None:
+        desk = Desk()
+        data = b""
+        async with running(desk) as task:
+            for k in range(3):
+                data += bytes([k]) * 3 * BIG
+                desk.body.send(data[-3 * BIG :])
+                await desk.until_parsed(len(data))
+                await desk.until_out(0)
+                assert desk.lent == 0
+            desk.body.send(b"z", end=True)
+            assert await task == "finished"
+        assert desk.posting.data == data + b"z"
+
+    asyncio.run(run())
+
+
+def test_a_fast_body_has_two_buffers() -> None:
+    async def run() -> None:
+        desk = Desk()
+        async with running(desk):
+            desk.body.send(bytes(3 * BIG))
+            await desk.until_out(2)
+            assert desk.lent == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("share", [None, 2])
+def test_without_a_buffer_a_body_is_read_all_the_same(share: int | None) -> None:
+    async def run() -> None:
+        desk = Desk(2 if share is None else 8, share)
+        taken = desk.buffers.take("bob" if share is None else "alice", 2)
+        async with running(desk) as task:
+            desk.body.send(b"x" * 3 * BIG, end=True)
+            assert await task == "finished"
+            assert desk.buffers.out == 2
+            desk.buffers.give_back("bob" if share is None else "alice", taken)
+        assert desk.posting.data == b"x" * 3 * BIG
+
+    asyncio.run(run())
+
+
+def test_a_fault_ends_the_pump_and_gives_the_buffers_back() -> None:
+    async def run() -> None:
+        desk = Desk()
+        async with running(desk) as task:
+            desk.posting.fault = BadRequestError("wrong")
+            desk.body.send(bytes(3 * BIG))
+            with pytest.raises(BadRequestError, match="wrong"):
+                await task
+
+    asyncio.run(run())
+
+
+def test_the_rate_of_a_slow_body_is_judged_and_may_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump_module, "_JUDGED_SECONDS", 0.01)
+
+    async def run() -> None:
+        desk = Desk()
+        async with running(desk) as task:
+            desk.body.send(b"x" * 100)
+            await desk.until_parsed(100)
+            while not desk.judged:
+                desk.body.send(b"x")
+                await desk.until_parsed(len(desk.posting.data) + 1)
+            desk.too_slow = True
+            with pytest.raises(StalledError, match="too slow"):
+                await task
+        assert all(count < 1000 for count in desk.judged)
+
+    asyncio.run(run())
+
+
+def test_a_fast_body_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump_module, "_JUDGED_SECONDS", 0.0)
+
+    async def run() -> None:
+        desk = Desk()
+        async with running(desk):
+            desk.body.send(bytes(pump_module._SMALL_BYTES))
+            await desk.until_out(2)
+            judged = len(desk.judged)
+            for k in range(1, 4):
+                desk.body.send(bytes(BIG))
+                await desk.until_parsed(k * BIG)
+            assert len(desk.judged) == judged
+
+    asyncio.run(run())
