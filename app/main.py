@@ -23,6 +23,7 @@ from app.datasets.scanning import scan
 from app.datasets.service import DatasetService
 from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
+from app.engine.budgets import BudgetLimits, Budgets
 from app.engine.buffers import Buffers
 from app.engine.local import LocalEngine
 from app.engine.warmup import WarmUp
@@ -195,6 +196,12 @@ def _add_services(
     state.tokens = TokenInspection(keys, kinds)
     stored_keys = ApiKeys(storage.heads)
     state.api_keys = _closing(resources, Keys(settings.api_keys, stored_keys, digest_key))
+    limits = BudgetLimits(
+        settings.request_memory, settings.request_cpu_seconds, settings.request_items
+    )
+    state.budgets = Budgets(limits)
+    # Closed before the pools of threads, which wait for what runs.
+    resources.callback(state.budgets.stop)
     state.operations = Operations(metrics, (warm_up.problem, state.losses.spools.problem))
 
 
@@ -280,6 +287,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         keys=app.state.api_keys,
         metrics=metrics,
         open_metrics=settings.open_metrics,
+        budgets=app.state.budgets,
     )
     if settings.cors_origins:
         # Outermost, so that browsers can read refusals too.

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from .budgets import inherited
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -21,8 +23,8 @@ class Workers:
     def start(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """Start a call in a thread; await the future for its result."""
-        return asyncio.wrap_future(self._pool.submit(function, *args, **kwargs))
+        """Start a call in a thread, under the budget of the request; await its result."""
+        return asyncio.wrap_future(self._pool.submit(inherited(function), *args, **kwargs))
 
     def close(self) -> None:
         """Finish the running calls, drop the others, and stop."""

@@ -7,10 +7,12 @@ refused here has not had a byte of its body read.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.errors import BadRequestError, DrainingError, ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
+from app.server.responses import DISCONNECTED_EXTENSION
 from app.telemetry import Metrics
 
 from .access import authorise, is_open, outlives_drain
@@ -32,6 +35,18 @@ _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]+)(:[0-9]{0
 _QUIET = {"/healthz", "/readyz", "/metrics"}
 
 
+class Budgets(Protocol):
+    """Bounds what a request may use while it runs."""
+
+    def of_request(self, owner: str, gone: asyncio.Event) -> AbstractContextManager[object]:
+        """Give a request a budget, and cancel its threads at the end.
+
+        Args:
+            owner: pays for it.
+            gone: set when the client left.
+        """
+
+
 class Guard:
     """The middleware.
 
@@ -40,15 +55,23 @@ class Guard:
         keys: identify requests.
         metrics: of this process.
         open_metrics: whether ``/metrics`` needs no key.
+        budgets: bound what requests may use; None for no bounds.
     """
 
     def __init__(
-        self, app: ASGIApp, keys: Keys, metrics: Metrics, *, open_metrics: bool = False
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        metrics: Metrics,
+        *,
+        open_metrics: bool = False,
+        budgets: Budgets | None = None,
     ) -> None:
         self._app = app
         self._keys = keys
         self._metrics = metrics
         self._open_metrics = open_metrics
+        self._budgets = budgets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -76,7 +99,8 @@ class Guard:
                 problem.members["request_id"] = visit.ident
                 await ProblemResponse(problem)(scope, receive, visit.send)
             else:
-                await self._app(scope, receive, visit.send)
+                with self._budget(visit, scope):
+                    await self._app(scope, receive, visit.send)
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
             structlog.get_logger().debug("client left")
@@ -93,6 +117,13 @@ class Guard:
             metrics.seconds.labels(route).observe(seconds)
             metrics.answer_bytes.inc(visit.sent)
             visit.log(scope, status, seconds)
+
+    def _budget(self, visit: _Visit, scope: Scope) -> AbstractContextManager[object]:
+        if self._budgets is None:
+            return nullcontext()
+        gone = (scope.get("extensions") or {}).get(DISCONNECTED_EXTENSION) or asyncio.Event()
+        owner = "" if visit.identity is None else visit.identity.owner
+        return self._budgets.of_request(owner, gone)
 
     async def _admit(self, visit: _Visit, scope: Scope) -> None:
         """Identify a request and check what it may do at all.

@@ -1,0 +1,371 @@
+"""Budgets of requests: memory, CPU time and items, bounded while threads work.
+
+Each request has one :class:`RequestBudget`, made in its task on the event loop and inherited
+by every thread that works for it. A thread sees it through a :class:`ThreadBudget` of its own,
+because CPU time is measured per thread::
+
+    Guard ── Budgets.of_request ──▶ RequestBudget ─┬─ ThreadBudget   worker: stages, checks
+                   │                   │           └─ ThreadBudget   engine: chunks of frames
+                   │                   └─ Charge, in the ledger of the process
+                   └─ stop(), when the server ends
+
+A request ends in three ways before its time, all seen by the next check of any of its threads:
+its client left (the event that the connection sets is polled, which costs no task to wait for
+it), its handler has ended without its threads, or the server stops.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ParamSpec, Protocol, TypeVar
+
+from core.budget import UNLIMITED, Budget, current, installed
+from core.errors import BudgetExceededError, CancelledError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CHARGE_BYTES = 4 << 20
+"""Bytes by which the charge in the ledger grows; a request below holds none."""
+
+
+class Charge(Protocol):
+    """Bytes charged to an owner in the ledger of the process."""
+
+    def grow(self, nbytes: int) -> None:
+        """Charge further bytes.
+
+        Raises:
+            ServiceError: the process or the owner has no more.
+        """
+
+    def release(self) -> None:
+        """Give all bytes back."""
+
+
+class Ledger(Protocol):
+    """The bytes of the process, by owner."""
+
+    def hold(self, owner: str, nbytes: int, purpose: str) -> Charge:
+        """Charge bytes to an owner.
+
+        Raises:
+            ServiceError: the process or the owner has no more.
+        """
+
+
+class Gone(Protocol):
+    """Tells whether the client left; asked in threads, so it must only read a flag."""
+
+    def is_set(self) -> bool:
+        """Whether the client left."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """What a request may use. CPU time and items count from the last delivered item on."""
+
+    memory: int = 1 << 30
+    """Bytes of the items that it holds at once."""
+    cpu_seconds: float = 30.0
+    items: int = 1 << 28
+    """Items that the stages of a pipeline look at, each stage for itself."""
+
+
+class RequestBudget:
+    """The budget of one request, for all of its threads.
+
+    Args:
+        limits: the bounds.
+        gone: set when the client left.
+        stopping: set when the server stops.
+        owner: pays in the ledger.
+        ledger: charged for the bytes held; None for no charge.
+    """
+
+    __slots__ = (
+        "_charge",
+        "_charged",
+        "_closed",
+        "_cpu",
+        "_gone",
+        "_items",
+        "_ledger",
+        "_lock",
+        "_owner",
+        "_stopping",
+        "held",
+        "limits",
+        "on_cancelled",
+        "on_exceeded",
+        "peak",
+        "renewals",
+    )
+
+    def __init__(
+        self,
+        limits: BudgetLimits,
+        gone: Gone,
+        stopping: Gone,
+        owner: str = "",
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.limits = limits
+        self.held = 0
+        """Bytes that all threads hold."""
+        self.peak = 0
+        """Most bytes they held at once."""
+        self.renewals = 0
+        """Stretches begun after the first."""
+        self.on_exceeded: Callable[[str, str], None] | None = None
+        self.on_cancelled: Callable[[str], None] | None = None
+        self._gone = gone
+        self._stopping = stopping
+        self._owner = owner
+        self._ledger = ledger
+        self._charge: Charge | None = None
+        self._charged = 0
+        self._lock = threading.Lock()
+        self._cpu = 0.0
+        self._items = 0
+        self._closed = False
+
+    @property
+    def cancelled(self) -> str | None:
+        """Why nobody waits for results any more: ``client``, ``stop`` or ``end``; or None."""
+        if self._gone.is_set():
+            return "client"
+        if self._stopping.is_set():
+            return "stop"
+        return "end" if self._closed else None
+
+    def check(self) -> None:
+        """Raise if the request was cancelled.
+
+        Raises:
+            CancelledError: nobody waits for results any more.
+        """
+        kind = self.cancelled
+        if kind is not None:
+            if self.on_cancelled is not None:
+                self.on_cancelled(kind)
+            raise CancelledError(_REASONS[kind])
+
+    def use(self, stage: str, cpu: float, items: int) -> None:
+        """Count CPU seconds and items.
+
+        Raises:
+            BudgetExceededError: one of them is used up.
+        """
+        with self._lock:
+            self._cpu += cpu
+            self._items += items
+            cpu, items = self._cpu, self._items
+        if cpu > self.limits.cpu_seconds:
+            self._exceed(stage, "cpu", self.limits.cpu_seconds)
+        if items > self.limits.items:
+            self._exceed(stage, "items", self.limits.items)
+
+    def hold(self, stage: str, nbytes: int) -> None:
+        """Count bytes, and charge the ledger for them.
+
+        Raises:
+            BudgetExceededError: they do not fit; nothing was counted.
+            ServiceError: the ledger refuses them; nothing was counted.
+        """
+        with self._lock:
+            held = self.held + nbytes
+            fits = held <= self.limits.memory
+            if fits:
+                if held > self._charged and self._ledger is not None:
+                    self._grow(held, self._ledger)
+                self.held = held
+                self.peak = max(self.peak, held)
+        if not fits:
+            self._exceed(stage, "memory", self.limits.memory)
+
+    def _grow(self, held: int, ledger: Ledger) -> None:
+        if held < CHARGE_BYTES:
+            return
+        more = -(-held // CHARGE_BYTES) * CHARGE_BYTES - self._charged
+        if self._charge is None:
+            self._charge = ledger.hold(self._owner, more, "requests")
+        else:
+            self._charge.grow(more)
+        self._charged += more
+
+    def release(self, nbytes: int) -> None:
+        """Count bytes that were freed; they stay charged until the request ends."""
+        with self._lock:
+            self.held -= nbytes
+
+    def renew(self) -> None:
+        """Begin a new stretch."""
+        with self._lock:
+            self._cpu, self._items = 0.0, 0
+            self.renewals += 1
+
+    def close(self) -> None:
+        """Cancel what still runs, and return the charge."""
+        self._closed = True
+        with self._lock:
+            charge, self._charge = self._charge, None
+            self._ledger, self._charged = None, 0
+        if charge is not None:
+            charge.release()
+
+    def _exceed(self, stage: str, budget: str, limit: float) -> None:
+        if self.on_exceeded is not None:
+            self.on_exceeded(stage, budget)
+        setting, unit, hint = _BUDGETS[budget]
+        raise BudgetExceededError(
+            f"the stage {stage!r} needs more than the {limit:g} {unit} of a request",
+            stage_name=stage,
+            budget=budget,
+            limit=limit,
+            setting=setting,
+            hint=hint,
+        )
+
+    def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in this thread under the budget."""
+        with self.in_thread():
+            return function(*args, **kwargs)
+
+    @contextmanager
+    def in_thread(self) -> Iterator[ThreadBudget]:
+        """Work under the budget in this thread until the block ends.
+
+        Raises:
+            CancelledError: on entering, if nobody waits for results any more.
+        """
+        self.check()
+        budget = ThreadBudget(self)
+        try:
+            with installed(budget):
+                yield budget
+        finally:
+            budget.leave()
+
+
+_REASONS = {
+    "client": "the client left",
+    "stop": "the server is stopping",
+    "end": "the request has ended",
+}
+_BUDGETS = {
+    "memory": (
+        "request_memory",
+        "bytes of memory",
+        "Make batches, padding or windows smaller, or select fewer fields.",
+    ),
+    "cpu": (
+        "request_cpu_seconds",
+        "seconds of CPU time",
+        "Let more items pass the filters, or do less work per item.",
+    ),
+    "items": (
+        "request_items",
+        "items",
+        "Let more items pass the filters, or make batches and windows smaller.",
+    ),
+}
+"""Setting, unit and hint of each budget."""
+
+
+class ThreadBudget:
+    """The budget of a request as one thread sees it; see :class:`core.budget.Budget`."""
+
+    __slots__ = ("_last", "held", "request")
+
+    def __init__(self, request: RequestBudget) -> None:
+        self.request = request
+        self.held = 0
+        self._last = time.thread_time()
+
+    def check(self, stage: str) -> None:
+        """See Budget."""
+        self.spend(stage, 0)
+
+    def spend(self, stage: str, items: int) -> None:
+        """See Budget."""
+        self.request.check()
+        now = time.thread_time()
+        used, self._last = now - self._last, now
+        self.request.use(stage, used, items)
+
+    def hold(self, stage: str, nbytes: int) -> None:
+        """See Budget."""
+        self.request.hold(stage, nbytes)
+        self.held += nbytes
+
+    def release(self, nbytes: int) -> None:
+        """See Budget."""
+        self.held -= nbytes
+        self.request.release(nbytes)
+
+    def renew(self) -> None:
+        """See Budget."""
+        self._last = time.thread_time()
+        self.request.renew()
+
+    def leave(self) -> None:
+        """Release what is held; the thread does something else now."""
+        self.release(self.held)
+
+
+class Budgets:
+    """Makes the budgets of requests.
+
+    Args:
+        limits: of each request.
+        ledger: charged for the bytes that requests hold; None for no charge.
+
+    Attributes:
+        on_exceeded: called with the stage and the budget that was exceeded.
+        on_cancelled: called with the reason when a thread is stopped.
+    """
+
+    def __init__(self, limits: BudgetLimits | None = None, ledger: Ledger | None = None) -> None:
+        self.on_exceeded: Callable[[str, str], None] | None = None
+        self.on_cancelled: Callable[[str], None] | None = None
+        self._limits = limits or BudgetLimits()
+        self._ledger = ledger
+        self._stopping = threading.Event()
+
+    @contextmanager
+    def of_request(self, owner: str, gone: Gone) -> Iterator[RequestBudget]:
+        """Give the tasks and threads of a request a budget, and cancel them at the end.
+
+        Args:
+            owner: pays in the ledger.
+            gone: set when the client left.
+        """
+        budget = RequestBudget(self._limits, gone, self._stopping, owner, self._ledger)
+        budget.on_exceeded, budget.on_cancelled = self.on_exceeded, self.on_cancelled
+        try:
+            with installed(ThreadBudget(budget)):
+                yield budget
+        finally:
+            budget.close()
+
+    def stop(self) -> None:
+        """Cancel the work of all requests, since the process is about to end."""
+        self._stopping.set()
+
+
+def inherited(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that runs in another thread under the budget of the caller."""
+    budget: Budget = current()
+    if budget is UNLIMITED or not isinstance(budget, ThreadBudget):
+        return function
+    request = budget.request
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return request.run(function, *args, **kwargs)
+
+    return run
