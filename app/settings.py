@@ -125,7 +125,7 @@ class Settings(BaseSettings):
 
     request_memory: int = Field(default=1024 * MIB, ge=16 * MIB)
     """Maximum bytes of items, tiles or rows that a request holds while it computes."""
-    request_cpu_seconds: float = Field(default=30.0, gt=0)
+    request_cpu_seconds: float = Field(default=60.0, gt=0)
     """Maximum CPU time of a request since it last made progress: a batch or tile, or bytes of
     a posted stream."""
     request_items: int = Field(default=1 << 28, ge=1)

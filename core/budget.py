@@ -53,8 +53,13 @@ class Budget(Protocol):
             CancelledError: the result is no longer needed.
         """
 
-    def spend(self, stage: str, items: int) -> None:
+    def spend(self, stage: str, items: int, seconds: float = 0.0) -> None:
         """Count items that are about to be looked at, and check as :meth:`check` does.
+
+        Args:
+            stage: what is working.
+            items: number of items.
+            seconds: CPU time that other processes worked for this thread.
 
         Raises:
             BudgetExceededError: the items or the CPU time are used up.
@@ -83,7 +88,7 @@ class _Unlimited:
     def check(self, stage: str) -> None:
         """Do nothing."""
 
-    def spend(self, stage: str, items: int) -> None:
+    def spend(self, stage: str, items: int, seconds: float = 0.0) -> None:
         """Do nothing."""
 
     def hold(self, stage: str, nbytes: int) -> None:
@@ -104,6 +109,19 @@ _current: ContextVar[Budget] = ContextVar("budget", default=UNLIMITED)
 def current() -> Budget:
     """Return the budget of the work that this thread does; unlimited outside of requests."""
     return _current.get()
+
+
+def check_room(stage: str, nbytes: int) -> None:
+    """Check that bytes fit into the current budget before they are allocated.
+
+    For arrays that somebody else holds once they exist.
+
+    Raises:
+        BudgetExceededError: they do not fit.
+    """
+    budget = _current.get()
+    budget.hold(stage, nbytes)
+    budget.release(nbytes)
 
 
 @contextmanager

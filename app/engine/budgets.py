@@ -71,7 +71,7 @@ class BudgetLimits:
 
     memory: int = 1 << 30
     """Bytes of the items that it holds at once."""
-    cpu_seconds: float = 30.0
+    cpu_seconds: float = 60.0
     items: int = 1 << 28
     """Items that the stages of a pipeline look at, each stage for itself."""
 
@@ -291,12 +291,12 @@ class ThreadBudget:
         """See Budget."""
         self.spend(stage, 0)
 
-    def spend(self, stage: str, items: int) -> None:
+    def spend(self, stage: str, items: int, seconds: float = 0.0) -> None:
         """See Budget."""
         self.request.check()
         now = time.thread_time()
         used, self._last = now - self._last, now
-        self.request.use(stage, used, items)
+        self.request.use(stage, used + seconds, items)
 
     def hold(self, stage: str, nbytes: int) -> None:
         """See Budget."""
@@ -356,6 +356,12 @@ class Budgets:
     def stop(self) -> None:
         """Cancel the work of all requests, since the process is about to end."""
         self._stopping.set()
+
+
+def peak_bytes() -> int:
+    """Return the most bytes that the request of this task or thread has held at once."""
+    budget = current()
+    return budget.request.peak if isinstance(budget, ThreadBudget) else 0
 
 
 def inherited(function: Callable[P, T]) -> Callable[P, T]:

@@ -41,7 +41,8 @@ import xxhash
 from app.errors import DataChangedError
 from app.http.decompression import Decoder
 from core.arrays import Rows
-from core.errors import CoreError
+from core.budget import current
+from core.errors import CoreError, WorkStoppedError
 from core.losses.analysis import Analysis
 from core.losses.events import Completeness
 from core.losses.position import Position
@@ -68,26 +69,43 @@ class Ending:
     """``whole``, or ``since resume`` if events before the resume could reopen unnoticed."""
 
 
+_STRETCH = 1 << 20
+"""Bytes that are analysed between two checks of the budget; as many renew it."""
+_PUBLISHED = 4 << 20
+"""Bytes of rows after which they move to the spool: a few bytes may give many rows."""
+
+
 class _Collector:
-    """Collects the output of an analysis.
+    """Collects the output of an analysis, and moves it to the spool.
 
     Separate from the posting, so that the analysis holds no reference to it: the cycle
     would keep megabytes alive until the garbage collector runs.
     """
 
-    def __init__(self, request: LossRequest, last: Mark) -> None:
+    def __init__(self, request: LossRequest, last: Mark, spool: Spool) -> None:
         self.last = last
-        self.items: list[Item] = []
+        self._items: list[Item] = []
+        self._size = 0
+        self._spool = spool
         self._ids = request.summary_ids
 
     def take_rows(self, report: str, rows: Rows) -> None:
+        current().check(report)
         selected = rows.copy() if self._ids is None else select_rows(rows, self._ids)
         if len(selected):
-            self.items.append(Table(report, selected))
+            self._items.append(Table(report, selected))
+            self._size += selected.nbytes
+            if self._size >= _PUBLISHED:
+                self.publish()
 
     def take_position(self, position: Position) -> None:
         self.last = Mark(position)
-        self.items.append(self.last)
+        self._items.append(self.last)
+
+    def publish(self) -> None:
+        """Move what was collected to the spool."""
+        items, self._items, self._size = self._items, [], 0
+        self._spool.put(items)
 
 
 class Posting:
@@ -110,7 +128,7 @@ class Posting:
         self._decoder = decoder
         self._spool = spool
         self._after = Mark(Position()) if after is None else after
-        self._output = _Collector(request, self._after)
+        self._output = _Collector(request, self._after, spool)
         self._analysis = Analysis(
             request.reports,
             self._output.take_rows,
@@ -126,6 +144,7 @@ class Posting:
         self._proof = xxhash.xxh3_64()
         self._tail = xxhash.xxh3_64()
         self._fault: CoreError | None = None
+        self._unpaid = 0
 
     @property
     def last(self) -> Mark:
@@ -157,8 +176,15 @@ class Posting:
             ServiceError: the body is faulty, is not what the token stands for, or the
                 rows cannot be stored.
         """
+        self._unpaid += len(data)
+        if self._unpaid >= _STRETCH:
+            current().renew()
+            self._unpaid = 0
         for piece in self._decoder.decode(data):
-            self._take(memoryview(piece))
+            view = memoryview(piece)
+            for start in range(0, len(view), _STRETCH):
+                current().check("losses")
+                self._take(view[start : start + _STRETCH])
 
     def _take(self, piece: memoryview) -> None:
         if self._unproven:
@@ -166,6 +192,8 @@ class Posting:
         if self._fault is None:
             try:
                 self._analyse(piece)
+            except WorkStoppedError:
+                raise
             except CoreError as e:
                 self._fault = e
         if self._fault is not None and self.proven:
@@ -192,7 +220,7 @@ class Posting:
         finally:
             if self._request.partial:
                 self._add_tail(rest, piece, begin, before)
-            self._publish()
+            self._output.publish()
 
     def _add_tail(self, rest: bytes, piece: memoryview, begin: int, before: Mark) -> None:
         """Digest the bytes of the unfinished event.
@@ -209,10 +237,6 @@ class Posting:
             self._tail.update(rest[skip:])
             piece = piece[max(skip - len(rest), 0) :]
         self._tail.update(piece)
-
-    def _publish(self) -> None:
-        items, self._output.items = self._output.items, []
-        self._spool.put(items)
 
     # -- end ---------------------------------------------------------------------
 
@@ -236,7 +260,7 @@ class Posting:
         try:
             end = self._analysis.close()
         finally:
-            self._publish()
+            self._output.publish()
         declared = end.completeness is Completeness.DECLARED
         events, size = end.events, end.bytes
         completeness = "declared" if declared else "undeclared"

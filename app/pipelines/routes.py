@@ -148,7 +148,7 @@ async def pipeline_batches(
             )
             await stream.send(exchange)
         finally:
-            opened.close()
+            service.pipelines.release(opened)
 
     return ExchangeResponse(handle)
 
@@ -175,7 +175,10 @@ async def pipeline_batch(
     open_at = partial(service.pipelines.open, who, ident)
 
     async def handle(exchange: Exchange) -> None:
-        answer = await service.threads.start(one_batch, open_at, query, form, request.headers)
+        release = service.pipelines.release
+        answer = await service.threads.start(
+            one_batch, open_at, release, query, form, request.headers
+        )
         if request.method == "HEAD" and answer.data is not None:
             answer = replace(answer, data=None, length=len(answer.data))
         await answer.send(exchange)

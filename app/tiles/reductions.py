@@ -29,6 +29,7 @@ import numpy as np
 from app.engine.base import Engine
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
+from core.budget import current
 from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile, make_plan
 from core.tiles.reader import TileReader
 from core.tiles.reduce import Partial, Reducer, parse_reduction
@@ -115,6 +116,8 @@ class ReductionJob:
             return Partial(frames, stored)
         part = self._compute(first, last, progress, cancelled)
         self._partials.put(name, part.values)
+        # A repeated request goes on from here.
+        current().renew()
         return part
 
     def _fits(self, stored: Array, frames: int) -> bool:

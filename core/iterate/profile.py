@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import overload
 
 from ..arrays import Indices
-from .base import Block, Indexed, Ragged, Schema, Sequential, Stage, State
-from .columns import block_length
+from .base import Block, Indexed, Schema, Sequential, Stage, State
+from .columns import block_bytes, block_length
 from .limits import Clock
 
 
@@ -68,17 +68,6 @@ class Profile:
         """Totals by name of the stage, as JSON values."""
         with self._lock:
             return {name: asdict(times) for name, times in self._times.items()}
-
-
-def block_bytes(block: Block) -> int:
-    """Bytes of the columns of a block, offsets of ragged columns included."""
-    total = 0
-    for column in block.values():
-        if isinstance(column, Ragged):
-            total += column.values.nbytes + column.offsets.nbytes
-        else:
-            total += column.nbytes
-    return total
 
 
 class TimedIndexed(Indexed):

@@ -14,7 +14,7 @@ class Counting:
     def check(self, stage: str) -> None:
         pass
 
-    def spend(self, stage: str, items: int) -> None:
+    def spend(self, stage: str, items: int, seconds: float = 0.0) -> None:
         pass
 
     def hold(self, stage: str, nbytes: int) -> None:

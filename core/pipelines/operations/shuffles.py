@@ -8,7 +8,7 @@ from typing import Any
 
 from ...iterate.base import Stage
 from ...iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
-from ..cost import CACHED, INDEX_BYTES, Cost
+from ..cost import CACHED_EPOCHS, INDEX_BYTES, Cost
 from ..operation import BuildContext, Operation, Sample, Sizing
 from ..options import Option, integer, one_of, seed
 
@@ -36,9 +36,10 @@ def _shuffle(context: BuildContext) -> Stage:
 
 def _cost(sizing: Sizing) -> Cost:
     n = sizing.size
+    tables = 2 * CACHED_EPOCHS * INDEX_BYTES * n
     if _has_reservoir(sizing.spec.options):
-        return Cost(CACHED * INDEX_BYTES * n, n * (1 + math.ceil(math.log(n + 1))))
-    return Cost(2 * CACHED * INDEX_BYTES * n, 2 * n)
+        return Cost(tables, n * (1 + math.ceil(math.log(n + 1))))
+    return Cost(tables, 2 * n)
 
 
 SHUFFLE = Operation(
