@@ -105,7 +105,7 @@ class Limited(Service):
 
 def make_root(root: Path) -> Path:
     root.mkdir()
-    stream = random_stream(np.random.default_rng(3), events=40, blocks=4, samples=50)
+    stream = random_stream(np.random.default_rng(3), events=40, blocks=4, samples=50, highest=999)
     (root / "events").write_bytes(stream.encode())
     (root / "one").write_bytes(b"x" * LINE + b"\n")
     (root / "mostly").write_bytes(b"short\n" * SHORT + b"x" * 50_000_000 + b"\n")
