@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Protocol
 
 
@@ -124,14 +124,24 @@ def check_room(stage: str, nbytes: int) -> None:
     budget.release(nbytes)
 
 
+def install(budget: Budget) -> Token[Budget]:
+    """Make a budget the current one of this thread; the result is for :func:`uninstall`."""
+    return _current.set(budget)
+
+
+def uninstall(token: Token[Budget]) -> None:
+    """Make the budget before the current one again."""
+    _current.reset(token)
+
+
 @contextmanager
 def installed(budget: Budget) -> Iterator[None]:
     """Make a budget the current one of this thread until the block ends."""
-    token = _current.set(budget)
+    token = install(budget)
     try:
         yield
     finally:
-        _current.reset(token)
+        uninstall(token)
 
 
 class Scope:

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
-from core.budget import UNLIMITED, Budget, current, installed
+from core.budget import UNLIMITED, Budget, current, install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
 
 P = ParamSpec("P")
@@ -31,6 +31,12 @@ T = TypeVar("T")
 
 CHARGE_BYTES = 4 << 20
 """Bytes by which the charge in the ledger grows; a request below holds none."""
+_GRANT_BYTES = 1 << 20
+"""Bytes that a thread takes at once, so that few of its calls take the lock."""
+_CHECK_SECONDS = 0.001
+"""Wall time between two looks at the CPU clock, which costs a system call."""
+_CHECK_ITEMS = 1 << 16
+"""Items between two counts for all threads."""
 
 
 class Charge(Protocol):
@@ -149,6 +155,8 @@ class RequestBudget:
         Raises:
             CancelledError: nobody waits for results any more.
         """
+        if not (self._closed or self._gone.is_set() or self._stopping.is_set()):
+            return
         kind = self.cancelled
         if kind is not None:
             if self.on_cancelled is not None:
@@ -170,23 +178,33 @@ class RequestBudget:
         if items > self.limits.items:
             self._exceed(stage, "items", self.limits.items)
 
-    def hold(self, stage: str, nbytes: int) -> None:
+    def hold(self, stage: str, nbytes: int, wanted: int = 0) -> int:
         """Count bytes, and charge the ledger for them.
+
+        Args:
+            stage: what is working.
+            nbytes: bytes that are needed.
+            wanted: bytes to count instead, if so many fit.
+
+        Returns:
+            The bytes counted.
 
         Raises:
             BudgetExceededError: they do not fit; nothing was counted.
             ServiceError: the ledger refuses them; nothing was counted.
         """
         with self._lock:
-            held = self.held + nbytes
+            count = wanted if self.held + wanted <= self.limits.memory else nbytes
+            held = self.held + max(count, nbytes)
             fits = held <= self.limits.memory
             if fits:
                 if held > self._charged and self._ledger is not None:
                     self._grow(held, self._ledger)
-                self.held = held
+                self.held, before = held, self.held
                 self.peak = max(self.peak, held)
         if not fits:
             self._exceed(stage, "memory", self.limits.memory)
+        return held - before
 
     def _grow(self, held: int, ledger: Ledger) -> None:
         if held < CHARGE_BYTES:
@@ -223,7 +241,7 @@ class RequestBudget:
             self.on_exceeded(stage, budget)
         setting, unit, hint = _BUDGETS[budget]
         raise BudgetExceededError(
-            f"the stage {stage!r} needs more than the {limit:g} {unit} of a request",
+            f"the stage {stage!r} needs more than the {limit} {unit} of a request",
             stage_name=stage,
             budget=budget,
             limit=limit,
@@ -232,9 +250,15 @@ class RequestBudget:
         )
 
     def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function in this thread under the budget."""
-        with self.in_thread():
+        """Call a function in this thread under the budget; see ``in_thread``."""
+        self.check()
+        budget = ThreadBudget(self)
+        token = install(budget)
+        try:
             return function(*args, **kwargs)
+        finally:
+            uninstall(token)
+            budget.leave()
 
     @contextmanager
     def in_thread(self) -> Iterator[ThreadBudget]:
@@ -278,14 +302,22 @@ _BUDGETS = {
 
 
 class ThreadBudget:
-    """The budget of a request as one thread sees it; see :class:`core.budget.Budget`."""
+    """The budget of a request as one thread sees it; see :class:`core.budget.Budget`.
 
-    __slots__ = ("_last", "held", "request")
+    It is asked for every block of every stage, so most of its calls touch nothing but its own
+    numbers: bytes are taken from the request in grants, and the CPU clock is looked at once in a
+    millisecond.
+    """
+
+    __slots__ = ("_cpu", "_granted", "_items", "_seen", "held", "request")
 
     def __init__(self, request: RequestBudget) -> None:
         self.request = request
         self.held = 0
-        self._last = time.thread_time()
+        self._granted = 0
+        self._items = 0
+        self._seen = time.monotonic()
+        self._cpu = time.thread_time()
 
     def check(self, stage: str) -> None:
         """See Budget."""
@@ -294,28 +326,41 @@ class ThreadBudget:
     def spend(self, stage: str, items: int, seconds: float = 0.0) -> None:
         """See Budget."""
         self.request.check()
-        now = time.thread_time()
-        used, self._last = now - self._last, now
-        self.request.use(stage, used + seconds, items)
+        self._items += items
+        now = time.monotonic()
+        if now - self._seen < _CHECK_SECONDS and self._items < _CHECK_ITEMS and not seconds:
+            return
+        self._seen = now
+        cpu = time.thread_time()
+        used, self._cpu = cpu - self._cpu, cpu
+        counted, self._items = self._items, 0
+        self.request.use(stage, used + seconds, counted)
 
     def hold(self, stage: str, nbytes: int) -> None:
         """See Budget."""
-        self.request.hold(stage, nbytes)
+        missing = self.held + nbytes - self._granted
+        if missing > 0:
+            self._granted += self.request.hold(stage, missing, max(missing, _GRANT_BYTES))
         self.held += nbytes
 
     def release(self, nbytes: int) -> None:
         """See Budget."""
         self.held -= nbytes
-        self.request.release(nbytes)
+        spare = self._granted - self.held
+        if spare > 2 * _GRANT_BYTES:
+            self._granted -= spare
+            self.request.release(spare)
 
     def renew(self) -> None:
         """See Budget."""
-        self._last = time.thread_time()
+        self._seen, self._cpu, self._items = time.monotonic(), time.thread_time(), 0
         self.request.renew()
 
     def leave(self) -> None:
         """Release what is held; the thread does something else now."""
-        self.release(self.held)
+        if self._granted:
+            self.request.release(self._granted)
+        self.held = self._granted = 0
 
 
 class Budgets:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import overload
 
 from ..arrays import Indices
-from ..budget import UNLIMITED, Budget, check_room, current
+from ..budget import UNLIMITED, Budget, current
 from .base import Block, Indexed, Schema, Sequential, Stage, State
 from .columns import block_bytes
 
@@ -28,7 +28,8 @@ def _begin(budget: Budget, name: str, count: int, item_bytes: int) -> int:
     before = budget.held
     budget.spend(name, count)
     if item_bytes:
-        check_room(name, count * item_bytes)
+        budget.hold(name, count * item_bytes)
+        budget.release(count * item_bytes)
     return before
 
 

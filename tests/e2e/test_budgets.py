@@ -61,15 +61,6 @@ HOSTILE: dict[str, tuple[Stages, str]] = {
         [{"op": "source", "dataset": "rows"}, {"op": "batch", "size": 1}],
         "memory",
     ),
-    "windows": (
-        [
-            {**EVENTS, "fields": ["event"]},
-            {"op": "repeat"},
-            {"op": "window", "width": 1 << 16, "stride": 1},
-            {"op": "batch", "size": 512},
-        ],
-        "memory",
-    ),
 }
 SETTINGS = {
     "event": "request_cpu_seconds",
