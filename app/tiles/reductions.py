@@ -89,11 +89,13 @@ class ReductionJob:
 
         Raises:
             CancelledError: ``cancelled`` returned True.
+            WorkStoppedError: the budget is exceeded, or nobody waits.
             CoreError, ServiceError: the frames cannot be read.
         """
         plan = self._plan
         whole: Partial | None = None
         for first, last in self._segments():
+            current().check("reduce")
             part = self._segment(first, last, progress, cancelled)
             whole = part if whole is None else self._reducer.merge(whole, part)
             progress(last, plan.tiles)
