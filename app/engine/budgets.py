@@ -356,6 +356,10 @@ class ThreadBudget:
         self._seen, self._cpu, self._items = time.monotonic(), time.thread_time(), 0
         self.request.renew()
 
+    def cancel(self) -> None:
+        """Stop the threads of the request at their next check."""
+        self.request.close()
+
     def leave(self) -> None:
         """Release what is held; the thread does something else now."""
         if self._granted:

@@ -34,12 +34,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from app.errors import Problem, ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
 from app.server.responses import Exchange
+from core.budget import current
 from core.errors import BudgetExceededError, CoreError
 
 from .ahead import Sized
@@ -100,6 +101,14 @@ class Encoder(Protocol[T_contra]):
 
     def fail(self, problem: Problem) -> Buffers | None:
         """Encode a failure; None if the format cannot express it."""
+
+
+@runtime_checkable
+class Cancellable(Protocol):
+    """The budget of a request whose threads can be stopped."""
+
+    def cancel(self) -> None:
+        """Stop the threads that work for the request at their next check."""
 
 
 @dataclass(slots=True)
@@ -176,6 +185,10 @@ class Stream(Generic[T]):
             else:
                 await sender.finish(last)
         finally:
+            # The answer has ended: nobody needs the items that are being prepared.
+            budget = current()
+            if isinstance(budget, Cancellable):
+                budget.cancel()
             await self.supply.close()
             await wait.close()
 

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from backports.zstd import decompress
 
+from app.engine.budgets import Budgets
 from app.engine.workers import Workers
 from app.errors import DataChangedError
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
+from app.server.responses import Exchange
 from app.streams.ahead import GROUP_BYTES, GROUP_SECONDS, Ahead
 from app.streams.driver import Stream
 from app.streams.limits import Limits, Progress
 from app.streams.sender import CHUNK, Head
+from core.budget import current
 from core.errors import BudgetExceededError, StateError
-from tests.app.streams.fakes import FakeExchange, Number, NumberFrames, NumberLines, Numbers, send
+from tests.app.streams.fakes import (
+    PATIENCE,
+    FakeExchange,
+    Number,
+    NumberFrames,
+    NumberLines,
+    Numbers,
+    send,
+)
 from tests.frames import Frame
 
 BEAT = 2 * GROUP_SECONDS
@@ -284,6 +296,30 @@ def test_small_items_are_sent_together(workers: Workers) -> None:
     send(stream(workers, Numbers(1000)), exchange)
     assert len(exchange.frames) == 1001
     assert len(exchange.writes) < 20
+
+
+def test_an_answer_that_ended_does_not_wait_for_an_item_without_end(workers: Workers) -> None:
+    def numbers() -> Iterator[Number]:
+        yield Number(0, GROUP_BYTES)  # a group of its own
+        while True:
+            current().check("number")
+
+    async def run(exchange: FakeExchange) -> None:
+        with Budgets().of_request("ann", asyncio.Event()):
+            answer = Stream(
+                Ahead(numbers(), workers.start),
+                NumberFrames(),
+                Head({}),
+                workers,
+                None,
+                limits=Limits(count=1),
+            )
+            async with asyncio.timeout(PATIENCE):
+                await answer.send(cast("Exchange", exchange))
+
+    exchange = FakeExchange()
+    asyncio.run(run(exchange))
+    assert kinds(exchange) == ["DATA", "END"]
 
 
 EXCEEDED = BudgetExceededError("too much", stage_name="pad", budget="memory", limit=9)
