@@ -367,6 +367,23 @@ class ThreadBudget:
         self.held = self._granted = 0
 
 
+class Working:
+    """Installs the budget of a request for a ``with`` block, after which its threads stop."""
+
+    __slots__ = ("_budget", "_token")
+
+    def __init__(self, budget: RequestBudget) -> None:
+        self._budget = budget
+
+    def __enter__(self) -> RequestBudget:
+        self._token = install(ThreadBudget(self._budget))
+        return self._budget
+
+    def __exit__(self, *_: object) -> None:
+        uninstall(self._token)
+        self._budget.close()
+
+
 class Budgets:
     """Makes the budgets of requests.
 
@@ -386,8 +403,7 @@ class Budgets:
         self._ledger = ledger
         self._stopping = threading.Event()
 
-    @contextmanager
-    def of_request(self, owner: str, gone: Gone) -> Iterator[RequestBudget]:
+    def of_request(self, owner: str, gone: Gone) -> Working:
         """Give the tasks and threads of a request a budget, and cancel them at the end.
 
         Args:
@@ -396,11 +412,7 @@ class Budgets:
         """
         budget = RequestBudget(self._limits, gone, self._stopping, owner, self._ledger)
         budget.on_exceeded, budget.on_cancelled = self.on_exceeded, self.on_cancelled
-        try:
-            with installed(ThreadBudget(budget)):
-                yield budget
-        finally:
-            budget.close()
+        return Working(budget)
 
     def stop(self) -> None:
         """Cancel the work of all requests, since the process is about to end."""

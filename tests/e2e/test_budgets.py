@@ -30,7 +30,11 @@ MEMORY = 64 * MIB
 GROWTH = 400 * MIB
 """What a server may grow by under MEMORY: buffers and the interpreter's own included."""
 LINE = 2_000_000
-SHORT = 40
+SHORT = 4000
+"""Short lines before a long one, which begins in their second segment."""
+ROWS = 400
+BEFORE = 16384 // len("short\n") // ROWS
+"""Batches whose lines are all in the first segment."""
 FOREVER = {"op": "repeat", "times": 10**9}
 EVENTS = {"op": "source", "dataset": "events"}
 Stages = list[dict[str, Any]]
@@ -62,11 +66,7 @@ HOSTILE: dict[str, tuple[Stages, str]] = {
         "memory",
     ),
 }
-SETTINGS = {
-    "event": "request_cpu_seconds",
-    "cpu": "request_cpu_seconds",
-    "memory": "request_memory",
-}
+SETTINGS = {"cpu": "request_cpu_seconds", "memory": "request_memory"}
 
 
 class Limited(Service):
@@ -186,11 +186,11 @@ def test_padding_that_cannot_fit_is_refused_when_it_is_registered(strict: Limite
 def test_batches_before_the_budget_are_sent_and_the_next_request_is_told_why(
     strict: Limited,
 ) -> None:
-    stages = [{"op": "source", "dataset": "mostly"}, {"op": "batch", "size": 4}]
+    stages: Stages = [{"op": "source", "dataset": "mostly"}, {"op": "batch", "size": ROWS}]
     ident = strict.register(stages)
     answer = strict.get(f"/v1/pipelines/{ident}/batches")
     *batches, end = FrameReader().feed(answer.body)
-    assert len(batches) == SHORT // 4
+    assert len(batches) == BEFORE
     assert (end.header["reason"], end.header["data_finished"]) == ("bytes", False)
     token = end.header["token"]
     assert token == batches[-1].header["token"]
@@ -200,11 +200,11 @@ def test_batches_before_the_budget_are_sent_and_the_next_request_is_told_why(
 def test_our_client_gets_the_batches_and_then_the_problem_at_once(strict: Limited) -> None:
     spec = {
         "order": 1,
-        "stages": [{"op": "source", "dataset": "mostly"}, {"op": "batch", "size": 4}],
+        "stages": [{"op": "source", "dataset": "mostly"}, {"op": "batch", "size": ROWS}],
     }
     with Client(strict.url) as client:
         batches = iter(client.pipeline(spec).batches())
-        assert [next(batches).sequence for _ in range(SHORT // 4)] == list(range(SHORT // 4))
+        assert [next(batches).sequence for _ in range(BEFORE)] == list(range(BEFORE))
         asked = requests_of(strict)
         with pytest.raises(ProblemError) as info:
             next(batches)
@@ -269,6 +269,7 @@ def test_a_bomb_is_registered_within_its_budget_or_not_at_all(strict: Limited) -
 def test_a_server_ends_though_work_would_go_on(tmp_path: Path, root: Path) -> None:
     settings = {"request_cpu_seconds": 3600, "request_items": 1 << 60, "drain_seconds": 1}
     with serving(tmp_path / "server", root, **settings) as server:
+        server.expected_failures.append("timeout graceful shutdown exceeded")
         ident = server.register(NEVER)
         with begin(server, f"/v1/pipelines/{ident}/batch"):
             server.term()
