@@ -352,19 +352,17 @@ class Filter(Counting):
                 read = after[0] - state[0]
                 passed = np.flatnonzero(self._passes(block, state[0], read))[:missing]
                 part = take_block(block, passed)
-                most = self._most(block, read)
-            parts.append(part)
-            current().hold("filter", block_bytes(part))
-            missing -= len(passed)
-            if not missing:
-                with Scope():
+                missing -= len(passed)
+                if not missing:
                     after = self.inner.skip(state, int(passed[-1]) + 1)
+            parts.append(part)
             state = after
-            if read < size:
+            if read < size or not missing:
                 break
+            current().hold("filter", block_bytes(part))
             rejected = 0 if len(passed) else rejected + read
             self._check_rejected(rejected, state[0])
-            size = 2 * size
+            size, most = 2 * size, self._most(block, read)
         return concatenate(parts, self.schema), state
 
     @staticmethod

@@ -143,6 +143,9 @@ class Builder:
         stage = located(spec, lambda: make(context))
         if self._measuring:
             self._blocks.append(demand.block_bytes(stage.schema, operation.copies))
+        if operation.copies:
+            # Other stages only compute positions, or pass on what they get.
+            stage = metered(stage, _label(spec))
         return self._wrapped(spec, stage)
 
     def _measure(self, spec: StageSpec, inner: Stage) -> None:
@@ -159,9 +162,7 @@ class Builder:
         return sum(self._blocks)
 
     def _wrapped(self, spec: StageSpec, stage: Stage) -> Stage:
-        name = f"{spec.place}.{spec.op}"
-        stage = metered(stage, name)
-        return stage if self._wrap is None else self._wrap(stage, name)
+        return stage if self._wrap is None else self._wrap(stage, _label(spec))
 
     def bucketed(self, spec: StageSpec) -> Callable[[int], BucketBatch]:
         """A function from the number of an epoch to the stage that cuts its batches itself."""
@@ -173,6 +174,10 @@ class Builder:
             return located(spec, lambda: make(spec, self.chain(epoch), path))
 
         return lru_cache(maxsize=CACHED_EPOCHS)(chain)
+
+
+def _label(spec: StageSpec) -> str:
+    return f"{spec.place}.{spec.op}"
 
 
 def _demands(stages: Sequence[StageSpec], demand: Demand) -> list[Demand]:
