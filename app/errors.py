@@ -247,6 +247,7 @@ _REFUSED = {
     core.LossNegativeError: "Negative loss",
     core.PipelineError: "Invalid pipeline",
     core.TransformError: "Transform failed",
+    core.BudgetExceededError: "Budget exceeded",
 }
 """Well formed, but refused under the options in force: 422."""
 
@@ -273,6 +274,8 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
     **{kind: (422, title) for kind, title in _REFUSED.items()},
     **{kind: (400, title) for kind, title in _MALFORMED.items()},
     core.UnsupportedStreamError: (415, "Unsupported stream"),
+    core.WorkStoppedError: (503, "Stopped"),
+    core.CancelledError: (503, "Cancelled"),
     core.LimitError: (413, "Too large"),
     core.StateError: (409, "Unusable state"),
     core.FormatError: (422, "Unusable file"),
@@ -284,7 +287,10 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
     core.PositionError: (416, "Position past the end"),
 }
 
-_LOCATION = ("offset", "event", "block", "hint", "stage", "field", "position")
+_LOCATION = (
+    *("offset", "event", "block", "hint", "stage", "field", "position"),
+    *("stage_name", "budget", "limit", "setting"),
+)
 """Attributes that locate a fault; each error of the engine has some of them."""
 
 _OTHERS = {

@@ -24,6 +24,7 @@ from app.datasets.scanning import Scan, scan
 from app.datasets.service import DatasetService
 from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
+from app.engine.budgets import BudgetLimits, Budgets
 from app.engine.buffers import Buffers
 from app.engine.ledger import Ledger
 from app.engine.local import LocalEngine
@@ -246,6 +247,14 @@ def _add_services(
     stored_keys = ApiKeys(storage.heads)
     state.api_keys = _closing(resources, Keys(settings.api_keys, stored_keys, digest_key))
     state.metrics = metrics
+    limits = BudgetLimits(
+        settings.request_memory, settings.request_cpu_seconds, settings.request_items
+    )
+    state.budgets = Budgets(limits, ledger)
+    state.budgets.on_exceeded = metrics.on_exceeded
+    state.budgets.on_cancelled = metrics.on_cancelled
+    # Closed before the pools of threads, which wait for what runs.
+    resources.callback(state.budgets.stop)
     state.audit = _closing(resources, AuditLog(settings.audit_log))
     state.pulse = Pulse(threads.start)
     state.watched = Watched(
@@ -356,6 +365,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         audit=app.state.audit,
         open_metrics=settings.open_metrics,
         throttle=app.state.throttle,
+        budgets=app.state.budgets,
     )
     if settings.cors_origins:
         # Outermost, so that browsers can read refusals too.

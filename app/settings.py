@@ -147,6 +147,14 @@ class Settings(BaseSettings):
     max_blocks: int = Field(default=1 << 22, ge=1)
     """Maximum blocks per event of a loss stream."""
 
+    request_memory: int = Field(default=1024 * MIB, ge=16 * MIB)
+    """Maximum bytes of items, tiles or rows that a request holds while it computes."""
+    request_cpu_seconds: float = Field(default=60.0, gt=0)
+    """Maximum CPU time of a request since it last made progress: a batch or tile, or bytes of
+    a posted stream."""
+    request_items: int = Field(default=1 << 28, ge=1)
+    """Maximum items that the stages of a pipeline look at for one batch."""
+
     header_bytes: int = Field(default=64 << 10, ge=1024)
     """Maximum bytes of request line and headers."""
     header_seconds: float = Field(default=10.0, gt=0)

@@ -20,6 +20,9 @@ first paragraph of each docstring at ``/problems/<code>``.
     * PipelineError ``pipeline``: an invalid pipeline, with its stage and field
     * PositionError ``position``: a position past the last item
     * TransformError ``transform``: a transform failed on an item
+    * WorkStoppedError ``stopped``: the work was stopped, whatever its input
+        * BudgetExceededError ``budget-exceeded``: it needs more than a request may use
+        * CancelledError ``cancelled``: nobody waits for the result any more
     * StreamError: the bytes are not the loss stream they claim to be
         * EmptyStreamError ``stream-empty``
         * HeaderError ``stream-header``: unknown type bytes, implausible sample count
@@ -188,6 +191,51 @@ class TransformError(CoreError):
     ) -> None:
         super().__init__(message, **place)
         self.position = position
+
+
+class WorkStoppedError(CoreError):
+    """The work was stopped before its end, whatever its input."""
+
+    code = "stopped"
+
+
+class BudgetExceededError(WorkStoppedError):
+    """The request needs more memory, CPU time or items than a request may use.
+
+    A stream ends before the step that exceeds a budget, and its token continues there; the
+    problem means that even a whole budget does not suffice for this one step. A retry fails in
+    the same way.
+
+    Attributes:
+        stage_name: the stage of the work that exceeded the budget, such as ``pad``.
+        budget: ``memory``, ``cpu`` or ``items``.
+        limit: the bound, in bytes, seconds or items.
+        setting: name of the setting that holds the bound, or None.
+    """
+
+    code = "budget-exceeded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        stage_name: str = "",
+        budget: str = "",
+        limit: float = 0,
+        setting: str | None = None,
+        **place: Any,  # noqa: ANN401 - those of every error
+    ) -> None:
+        super().__init__(message, **place)
+        self.stage_name = stage_name
+        self.budget = budget
+        self.limit = limit
+        self.setting = setting
+
+
+class CancelledError(WorkStoppedError):
+    """The work was cancelled, since nobody waits for its result or the server stops."""
+
+    code = "cancelled"
 
 
 class LimitError(CoreError):

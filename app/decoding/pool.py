@@ -20,6 +20,7 @@ from concurrent.futures import Future
 import structlog
 
 from app.errors import BusyError
+from core.budget import current
 
 from .base import Parse, Request, T
 from .limits import DecoderLimits
@@ -27,6 +28,8 @@ from .process import DecoderProcess, StartError
 
 _RETRY_SECONDS = 10.0
 """Seconds after which a start that failed is tried again by itself."""
+_POLL_SECONDS = 0.2
+"""Maximum seconds between two checks that somebody waits for a worker."""
 
 
 class DecoderPool:
@@ -160,12 +163,15 @@ class DecoderPool:
                 if len(self._busy) + self._starting < self._limits.workers:
                     self._starting += 1
                     break
-                if not self._changed.wait(deadline - time.monotonic()):
+                current().check("decode")
+                left = deadline - time.monotonic()
+                if left <= 0:
                     raise BusyError(
                         "all decoders are in use",
                         hint="Retry after the seconds in Retry-After",
                         retry_after=5,
                     )
+                self._changed.wait(min(left, _POLL_SECONDS))
         return self._start()
 
     def _choose(self, key: str) -> DecoderProcess | None:

@@ -24,6 +24,7 @@ import orjson
 
 from app.errors import DatasetUnreadableError
 from core.arrays import Octets
+from core.budget import check_room, current
 
 from . import wire
 from .base import LibraryMissingError, Parse, RefusedError, Request, Subject, T
@@ -90,7 +91,9 @@ class _Watch:
         self._clock = (~pid << 3) | _CPU_CLOCK
         self._seconds, self._cpu_seconds = seconds, cpu_seconds
         self._end = time.monotonic() + seconds
-        self._cpu_end = self._cpu() + cpu_seconds
+        self._last_cpu = self._cpu()
+        self._cpu_end = self._last_cpu + cpu_seconds
+        self._budget = current()
 
     def _cpu(self) -> float:
         try:
@@ -99,15 +102,19 @@ class _Watch:
             return 0.0
 
     def __call__(self) -> None:
-        """Set the timeout of the next wait.
+        """Charge the worker's CPU time to the request, and set the timeout of the next wait.
 
         Raises:
             _TimeUpError: the time is used up.
+            WorkStoppedError: the budget of the request is exceeded, or it was cancelled.
         """
         left = self._end - time.monotonic()
         if left <= 0:
             raise _TimeUpError(f"took more than {self._seconds:.3g} seconds")
-        cpu_left = self._cpu_end - self._cpu()
+        cpu = self._cpu()
+        used, self._last_cpu = max(cpu - self._last_cpu, 0.0), max(cpu, self._last_cpu)
+        self._budget.spend("decode", 0, used)
+        cpu_left = self._cpu_end - cpu
         if cpu_left <= 0:
             raise _TimeUpError(f"took more than {self._cpu_seconds:.3g} seconds of CPU time")
         self._channel.settimeout(max(min(left, cpu_left, _STEP), 0.001))
@@ -240,6 +247,7 @@ class DecoderProcess:
     def _exchange(self, request: Request, parse: Parse[T], watch: _Watch) -> T:
         batches = iter(request.files)
         nbytes = request.effort.nbytes
+        check_room("decode", nbytes)
         segment = self._segments.take(nbytes) if nbytes else None
         try:
             self._send(request, segment, next(batches, ()), watch)
@@ -249,6 +257,8 @@ class DecoderProcess:
                     wire.send(self._channel, {}, next(batches, ()), watch)
                 elif segment is None:
                     nbytes = _count(answer["need"], request.effort.max_bytes)
+                    # The segment, and the copy of it that the caller makes.
+                    check_room("decode", 2 * nbytes)
                     segment = self._segments.take(max(nbytes, 1))
                     self._send_segment(segment, watch)
                 answer, _ = wire.receive(self._channel, patience=watch)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from .budgets import inherited
+
 T = TypeVar("T")
 
 
@@ -21,8 +23,8 @@ class LocalEngine:
         self._pool = ThreadPoolExecutor(width, "engine")
 
     def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:  # noqa: ANN401
-        """See Engine."""
-        return self._pool.submit(function, *args)
+        """See Engine; the call works under the budget of the caller."""
+        return self._pool.submit(inherited(function), *args)
 
     def close(self) -> None:
         """See Engine."""

@@ -34,6 +34,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from .budgets import inherited
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -144,14 +146,14 @@ class Workers:
     def start(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """Start a call in a thread; await the future for its result."""
-        return self._submit(partial(function, *args, **kwargs), quick=False)
+        """Start a call in a thread, under the budget of the request; await its result."""
+        return self._submit(partial(inherited(function), *args, **kwargs), quick=False)
 
     def quick(
         self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         """Start a call of a small read, for which a place is kept free; see ``start``."""
-        return self._submit(partial(function, *args, **kwargs), quick=True)
+        return self._submit(partial(inherited(function), *args, **kwargs), quick=True)
 
     def _submit(self, function: Callable[[], Any], *, quick: bool) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()

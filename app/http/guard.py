@@ -7,11 +7,13 @@ refused here has not had a byte of its body read.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,6 +23,7 @@ from app.audit import AuditLog
 from app.errors import BadRequestError, DrainingError, ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
+from app.server.responses import DISCONNECTED_EXTENSION
 from app.telemetry import Metrics
 
 from . import trail
@@ -37,6 +40,18 @@ _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]+)(:[0-9]{0
 _QUIET = {"/healthz", "/readyz", "/metrics"}
 
 
+class Budgets(Protocol):
+    """Bounds what a request may use while it runs."""
+
+    def of_request(self, owner: str, gone: asyncio.Event) -> AbstractContextManager[object]:
+        """Give a request a budget, and cancel its threads at the end.
+
+        Args:
+            owner: pays for it.
+            gone: set when the client left.
+        """
+
+
 class Guard:
     """The middleware.
 
@@ -47,6 +62,7 @@ class Guard:
         audit: gets a line for each change of state.
         throttle: admits requests by owner.
         open_metrics: whether ``/metrics`` needs no key.
+        budgets: bound what requests may use; None for no bounds.
     """
 
     def __init__(  # noqa: PLR0913 - each is another part of the service
@@ -58,6 +74,7 @@ class Guard:
         throttle: Throttle,
         *,
         open_metrics: bool = False,
+        budgets: Budgets | None = None,
     ) -> None:
         self._app = app
         self._keys = keys
@@ -65,6 +82,7 @@ class Guard:
         self._audit = audit
         self._throttle = throttle
         self._open_metrics = open_metrics
+        self._budgets = budgets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -92,7 +110,8 @@ class Guard:
                 problem.members["request_id"] = visit.ident
                 await ProblemResponse(problem)(scope, receive, visit.send)
             else:
-                await self._app(scope, receive, visit.send)
+                with self._budget(visit, scope):
+                    await self._app(scope, receive, visit.send)
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
             structlog.get_logger().debug("client left")
@@ -115,6 +134,13 @@ class Guard:
                 metrics.problems.labels(code).inc()
             trail.record(self._audit, scope, route, status, visit.identity)
             visit.log(scope, status, seconds)
+
+    def _budget(self, visit: _Visit, scope: Scope) -> AbstractContextManager[object]:
+        if self._budgets is None:
+            return nullcontext()
+        gone = (scope.get("extensions") or {}).get(DISCONNECTED_EXTENSION) or asyncio.Event()
+        owner = "" if visit.identity is None else visit.identity.payer
+        return self._budgets.of_request(owner, gone)
 
     async def _admit(self, visit: _Visit, scope: Scope) -> None:
         """Identify a request and check what it may do at all.

@@ -41,6 +41,10 @@ class ProblemDocument(BaseModel):
     stage: int | None = Field(None, description="Index of the faulty stage of a pipeline, from 0")
     field: str | None = Field(None, description="Faulty field of that stage")
     position: int | None = Field(None, description="Item on which a transform failed")
+    stage_name: str | None = Field(None, description="Stage of the work that exceeded a budget")
+    budget: str | None = Field(None, description="The budget: memory, cpu or items")
+    limit: float | None = Field(None, description="Its bound in bytes, seconds or items")
+    setting: str | None = Field(None, description="The setting that holds the bound")
     token: str | None = Field(None, description="Token that resumes after the rows answered")
     resume_offset: int | None = Field(None, description="First byte to post with that token")
     request_id: str | None = None

@@ -41,7 +41,8 @@ import xxhash
 from app.errors import DataChangedError
 from app.http.decompression import Decoder
 from core.arrays import Rows
-from core.errors import CoreError
+from core.budget import current
+from core.errors import CoreError, WorkStoppedError
 from core.losses.analysis import Analysis
 from core.losses.events import Completeness
 from core.losses.position import Position
@@ -68,6 +69,10 @@ class Ending:
     """``whole``, or ``since resume`` if events before the resume could reopen unnoticed."""
 
 
+_STRETCH = 1 << 20
+"""Bytes that are analysed between two checks of the budget; as many renew it."""
+
+
 class _Collector:
     """Passes the output of an analysis to the spool.
 
@@ -81,6 +86,7 @@ class _Collector:
         self._ids = request.summary_ids
 
     def take_rows(self, report: str, rows: Rows) -> None:
+        current().check(report)
         selected = rows.copy() if self._ids is None else select_rows(rows, self._ids)
         if len(selected):
             # At once: a buffer of blocks may become gigabytes of quantiles.
@@ -127,6 +133,7 @@ class Posting:
         self._proof = xxhash.xxh3_64()
         self._tail = xxhash.xxh3_64()
         self._fault: CoreError | None = None
+        self._unpaid = 0
 
     @property
     def last(self) -> Mark:
@@ -158,8 +165,15 @@ class Posting:
             ServiceError: the body is faulty, is not what the token stands for, or the
                 rows cannot be stored.
         """
+        self._unpaid += len(data)
+        if self._unpaid >= _STRETCH:
+            current().renew()
+            self._unpaid = 0
         for piece in self._decoder.decode(data):
-            self._take(memoryview(piece))
+            view = memoryview(piece)
+            for start in range(0, len(view), _STRETCH):
+                current().check("losses")
+                self._take(view[start : start + _STRETCH])
 
     def _take(self, piece: memoryview) -> None:
         if self._unproven:
@@ -167,6 +181,8 @@ class Posting:
         if self._fault is None:
             try:
                 self._analyse(piece)
+            except WorkStoppedError:
+                raise
             except CoreError as e:
                 self._fault = e
         if self._fault is not None and self.proven:

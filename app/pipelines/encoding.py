@@ -14,6 +14,7 @@ from app.errors import NotAcceptableError
 from app.streams.frames import FrameKind, FrameWriter, describe_array
 from app.tiles.encoding import npy_bytes, octets_of
 from core.arrays import Array
+from core.budget import current
 from core.iterate.base import Column, Field, Ragged
 from core.pipelines.pipeline import Step
 
@@ -64,6 +65,7 @@ def make_batch(opened: OpenPipeline, step: Step) -> Batch:
     if len(arrays) == 1:
         payload = octets_of(arrays[0][1])
     else:
+        current().hold("batch", end)
         joined = np.zeros(end, np.uint8)
         for description, (_, array) in zip(descriptions, arrays, strict=True):
             start = description["offset"]

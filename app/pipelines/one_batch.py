@@ -26,6 +26,7 @@ _IMMUTABLE = "public, max-age=31536000, immutable"
 
 def one_batch(
     open_at: Callable[[str | None], OpenPipeline],
+    release: Callable[[OpenPipeline], None],
     query: BatchQuery,
     form: str,
     requested: Headers,
@@ -34,6 +35,7 @@ def one_batch(
 
     Args:
         open_at: opens the pipeline after a token.
+        release: closes it.
         query: the batch, and the rank whose rows of it to send.
         form: a key of ``MEDIA``.
         requested: headers of the request; ``If-None-Match`` may avoid building the batch.
@@ -58,7 +60,7 @@ def one_batch(
             data = encoder.compress(data, flush=False) + encoder.end()
         return WholeAnswer(200, {**headers, **more}, data)
     finally:
-        opened.close()
+        release(opened)
 
 
 def _headers(etag: str, form: str, coding: str | None, *, immutable: bool) -> dict[str, str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.iterate.base import Block, Indexed, Stage
+from core.iterate.base import Indexed, Stage
 from core.iterate.profile import Profile, timed
 
 
@@ -20,26 +20,21 @@ class RequestProfiles(Profile):
 
     def __init__(self) -> None:
         super().__init__(time.perf_counter)
-        self._current = threading.local()
+        self._requested = threading.local()
 
     @contextmanager
     def into(self, profile: Profile) -> Iterator[None]:
         """Record the times of this thread in ``profile`` until the block ends."""
-        self._current.profile = profile
+        self._requested.profile = profile
         try:
             yield
         finally:
-            self._current.profile = None
+            self._requested.profile = None
 
-    @contextmanager
-    def measure(self, name: str) -> Iterator[list[Block]]:
-        """Time the block, if a profile is set."""
-        profile: Profile | None = getattr(self._current, "profile", None)
-        if profile is None:
-            yield []
-            return
-        with profile.measure(name) as blocks:
-            yield blocks
+    def current(self) -> Profile | None:
+        """Return the profile of the request; None if none is set."""
+        profile: Profile | None = getattr(self._requested, "profile", None)
+        return profile
 
     def wrap(self, stage: Stage, name: str) -> Stage:
         """Wrap a stage so that it is timed."""

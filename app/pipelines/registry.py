@@ -47,6 +47,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.datasets.catalogue import Catalogue
+from app.engine.budgets import peak_bytes
 from app.errors import BusyError, DataChangedError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
@@ -65,6 +66,8 @@ from .tokens import BatchTokens, combine, split, verify
 KIND = "pipeline"
 _CACHED = 32
 """Pipelines that stay built for later requests."""
+_LARGE = 128 << 20
+"""Bytes held by a request after which its pipeline, with the batches it caches, is dropped."""
 _ATTEMPTS = 5
 """Attempts to register a pipeline that other workers register at the same time."""
 
@@ -401,6 +404,17 @@ class Pipelines:
             while len(self._built) > _CACHED:
                 evicted.append(self._built.popitem(last=False)[1])
         _close_each(evicted)
+
+    def release(self, opened: OpenPipeline) -> None:
+        """Close a pipeline after a request; drop it if it may cache much."""
+        opened.close()
+        if peak_bytes() > _LARGE:
+            with self._lock:
+                keys = [
+                    k for k, cached in self._built.items() if cached.pipeline is opened.pipeline
+                ]
+                evicted = [self._built.pop(key) for key in keys]
+            _close_each(evicted)
 
     def _forget(self, owner: str, ident: str) -> None:
         with self._lock:

@@ -150,7 +150,7 @@ async def pipeline_batches(
             )
             await stream.send(exchange)
         finally:
-            opened.close()
+            service.pipelines.release(opened)
 
     return ExchangeResponse(handle)
 
@@ -177,7 +177,10 @@ async def pipeline_batch(
     open_at = partial(service.pipelines.open, who, ident)
 
     async def handle(exchange: Exchange) -> None:
-        answer = await service.threads.quick(one_batch, open_at, query, form, request.headers)
+        release = service.pipelines.release
+        answer = await service.threads.quick(
+            one_batch, open_at, release, query, form, request.headers
+        )
         if request.method == "HEAD" and answer.data is not None:
             answer = replace(answer, data=None, length=len(answer.data))
         await answer.send(exchange)

@@ -14,12 +14,16 @@ from app.streams.limits import Limits, Progress
 from app.streams.sender import Head
 from app.streams.threads import Threads
 from app.telemetry import Metrics
+from core.budget import Scope
 from core.iterate.base import State
 from core.iterate.profile import Profile
 
 from .encoding import Batch, epoch_header, make_batch
 from .opened import OpenPipeline
 from .profile import new_profile
+
+OVER_BUDGET = {"memory": "bytes", "cpu": "time", "items": "time"}
+"""Reason to end with, by the budget that the next batch exceeds."""
 
 
 def make_batches(
@@ -38,11 +42,12 @@ def make_batches(
     """
     state = opened.start
     for _ in range(limit):
-        with opened.profiles.into(profile):
-            step = opened.pipeline.step(state, rank, world)
-        if step is None:
-            return
-        batch = make_batch(opened, step)
+        with Scope():
+            with opened.profiles.into(profile):
+                step = opened.pipeline.step(state, rank, world)
+            if step is None:
+                return
+            batch = make_batch(opened, step)
         yield batch
         if batch.last:
             return
@@ -165,4 +170,5 @@ def batch_stream(
         heartbeat,
         sent=count,
         progress=progress,
+        over_budget=OVER_BUDGET,
     )

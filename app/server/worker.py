@@ -16,6 +16,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from .board import Seat
 from .drain import Drain
+from .last_resort import MARGIN_SECONDS, end_after
 from .limits import ServerLimits
 from .memory import raise_malloc_thresholds
 from .protocol import protocol_class
@@ -86,6 +87,7 @@ class DrainingServer(Server):
         delay = self._settings.drain_delay
         self._settings.drain.begin(delay + self._settings.drain_seconds)
         self._close_at = time.monotonic() + delay
+        end_after(delay + self._settings.drain_seconds + MARGIN_SECONDS)
         if not self.started:
             self.should_exit = True
 

@@ -3,7 +3,7 @@
 A product supplies a plain iterator. It runs in worker threads, one call at a time, one
 group of items ahead of the answer. A group is about a megabyte, because a trip to a thread
 and back costs as much as preparing a few kilobytes; it is cut short after GROUP_SECONDS,
-so that slow items reach the client one by one.
+so that slow items reach the client one by one. Every item renews the budget of the request.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.errors import ServiceError
+from core.budget import current
 from core.errors import CoreError
 
 GROUP_BYTES = 1 << 20
@@ -53,6 +54,7 @@ class Ahead(Generic[T]):
         self._stopped = stopped or threading.Event()
         self._failure: CoreError | ServiceError | None = None
         self._upcoming: asyncio.Future[list[T]] | None = None
+        self._sending = 0
         self.seconds = 0.0
         """Total time that the iterator has run."""
 
@@ -86,6 +88,9 @@ class Ahead(Generic[T]):
         group: list[T] = []
         size = 0
         begin = time.perf_counter()
+        budget = current()
+        # The group before this one is being sent meanwhile.
+        budget.hold("answer", self._sending)
         while not self._stopped.is_set():
             try:
                 item = next(self._items, None)
@@ -98,11 +103,13 @@ class Ahead(Generic[T]):
             if item is None:
                 break
             group.append(item)
+            budget.renew()
             size += item.nbytes
             late = time.perf_counter() - begin > GROUP_SECONDS
             if late or size >= GROUP_BYTES or len(group) >= GROUP_ITEMS:
                 break
         self.seconds += time.perf_counter() - begin
+        self._sending = size
         return group
 
 

@@ -14,6 +14,7 @@ An answer goes through these states:
     waiting ──first bytes──▶ started ──END──▶ ended        reason: a limit, drain, exhausted
        │                        │
        │                        ├──failure──▶ ERROR         the token continues before it
+       │                        ├──over budget after some items──▶ ended, as after a limit
        │                        └──no END in this format──▶ aborted
        └──failure──▶ raised: the client gets a problem document instead of a stream
 
@@ -21,21 +22,26 @@ The status line waits for the first item, so that a failure before it becomes an
 problem document. If the first item takes long, heartbeats start the answer. A format that
 cannot express how it ended (csv, plain bytes) is aborted rather than ended early: an answer
 without an ending is truncated by definition.
+
+An item that exceeds the budget of the request ends the answer before it, if the answer has
+items: the client goes on from the token, with a budget of its own for that item. Only if that
+does not suffice either, it gets the problem.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from app.errors import Problem, ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
 from app.server.responses import Exchange
-from core.errors import CoreError
+from core.budget import current
+from core.errors import BudgetExceededError, CoreError
 
 from .ahead import Sized
 from .frames import Buffers
@@ -97,6 +103,14 @@ class Encoder(Protocol[T_contra]):
         """Encode a failure; None if the format cannot express it."""
 
 
+@runtime_checkable
+class Cancellable(Protocol):
+    """The budget of a request whose threads can be stopped."""
+
+    def cancel(self) -> None:
+        """Stop the threads that work for the request at their next check."""
+
+
 @dataclass(slots=True)
 class Stream(Generic[T]):
     """One answer.
@@ -112,6 +126,8 @@ class Stream(Generic[T]):
         heartbeat: seconds between signs of life; None for none.
         live: see :class:`Sender`.
         sent: called with every item sent, for metrics.
+        over_budget: reason to end with after some items, by the budget that is exceeded;
+            without one, the answer fails.
     """
 
     supply: Supply[T]
@@ -125,6 +141,7 @@ class Stream(Generic[T]):
     live: bool = True
     sent: Callable[[T], None] | None = None
     progress: Progress = field(default_factory=Progress)
+    over_budget: Mapping[str, str] = field(default_factory=dict)
 
     async def send(self, exchange: Exchange) -> None:
         """Send the answer.
@@ -162,15 +179,27 @@ class Stream(Generic[T]):
         except (CoreError, ServiceError) as error:
             if not exchange.started:
                 raise
-            # Whoever stores the error must not hold all of this through its traceback.
-            last = self.encoder.fail(problem_of(error.with_traceback(None)))
+            last = self._failed(error)
             if last is None:
                 exchange.abort()
             else:
                 await sender.finish(last)
         finally:
+            # The answer has ended: nobody needs the items that are being prepared.
+            budget = current()
+            if isinstance(budget, Cancellable):
+                budget.cancel()
             await self.supply.close()
             await wait.close()
+
+    def _failed(self, error: CoreError | ServiceError) -> Buffers | None:
+        """Encode the end after a failure."""
+        if isinstance(error, BudgetExceededError) and self.progress.count:
+            reason = self.over_budget.get(error.budget)
+            if reason is not None:
+                return self.encoder.end(reason, self.progress)
+        # Whoever stores the error must not hold all of this through its traceback.
+        return self.encoder.fail(problem_of(error.with_traceback(None)))
 
     async def _send_group(self, group: Sequence[T], add: Callable[[Buffers], Any]) -> str | None:
         """Send the items of a group; return the reason to end the answer, if any."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from app.engine.budgets import inherited
 from app.errors import Problem
 from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
@@ -129,4 +130,4 @@ def reduction_stream(
 
 def _own_thread(function: Callable[[], list[Result]]) -> asyncio.Future[list[Result]]:
     """Start a call in a thread outside the workers: it waits for the engine's results."""
-    return asyncio.ensure_future(asyncio.to_thread(function))
+    return asyncio.ensure_future(asyncio.to_thread(inherited(function)))

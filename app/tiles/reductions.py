@@ -29,6 +29,7 @@ import numpy as np
 from app.engine.base import Engine
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
+from core.budget import current
 from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile, make_plan
 from core.tiles.reader import TileReader
 from core.tiles.reduce import Partial, Reducer, parse_reduction
@@ -88,11 +89,13 @@ class ReductionJob:
 
         Raises:
             CancelledError: ``cancelled`` returned True.
+            WorkStoppedError: the budget is exceeded, or nobody waits.
             CoreError, ServiceError: the frames cannot be read.
         """
         plan = self._plan
         whole: Partial | None = None
         for first, last in self._segments():
+            current().check("reduce")
             part = self._segment(first, last, progress, cancelled)
             whole = part if whole is None else self._reducer.merge(whole, part)
             progress(last, plan.tiles)
@@ -115,6 +118,8 @@ class ReductionJob:
             return Partial(frames, stored)
         part = self._compute(first, last, progress, cancelled)
         self._partials.put(name, part.values)
+        # A repeated request goes on from here.
+        current().renew()
         return part
 
     def _fits(self, stored: Array, frames: int) -> bool:

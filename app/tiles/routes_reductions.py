@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
+from app.engine.budgets import inherited
 from app.errors import BadRequestError, InvalidOptionError
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
 from app.http.json_bodies import parse_object
@@ -93,7 +94,7 @@ async def image(
             opened.close()
         return png(scaled(_select(results, result), low, high), map)
 
-    data = await asyncio.to_thread(render)
+    data = await asyncio.to_thread(inherited(render))
     return Response(data, media_type="image/png", headers={"Cache-Control": "no-cache"})
 
 

@@ -9,7 +9,7 @@ from app.errors import Problem
 from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
 from app.streams.ahead import Ahead
-from app.streams.driver import Stream
+from app.streams.driver import DRAIN, Stream
 from app.streams.frames import Buffers, FrameKind, FrameWriter, describe_array
 from app.streams.limits import MAX_COUNT, Limits, Progress
 from app.streams.plain import Piece
@@ -21,6 +21,9 @@ from core.tiles.plan import Tile
 from .codecs import Codec
 from .encoding import octets_of
 from .views import OpenView
+
+_OVER_BUDGET = dict.fromkeys(("memory", "cpu", "items"), DRAIN)
+"""Reason to end with if the next tile exceeds a budget: clients go on after a drain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,7 @@ def tile_stream(
         drain,
         coding,
         Limits(count=MAX_COUNT if limit is None else limit),
+        over_budget=_OVER_BUDGET,
     )
 
 

@@ -15,6 +15,7 @@ may cache things from one call to the next, but only to save time.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class Field:
         """Bytes of one item; None if items differ."""
         if self.ragged:
             return None
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 Schema = tuple[Field, ...]

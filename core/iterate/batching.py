@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Indices
+from ..budget import current
 from ..errors import PipelineError, StateError, TransformError
 from ..rng import Key, Permutation
 from ._kernels.bucket import arrange, cut, sort_descending
@@ -38,6 +39,8 @@ MAX_SIZE = 2**20
 _MAX_KEY = 2**40
 """Keeps every sum and product over a window within int64."""
 _MAX_BUDGET = 2**62
+_INDEX_ARRAYS = 12
+"""Arrays of 8 bytes per item that sorting and cutting a window take."""
 _COUNTED = 4
 """Keys are sorted by counting while their range is below this many values per item."""
 _SPARES = 2
@@ -184,6 +187,7 @@ class BucketBatch:
         count = block_length(block)
         if not count:
             return None
+        current().hold("bucket_batch", _INDEX_ARRAYS * 8 * count)
         keys, lowest, highest = self._keys(block, at[0])
         order = _descending(keys, lowest, highest)
         boundaries = np.empty(0, np.int64)

@@ -35,12 +35,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Indices, Words
+from ..budget import current
 from ..rng import SMALL, Key, Permutation
 from ..rng.kernels import ROUND_WORDS
 from ._kernels.blocks import Tables, count_misses, permute_big, permute_small
 from .reuse import ReusePool
 
 _NO_END = 2**62
+_STRETCH = 1 << 17
+"""Positions that a kernel permutes at once, in some 10 milliseconds."""
 _TABLES = 2
 _SETS = 4
 """Sets of tables: this many threads can read one stage without rebuilding each other's."""
@@ -91,6 +94,13 @@ class BlockPermutation:
             positions: shape (k,), each from 0 to total - 1.
             absolute: whether images count from 0, or from the first position of the block.
         """
+        if len(positions) > _STRETCH:
+            out = np.empty_like(positions)
+            for first in range(0, len(positions), _STRETCH):
+                current().check("permute")
+                part = positions[first : first + _STRETCH]
+                out[first : first + _STRETCH] = self.at(part, absolute=absolute)
+            return out
         if self._size > SMALL:
             return self._big(positions, int(absolute))
         if not len(positions):

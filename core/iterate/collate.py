@@ -9,11 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Array, Indices
+from ..budget import current
 from ..errors import CastingError, OptionError, PipelineError, TransformError
 from .base import Block, Column, Field, Ragged, Schema
 
 LENGTHS = "_length"
 """Suffix of the field that holds the lengths of padded items."""
+_STRETCH = 1 << 18
+"""Elements that are placed at once: their indices take more memory than they do."""
 OPEN = -1
 """Marks, in the shape of a field, an axis that differs from batch to batch."""
 
@@ -109,6 +112,7 @@ def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
 
     Raises:
         TransformError: an item is longer than the length; ``position`` is its index.
+        WorkStoppedError: the array does not fit into the budget, or the work was cancelled.
     """
     lengths = np.diff(column.offsets)
     width = padding.length
@@ -124,11 +128,25 @@ def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
         )
     cut_lengths = np.minimum(lengths, width)
     shape = (len(lengths), width, *column.values.shape[1:])
+    current().hold("pad", math.prod(shape) * column.values.itemsize)
     out = np.full(shape, _filler(column.values.dtype, padding.value), column.values.dtype)
-    within = np.arange(width) < cut_lengths[:, None]
-    rows, columns = np.nonzero(within)
-    out[rows, columns] = column.values[column.offsets[rows] + columns]
+    step = max(_STRETCH // max(width, 1), 1)
+    for first in range(0, len(lengths), step):
+        if first:
+            current().check("pad")
+        _place(column, cut_lengths, first, out[first : first + step])
     return out, cut_lengths
+
+
+def _place(column: Ragged, lengths: Indices, first: int, out: Array) -> None:
+    """Copy the leading elements of some items into the rows of ``out``."""
+    if len(out) == 1:
+        start = column.offsets[first]
+        out[0, : lengths[first]] = column.values[start : start + lengths[first]]
+        return
+    within = np.arange(out.shape[1]) < lengths[first : first + len(out), None]
+    rows, columns = np.nonzero(within)
+    out[rows, columns] = column.values[column.offsets[rows + first] + columns]
 
 
 def ragged(values: Sequence[Array]) -> Ragged:

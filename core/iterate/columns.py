@@ -6,9 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..arrays import Indices
+from ..arrays import Array, Indices
+from ..budget import current
 from ..errors import PipelineError, PositionError
 from .base import Block, Column, Field, Ragged, Schema
+
+_STRETCH = 1 << 18
+"""Elements that are gathered at once: their indices take more memory than they do."""
 
 
 def field_of(name: str, column: Column) -> Field:
@@ -40,15 +44,56 @@ def block_length(block: Block) -> int:
     return 0
 
 
+def block_bytes(block: Block) -> int:
+    """Bytes of the columns of a block, offsets of ragged columns included."""
+    total = 0
+    for column in block.values():
+        if isinstance(column, Ragged):
+            total += column.values.nbytes + column.offsets.nbytes
+        else:
+            total += column.nbytes
+    return total
+
+
 def take_column(column: Column, indices: Indices) -> Column:
-    """Select items of a column by index, shape (k,), each from 0 to its length - 1."""
+    """Select items of a column by index, shape (k,), each from 0 to its length - 1.
+
+    Raises:
+        WorkStoppedError: they do not fit into the budget, or the work was cancelled.
+    """
     if not isinstance(column, Ragged):
         return column[indices]
     starts = column.offsets[indices]
-    lengths = column.offsets[indices + 1] - starts
-    offsets = offsets_of(lengths)
-    within = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    return Ragged(column.values[within], offsets)
+    offsets = offsets_of(column.offsets[indices + 1] - starts)
+    return Ragged(_gathered(column.values, starts, offsets), offsets)
+
+
+def _gathered(values: Array, starts: Indices, offsets: Indices) -> Array:
+    """Elements of items that begin at ``starts``, as long as ``offsets`` has them."""
+    total = int(offsets[-1])
+    if total <= _STRETCH:
+        return values[_elements(starts, offsets)]
+    budget = current()
+    shape = (total, *values.shape[1:])
+    budget.hold("items", total * values.itemsize * int(np.prod(shape[1:], dtype=np.int64)))
+    out = np.empty(shape, values.dtype)
+    first, count = 0, len(starts)
+    while first < count:
+        budget.check("items")
+        end = int(np.searchsorted(offsets, offsets[first] + _STRETCH, side="right")) - 1
+        last = max(end, first + 1)
+        target = out[offsets[first] : offsets[last]]
+        if last == first + 1:
+            target[...] = values[starts[first] : starts[first] + len(target)]
+        else:
+            within = offsets[first : last + 1] - offsets[first]
+            target[...] = values[_elements(starts[first:last], within)]
+        first = last
+    return out
+
+
+def _elements(starts: Indices, offsets: Indices) -> Indices:
+    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], np.diff(offsets))
 
 
 def take_block(block: Block, indices: Indices) -> Block:
@@ -76,9 +121,14 @@ def offsets_of(lengths: Indices) -> Indices:
 
 
 def concatenate(blocks: Sequence[Block], schema: Schema) -> Block:
-    """Join blocks of one schema into one."""
+    """Join blocks of one schema into one.
+
+    Raises:
+        BudgetExceededError: the result does not fit into the budget.
+    """
     if len(blocks) == 1:
         return blocks[0]
+    current().hold("items", sum(map(block_bytes, blocks)))
     return {field.name: _joined([b[field.name] for b in blocks], field) for field in schema}
 
 

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Indices, Mask
-from ..errors import PipelineError, TransformError
+from ..budget import Scope, current
+from ..errors import PipelineError, TransformError, WorkStoppedError
 from ..rng import Key
 from .base import Block, Indexed, Schema, Stage, State
 from .columns import (
+    block_bytes,
     block_length,
     check_positions,
     concatenate,
@@ -42,6 +44,12 @@ from .transforms import (
 
 _MIN_READ, _MAX_READ = 64, 65_536
 """Fewest and most items that a filter reads at once."""
+_READ_BYTES = 16 << 20
+"""Bytes of items that a filter reads at once; a single item may be larger."""
+_RAGGED_BYTES = 16 << 10
+"""Bytes that a ragged item is assumed to have before any was read."""
+_CHECKED = 256
+"""Items tried one by one between two checks of the budget."""
 _MAX_REJECTED = 2**26
 """Items in a row that a filter may reject from an endless stage."""
 
@@ -88,6 +96,8 @@ class _Pointwise:
     def _run(self, block: Block, positions: Indices) -> Block:
         try:
             result = self._call(block, positions)
+        except WorkStoppedError:
+            raise
         except Exception as error:
             position = _first_failure(self._call, block, positions)
             where = "a block" if position is None else f"the item at position {position}"
@@ -108,6 +118,8 @@ def _first_failure(
 ) -> int | None:
     """Position of the first item on which a function fails alone, or None."""
     for i in range(len(positions)):
+        if i % _CHECKED == 0:
+            current().check("map")
         try:
             function(slice_block(block, i, i + 1), positions[i : i + 1])
         except Exception:  # noqa: BLE001 - whichever error a caller's function raises
@@ -305,6 +317,8 @@ class Filter(Counting):
     def __init__(self, inner: Stage, predicate: Predicate) -> None:
         self.inner = in_order(inner)
         self._predicate = predicate
+        sizes = [field.nbytes or _RAGGED_BYTES for field in inner.schema]
+        self._first = max(min(_READ_BYTES // sum(sizes, 1), _MAX_READ), 1)
 
     @property
     def schema(self) -> Schema:
@@ -330,23 +344,32 @@ class Filter(Counting):
         """
         check_state(state, self.initial)
         parts: list[Block] = []
-        missing, rejected, size = count, 0, max(count, _MIN_READ)
+        missing, rejected, size, most = count, 0, max(count, _MIN_READ), self._first
         while missing:
-            size = min(size, _MAX_READ)
-            block, after = self.inner.take(state, size)
-            read = after[0] - state[0]
-            passed = np.flatnonzero(self._passes(block, state[0], read))[:missing]
-            parts.append(take_block(block, passed))
-            missing -= len(passed)
-            if not missing:
-                after = self.inner.skip(state, int(passed[-1]) + 1)
+            size = min(size, most)
+            with Scope():
+                block, after = self.inner.take(state, size)
+                read = after[0] - state[0]
+                passed = np.flatnonzero(self._passes(block, state[0], read))[:missing]
+                part = take_block(block, passed)
+                missing -= len(passed)
+                if not missing:
+                    after = self.inner.skip(state, int(passed[-1]) + 1)
+            parts.append(part)
             state = after
-            if read < size:
+            if read < size or not missing:
                 break
+            current().hold("filter", block_bytes(part))
             rejected = 0 if len(passed) else rejected + read
             self._check_rejected(rejected, state[0])
-            size = 2 * size
+            size, most = 2 * size, self._most(block, read)
         return concatenate(parts, self.schema), state
+
+    @staticmethod
+    def _most(block: Block, read: int) -> int:
+        """Most items to read next, if they are as large as those before."""
+        size = block_bytes(block) // max(read, 1)
+        return max(min(_READ_BYTES // max(size, 1), _MAX_READ), 1)
 
     def _check_rejected(self, rejected: int, position: int) -> None:
         if rejected >= _MAX_REJECTED and self.endless:
@@ -361,6 +384,8 @@ class Filter(Counting):
         positions = np.arange(start, start + count)
         try:
             passes = self._verdicts(block, positions)
+        except WorkStoppedError:
+            raise
         except Exception as error:
             at = _first_failure(self._verdicts, block, positions)
             where = "a block" if at is None else f"the item at position {at}"

@@ -26,10 +26,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..arrays import Indices
+from ..budget import Scope, current
 from ..errors import PipelineError, PositionError, StateError
 from ..rng import below
 from .base import Block, Indexed, Schema, Stage, State
 from .columns import (
+    block_bytes,
     block_length,
     check_positions,
     concatenate,
@@ -238,11 +240,13 @@ class RandomMix(Counting):
         parts: list[Block] = []
         missing = count
         while missing:
-            active = self._active(states)
-            if not active.any():
-                break
-            block, states, ended = self._draw(states, active, min(missing, _MAX_DRAWN))
+            with Scope():
+                active = self._active(states)
+                if not active.any():
+                    break
+                block, states, ended = self._draw(states, active, min(missing, _MAX_DRAWN))
             parts.append(block)
+            current().hold("mix", block_bytes(block))
             missing -= block_length(block)
             if ended:
                 break

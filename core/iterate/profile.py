@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import overload
 
 from ..arrays import Indices
-from .base import Block, Indexed, Ragged, Schema, Sequential, Stage, State
-from .columns import block_length
+from .base import Block, Indexed, Schema, Sequential, Stage, State
+from .columns import block_bytes, block_length
 from .limits import Clock
 
 
@@ -40,45 +38,37 @@ class Profile:
         self._lock = threading.Lock()
         self._inner = threading.local()
 
-    @contextmanager
-    def measure(self, name: str) -> Iterator[list[Block]]:
-        """Time a ``with`` block, and count the blocks appended to the list as its output."""
-        blocks: list[Block] = []
+    def current(self) -> Profile | None:
+        """Return the profile that this thread records in; None for none."""
+        return self
+
+    def begin(self) -> tuple[float, float]:
+        """Start to time a call; the result is for ``end``."""
         outer: float = getattr(self._inner, "seconds", 0.0)
         self._inner.seconds = 0.0
-        start = self._clock()
-        try:
-            yield blocks
-        finally:
-            seconds = self._clock() - start
-            own_seconds = seconds - self._inner.seconds
-            self._inner.seconds = outer + seconds
-            self._add(name, seconds, own_seconds, blocks)
+        return outer, self._clock()
 
-    def _add(self, name: str, seconds: float, own_seconds: float, blocks: list[Block]) -> None:
+    def end(self, name: str, begun: tuple[float, float], block: Block | None) -> None:
+        """Add a call under a name, and count the block it returned, if it did."""
+        seconds = self._clock() - begun[1]
+        own_seconds = seconds - self._inner.seconds
+        self._inner.seconds = begun[0] + seconds
+        self._add(name, seconds, own_seconds, block)
+
+    def _add(self, name: str, seconds: float, own_seconds: float, block: Block | None) -> None:
         with self._lock:
             times = self._times.setdefault(name, StageTimes())
             times.calls += 1
             times.seconds += seconds
             times.own_seconds += own_seconds
-            times.items += sum(block_length(block) for block in blocks)
-            times.bytes += sum(block_bytes(block) for block in blocks)
+            if block is not None:
+                times.items += block_length(block)
+                times.bytes += block_bytes(block)
 
     def report(self) -> dict[str, dict[str, float]]:
         """Totals by name of the stage, as JSON values."""
         with self._lock:
             return {name: asdict(times) for name, times in self._times.items()}
-
-
-def block_bytes(block: Block) -> int:
-    """Bytes of the columns of a block, offsets of ragged columns included."""
-    total = 0
-    for column in block.values():
-        if isinstance(column, Ragged):
-            total += column.values.nbytes + column.offsets.nbytes
-        else:
-            total += column.nbytes
-    return total
 
 
 class TimedIndexed(Indexed):
@@ -107,9 +97,14 @@ class TimedIndexed(Indexed):
 
     def at(self, positions: Indices) -> Block:
         """Read items, and count their time and volume."""
-        with self._profile.measure(self._name) as blocks:
+        profile = self._profile.current()
+        if profile is None:
+            return self.inner.at(positions)
+        begun, block = profile.begin(), None
+        try:
             block = self.inner.at(positions)
-            blocks.append(block)
+        finally:
+            profile.end(self._name, begun, block)
         return block
 
 
@@ -133,9 +128,14 @@ class TimedSequential(Sequential):
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read items, and count their time and volume."""
-        with self._profile.measure(self._name) as blocks:
+        profile = self._profile.current()
+        if profile is None:
+            return self.inner.take(state, count)
+        begun, block = profile.begin(), None
+        try:
             block, after = self.inner.take(state, count)
-            blocks.append(block)
+        finally:
+            profile.end(self._name, begun, block)
         return block, after
 
 

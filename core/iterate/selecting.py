@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Indices
+from ..budget import Scope, current
 from ..errors import PipelineError, StateError, TransformError
 from .base import Block, Column, Field, Indexed, Ragged, Schema, Stage, State
-from .columns import check_positions, concatenate, take_column
+from .columns import block_bytes, check_positions, concatenate, take_column
 from .inorder import Counting, check_state, in_order
 
 _MAX_READ = 65_536
 """Most items read at a time."""
+_READ_BYTES = 16 << 20
+"""Bytes of items read at a time; a single item may be larger."""
 
 
 def _ragged_field(inner: Stage, field: str) -> Schema:
@@ -86,24 +89,28 @@ class SelectMany(Counting):
         parts: list[Block] = []
         missing, size = count, 1
         while missing:
-            block, after = self.inner.take(at, size)
-            column = block[self._field]
-            if not isinstance(column, Ragged) or not len(column):
-                at = after
-                break
-            ends = column.offsets[1:] - column.offsets[0] - done
-            if done and ends[0] <= 0:
-                raise StateError(f"element {done} of an item that has fewer")
-            count = min(missing, max(int(ends[-1]), 0))
-            parts.append(self._elements(block, column, done, count))
+            with Scope():
+                block, after = self.inner.take(at, size)
+                column = block[self._field]
+                if not isinstance(column, Ragged) or not len(column):
+                    at = after
+                    break
+                ends = column.offsets[1:] - column.offsets[0] - done
+                if done and ends[0] <= 0:
+                    raise StateError(f"element {done} of an item that has fewer")
+                count = min(missing, max(int(ends[-1]), 0))
+                part = self._elements(block, column, done, count)
+                complete = int(np.searchsorted(ends, count, side="right"))
+                if complete < len(ends):
+                    before = int(ends[complete - 1]) if complete else -done
+                    done, at = count - before, self.inner.skip(at, complete)
+                else:
+                    done, at = 0, after
+                most = max(_READ_BYTES * len(column) // (block_bytes(block) + 1), 1)
+            parts.append(part)
+            current().hold("select_many", block_bytes(part))
             missing -= count
-            complete = int(np.searchsorted(ends, count, side="right"))
-            if complete < len(ends):
-                before = int(ends[complete - 1]) if complete else -done
-                done, at = count - before, self.inner.skip(at, complete)
-            else:
-                done, at = 0, after
-            size = min(2 * size, _MAX_READ)
+            size = min(2 * size, most, _MAX_READ)
         return concatenate(parts, self.schema), (done, *at)
 
     def _elements(self, block: Block, column: Ragged, done: int, count: int) -> Block:

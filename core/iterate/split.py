@@ -27,9 +27,11 @@ from typing import Literal
 import numpy as np
 
 from ..arrays import Array, Indices, Mask, Words
+from ..budget import Scope, current
 from ..errors import PipelineError
 from ..rng import Key, bits
 from .base import Indexed, Ragged
+from .columns import block_bytes
 from .options import one_of, seed_key
 from .positions import Reordering
 
@@ -42,6 +44,10 @@ CHUNK = 1024
 
 _PARTS = ("train", "validation")
 _READ = 1 << 16
+_READ_BYTES = 16 << 20
+"""Bytes of items whose keys are read at once; a single item may be larger."""
+_CHECKED = 64
+"""Chunks drawn again between two checks of the budget."""
 _WORD = 8
 
 
@@ -72,6 +78,7 @@ class _Split(Reordering):
 
     def _counts(self) -> Iterator[int]:
         for start in range(0, self._n, _READ):
+            current().spend("split", min(_READ, self._n - start))
             on_side = self._on_side(start, min(start + _READ, self._n))
             yield from np.add.reduceat(on_side, np.arange(0, len(on_side), CHUNK), dtype=np.int64)
 
@@ -79,7 +86,9 @@ class _Split(Reordering):
         """Find the positions in the inner stage of the items of this side."""
         chunks = np.searchsorted(self._ends, positions, side="right")
         out = np.empty(len(positions), np.int64)
-        for chunk in np.unique(chunks):
+        for number, chunk in enumerate(np.unique(chunks)):
+            if number % _CHECKED == 0:
+                current().check("split")
             start = int(chunk) * CHUNK
             on_side = np.flatnonzero(self._on_side(start, min(start + CHUNK, self._n)))
             here = chunks == chunk
@@ -136,10 +145,16 @@ class KeySplit(_Split):
             raise PipelineError(f"there is no field {field!r} to split by", field="key")
         key = seed_key(seed, "split", field)
         n = _splittable(inner)
+        current().hold("split", 8 * n)
         self._hashes = np.empty(n, np.uint64)
-        for start in range(0, n, _READ):
-            column = inner.at(np.arange(start, min(start + _READ, n), dtype=np.int64))[field]
-            self._hashes[start : start + _READ] = _hash_items(column, key)
+        start, size = 0, 1
+        while start < n:
+            with Scope() as budget:
+                budget.check("split")
+                block = inner.at(np.arange(start, min(start + size, n), dtype=np.int64))
+                self._hashes[start : start + size] = _hash_items(block[field], key)
+                most = max(_READ_BYTES * size // (block_bytes(block) + 1), 1)
+            start, size = start + size, min(2 * size, most, _READ)
         super().__init__(inner, fraction=fraction, part=part)
 
     def _words(self, start: int, stop: int) -> Words:

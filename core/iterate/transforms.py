@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Mask
+from ..budget import current
 from ..errors import PipelineError
 from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names
@@ -29,6 +30,8 @@ Transform = tuple[Function, Schema]
 """A function and the schema of its results."""
 RandomTransform = tuple[RandomFunction, Schema]
 
+_STRETCH = 1 << 20
+"""Elements that a function computes at once; it may take several arrays of their size."""
 _NUMBERS = "biuf"
 _FLOAT = np.dtype(np.float64)
 _INTEGER = np.dtype(np.int64)
@@ -108,6 +111,22 @@ def _on_values(column: Column, function: Callable[[Array], Array]) -> Column:
     return function(column)
 
 
+def _in_stretches(values: Array, run: Callable[[Array], Array]) -> Array:
+    """Apply a function of rows of elements, a bounded number at a time."""
+    if values.size <= _STRETCH or len(values) < 2:  # noqa: PLR2004
+        return run(values)
+    step = max(_STRETCH * len(values) // values.size, 1)
+    begin = run(values[:step])
+    shape = (len(values), *begin.shape[1:])
+    current().hold("map", begin.nbytes // len(begin) * len(values))
+    out = np.empty(shape, begin.dtype)
+    out[:step] = begin
+    for first in range(step, len(values), step):
+        current().check("map")
+        out[first : first + step] = run(values[first : first + step])
+    return out
+
+
 def _elementwise(
     schema: Schema, field: Field, out: Field, run: Callable[[Array], Array]
 ) -> Transform:
@@ -115,7 +134,8 @@ def _elementwise(
 
     def function(block: Block) -> Block:
         with np.errstate(all="ignore"):
-            return {**block, field.name: _on_values(block[field.name], run)}
+            column = _on_values(block[field.name], lambda values: _in_stretches(values, run))
+            return {**block, field.name: column}
 
     return function, tuple(out if candidate is field else candidate for candidate in schema)
 
@@ -217,7 +237,12 @@ def _flatten(arguments: Arguments, schema: Schema) -> Transform:
         raise _refuse(f"field {field.name!r} has no axes to flatten")
     size = int(np.prod(field.shape))
     out = replace(field, shape=(size,))
-    return _elementwise(schema, field, out, lambda values: values.reshape(len(values), size))
+
+    def function(block: Block) -> Block:
+        values = _plain(block, field.name)
+        return {**block, field.name: values.reshape(len(values), size)}
+
+    return function, tuple(out if candidate is field else candidate for candidate in schema)
 
 
 def _length(arguments: Arguments, schema: Schema) -> Transform:

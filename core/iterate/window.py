@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from ..arrays import Indices
+from ..budget import current
 from ..errors import PipelineError
 from .base import Block, Column, Indexed, Ragged, Schema
-from .columns import check_positions, offsets_of, take_block
+from .columns import block_bytes, check_positions, offsets_of, take_block
 from .options import one_of, whole
 from .sources import MAX_ITEMS
 
 MAX_WIDTH = 2**20
+_INDEX_BYTES = 8
 
 
 class Window(Indexed):
@@ -73,6 +75,8 @@ class Window(Indexed):
         positions = check_positions(positions, self.length)
         starts = positions * self._stride
         n = self.inner.length
+        # Positions, and their distances from the first.
+        current().hold("window", 2 * _INDEX_BYTES * self._width * len(positions))
         if not self._keep or n is None:
             indices = (starts[:, None] + np.arange(self._width)).reshape(-1)
             block = self._read(indices)
@@ -95,7 +99,9 @@ class Window(Indexed):
             return self.inner.at(indices)
         low, high = int(indices.min()), int(indices.max())
         if high - low < len(indices):
-            return take_block(self.inner.at(np.arange(low, high + 1)), indices - low)
+            block = self.inner.at(np.arange(low, high + 1))
+            current().hold("window", block_bytes(block) // max(high + 1 - low, 1) * len(indices))
+            return take_block(block, indices - low)
         return self.inner.at(indices)
 
 

@@ -21,16 +21,14 @@ from functools import lru_cache
 
 from ..iterate.base import Indexed, Sequential, Stage
 from ..iterate.batching import BucketBatch
-from .cost import Bounds, Cost, item_bytes
+from ..iterate.metered import metered
+from .cost import CACHED_EPOCHS, Bounds, Cost, Demand, item_bytes
 from .operation import BuildContext, OpenSource, Path, Sizing
 from .operations import OPERATIONS
 from .stage import StageSpec, located
 
 Wrap = Callable[[Stage, str], Stage]
 """Wraps a stage, given its place and name, such as ``2.map``."""
-
-CACHED_EPOCHS = 8
-"""Epochs whose stages are cached, for readers in different epochs."""
 
 
 class Builder:
@@ -39,17 +37,19 @@ class Builder:
     Args:
         stages: specs of the stages before the one that makes batches.
         open_source: returns the source of a dataset.
+        demand: what a batch asks of the last stage.
         bounds: the most that the pipeline may cost.
         wrap: applied to every stage, such as a timer.
 
     Raises:
-        PipelineError: the stages do not fit the data.
+        PipelineError: the stages do not fit the data, or cost too much.
     """
 
     def __init__(
         self,
         stages: Sequence[StageSpec],
         open_source: OpenSource,
+        demand: Demand,
         bounds: Bounds,
         wrap: Wrap | None = None,
     ) -> None:
@@ -58,10 +58,12 @@ class Builder:
         self._open = open_source
         self._wrap = wrap
         self._measuring = True
+        self._blocks: list[int] = []
         self.epochs, cut = _find_epochs(stages)
         self._epoch_spec = stages[cut] if cut < len(stages) else None
-        self._after = stages[cut + 1 :]
-        self._before = self._chain(stages[:cut], ())
+        demands = _demands(stages, demand)
+        self._after = list(zip(stages, demands, strict=True))[cut + 1 :]
+        self._before = self._chain(stages[:cut], (), demands[cut - 1])
         self.chain = lru_cache(maxsize=CACHED_EPOCHS)(self._epoch)
         self.chain(0)
         self._measuring = False
@@ -72,8 +74,8 @@ class Builder:
         if self._epoch_spec is not None:
             stage = self._one_epoch(self._epoch_spec, stage, epoch)
         path: Path = ("epoch", epoch) if epoch else ()
-        for spec in self._after:
-            stage = self._next(spec, stage, path)
+        for spec, demand in self._after:
+            stage = self._next(spec, stage, path, demand)
         return stage
 
     def _one_epoch(self, spec: StageSpec, inner: Stage, epoch: int) -> Stage:
@@ -101,48 +103,70 @@ class Builder:
                 return inner
             return inner if items_of is None else items_of(spec, inner, epoch)
 
-        stage = located(spec, make)
         self._measure(spec, inner)
+        stage = located(spec, make)
         # Without a stage of its own, an epoch is the inner stage, which is wrapped already.
         return stage if items_of is None else self._wrapped(spec, stage)
 
-    def _chain(self, stages: Sequence[StageSpec], path: Path) -> Stage:
-        stage = self._first(stages[0], path)
-        for spec in stages[1:]:
-            stage = self._next(spec, stage, path)
+    def _chain(self, stages: Sequence[StageSpec], path: Path, demand: Demand) -> Stage:
+        demands = _demands(stages, demand)
+        stage = self._first(stages[0], path, demands[0])
+        for spec, asked in zip(stages[1:], demands[1:], strict=True):
+            stage = self._next(spec, stage, path, asked)
         return stage
 
-    def _first(self, spec: StageSpec, path: Path) -> Stage:
-        inputs = [self._chain(stages, (*path, "input", k)) for k, stages in enumerate(spec.inputs)]
-        return self._build(BuildContext(spec, path, self._open, inputs))
+    def _first(self, spec: StageSpec, path: Path, demand: Demand) -> Stage:
+        operation = OPERATIONS[spec.op]
+        inputs, sizes = [], []
+        for k, stages in enumerate(spec.inputs):
+            blocks, self._blocks = self._blocks, []
+            inputs.append(self._chain(stages, (*path, "input", k), demand))
+            sizes.append(sum(self._blocks))
+            self._blocks = blocks
+        # Inputs that share give one block together, however it is divided.
+        self._blocks += [max(sizes)] if operation.shares and sizes else sizes
+        return self._build(BuildContext(spec, path, self._open, inputs), demand)
 
-    def _next(self, spec: StageSpec, inner: Stage, path: Path) -> Stage:
+    def _next(self, spec: StageSpec, inner: Stage, path: Path, demand: Demand) -> Stage:
         if OPERATIONS[spec.op].make is None:
             return inner
-        stage = self._build(BuildContext(spec, path, self._open, inner=inner))
+        # Before it is built: the split by a key reads the keys of all items.
         self._measure(spec, inner)
-        return stage
+        return self._build(BuildContext(spec, path, self._open, inner=inner), demand)
 
-    def _build(self, context: BuildContext) -> Stage:
+    def _build(self, context: BuildContext, demand: Demand) -> Stage:
         """Build one stage; errors point at its spec."""
         spec = context.spec
-        make = OPERATIONS[spec.op].make
+        operation = OPERATIONS[spec.op]
+        make = operation.make
         assert make is not None  # noqa: S101 - _next passes over stages without
-        return self._wrapped(spec, located(spec, lambda: make(context)))
+        stage = located(spec, lambda: make(context))
+        if self._measuring:
+            self._blocks.append(demand.block_bytes(stage.schema, operation.copies))
+        if operation.copies:
+            # Other stages only compute positions, or pass on what they get.
+            stage = metered(stage, _label(spec))
+        return self._wrapped(spec, stage)
 
     def _measure(self, spec: StageSpec, inner: Stage) -> None:
-        """Add the cost of a stage, which is cached for readers in different epochs."""
+        """Add the cost of a stage, cached for readers in different epochs; check the sum."""
         if self._measuring:
             length = inner.length if isinstance(inner, Indexed) else None
             cost = OPERATIONS[spec.op].cost(Sizing(spec, item_bytes(inner.schema), length))
             epochs = 1
-            if spec in self._after:
+            if any(spec is after for after, _ in self._after):
                 epochs = CACHED_EPOCHS if self.epochs is None else min(self.epochs, CACHED_EPOCHS)
             memory = cost.memory + epochs * cost.cached
             self.costs.append((spec, Cost(memory, cost.resume_work)))
+            bounded(self.costs, self.bounds)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the blocks that all stages hold for one batch."""
+        return sum(self._blocks)
 
     def _wrapped(self, spec: StageSpec, stage: Stage) -> Stage:
-        return stage if self._wrap is None else self._wrap(stage, f"{spec.place}.{spec.op}")
+        return stage if self._wrap is None else self._wrap(stage, _label(spec))
 
     def bucketed(self, spec: StageSpec) -> Callable[[int], BucketBatch]:
         """A function from the number of an epoch to the stage that cuts its batches itself."""
@@ -154,6 +178,47 @@ class Builder:
             return located(spec, lambda: make(spec, self.chain(epoch), path))
 
         return lru_cache(maxsize=CACHED_EPOCHS)(chain)
+
+
+def _label(spec: StageSpec) -> str:
+    return f"{spec.place}.{spec.op}"
+
+
+def _demands(stages: Sequence[StageSpec], demand: Demand) -> list[Demand]:
+    """What each stage is asked for, if the last is asked for ``demand``."""
+    demands = [demand]
+    for spec in reversed(stages[1:]):
+        demands.append(OPERATIONS[spec.op].reads(spec.options, demands[-1]))
+    return demands[::-1]
+
+
+def bounded(costs: Sequence[tuple[StageSpec, Cost]], bounds: Bounds) -> Cost:
+    """Add up costs and check the sum against the bounds.
+
+    Raises:
+        PipelineError: the sum is out of bounds; points at the most expensive stage.
+    """
+    total = Cost(sum(cost.memory for _, cost in costs), sum(cost.resume_work for _, cost in costs))
+    if total.memory > bounds.memory:
+        stage, cost = max(costs, key=lambda entry: entry[1].memory)
+        raise stage.error(
+            f"needs {cost.memory} of the {total.memory} bytes of the pipeline",
+            _size_field(stage),
+            f"A pipeline may need {bounds.memory} bytes. Make this stage smaller.",
+        )
+    if total.resume_work > bounds.resume_work:
+        stage, cost = max(costs, key=lambda entry: entry[1].resume_work)
+        raise stage.error(
+            f"costs {cost.resume_work} of the {total.resume_work} items that resuming reads",
+            _size_field(stage),
+            f"Resuming may read {bounds.resume_work} items. Make this stage smaller.",
+        )
+    return total
+
+
+def _size_field(stage: StageSpec) -> str | None:
+    sizes = (name for name in ("read_ahead", "size", "length", "key") if name in stage.options)
+    return next(sizes, None)
 
 
 def _find_epochs(stages: Sequence[StageSpec]) -> tuple[int | None, int]:

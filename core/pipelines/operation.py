@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..iterate.base import Indexed, Schema, Stage
 from ..iterate.batching import BucketBatch
 from .batching import Batching
-from .cost import Cost
+from .cost import Cost, Demand
 from .options import Option
 from .stage import StageSpec
 
@@ -118,6 +118,10 @@ def _free(_taken: Sizing) -> Cost:
     return Cost()
 
 
+def _as_many(_options: Mapping[str, Any], demand: Demand) -> Demand:
+    return demand
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One kind of stage."""
@@ -135,6 +139,15 @@ class Operation:
     shape: Callable[[Batching, StageSpec, Schema], Batching] | None = None
     """Adds its settings to the batching of items of a schema."""
     cost: Callable[[Sizing], Cost] = _free
+    """The cost of its tables and of resuming it."""
+    copies: int = 0
+    """Blocks of the size of its result that it may hold; 0 if items pass as they are."""
+    reads: Callable[[Mapping[str, Any], Demand], Demand] = _as_many
+    """How much it asks of the stage before it, given what is asked of it."""
+    pads: bool = False
+    """Whether it pads batches."""
+    shares: bool = False
+    """Whether its inputs divide what is asked of it, rather than each being asked for all."""
     dataset: str | None = None
     """Name of the option with the id of the dataset it reads."""
     combines: bool = False

@@ -15,8 +15,17 @@ from ..iterate.base import Indexed, Schema, Sequential, State
 from ..iterate.inorder import check_state
 from ..iterate.sources import fingerprint_of
 from .batching import Batching
-from .building import Builder, Wrap
-from .cost import STATE_VALUE_BYTES, Bounds, Cost, item_bytes
+from .building import Builder, Wrap, bounded
+from .cost import (
+    BASE_BYTES,
+    CACHED,
+    RAGGED_VALUES,
+    STATE_VALUE_BYTES,
+    Bounds,
+    Cost,
+    Demand,
+    item_bytes,
+)
 from .operation import OpenSource, Sizing
 from .operations import OPERATIONS
 from .placement import check_placement, is_sequential
@@ -189,15 +198,33 @@ def build_pipeline(
     """
     bounds = bounds or Bounds()
     cut = next(k for k, stage in enumerate(spec.stages) if OPERATIONS[stage.op].batches)
-    builder = Builder(spec.stages[:cut], open_source, bounds, wrap)
     batch = spec.stages[cut]
+    demand = OPERATIONS[batch.op].reads(batch.options, Demand(0))
+    builder = Builder(spec.stages[:cut], open_source, demand, bounds, wrap)
     batching = _batching(spec.stages[cut:], builder)
     stepper = _stepper(batch, builder, batching)
-    sizing = Sizing(batch, item_bytes(stepper.schema), None, batching.size)
-    costs = [*builder.costs, (batch, OPERATIONS[batch.op].cost(sizing))]
-    pipeline = Pipeline(spec, stepper, _bounded(costs, bounds))
+    batches = _batch_costs(spec.stages[cut:], stepper, builder.block_bytes)
+    total = bounded([*builder.costs, *batches], bounds)
+    pipeline = Pipeline(spec, stepper, Cost(BASE_BYTES + total.memory, total.resume_work))
     _check_state_size(spec, stepper, bounds)
     return pipeline
+
+
+def _batch_costs(
+    stages: Sequence[StageSpec], stepper: Stepper, blocks: int
+) -> list[tuple[StageSpec, Cost]]:
+    """The costs of cutting batches, with the blocks they take, and of padding them."""
+    batch, batching = stages[0], stepper.batching
+    rows, size = batching.size, item_bytes(stepper.schema)
+    own = OPERATIONS[batch.op].cost(Sizing(batch, size, None, rows))
+    kept = 1 if isinstance(stepper, IndexedStepper) else CACHED + 2
+    costs = [(batch, Cost(own.memory + blocks + kept * rows * size, own.resume_work))]
+    padding = batching.padding
+    if padding is None:
+        return costs
+    pad = next(stage for stage in stages if OPERATIONS[stage.op].pads)
+    width = max(RAGGED_VALUES, padding.multiple)
+    return [*costs, (pad, Cost(rows * item_bytes(padding.padded(stepper.schema), width)))]
 
 
 def _batching(stages: Sequence[StageSpec], builder: Builder) -> Batching:
@@ -251,35 +278,6 @@ def _sequential_chain(builder: Builder) -> Callable[[int], Sequential]:
         return stage
 
     return chain
-
-
-def _bounded(costs: Sequence[tuple[StageSpec, Cost]], bounds: Bounds) -> Cost:
-    """Add up costs and check the sum against the bounds.
-
-    Raises:
-        PipelineError: the sum is out of bounds; points at the most expensive stage.
-    """
-    total = Cost(sum(cost.memory for _, cost in costs), sum(cost.resume_work for _, cost in costs))
-    if total.memory > bounds.memory:
-        stage, cost = max(costs, key=lambda entry: entry[1].memory)
-        raise stage.error(
-            f"needs {cost.memory} of the {total.memory} bytes of the pipeline",
-            _size_field(stage),
-            f"A pipeline may need {bounds.memory} bytes. Make this stage smaller.",
-        )
-    if total.resume_work > bounds.resume_work:
-        stage, cost = max(costs, key=lambda entry: entry[1].resume_work)
-        raise stage.error(
-            f"costs {cost.resume_work} of the {total.resume_work} items that resuming reads",
-            _size_field(stage),
-            f"Resuming may read {bounds.resume_work} items. Make this stage smaller.",
-        )
-    return total
-
-
-def _size_field(stage: StageSpec) -> str | None:
-    sizes = (name for name in ("read_ahead", "size", "key") if name in stage.options)
-    return next(sizes, None)
 
 
 def _check_state_size(spec: PipelineSpec, stepper: Stepper, bounds: Bounds) -> None:

@@ -27,13 +27,22 @@ The last batch of an epoch may be short. With 10 items and size 4, ``last`` make
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import CoreError, LimitError, PipelineError, PositionError, StateError
+from ..budget import Scope, current
+from ..errors import (
+    CancelledError,
+    CoreError,
+    LimitError,
+    PipelineError,
+    PositionError,
+    StateError,
+)
 from ..iterate.base import Block, Column, Indexed, Ragged, Schema, Sequential, State
 from ..iterate.batching import BucketBatch
 from ..iterate.collate import collate
@@ -316,7 +325,8 @@ class SequentialStepper(Stepper):
                 hint="This pipeline is read in order. Continue from a later state.",
             )
         for done in range(count):
-            advanced = self._advance(state)
+            with Scope():
+                advanced = self._advance(state)
             if advanced is None:
                 raise PositionError(f"the pipeline ends after {done} of {count} batches")
             state = advanced[1]
@@ -346,6 +356,8 @@ class SequentialStepper(Stepper):
             return True
         try:
             return self._batch(epoch, after) is None
+        except CancelledError:
+            raise
         except CoreError:
             return False  # the next step meets the error again and raises it
 
@@ -383,7 +395,11 @@ class SequentialStepper(Stepper):
 
 
 def pad_rows(block: Block, count: int) -> Block:
-    """Append zeros, and empty ragged items, until a block has ``count`` items."""
+    """Append zeros, and empty ragged items, until a block has ``count`` items.
+
+    Raises:
+        BudgetExceededError: the result does not fit into the budget.
+    """
     return {name: _padded(column, count) for name, column in block.items()}
 
 
@@ -392,8 +408,11 @@ def _padded(column: Column, count: int) -> Column:
     if isinstance(column, Ragged):
         end = np.full(missing, column.offsets[-1], np.int64)
         return Ragged(column.values, np.concatenate([column.offsets, end]))
-    zeros = np.zeros((missing, *column.shape[1:]), column.dtype)
-    return np.concatenate([column, zeros])
+    shape = (count, *column.shape[1:])
+    current().hold("batch", math.prod(shape) * column.itemsize)
+    out = np.zeros(shape, column.dtype)
+    out[: len(column)] = column
+    return out
 
 
 def with_fixed_epochs(step: Step, epoch_size: int | None) -> Step:

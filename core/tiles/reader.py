@@ -32,6 +32,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..arrays import Array, Indices
+from ..budget import check_room, current
 from ._kernels.correct import copy, correct, gather
 from .convert import convert
 from .corrections import Corrections
@@ -110,9 +111,12 @@ class TileReader:
 
         Raises:
             CastingError: a value does not fit the dtype.
+            WorkStoppedError: the tile exceeds the budget, or the work was cancelled.
             Exception: raised by the source if its files changed.
         """
         plan = self._plan
+        if out is None:
+            check_room("tile", tile.nbytes)
         result = np.empty(tile.shape, plan.dtype) if out is None else out
         flat = result.reshape(-1, *tile.shape[len(plan.nav_shape) :])
         frames = plan.frames_of(tile)
@@ -151,12 +155,14 @@ class TileReader:
         step = self._layout(box).step
         if self._plan.complete:
             for start in range(0, len(frames), step):
+                current().check("tile")
                 yield frames[start : start + step], out[start : start + step]
             return
         missing = frames < 0
         out[missing] = np.nan if self._plan.view.missing == "nan" and self._work is None else 0
         existing = np.flatnonzero(~missing)
         for start in range(0, len(existing), step):
+            current().check("tile")
             batch = existing[start : start + step]
             target = np.empty((len(batch), *out.shape[1:]), out.dtype)
             yield frames[batch], target

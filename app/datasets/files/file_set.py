@@ -19,12 +19,15 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from app.errors import DataChangedError, ServiceError
+from core.budget import check_room, current
 from core.tiles.recording import FileInfo
 
 from .identity import CLOCK_STEP, Ends, Identity, is_young, read_ends
 from .roots import FileMissingError, PathRefusedError
 
 MAX_OPEN = 256
+_PIECE = 16 << 20
+"""Bytes read between two checks of the budget."""
 
 OpenFile = Callable[[Path], int]
 
@@ -231,11 +234,13 @@ class FileSet:
             ReadFailedError: the disk failed.
         """
         stop = min(stop, self._files[file].known.size)
+        check_room("read", max(stop - start, 0))
         pieces: list[bytes] = []
         with self.use(file) as descriptor:
             while start < stop:
+                current().check("read")
                 try:
-                    piece = os.pread(descriptor, min(stop - start, 1 << 30), start)
+                    piece = os.pread(descriptor, min(stop - start, _PIECE), start)
                 except OSError as e:
                     self.failed(file, e)
                 if not piece:

@@ -36,11 +36,14 @@ from typing import Any, Protocol
 
 from backports.zstd import ZstdDecompressor, ZstdError
 
+from core.budget import current
 from core.errors import FormatError
 
 from .file_set import FileSet
 
 MAX_CHECKPOINTS = 128
+RENEWING = 16 << 20
+"""Bytes of a file whose first scan renews the budget: large files take long."""
 SPACING = 1 << 20
 """Minimum number of decoded bytes between two checkpoints."""
 _READ = 256 << 10
@@ -112,6 +115,8 @@ class Plain:
     def scan(self) -> Iterator[bytes]:
         """Yield all bytes."""
         for start in range(0, self.size, 4 * _READ):
+            if start % RENEWING == 0:
+                current().renew()
             yield self.read(start, min(start + 4 * _READ, self.size))
 
     def read(self, start: int, stop: int) -> bytes:
@@ -167,9 +172,13 @@ class Compressed:
         Raises:
             FormatError: the file is cut or damaged.
         """
-        cursor = _Cursor(None)
+        cursor, renewed = _Cursor(None), 0
         while piece := self._decode(cursor):
             cursor.at += len(piece)
+            # By what it takes of the file: a few bytes may be decoded to very many.
+            if cursor.offset - renewed >= RENEWING:
+                current().renew()
+                renewed = cursor.offset
             if cursor.at - self._checkpoints[-1].at >= self._spacing:
                 self._add_checkpoint(cursor)
             yield piece
@@ -231,9 +240,15 @@ class Compressed:
         return copy
 
     def _decode(self, cursor: _Cursor) -> bytes:
-        """Decode the next bytes; none at the end."""
+        """Decode the next bytes, a bounded number; none at the end.
+
+        Raises:
+            FormatError: the bytes cannot be decoded.
+            WorkStoppedError: the budget is exceeded, or the work was cancelled.
+        """
         while True:
-            if not cursor.undecoded:
+            current().check("decode")
+            if not cursor.undecoded and not self._is_buffering(cursor):
                 cursor.undecoded = self._files.read(
                     self._file, cursor.offset, cursor.offset + _READ
                 )
@@ -252,6 +267,11 @@ class Compressed:
             if piece:
                 return piece
 
+    def _is_buffering(self, cursor: _Cursor) -> bool:
+        """Whether the decoder has input left: empty input asks it for more output."""
+        decoder = cursor.decoder
+        return self.coding == "zstd" and decoder is not None and not decoder.needs_input
+
     def _step(self, cursor: _Cursor) -> bytes:
         decoder = cursor.decoder
         try:
@@ -265,12 +285,6 @@ class Compressed:
             raise self._damaged(f"it is damaged: {e}", cursor) from e
         if decoder.eof:
             cursor.undecoded, cursor.decoder = decoder.unused_data, None
-        elif self.coding == "zstd" and not decoder.needs_input:
-            # The decoder has buffered its input: empty input asks for more output.
-            while not decoder.needs_input and not decoder.eof:
-                piece += decoder.decompress(b"", 4 * _READ)
-            if decoder.eof:
-                cursor.undecoded, cursor.decoder = decoder.unused_data, None
         return piece
 
     def _decoder(self) -> Any:  # noqa: ANN401 - one of two

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from core.arrays import Indices
+from core.budget import check_room
 from core.errors import FormatError, LimitError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 
@@ -21,6 +22,8 @@ MAX_POINTS = 1 << 18
 """Maximum number of index points per file; a longer file has them further apart."""
 _SPACING = {"plain": 16 << 10, "gzip": 256 << 10, "zstd": 256 << 10}
 _NEWLINE, _RETURN = 10, 13
+_COPIES = 4
+"""Arrays as large as a segment that splitting it into lines takes."""
 
 
 class LineItems:
@@ -87,6 +90,7 @@ class LineItems:
         def load(number: int) -> dict[str, Column]:
             file, segment = segments[number]
             start, stop = self._points[file].offsets[segment : segment + 2]
+            check_room("lines", _COPIES * (stop - start))
             return {"text": lines_of(self._texts[file].read(start, stop))}
 
         return Segmented(schema, np.array(starts, np.int64), load)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from core.arrays import Array
+from core.budget import check_room, current
 from core.errors import FormatError, TruncatedError
 from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 from core.losses.blocks import block_sizes, whole_blocks
@@ -24,11 +25,14 @@ from core.losses.position import Position
 from core.losses.reader import LossReader
 
 from ..files.file_set import FileSet
+from ..files.seekable import RENEWING
 from .segments import Segmented, select_fields
 
 SPACING = 64 << 10
 """Minimum number of bytes between two points of the index."""
 _PIECE = 4 << 20
+_COPIES = 6
+"""Arrays as large as a segment that parsing it takes."""
 _UNITS = ("event", "block")
 
 
@@ -100,6 +104,9 @@ class LossItems:
         size = self._files.size(file)
         indexer = _Indexer()
         for start in range(0, size, _PIECE):
+            if start % RENEWING == 0:
+                current().renew()
+            current().check("losses")
             reader.receive(self._files.read(file, start, min(start + _PIECE, size)))
             for event in reader.drain():
                 indexer.add(event, reader.header)
@@ -182,6 +189,7 @@ class LossItems:
     def _load(self, unit: str, file: int, number: int) -> dict[str, Column]:
         stream = self._streams[file]
         start, stop = stream.points[unit].offsets[number : number + 2]
+        check_room("losses", _COPIES * (stop - start))
         events = self._parse(file, stream.header, start, self._files.read(file, start, stop))
         noun = stream.header.kind.block_noun
         return _event_columns(events, noun) if unit == "event" else _block_columns(events, noun)

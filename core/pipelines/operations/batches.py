@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ...iterate.base import Schema, Stage
 from ...iterate.batching import MAX_SIZE, BucketBatch
 from ...iterate.collate import Padding
 from ..batching import Batching
-from ..cost import CACHED, INDEX_BYTES, Cost
+from ..cost import INDEX_BYTES, Cost, Demand
 from ..operation import Operation, Options, Path, Sample, Sizing, always
 from ..options import (
     Option,
@@ -29,6 +31,10 @@ MAX_BATCH = 1 << 20
 MAX_READ_AHEAD = 1_000_000
 MAX_PADDED = 1 << 24
 MAX_WORLD = 1 << 16
+_WINDOWS = 3
+"""Windows of items: two cached, and the one being cut."""
+_INDEX_ARRAYS = 12
+"""Positions per item that sorting and cutting a window take."""
 
 
 def _complete_batch(options: Options, _inputs: int) -> None:
@@ -60,10 +66,6 @@ def _shape_batches(batching: Batching, spec: StageSpec, _schema: Schema) -> Batc
     return replace(batching, size=spec.options["size"], last=spec.options["last"])
 
 
-def _batch_cost(sizing: Sizing) -> Cost:
-    return Cost((CACHED + 2) * sizing.batch * sizing.item_bytes, 0)
-
-
 def _bucket_batch(spec: StageSpec, items: Stage, path: Path) -> BucketBatch:
     return BucketBatch(items, **spec.options, path=path)
 
@@ -90,8 +92,16 @@ def _shape_buckets(batching: Batching, spec: StageSpec, _schema: Schema) -> Batc
 
 def _bucket_cost(sizing: Sizing) -> Cost:
     ahead = sizing.spec.options["read_ahead"]
-    memory = 2 * ahead * (sizing.item_bytes + 2 * INDEX_BYTES) + sizing.batch * sizing.item_bytes
-    return Cost(memory, 2 * ahead)
+    kept = _WINDOWS * ahead * (sizing.item_bytes + 2 * INDEX_BYTES)
+    return Cost(kept + _INDEX_ARRAYS * INDEX_BYTES * ahead, 2 * ahead)
+
+
+def _batch_items(options: Mapping[str, Any], _demand: Demand) -> Demand:
+    return Demand(options["size"])
+
+
+def _window_items(options: Mapping[str, Any], _demand: Demand) -> Demand:
+    return Demand(options["read_ahead"])
 
 
 def _complete_pad(options: Options, _inputs: int) -> None:
@@ -127,7 +137,7 @@ BATCH = Operation(
     },
     complete=_complete_batch,
     shape=_shape_batches,
-    cost=_batch_cost,
+    reads=_batch_items,
     batches=True,
 )
 
@@ -148,6 +158,7 @@ BUCKET_BATCH = Operation(
     make_batches=_bucket_batch,
     shape=_shape_buckets,
     cost=_bucket_cost,
+    reads=_window_items,
     batches=True,
     sequential=always,
     samples=(Sample({"read_ahead": 8, "key": "index", "size": 2}),),
@@ -165,6 +176,7 @@ PAD = Operation(
     },
     complete=_complete_pad,
     shape=_pad,
+    pads=True,
     once=True,
 )
 

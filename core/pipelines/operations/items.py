@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from ...arrays import Indices
 from ...iterate.base import Stage
@@ -10,12 +11,12 @@ from ...iterate.mapping import named_filter, named_map
 from ...iterate.recurrent import SCANS, Scan
 from ...iterate.selecting import select_many
 from ...iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
-from ..cost import Cost
+from ..cost import Cost, Demand
 from ..operation import BuildContext, Operation, Sample, Sizing, always
 from ..options import Option, mapping, name, one_of, seed
 
-_READ_AHEAD = 1 << 16
-"""Most items read at once by a stage that does not know how many of them it needs."""
+_READ_AHEAD = Demand(1 << 16, 16 << 20)
+"""Most that is read at once by a stage that does not know how many items it needs."""
 
 
 @runtime_checkable
@@ -44,8 +45,12 @@ def _select_many(context: BuildContext) -> Stage:
     return select_many(items, field=field, offsets=offsets)
 
 
-def _cost_of_reading_ahead(sizing: Sizing) -> Cost:
-    return Cost(_READ_AHEAD * sizing.item_bytes, 1)
+def _cost_of_reading_ahead(_sizing: Sizing) -> Cost:
+    return Cost(0, 1)
+
+
+def _reads_ahead(_options: Mapping[str, Any], _demand: Demand) -> Demand:
+    return _READ_AHEAD
 
 
 def _scan(context: BuildContext) -> Stage:
@@ -62,6 +67,7 @@ MAP = Operation(
         "seed": Option(seed, 0),
     },
     make=_map,
+    copies=2,
 )
 
 FILTER = Operation(
@@ -70,6 +76,8 @@ FILTER = Operation(
     options={"pred": Option(one_of(*sorted(PREDICATES))), "args": Option(mapping, {})},
     make=_filter,
     cost=_cost_of_reading_ahead,
+    copies=2,
+    reads=_reads_ahead,
     sequential=always,
 )
 
@@ -79,6 +87,8 @@ SELECT_MANY = Operation(
     options={"field": Option(name)},
     make=_select_many,
     cost=_cost_of_reading_ahead,
+    copies=2,
+    reads=_reads_ahead,
     reorders=True,
 )
 
@@ -91,6 +101,7 @@ SCAN = Operation(
         "args": Option(mapping, {}),
     },
     make=_scan,
+    copies=3,
     sequential=always,
     samples=(
         Sample({"fn": "welford", "field": "index"}),

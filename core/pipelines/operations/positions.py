@@ -10,7 +10,7 @@ from ...iterate.positions import Permute, Range, Repeat, Shard
 from ...iterate.split import CHUNK, KeySplit, Split
 from ...iterate.window import Window
 from ...rng import SMALL
-from ..cost import CACHED, INDEX_BYTES, Cost
+from ..cost import CACHED, INDEX_BYTES, Cost, Demand
 from ..operation import BuildContext, Epochs, Operation, Options, Sample, Sizing, always
 from ..options import Option, Refused, fraction, integer, name, one_of, optional, seed
 from ..stage import StageSpec
@@ -82,6 +82,10 @@ def _window(context: BuildContext) -> Stage:
     )
 
 
+def _window_items(options: Mapping[str, Any], demand: Demand) -> Demand:
+    return Demand(demand.items * int(options["width"]), demand.nbytes)
+
+
 SHARD = Operation(
     name="shard",
     takes="items",
@@ -143,6 +147,8 @@ WINDOW = Operation(
         "partial": Option(one_of("drop", "keep"), "drop"),
     },
     make=_window,
+    copies=2,
+    reads=_window_items,
     random_access=always,
     reorders=True,
 )

@@ -96,6 +96,7 @@ SOURCE = Operation(
         "view": Option(optional(mapping), None),
     },
     make=_source,
+    copies=3,
     dataset="dataset",
 )
 
@@ -122,6 +123,8 @@ MIX = Operation(
     },
     complete=_complete_mix,
     make=_mix,
+    copies=2,
+    shares=True,
     combines=True,
     sequential=lambda options: options["order"] == "random",
     reorders=True,

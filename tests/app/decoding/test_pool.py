@@ -27,8 +27,9 @@ from app.datasets.items.tables import TableItems
 from app.datasets.opening import open_recording
 from app.decoding.limits import DecoderLimits, Sandbox
 from app.decoding.pool import DecoderPool
+from app.engine.budgets import BudgetLimits, Budgets
 from app.errors import BusyError, DatasetUnreadableError
-from core.errors import FormatError
+from core.errors import BudgetExceededError, CancelledError, FormatError
 from core.tiles.recording import Hints
 from tests.server_process import ROOT
 
@@ -221,6 +222,43 @@ def test_a_worker_that_hangs_is_killed(tmp_path: Path, pools: Pools) -> None:
             read(array)
         assert caught.value.members["reason"] == "time"
         assert gone(pid)
+        assert np.array_equal(read(array), FRAMES)
+
+
+def test_a_read_ends_when_nobody_waits_for_it(tmp_path: Path, pools: Pools) -> None:
+    pool, left = pools(workers=1), threading.Event()
+    with opened(write(tmp_path / "a.h5"), pool) as array:
+        (pid,) = pool.pids
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(0.3, left.set).start()
+        with Budgets().of_request("ann", left) as budget, pytest.raises(CancelledError):
+            budget.run(read, array)
+        assert gone(pid)
+        assert np.array_equal(read(array), FRAMES)
+
+
+def test_waiting_for_a_worker_ends_when_nobody_waits(tmp_path: Path, pools: Pools) -> None:
+    pool, left = pools(workers=1, seconds=60), threading.Event()
+    with opened(write(tmp_path / "a.h5"), pool) as array:
+        (pid,) = pool.pids
+        os.kill(pid, signal.SIGSTOP)
+        first = threading.Thread(target=read, args=(array,))
+        first.start()
+        threading.Timer(0.3, left.set).start()
+        with Budgets().of_request("ann", left) as budget, pytest.raises(CancelledError):
+            budget.run(read, array)
+        os.kill(pid, signal.SIGCONT)
+        first.join()
+
+
+def test_what_a_worker_gives_and_takes_counts_in_the_budget(tmp_path: Path, pools: Pools) -> None:
+    pool, left = pools(), threading.Event()
+    small = BudgetLimits(memory=FRAMES.nbytes - 1)
+    with opened(write(tmp_path / "a.h5"), pool) as array:
+        for limits in (small, BudgetLimits(cpu_seconds=1e-9)):
+            budgets = Budgets(limits).of_request("ann", left)
+            with budgets as budget, pytest.raises(BudgetExceededError, match="'decode' needs"):
+                budget.run(read, array)
         assert np.array_equal(read(array), FRAMES)
 
 

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from backports.zstd import decompress
 
+from app.engine.budgets import Budgets
 from app.engine.workers import Workers
 from app.errors import DataChangedError
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
+from app.server.responses import Exchange
 from app.streams.ahead import GROUP_BYTES, GROUP_SECONDS, Ahead
 from app.streams.driver import Stream
 from app.streams.limits import Limits, Progress
 from app.streams.sender import CHUNK, Head
-from core.errors import StateError
-from tests.app.streams.fakes import FakeExchange, Number, NumberFrames, NumberLines, Numbers, send
+from core.budget import current
+from core.errors import BudgetExceededError, StateError
+from tests.app.streams.fakes import (
+    PATIENCE,
+    FakeExchange,
+    Number,
+    NumberFrames,
+    NumberLines,
+    Numbers,
+    send,
+)
 from tests.frames import Frame
 
 BEAT = 2 * GROUP_SECONDS
@@ -284,3 +296,58 @@ def test_small_items_are_sent_together(workers: Workers) -> None:
     send(stream(workers, Numbers(1000)), exchange)
     assert len(exchange.frames) == 1001
     assert len(exchange.writes) < 20
+
+
+def test_an_answer_that_ended_does_not_wait_for_an_item_without_end(workers: Workers) -> None:
+    def numbers() -> Iterator[Number]:
+        yield Number(0, GROUP_BYTES)  # a group of its own
+        while True:
+            current().check("number")
+
+    async def run(exchange: FakeExchange) -> None:
+        with Budgets().of_request("ann", asyncio.Event()):
+            answer = Stream(
+                Ahead(numbers(), workers.start),
+                NumberFrames(),
+                Head({}),
+                workers,
+                None,
+                limits=Limits(count=1),
+            )
+            async with asyncio.timeout(PATIENCE):
+                await answer.send(cast("Exchange", exchange))
+
+    exchange = FakeExchange()
+    asyncio.run(run(exchange))
+    assert kinds(exchange) == ["DATA", "END"]
+
+
+EXCEEDED = BudgetExceededError("too much", stage_name="pad", budget="memory", limit=9)
+
+
+def test_an_item_over_budget_ends_the_answer_before_it(workers: Workers) -> None:
+    exchange = FakeExchange()
+    numbers = Numbers(5, fails=2, failure=EXCEEDED)
+    send(stream(workers, numbers, over_budget={"memory": "bytes"}), exchange)
+    assert kinds(exchange) == ["DATA", "DATA", "END"]
+    assert exchange.frames[-1].header == {"reason": "bytes", "token": 2, "count": 2}
+
+
+def test_a_first_item_over_budget_is_a_problem(workers: Workers) -> None:
+    exchange = FakeExchange()
+    numbers = Numbers(5, fails=0, failure=EXCEEDED)
+    with pytest.raises(BudgetExceededError):
+        send(stream(workers, numbers, over_budget={"memory": "bytes"}), exchange)
+    assert not exchange.started
+
+
+def test_a_budget_that_ends_no_answer_is_an_error(workers: Workers) -> None:
+    exchange = FakeExchange()
+    send(stream(workers, Numbers(5, fails=2, failure=EXCEEDED)), exchange)
+    assert kinds(exchange) == ["DATA", "DATA", "ERROR"]
+    problem = exchange.frames[-1].header["problem"]
+    assert (problem["code"], problem["stage_name"], problem["budget"]) == (
+        "budget-exceeded",
+        "pad",
+        "memory",
+    )

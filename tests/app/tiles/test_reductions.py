@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
+from app.engine.budgets import Budgets
 from app.engine.local import LocalEngine
 from app.errors import InvalidOptionError
 from app.http.identity import SINGLE_USER
@@ -24,6 +26,7 @@ from app.tiles.partials import PartialStore
 from app.tiles.reductions import CancelledError, ReductionJob
 from app.tiles.views import Views
 from app.tokens import KeyRing, new_key
+from core.errors import CancelledError as StoppedError
 
 Array = npt.NDArray[Any]
 FRAMES = np.random.default_rng(4).integers(0, 900, (5, 6, 8, 7)).astype("<u2")
@@ -187,3 +190,32 @@ def test_complex_frames_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="complex"):
         desk.run({"op": "sum"})
     desk.close()
+
+
+def test_a_reduction_ends_when_nobody_waits_for_it(tmp_path: Path) -> None:
+    desk, left = Desk(tmp_path, FRAMES), threading.Event()
+    opened = desk.tiles.open(SINGLE_USER, "scan", {})
+    try:
+        job = ReductionJob(opened, {"op": "sum"}, desk.engine, desk.partials)
+
+        def leave() -> bool:
+            left.set()
+            return False
+
+        with Budgets().of_request("ann", left) as budget, pytest.raises(StoppedError):
+            budget.run(lambda: [job.run(lambda _d, _t: None, leave) for _ in range(2)])
+    finally:
+        opened.close()
+
+
+def test_stored_segments_renew_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reductions, "SEGMENT_BYTES", 6 * FRAME)
+    monkeypatch.setattr(reductions, "CHUNK_BYTES", 2 * FRAME)
+    desk = Desk(tmp_path, FRAMES)
+    with Budgets().of_request("ann", threading.Event()) as budget:
+        budget.run(desk.run, {"op": "sum"})
+        stored = len(desk.files())
+        assert stored > 1
+        assert budget.renewals == stored
+        budget.run(desk.run, {"op": "sum"})
+        assert budget.renewals == stored

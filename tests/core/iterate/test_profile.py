@@ -11,10 +11,11 @@ import pytest
 from core.arrays import Indices
 from core.errors import PositionError
 from core.iterate.base import Block, Indexed, Ragged
+from core.iterate.columns import block_bytes
 from core.iterate.iterator import BlockIterator
 from core.iterate.mapping import named_filter
 from core.iterate.positions import Permute, Range
-from core.iterate.profile import Profile, block_bytes, timed
+from core.iterate.profile import Profile, timed
 from core.iterate.sources import CounterSource
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,17 @@ from app.datasets.items.lines import LineItems
 from app.datasets.items.losses import LossItems
 from app.datasets.items.segments import ItemRange
 from app.datasets.items.tables import TableItems
+from app.engine.budgets import BudgetLimits, Budgets
 from app.errors import DataChangedError
-from core.errors import CoreError, FormatError, LimitError, OptionError, PositionError
+from core.errors import (
+    BudgetExceededError,
+    CancelledError,
+    CoreError,
+    FormatError,
+    LimitError,
+    OptionError,
+    PositionError,
+)
 from core.iterate.base import Block, Indexed, Ragged
 from tests.decoders import DECODERS
 from tests.scale import examples
@@ -297,6 +307,40 @@ def test_texts_that_cannot_be_read_are_refused(
     for content in (b"short\n" + bytes(11), b"short\n" + bytes(11) + b"\n"):
         with written(tmp_path, content) as files, pytest.raises(LimitError, match="line 2 "):
             LineItems(files)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd_compress], ids=["gzip", "zstd"])
+def test_a_bomb_is_decoded_in_bounded_pieces(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    text = b"a" * 10 + b"\n" + b"b" * (40 << 20) + b"\n"
+    with written(tmp_path, pack(text)) as files:
+        decoded = seekable.open_seekable(files, 0)
+        pieces = [len(piece) for piece in decoded.scan()]
+        assert sum(pieces) == len(text)
+        assert max(pieces) <= 1 << 20
+        assert decoded.read(5, 15) == text[5:15]
+        assert decoded.read(30 << 20, (30 << 20) + 9) == b"b" * 9
+
+
+def test_a_scan_ends_when_nobody_waits_for_it(tmp_path: Path) -> None:
+    left = threading.Event()
+    with written(tmp_path, gzip.compress(b"a\n" * (1 << 22))) as files:
+        scan = seekable.open_seekable(files, 0).scan()
+        with Budgets().of_request("ann", left) as budget, budget.in_thread():
+            assert next(scan)
+            left.set()
+            with pytest.raises(CancelledError):
+                list(scan)
+
+
+def test_large_segments_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    limits = BudgetLimits(memory=1 << 20)
+    with written(tmp_path, b"short\n" + b"x" * (1 << 20)) as files:
+        source = LineItems(files).source("line", None)
+        budgets = Budgets(limits).of_request("ann", threading.Event())
+        with budgets as budget, pytest.raises(BudgetExceededError):
+            budget.run(source.at, np.arange(2))
 
 
 def test_a_text_that_changes_is_told(tmp_path: Path) -> None:

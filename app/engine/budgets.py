@@ -1,0 +1,438 @@
+"""Budgets of requests: memory, CPU time and items, bounded while threads work.
+
+Each request has one :class:`RequestBudget`, made in its task on the event loop and inherited
+by every thread that works for it. A thread sees it through a :class:`ThreadBudget` of its own,
+because CPU time is measured per thread::
+
+    Guard ── Budgets.of_request ──▶ RequestBudget ─┬─ ThreadBudget   worker: stages, checks
+                   │                   │           └─ ThreadBudget   engine: chunks of frames
+                   │                   └─ Charge, in the ledger of the process
+                   └─ stop(), when the server ends
+
+A request ends in three ways before its time, all seen by the next check of any of its threads:
+its client left (the event that the connection sets is polled, which costs no task to wait for
+it), its handler has ended without its threads, or the server stops.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ParamSpec, Protocol, TypeVar
+
+from core.budget import UNLIMITED, Budget, current, install, installed, uninstall
+from core.errors import BudgetExceededError, CancelledError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CHARGE_BYTES = 4 << 20
+"""Bytes by which the charge in the ledger grows; a request below holds none."""
+_GRANT_BYTES = 1 << 20
+"""Bytes that a thread takes at once, so that few of its calls take the lock."""
+_CHECK_SECONDS = 0.001
+"""Wall time between two looks at the CPU clock, which costs a system call."""
+_CHECK_ITEMS = 1 << 16
+"""Items between two counts for all threads."""
+
+
+class Charge(Protocol):
+    """Bytes charged to an owner in the ledger of the process."""
+
+    def grow(self, nbytes: int) -> None:
+        """Charge further bytes.
+
+        Raises:
+            ServiceError: the process or the owner has no more.
+        """
+
+    def release(self) -> None:
+        """Give all bytes back."""
+
+
+class Ledger(Protocol):
+    """The bytes of the process, by owner."""
+
+    def hold(self, owner: str, nbytes: int, purpose: str) -> Charge:
+        """Charge bytes to an owner.
+
+        Raises:
+            ServiceError: the process or the owner has no more.
+        """
+
+
+class Gone(Protocol):
+    """Tells whether the client left; asked in threads, so it must only read a flag."""
+
+    def is_set(self) -> bool:
+        """Whether the client left."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """What a request may use. CPU time and items count from the last delivered item on."""
+
+    memory: int = 1 << 30
+    """Bytes of the items that it holds at once."""
+    cpu_seconds: float = 60.0
+    items: int = 1 << 28
+    """Items that the stages of a pipeline look at, each stage for itself."""
+
+
+class RequestBudget:
+    """The budget of one request, for all of its threads.
+
+    Args:
+        limits: the bounds.
+        gone: set when the client left.
+        stopping: set when the server stops.
+        owner: pays in the ledger.
+        ledger: charged for the bytes held; None for no charge.
+    """
+
+    __slots__ = (
+        "_charge",
+        "_charged",
+        "_closed",
+        "_cpu",
+        "_gone",
+        "_items",
+        "_ledger",
+        "_lock",
+        "_owner",
+        "_stopping",
+        "held",
+        "limits",
+        "on_cancelled",
+        "on_exceeded",
+        "peak",
+        "renewals",
+    )
+
+    def __init__(
+        self,
+        limits: BudgetLimits,
+        gone: Gone,
+        stopping: Gone,
+        owner: str = "",
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.limits = limits
+        self.held = 0
+        """Bytes that all threads hold."""
+        self.peak = 0
+        """Most bytes they held at once."""
+        self.renewals = 0
+        """Stretches begun after the first."""
+        self.on_exceeded: Callable[[str, str], None] | None = None
+        self.on_cancelled: Callable[[str], None] | None = None
+        self._gone = gone
+        self._stopping = stopping
+        self._owner = owner
+        self._ledger = ledger
+        self._charge: Charge | None = None
+        self._charged = 0
+        self._lock = threading.Lock()
+        self._cpu = 0.0
+        self._items = 0
+        self._closed = False
+
+    @property
+    def cancelled(self) -> str | None:
+        """Why nobody waits for results any more: ``client``, ``stop`` or ``end``; or None."""
+        if self._gone.is_set():
+            return "client"
+        if self._stopping.is_set():
+            return "stop"
+        return "end" if self._closed else None
+
+    def check(self) -> None:
+        """Raise if the request was cancelled.
+
+        Raises:
+            CancelledError: nobody waits for results any more.
+        """
+        if not (self._closed or self._gone.is_set() or self._stopping.is_set()):
+            return
+        kind = self.cancelled
+        if kind is not None:
+            if self.on_cancelled is not None:
+                self.on_cancelled(kind)
+            raise CancelledError(_REASONS[kind])
+
+    def use(self, stage: str, cpu: float, items: int) -> None:
+        """Count CPU seconds and items.
+
+        Raises:
+            BudgetExceededError: one of them is used up.
+        """
+        with self._lock:
+            self._cpu += cpu
+            self._items += items
+            cpu, items = self._cpu, self._items
+        if cpu > self.limits.cpu_seconds:
+            self._exceed(stage, "cpu", self.limits.cpu_seconds)
+        if items > self.limits.items:
+            self._exceed(stage, "items", self.limits.items)
+
+    def hold(self, stage: str, nbytes: int, wanted: int = 0) -> int:
+        """Count bytes, and charge the ledger for them.
+
+        Args:
+            stage: what is working.
+            nbytes: bytes that are needed.
+            wanted: bytes to count instead, if so many fit.
+
+        Returns:
+            The bytes counted.
+
+        Raises:
+            BudgetExceededError: they do not fit; nothing was counted.
+            ServiceError: the ledger refuses them; nothing was counted.
+        """
+        with self._lock:
+            count = wanted if self.held + wanted <= self.limits.memory else nbytes
+            held = self.held + max(count, nbytes)
+            fits = held <= self.limits.memory
+            if fits:
+                if held > self._charged and self._ledger is not None:
+                    self._grow(held, self._ledger)
+                self.held, before = held, self.held
+                self.peak = max(self.peak, held)
+        if not fits:
+            self._exceed(stage, "memory", self.limits.memory)
+        return held - before
+
+    def _grow(self, held: int, ledger: Ledger) -> None:
+        if held < CHARGE_BYTES:
+            return
+        more = -(-held // CHARGE_BYTES) * CHARGE_BYTES - self._charged
+        if self._charge is None:
+            self._charge = ledger.hold(self._owner, more, "requests")
+        else:
+            self._charge.grow(more)
+        self._charged += more
+
+    def release(self, nbytes: int) -> None:
+        """Count bytes that were freed; they stay charged until the request ends."""
+        with self._lock:
+            self.held -= nbytes
+
+    def renew(self) -> None:
+        """Begin a new stretch."""
+        with self._lock:
+            self._cpu, self._items = 0.0, 0
+            self.renewals += 1
+
+    def close(self) -> None:
+        """Cancel what still runs, and return the charge."""
+        self._closed = True
+        with self._lock:
+            charge, self._charge = self._charge, None
+            self._ledger, self._charged = None, 0
+        if charge is not None:
+            charge.release()
+
+    def _exceed(self, stage: str, budget: str, limit: float) -> None:
+        if self.on_exceeded is not None:
+            self.on_exceeded(stage, budget)
+        setting, unit, hint = _BUDGETS[budget]
+        raise BudgetExceededError(
+            f"the stage {stage!r} needs more than the {limit} {unit} of a request",
+            stage_name=stage,
+            budget=budget,
+            limit=limit,
+            setting=setting,
+            hint=hint,
+        )
+
+    def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in this thread under the budget; see ``in_thread``."""
+        self.check()
+        budget = ThreadBudget(self)
+        token = install(budget)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            uninstall(token)
+            budget.leave()
+
+    @contextmanager
+    def in_thread(self) -> Iterator[ThreadBudget]:
+        """Work under the budget in this thread until the block ends.
+
+        Raises:
+            CancelledError: on entering, if nobody waits for results any more.
+        """
+        self.check()
+        budget = ThreadBudget(self)
+        try:
+            with installed(budget):
+                yield budget
+        finally:
+            budget.leave()
+
+
+_REASONS = {
+    "client": "the client left",
+    "stop": "the server is stopping",
+    "end": "the request has ended",
+}
+_BUDGETS = {
+    "memory": (
+        "request_memory",
+        "bytes of memory",
+        "Make batches, padding or windows smaller, or select fewer fields.",
+    ),
+    "cpu": (
+        "request_cpu_seconds",
+        "seconds of CPU time",
+        "Let more items pass the filters, or do less work per item.",
+    ),
+    "items": (
+        "request_items",
+        "items",
+        "Let more items pass the filters, or make batches and windows smaller.",
+    ),
+}
+"""Setting, unit and hint of each budget."""
+
+
+class ThreadBudget:
+    """The budget of a request as one thread sees it; see :class:`core.budget.Budget`.
+
+    It is asked for every block of every stage, so most of its calls touch nothing but its own
+    numbers: bytes are taken from the request in grants, and the CPU clock is looked at once in a
+    millisecond.
+    """
+
+    __slots__ = ("_cpu", "_granted", "_items", "_seen", "held", "request")
+
+    def __init__(self, request: RequestBudget) -> None:
+        self.request = request
+        self.held = 0
+        self._granted = 0
+        self._items = 0
+        self._seen = time.monotonic()
+        self._cpu = time.thread_time()
+
+    def check(self, stage: str) -> None:
+        """See Budget."""
+        self.spend(stage, 0)
+
+    def spend(self, stage: str, items: int, seconds: float = 0.0) -> None:
+        """See Budget."""
+        self.request.check()
+        self._items += items
+        now = time.monotonic()
+        if now - self._seen < _CHECK_SECONDS and self._items < _CHECK_ITEMS and not seconds:
+            return
+        self._seen = now
+        cpu = time.thread_time()
+        used, self._cpu = cpu - self._cpu, cpu
+        counted, self._items = self._items, 0
+        self.request.use(stage, used + seconds, counted)
+
+    def hold(self, stage: str, nbytes: int) -> None:
+        """See Budget."""
+        missing = self.held + nbytes - self._granted
+        if missing > 0:
+            self._granted += self.request.hold(stage, missing, max(missing, _GRANT_BYTES))
+        self.held += nbytes
+
+    def release(self, nbytes: int) -> None:
+        """See Budget."""
+        self.held -= nbytes
+        spare = self._granted - self.held
+        if spare > 2 * _GRANT_BYTES:
+            self._granted -= spare
+            self.request.release(spare)
+
+    def renew(self) -> None:
+        """See Budget."""
+        self._seen, self._cpu, self._items = time.monotonic(), time.thread_time(), 0
+        self.request.renew()
+
+    def cancel(self) -> None:
+        """Stop the threads of the request at their next check."""
+        self.request.close()
+
+    def leave(self) -> None:
+        """Release what is held; the thread does something else now."""
+        if self._granted:
+            self.request.release(self._granted)
+        self.held = self._granted = 0
+
+
+class Working:
+    """Installs the budget of a request for a ``with`` block, after which its threads stop."""
+
+    __slots__ = ("_budget", "_token")
+
+    def __init__(self, budget: RequestBudget) -> None:
+        self._budget = budget
+
+    def __enter__(self) -> RequestBudget:
+        self._token = install(ThreadBudget(self._budget))
+        return self._budget
+
+    def __exit__(self, *_: object) -> None:
+        uninstall(self._token)
+        self._budget.close()
+
+
+class Budgets:
+    """Makes the budgets of requests.
+
+    Args:
+        limits: of each request.
+        ledger: charged for the bytes that requests hold; None for no charge.
+
+    Attributes:
+        on_exceeded: called with the stage and the budget that was exceeded.
+        on_cancelled: called with the reason when a thread is stopped.
+    """
+
+    def __init__(self, limits: BudgetLimits | None = None, ledger: Ledger | None = None) -> None:
+        self.on_exceeded: Callable[[str, str], None] | None = None
+        self.on_cancelled: Callable[[str], None] | None = None
+        self._limits = limits or BudgetLimits()
+        self._ledger = ledger
+        self._stopping = threading.Event()
+
+    def of_request(self, owner: str, gone: Gone) -> Working:
+        """Give the tasks and threads of a request a budget, and cancel them at the end.
+
+        Args:
+            owner: pays in the ledger.
+            gone: set when the client left.
+        """
+        budget = RequestBudget(self._limits, gone, self._stopping, owner, self._ledger)
+        budget.on_exceeded, budget.on_cancelled = self.on_exceeded, self.on_cancelled
+        return Working(budget)
+
+    def stop(self) -> None:
+        """Cancel the work of all requests, since the process is about to end."""
+        self._stopping.set()
+
+
+def peak_bytes() -> int:
+    """Return the most bytes that the request of this task or thread has held at once."""
+    budget = current()
+    return budget.request.peak if isinstance(budget, ThreadBudget) else 0
+
+
+def inherited(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that runs in another thread under the budget of the caller."""
+    budget: Budget = current()
+    if budget is UNLIMITED or not isinstance(budget, ThreadBudget):
+        return function
+    request = budget.request
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return request.run(function, *args, **kwargs)
+
+    return run

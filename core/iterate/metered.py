@@ -1,0 +1,135 @@
+"""Stages under the budget of whoever reads them.
+
+Every stage of a pipeline is wrapped once, so each call of one stage by another is a point where
+the work is counted and may be stopped. While a stage works, it holds what the stages below it
+returned and what it copied; when it returns, all of that is released, and the block it returned
+is held by its caller.
+"""
+
+from __future__ import annotations
+
+from typing import overload
+
+from ..arrays import Indices
+from ..budget import UNLIMITED, Budget, current
+from .base import Block, Indexed, Schema, Sequential, Stage, State
+from .columns import block_bytes
+
+_INDEX_BYTES = 8
+
+
+def _fixed_bytes(schema: Schema) -> int:
+    """Bytes of one item without the elements of ragged fields, and of its position."""
+    return _INDEX_BYTES + sum(field.nbytes or _INDEX_BYTES for field in schema)
+
+
+def _begin(budget: Budget, name: str, count: int, item_bytes: int) -> int:
+    """Count the items of a call, see that they fit, and return the bytes held before."""
+    before = budget.held
+    budget.spend(name, count)
+    if item_bytes:
+        budget.hold(name, count * item_bytes)
+        budget.release(count * item_bytes)
+    return before
+
+
+class MeteredIndexed(Indexed):
+    """An indexed stage under the current budget.
+
+    Args:
+        inner: the stage.
+        name: of the stage, for messages.
+    """
+
+    def __init__(self, inner: Indexed, name: str) -> None:
+        self.inner = inner
+        self._name = name
+        self._schema = inner.schema
+        self._length = inner.length
+        self._item_bytes = _fixed_bytes(inner.schema)
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the stage."""
+        return self._schema
+
+    @property
+    def length(self) -> int | None:
+        """Length of the stage."""
+        return self._length
+
+    def element_offsets(self, field: str) -> Indices | None:
+        """Offsets of the elements of a ragged field, if the stage knows them."""
+        known = getattr(self.inner, "element_offsets", None)
+        offsets: Indices | None = None if known is None else known(field)
+        return offsets
+
+    def at(self, positions: Indices) -> Block:
+        """Read items under the budget.
+
+        Raises:
+            WorkStoppedError: the budget is exceeded, or the work was cancelled.
+        """
+        budget = current()
+        if budget is UNLIMITED:
+            return self.inner.at(positions)
+        before = _begin(budget, self._name, len(positions), self._item_bytes)
+        try:
+            block = self.inner.at(positions)
+        finally:
+            budget.release(budget.held - before)
+        budget.hold(self._name, block_bytes(block))
+        return block
+
+
+class MeteredSequential(Sequential):
+    """A sequential stage under the current budget.
+
+    Args:
+        inner: the stage.
+        name: of the stage, for messages.
+    """
+
+    def __init__(self, inner: Sequential, name: str) -> None:
+        self.inner = inner
+        self._name = name
+        self._schema = inner.schema
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the stage."""
+        return self._schema
+
+    @property
+    def initial(self) -> State:
+        """Initial state of the stage."""
+        return self.inner.initial
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        """Read items under the budget.
+
+        Raises:
+            WorkStoppedError: the budget is exceeded, or the work was cancelled.
+        """
+        budget = current()
+        if budget is UNLIMITED:
+            return self.inner.take(state, count)
+        # How many items are left is unknown: only what comes is held.
+        before = _begin(budget, self._name, count, 0)
+        try:
+            block, after = self.inner.take(state, count)
+        finally:
+            budget.release(budget.held - before)
+        budget.hold(self._name, block_bytes(block))
+        return block, after
+
+
+@overload
+def metered(stage: Indexed, name: str) -> Indexed: ...
+@overload
+def metered(stage: Sequential, name: str) -> Sequential: ...
+def metered(stage: Stage, name: str) -> Stage:
+    """Put a stage under the budget of whoever reads it."""
+    if isinstance(stage, Indexed):
+        return MeteredIndexed(stage, name)
+    return MeteredSequential(stage, name)
