@@ -143,9 +143,11 @@ def test_threads_that_are_all_taken(harmed: Harmed, monkeypatch: pytest.MonkeyPa
 
 def test_buffers_that_are_all_in_use(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harmed.limits["buffers"], "_limit", 0.05)
-    taken = harmed.watched.buffers.take("", 3)
+    buffers = harmed.watched.buffers
+    taken = {owner: buffers.take(owner, count) for owner, count in (("a", 2), ("b", 1))}
     wait_until(lambda: harmed.failing() == {"buffers"})
-    harmed.watched.buffers.give_back("", taken)
+    for owner in taken:
+        buffers.give_back(owner, taken[owner])
 
 
 def test_decoders_that_cannot_start(harmed: Harmed) -> None:
