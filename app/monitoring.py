@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from app.decoding.pool import DecoderPool
 from app.engine.buffers import Buffers
@@ -73,7 +74,7 @@ def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Mon
             disk=lambda: disk.sizes,
         )
     )
-    return Monitor(checks, slow, board, seat, _observer(watched, metrics))
+    return Monitor(checks, slow, board, seat, _observer(watched, seat, metrics))
 
 
 def _store_problem(storage: Storage) -> str | None:
@@ -114,13 +115,16 @@ def _count_workers(board: Board) -> dict[str, int]:
     return dict(counts)
 
 
-def _observer(watched: Watched, metrics: Metrics) -> Callable[[Mapping[str, Part]], None]:
+def _observer(
+    watched: Watched, seat: Seat, metrics: Metrics
+) -> Callable[[Mapping[str, Part]], None]:
     """Return what exports the state of a worker, once per second."""
     decoders = watched.decoders
-    counts = (
+    counts = [
         CountUp(metrics.decoder_starts, lambda: decoders.starts),
         CountUp(metrics.decoder_failures, lambda: decoders.replaced),
-    )
+    ]
+    refused = set[str]()
     metrics.buffers_limit.set(watched.buffers.limit)
     metrics.threads.set(watched.threads)
 
@@ -133,6 +137,10 @@ def _observer(watched: Watched, metrics: Metrics) -> Callable[[Mapping[str, Part
         metrics.decoders.labels("busy").set(busy)
         metrics.decoders.labels("idle").set(idle)
         metrics.spool_bytes.set(watched.claims.claimed)
+        for code in seat.refusals.keys() - refused:
+            refused.add(code)
+            refusals = partial(seat.refusals.__getitem__, code)
+            counts.append(CountUp(metrics.problems.labels(code), refusals))
         for count_up in counts:
             count_up()
 

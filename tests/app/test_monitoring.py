@@ -159,6 +159,12 @@ def test_decoders_that_cannot_start(harmed: Harmed) -> None:
     decoders._note_start(None)
 
 
+def test_requests_that_the_server_refuses_count_as_problems(harmed: Harmed) -> None:
+    harmed.app.state.monitor._seat.refusals["headers-too-slow"] += 3
+    name = 'thalweg_problems_total{code="headers-too-slow"}'
+    wait_until(lambda: harmed.metrics().get(name) == 3)
+
+
 def test_kernels_that_are_not_there_yet(harmed: Harmed) -> None:
     harmed.watched.warm_up._done.clear()
     assert harmed.failing() == {"kernels"}
