@@ -76,6 +76,14 @@ class _Place:
     hung: bool = False
     """Whether it was killed because it did not beat."""
 
+    def defer(self) -> float:
+        """Put the next start off, for longer after each failure; return the seconds."""
+        self.failures += 1
+        # An exponent without bound would overflow in a long night.
+        pause = min(_FIRST_PAUSE * 2.0 ** min(self.failures - 1, 32), _LONGEST_PAUSE)
+        self.due = time.monotonic() + pause
+        return pause
+
 
 class Supervisor:
     """Keeps workers running until a signal.
@@ -166,20 +174,14 @@ class Supervisor:
             log.error("the service cannot start", hint=end.hint)
             self._code = exit_code if exit_code > 0 else STARTUP_FAILURE
             return
-        place.failures = 0 if lived >= _LASTING else place.failures + 1
-        pause = min(_FIRST_PAUSE * 2 ** (place.failures - 1), _LONGEST_PAUSE)
-        place.due = time.monotonic() + (pause if place.failures else 0.0)
+        if lived >= _LASTING:
+            place.failures = 0
+            place.due, pause = time.monotonic(), 0.0
+        else:
+            pause = place.defer()
         self._ends[reason] += 1
-        self._publish()
-        log.error(
-            "worker died",
-            hint=hang or end.hint,
-            lived=round(lived, 1),
-            pause=pause if place.failures else 0.0,
-        )
-
-    def _publish(self) -> None:
         self._board.supervisor.publish({"pid": os.getpid(), "ends": self._ends})
+        log.error("worker died", hint=hang or end.hint, lived=round(lived, 1), pause=pause)
 
     def _wait(self, wake: socket.socket, seconds: float) -> None:
         """Wait until a worker ends, a signal comes or a worker is due."""
@@ -201,6 +203,11 @@ class Supervisor:
             process.start()
             assert process.pid is not None  # noqa: S101 - for the type checker
             place.process, place.end = process, os.pidfd_open(process.pid)
+        except OSError as e:
+            if process.pid is not None:
+                process.kill()
+            pause = place.defer()
+            structlog.get_logger().error("no worker could be started", reason=str(e), pause=pause)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
