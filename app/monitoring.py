@@ -147,13 +147,18 @@ def _observer(
     return observe
 
 
-def measured_quotas(quotas: Quotas, metrics: Metrics) -> Callable[[], object]:
+def measured_quotas(storage: Storage, quotas: Quotas, metrics: Metrics) -> Callable[[], object]:
     """Return a chore of the sweeper: export how much of their quotas owners have used."""
 
     def measure() -> None:
-        for name, shares in quotas.largest_shares().items():
-            for unit, share in zip(("count", "bytes"), shares, strict=True):
-                metrics.quota_ratio.labels(name, unit).set(share)
+        if storage.probe is None:
+            return
+        for kind, limit in quotas.limits.items():
+            used = storage.probe.largest_usage(kind)
+            share = metrics.quota_ratio.labels(limit.name, "count")
+            share.set(used.count / max(limit.count, 1))
+            share = metrics.quota_ratio.labels(limit.name, "bytes")
+            share.set(used.nbytes / max(limit.nbytes, 1))
 
     return measure
 

@@ -6,7 +6,10 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
+from app.errors import QuotaExceededError, StorageFullError
+
 from .base import (
+    Admit,
     Head,
     HeadConflictError,
     HeadExistsError,
@@ -16,7 +19,14 @@ from .base import (
     StateStore,
 )
 
-_EXPECTED = (HeadConflictError, HeadExistsError, HeadInvalidError, HeadMissingError)
+_EXPECTED = (
+    HeadConflictError,
+    HeadExistsError,
+    HeadInvalidError,
+    HeadMissingError,
+    QuotaExceededError,
+    StorageFullError,
+)
 """Answers rather than failures."""
 
 Note = Callable[[str, float, bool], None]
@@ -48,20 +58,28 @@ class TimedHeads:
         finally:
             self._note(operation, time.perf_counter() - start, failed)
 
-    def create(self, kind: str, head_id: str, value: bytes) -> Head:
+    def create(
+        self,
+        kind: str,
+        head_id: str,
+        value: bytes,
+        *,
+        size: int | None = None,
+        admit: Admit | None = None,
+    ) -> Head:
         """See StateStore."""
         with self._timed("create"):
-            return self._heads.create(kind, head_id, value)
+            return self._heads.create(kind, head_id, value, size=size, admit=admit)
 
     def get(self, kind: str, head_id: str) -> Head:
         """See StateStore."""
         with self._timed("get"):
             return self._heads.get(kind, head_id)
 
-    def compare_and_swap(self, seen: Head, value: bytes) -> Head:
+    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
         """See StateStore."""
         with self._timed("swap"):
-            return self._heads.compare_and_swap(seen, value)
+            return self._heads.compare_and_swap(seen, value, admit=admit)
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore."""

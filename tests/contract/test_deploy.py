@@ -318,9 +318,11 @@ def run_audit(tmp_path: Path, script: str | None) -> tuple[int, str]:
     return done.returncode, done.stdout.splitlines()[-1]
 
 
-def report(*ids: str) -> str:
+def report(*ids: str, skipped: bool = False) -> str:
     vulns = [{"id": ident, "fix_versions": ["2.0"], "aliases": []} for ident in ids]
-    packages = [{"name": "numpy", "version": "1.0", "vulns": vulns}]
+    packages: list[dict[str, Any]] = [{"name": "numpy", "version": "1.0", "vulns": vulns}]
+    if skipped:
+        packages.append({"name": "pandas", "skip_reason": "not found and could not be audited"})
     return f"echo '{json.dumps({'dependencies': packages, 'fixes': []})}'; exit {len(ids)}"
 
 
@@ -331,6 +333,8 @@ def report(*ids: str) -> str:
         ("echo offline >&2; exit 1", 0, "not audited: pip-audit has no report"),
         (report(), 0, "no known vulnerability"),
         (report("PYSEC-1"), 1, "2 known vulnerabilities"),
+        (report(skipped=True), 0, "not audited: 2 packages could not be looked up"),
+        (report("PYSEC-1", skipped=True), 1, "2 known vulnerabilities"),
     ],
 )
 def test_the_audit_says_what_it_could_find_out(

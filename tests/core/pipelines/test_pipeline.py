@@ -462,6 +462,24 @@ def test_bounds_are_looked_at_before_anything_is_read() -> None:
     assert 1 << 17 < made.resume_work < 1 << 25
 
 
+def test_what_a_shuffle_keeps_counts_for_every_cached_epoch() -> None:
+    def memory(*stages: Mapping[str, Any]) -> int:
+        parsed = parse_pipeline(spec(SOURCE, *stages, {"op": "batch", "size": 1}))
+        return build_pipeline(parsed, lambda *_: Untouched(1 << 40)).memory
+
+    reservoir = {"op": "shuffle", "kind": "reservoir", "size": 1 << 17}
+    without = memory()
+    once = memory(reservoir) - without
+    assert once >= 8 << 17
+    for epochs, cached in ((1, 1), (3, 3), (8, 8), (9, 8), (None, 8)):
+        repeat = {"op": "repeat", "times": epochs}
+        assert memory(repeat, reservoir) - without == cached * once
+        # Before the epochs there is one.
+        assert memory({"op": "shuffle", "size": 1 << 10}, repeat) - without < once
+    # Large blocks are permuted without tables.
+    assert memory({"op": "shuffle", "size": 1 << 20}) - without < 1 << 23
+
+
 # -- what batches are ----------------------------------------------------------------------------
 
 
