@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import multiprocessing
 import os
 import select
@@ -194,6 +195,8 @@ class Supervisor:
 
     def _start(self, place: _Place) -> None:
         place.started, place.silent, place.hung = time.monotonic(), 0, False
+        # Collections in the worker would write to, and so copy, every page that we share.
+        gc.freeze()
         context = multiprocessing.get_context("fork")
         name = f"worker {place.seat.index}"
         process = context.Process(target=self._work, args=(place.seat, os.getpid()), name=name)
