@@ -331,7 +331,7 @@ def _sweeper(settings: Settings, storage: Storage, quotas: Quotas, metrics: Metr
     if storage.space is not None:
         chores["ballast"] = always_done(storage.space.restore)
         chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))
-    chores["quotas"] = always_done(measured_quotas(quotas, storage.heads, metrics))
+    chores["quotas"] = always_done(measured_quotas(storage, quotas, metrics))
     return Sweeper(chores, storage.sweeper, note=noted_sweeps(metrics))
 
 

@@ -18,7 +18,7 @@ from app.health.pulse import Pulse
 from app.http.throttle import Throttle
 from app.losses.spool import Spools
 from app.server.board import Board, Seat
-from app.state.base import StateStore, StoreError
+from app.state.base import StoreError
 from app.state.claims import Claims
 from app.state.quotas import Quotas
 from app.state.storage import Storage
@@ -79,7 +79,7 @@ def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Mon
             disk=lambda: disk.sizes,
         )
     )
-    return Monitor(checks, slow, board, seat, _observer(watched, metrics))
+    return Monitor(checks, slow, board, seat, _observer(watched, seat, metrics))
 
 
 def _store_problem(storage: Storage) -> str | None:
@@ -120,15 +120,18 @@ def _count_workers(board: Board) -> dict[str, int]:
     return dict(counts)
 
 
-def _observer(watched: Watched, metrics: Metrics) -> Callable[[Mapping[str, Part]], None]:
+def _observer(
+    watched: Watched, seat: Seat, metrics: Metrics
+) -> Callable[[Mapping[str, Part]], None]:
     """Return what exports the state of a worker, once per second."""
     decoders = watched.decoders
-    counts = (
+    counts: list[Callable[[], None]] = [
         CountUp(metrics.decoder_starts, lambda: decoders.starts),
         CountUp(metrics.decoder_failures, lambda: decoders.replaced),
         CountUpEach(metrics.memory_refused, watched.ledger.refused),
         CountUpEach(metrics.throttled, watched.throttle.refused),
-    )
+        CountUpEach(metrics.problems, seat.refusals),
+    ]
     metrics.memory_limit.set(watched.ledger.limit)
     metrics.buffers_limit.set(watched.buffers.limit)
     metrics.threads.set(watched.width)
@@ -152,13 +155,18 @@ def _observer(watched: Watched, metrics: Metrics) -> Callable[[Mapping[str, Part
     return observe
 
 
-def measured_quotas(quotas: Quotas, heads: StateStore, metrics: Metrics) -> Callable[[], object]:
+def measured_quotas(storage: Storage, quotas: Quotas, metrics: Metrics) -> Callable[[], object]:
     """Return a chore of the sweeper: export how much of their quotas owners have used."""
 
     def measure() -> None:
-        for name, shares in quotas.largest_shares(heads).items():
-            for unit, share in zip(("count", "bytes"), shares, strict=True):
-                metrics.quota_ratio.labels(name, unit).set(share)
+        if storage.probe is None:
+            return
+        for kind, limit in quotas.limits.items():
+            used = storage.probe.largest_usage(kind)
+            share = metrics.quota_ratio.labels(limit.name, "count")
+            share.set(used.count / max(limit.count, 1))
+            share = metrics.quota_ratio.labels(limit.name, "bytes")
+            share.set(used.nbytes / max(limit.nbytes, 1))
 
     return measure
 

@@ -13,8 +13,8 @@ from app.settings import Settings
 from app.state.storage import StorageError
 from core.errors import OptionError
 
+from . import serving
 from .parser import FLAGS
-from .serving import run_server
 
 
 def serve(args: argparse.Namespace) -> int:
@@ -24,7 +24,7 @@ def serve(args: argparse.Namespace) -> int:
     try:
         settings = Settings(**options)
         configure_logging(settings.log_level)
-        return run_server(settings)
+        return serving.run_server(settings)
     except (ValidationError, ValueError, StorageError) as e:
         raise OptionError(str(e)) from e
 

@@ -85,7 +85,7 @@ class DecoderPool:
         with self._changed:
             failure = self._failure
             due = failure is not None and time.monotonic() - self._tried >= _RETRY_SECONDS
-            if due and not self._closed and self._keeper is not None:
+            if due and not (self._starting or self._closed) and self._keeper is not None:
                 self._tried = time.monotonic()
                 self._starting += 1
                 self._tasks.put(self._try_again)

@@ -13,6 +13,7 @@ has asked, and check their own store.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -107,6 +108,10 @@ class Monitor:
         return self._look()
 
     def _run(self) -> None:
+        # What has not been checked yet would make the service not ready.
+        with contextlib.suppress(TimeoutError):
+            self._prober.ask(_FRESH).result(_WAIT)
+        self._look()
         while not self._stopped.wait(_INTERVAL):
             try:
                 if self._board.asked > self._prober.finished:
@@ -124,7 +129,7 @@ class Monitor:
             }
             parts = self._parts
             self._seat.publish({"parts": {name: p.to_json() for name, p in parts.items()}})
-        self._observe(parts)
+            self._observe(parts)
         return parts
 
 

@@ -94,7 +94,7 @@ class Guard:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
-        visit = _Visit(scope, send)
+        visit = _Visit(scope, send, self._audit)
         with structlog.contextvars.bound_contextvars(**visit.context):
             await self._visit(visit, scope, receive)
 
@@ -132,7 +132,8 @@ class Guard:
             metrics.answer_bytes.inc(visit.sent)
             if code := trail.problem_noted(scope):
                 metrics.problems.labels(code).inc()
-            trail.record(self._audit, scope, route, status, visit.identity)
+            if not visit.recorded:
+                trail.record(self._audit, scope, route, status, visit.identity)
             visit.log(scope, status, seconds)
 
     def _budget(self, visit: _Visit, scope: Scope) -> AbstractContextManager[object]:
@@ -195,7 +196,10 @@ def _check_host(scope: Scope) -> None:
 class _Visit:
     """One request and its answer, as the middleware observes them."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, audit: AuditLog) -> None:
+        self._scope = scope
+        self._audit = audit
+        self.recorded = False
         self.headers = Headers(scope=scope)
         requested = self.headers.get("x-request-id", "")
         self.ident = requested if _ID.fullmatch(requested) else secrets.token_hex(8)
@@ -216,6 +220,9 @@ class _Visit:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self.recorded = True
+            # Before the client knows: what it was told can be looked up from then on.
+            trail.record(self._audit, self._scope, _route(self._scope), self.status, self.identity)
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self.ident
             headers["X-Content-Type-Options"] = "nosniff"

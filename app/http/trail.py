@@ -90,7 +90,8 @@ def record(
         ident = scope.get(_NAMED) if change.ident is None else params.pop(change.ident)
         member = _FURTHER.get(change.resource)
         further = {} if member is None else {member[0]: params.get(member[1])}
-        refusal = {"status": status, "code": code} if status >= _ERRORS else {}
+        refused = status >= _ERRORS and status != _CLIENT_LEFT
+        refusal = {"status": status, "code": code} if refused else {}
         audit.write(
             action=change.action,
             resource=change.resource,

@@ -20,6 +20,7 @@ import mmap
 import struct
 import time
 import zlib
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -40,10 +41,16 @@ class Seat:
     Args:
         memory: the page.
         index: number of the worker; -1 for the supervisor.
+
+    Attributes:
+        index: as above.
+        refusals: requests that this process's connections refused before its application
+            saw them, by code. Of this process alone, not on the board.
     """
 
     def __init__(self, memory: memoryview, index: int) -> None:
         self.index = index
+        self.refusals: Counter[str] = Counter()
         self._memory = memory
 
     def beat(self) -> None:

@@ -37,6 +37,7 @@ import inspect
 import logging
 import socket
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import httptools
@@ -49,6 +50,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.server import ServerState
 
+from .board import Seat
 from .body import ClientDisconnected
 from .connection import PEER_EXTENSION
 from .cycle import BodyCycle, problem
@@ -94,6 +96,8 @@ class BodyProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.timeout_keep_alive: float = self.limits.keep_alive_seconds  # type: ignore[assignment]
         self._drain = getattr(config, "drain", None)
+        seat: Seat | None = getattr(config, "seat", None)
+        self._refusals: Counter[str] = Counter() if seat is None else seat.refusals
         self._active: BodyCycle | None = None
         self._pending: tuple[RequestResponseCycle, ASGI3Application] | None = None
         self._held = b""
@@ -336,6 +340,7 @@ class BodyProtocol(HttpToolsProtocol):
 
     def refuse(self, status: int, code: str, detail: str) -> None:
         """Answer with a problem in place of the application, then close."""
+        self._refusals[code] += 1
         body = problem(status, code, detail)
         content = [STATUS_LINE[status]]
         for name, value in self.server_state.default_headers:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import multiprocessing
 import os
 import select
@@ -75,6 +76,14 @@ class _Place:
     """Ticks since the beat changed, of a worker that beats."""
     hung: bool = False
     """Whether it was killed because it did not beat."""
+
+    def defer(self) -> float:
+        """Put the next start off, for longer after each failure; return the seconds."""
+        self.failures += 1
+        # An exponent without bound would overflow in a long night.
+        pause = min(_FIRST_PAUSE * 2.0 ** min(self.failures - 1, 32), _LONGEST_PAUSE)
+        self.due = time.monotonic() + pause
+        return pause
 
 
 class Supervisor:
@@ -166,20 +175,14 @@ class Supervisor:
             log.error("the service cannot start", hint=end.hint)
             self._code = exit_code if exit_code > 0 else STARTUP_FAILURE
             return
-        place.failures = 0 if lived >= _LASTING else place.failures + 1
-        pause = min(_FIRST_PAUSE * 2 ** (place.failures - 1), _LONGEST_PAUSE)
-        place.due = time.monotonic() + (pause if place.failures else 0.0)
+        if lived >= _LASTING:
+            place.failures = 0
+            place.due, pause = time.monotonic(), 0.0
+        else:
+            pause = place.defer()
         self._ends[reason] += 1
-        self._publish()
-        log.error(
-            "worker died",
-            hint=hang or end.hint,
-            lived=round(lived, 1),
-            pause=pause if place.failures else 0.0,
-        )
-
-    def _publish(self) -> None:
         self._board.supervisor.publish({"pid": os.getpid(), "ends": self._ends})
+        log.error("worker died", hint=hang or end.hint, lived=round(lived, 1), pause=pause)
 
     def _wait(self, wake: socket.socket, seconds: float) -> None:
         """Wait until a worker ends, a signal comes or a worker is due."""
@@ -192,6 +195,8 @@ class Supervisor:
 
     def _start(self, place: _Place) -> None:
         place.started, place.silent, place.hung = time.monotonic(), 0, False
+        # Collections in the worker would write to, and so copy, every page that we share.
+        gc.freeze()
         context = multiprocessing.get_context("fork")
         name = f"worker {place.seat.index}"
         process = context.Process(target=self._work, args=(place.seat, os.getpid()), name=name)
@@ -201,6 +206,11 @@ class Supervisor:
             process.start()
             assert process.pid is not None  # noqa: S101 - for the type checker
             place.process, place.end = process, os.pidfd_open(process.pid)
+        except OSError as e:
+            if process.pid is not None:
+                process.kill()
+            pause = place.defer()
+            structlog.get_logger().error("no worker could be started", reason=str(e), pause=pause)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 

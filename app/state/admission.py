@@ -22,7 +22,6 @@ from .base import (
     StoreBusyError,
     StoreFullError,
     StoreReadOnlyError,
-    Usage,
 )
 from .quotas import Quotas
 
@@ -120,10 +119,6 @@ class AdmittedHeads:
         self._heads.delete(kind, head_id, seen, unused_since=unused_since)
         with self._lock:
             self._noted.pop((kind, head_id), None)
-
-    def largest_usage(self, kind: str) -> Usage:
-        """See StateStore."""
-        return self._heads.largest_usage(kind)
 
     def close(self) -> None:
         """See StateStore."""

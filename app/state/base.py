@@ -220,9 +220,6 @@ class StateStore(Protocol):
             limit: maximum number of heads in the page, up to ``MAX_PAGE``.
         """
 
-    def largest_usage(self, kind: str) -> Usage:
-        """Return the most heads, and the most bytes, that a space has of a kind."""
-
     def touch(self, kind: str, head_id: str) -> None:
         """Note that a head is being used; the note may be lost if the machine fails.
 

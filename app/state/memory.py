@@ -136,13 +136,6 @@ class MemoryStateStore:
             self._count(kind, head_id, -1, -head.size)
             del self._open[kind, head_id]
 
-    def largest_usage(self, kind: str) -> Usage:
-        """See StateStore."""
-        with self._lock:
-            counts = [n for (of, _), n in self._counts.items() if of == kind]
-            sizes = [n for (of, _), n in self._nbytes.items() if of == kind]
-        return Usage(max(counts, default=0), max(sizes, default=0))
-
     def close(self) -> None:
         """See StateStore."""
         with self._lock:

@@ -15,7 +15,14 @@ from pathlib import Path
 
 from app.errors import StorageFullError
 
-from .base import HeadExistsError, HeadMissingError, StateStore, StoreDamagedError
+from .base import (
+    HeadExistsError,
+    HeadMissingError,
+    StateStore,
+    StoreDamagedError,
+    StoreError,
+    Usage,
+)
 
 KIND, IDENT = "probe", "readiness"
 _MAGIC = b"SQLite format 3\0"
@@ -58,6 +65,23 @@ class Probe:
                 return
             raise self._damaged(f"the stored state cannot be read: {e}") from e
 
+    def largest_usage(self, kind: str) -> Usage:
+        """Return the most heads, and the most bytes, that one owner has of a kind.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        query = "SELECT coalesce(max(count), 0), coalesce(max(nbytes), 0) FROM usage WHERE kind = ?"
+        try:
+            with contextlib.closing(self._connect()) as connection:
+                return Usage(*connection.execute(query, (kind,)).fetchone())
+        except sqlite3.Error as e:
+            raise StoreError(f"the usage of owners cannot be read: {e}") from e
+
+    def _connect(self) -> sqlite3.Connection:
+        uri = f"{self._path.absolute().as_uri()}?mode=ro"
+        return sqlite3.connect(uri, uri=True, timeout=1)
+
     def _check_header(self) -> None:
         descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -73,8 +97,7 @@ class Probe:
             raise self._damaged("the file of the state was cut")
 
     def _read_rows(self) -> None:
-        uri = f"{self._path.absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1)) as connection:
+        with contextlib.closing(self._connect()) as connection:
             rows = connection.execute(
                 "SELECT rowid, kind, id, nonce FROM head WHERE rowid > ? ORDER BY rowid LIMIT ?",
                 (self._row, _ROWS),

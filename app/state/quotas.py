@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from app.errors import QuotaExceededError
 
-from .base import Admit, StateStore, Usage
+from .base import Admit, Usage
 
 _RETRY = 10
 """Seconds after which a client may hope that something of its own has expired."""
@@ -38,6 +38,11 @@ class Quotas:
     def __init__(self, limits: Mapping[str, Limit]) -> None:
         self._limits = dict(limits)
 
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """The limit of each kind."""
+        return self._limits
+
     def admission(self, kind: str, count: int, nbytes: int) -> Admit | None:
         """Return what admits a change to an owner's usage; None if the kind is unlimited.
 
@@ -62,22 +67,6 @@ class Quotas:
                 refuse(f"{limit.name}.bytes", limit.nbytes, used, retry_after=_RETRY)
 
         return admit
-
-    def largest_shares(self, heads: StateStore) -> dict[str, tuple[float, float]]:
-        """Return how much of each quota the owner with most of it has used.
-
-        Returns:
-            By the name of the limit: the share of the count and that of the bytes, 1 at the
-            limit.
-        """
-        shares = {}
-        for kind, limit in self._limits.items():
-            usage = heads.largest_usage(kind)
-            shares[limit.name] = (
-                usage.count / max(limit.count, 1),
-                usage.nbytes / max(limit.nbytes, 1),
-            )
-        return shares
 
 
 def refuse(limit: str, allowed: int, used: int, *, retry_after: int) -> None:

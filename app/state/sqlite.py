@@ -276,14 +276,6 @@ class SqliteStateStore:
 
         self._write_even_if_full(delete)
 
-    def largest_usage(self, kind: str) -> Usage:
-        """See StateStore."""
-        query = "SELECT max(count), max(nbytes) FROM usage WHERE kind = ?"
-        with self._translated(), self._read_lock:
-            self._check_usable()
-            count, nbytes = self._reader.execute(query, (kind,)).fetchone()
-        return Usage(count or 0, nbytes or 0)
-
     def close(self) -> None:
         """See StateStore."""
         if self._process != os.getpid():

@@ -6,6 +6,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
+from app.errors import QuotaExceededError, StorageFullError
+
 from .base import (
     Admit,
     Head,
@@ -15,10 +17,16 @@ from .base import (
     HeadMissingError,
     Page,
     StateStore,
-    Usage,
 )
 
-_EXPECTED = (HeadConflictError, HeadExistsError, HeadInvalidError, HeadMissingError)
+_EXPECTED = (
+    HeadConflictError,
+    HeadExistsError,
+    HeadInvalidError,
+    HeadMissingError,
+    QuotaExceededError,
+    StorageFullError,
+)
 """Answers rather than failures."""
 
 Note = Callable[[str, float, bool], None]
@@ -94,11 +102,6 @@ class TimedHeads:
         """See StateStore."""
         with self._timed("delete"):
             self._heads.delete(kind, head_id, seen, unused_since=unused_since)
-
-    def largest_usage(self, kind: str) -> Usage:
-        """See StateStore."""
-        with self._timed("usage"):
-            return self._heads.largest_usage(kind)
 
     def close(self) -> None:
         """See StateStore."""

@@ -146,8 +146,8 @@ def test_buffers_that_are_all_in_use(harmed: Harmed, monkeypatch: pytest.MonkeyP
     buffers = harmed.watched.buffers
     taken = {owner: buffers.take(owner, count) for owner, count in (("a", 2), ("b", 1))}
     wait_until(lambda: harmed.failing() == {"buffers"})
-    for owner in taken:
-        buffers.give_back(owner, taken[owner])
+    for owner, pages in taken.items():
+        buffers.give_back(owner, pages)
 
 
 def test_decoders_that_cannot_start(harmed: Harmed) -> None:
@@ -157,6 +157,12 @@ def test_decoders_that_cannot_start(harmed: Harmed) -> None:
     assert harmed.failing() == {"decoders"}
     assert "no memory" in json.dumps(harmed.get("/readyz").json())
     decoders._note_start(None)
+
+
+def test_requests_that_the_server_refuses_count_as_problems(harmed: Harmed) -> None:
+    harmed.app.state.monitor._seat.refusals["headers-too-slow"] += 3
+    name = 'thalweg_problems_total{code="headers-too-slow"}'
+    wait_until(lambda: harmed.metrics().get(name) == 3)
 
 
 def test_kernels_that_are_not_there_yet(harmed: Harmed) -> None:

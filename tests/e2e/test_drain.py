@@ -287,6 +287,20 @@ def posts(metrics: dict[str, float]) -> float:
     return sum(metrics[name] for name in names)
 
 
+def test_any_worker_answers_for_all(crew: Service) -> None:
+    assert until(lambda: crew.get("/readyz").status == 200, 10)
+    chosen = crew.worker_pids()[0]
+
+    def reasons() -> list[str]:
+        answer: dict[str, list[str]] = crew.get("/readyz").json()
+        return answer.get("reasons", [])
+
+    with only(crew, chosen):
+        assert until(lambda: any("stood still" in reason for reason in reasons()), 20, 0.3)
+        assert crew.get("/healthz").status == 200
+    assert until(lambda: crew.get("/readyz").status == 200, 10)
+
+
 def test_a_killed_worker_is_replaced_and_no_longer_counted(crew: Service, small: Sample) -> None:
     first, second = crew.worker_pids()
     crew.expected_failures.append('"reason": "SIGKILL"')
@@ -301,6 +315,7 @@ def test_a_killed_worker_is_replaced_and_no_longer_counted(crew: Service, small:
         with pytest.raises(ConnectionError):
             lost.answer()
     assert until(lambda: len({*crew.worker_pids()} - {first}) == 2, 20)
+    assert crew.metrics()['thalweg_worker_ends_total{reason="SIGKILL"}'] == 1
     assert second in crew.worker_pids()
     assert crew.post(SELT, small.data).body == small.rows
     assert until(lambda: crew.metrics()[running] == 1, 2)

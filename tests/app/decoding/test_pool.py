@@ -145,6 +145,7 @@ def test_a_worker_that_dies_costs_one_request(tmp_path: Path, pools: Pools) -> N
         assert caught.value.members == {"file": "a.h5", "reason": "crash"}
         assert np.array_equal(read(array), FRAMES)
         assert pid not in pool.pids
+        assert pool.replaced == 1
         os.kill(pool.pids[0], signal.SIGKILL)
         wait_until(lambda: gone(pool.pids[0]))
         # One that died while it was idle costs nothing.
@@ -460,7 +461,15 @@ def test_a_worker_that_cannot_start_is_told(
     ):
         pass
     assert pool.pids == []
+    assert pool.problem() == "no decoder could be started: ValueError: no such thing"
+    assert (pool.starts, pool.counts) == (0, (0, 0))
+    # Without a request it is tried again, but not at once; then it is well again.
     monkeypatch.delenv("PYTHONPATH")
+    assert pool.pids == []
+    monkeypatch.setattr("app.decoding.pool._RETRY_SECONDS", 0.0)
+    wait_until(lambda: pool.problem() is None)
+    wait_until(lambda: pool.counts == (0, 1))
+    assert pool.starts == 1
     with opened(tmp_path / "a.h5", pool) as array:
         assert np.array_equal(read(array), FRAMES)
 

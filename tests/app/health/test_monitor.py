@@ -14,7 +14,7 @@ from app.server.board import Board
 
 def test_parts_tell_since_when_and_the_board_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([100.0, 100.0, 200.0])
-    monkeypatch.setattr(module.time, "time", lambda: next(now))
+    monkeypatch.setattr("app.health.monitor.time.time", lambda: next(now))
     problem: dict[str, str | None] = {"loop": None, "store": None}
     board = Board()
     seen: list[Mapping[str, Part]] = []
@@ -73,7 +73,7 @@ def test_a_wait_fails_above_its_limit() -> None:
 
 def test_what_is_used_up_fails_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used_up = [10.0], [True]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("app.health.monitor.time.monotonic", lambda: now[0])
     check = Exhausted(lambda: used_up[0], 5.0, "all buffers have been in use")
     assert check() is None
     now[0] = 16.0

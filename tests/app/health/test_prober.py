@@ -37,10 +37,11 @@ def test_results_are_those_of_the_last_round() -> None:
 
 def test_who_asks_during_a_round_waits_for_it() -> None:
     begun, free = threading.Event(), threading.Event()
-    rounds = []
+    rounds: list[int] = []
 
     def check() -> None:
-        rounds.append(begun.set())
+        rounds.append(1)
+        begun.set()
         free.wait(20)
 
     with probing(disk=check) as here:
@@ -61,7 +62,10 @@ def test_a_check_that_hangs_has_failed_and_the_others_stand(
     hang = False
 
     def check() -> str | None:
-        return str(begun.set() or free.wait(20)) if hang else None
+        if hang:
+            begun.set()
+            free.wait(20)
+        return None
 
     with probing(spool=lambda: None, store=check) as here:
         here.ask(0).result(20)

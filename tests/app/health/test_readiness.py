@@ -82,7 +82,7 @@ def test_a_worker_that_does_not_beat_makes_the_group_say_so(
     crew.say(2, OK)
     assert crew.ask()["status"] == "ready"
     later = time.monotonic() + 7
-    monkeypatch.setattr(module.time, "monotonic", lambda: later)
+    monkeypatch.setattr("app.health.readiness.time.monotonic", lambda: later)
     crew.board.workers[2].publish({"parts": OK})
     reasons = crew.ask()["reasons"]
     assert reasons == [f"worker {n}: its event loop has stood still for 7 s" for n in (0, 2)]
@@ -104,6 +104,6 @@ def test_a_worker_may_be_replaced_but_not_for_long(
     assert crew.ask()["reasons"] == ["worker 2: the disk is full"]
     crew.board.workers[2].clear()
     later = time.monotonic() + 11
-    monkeypatch.setattr(module.time, "monotonic", lambda: later)
+    monkeypatch.setattr("app.health.readiness.time.monotonic", lambda: later)
     monkeypatch.setattr(module, "_SILENCE", 60)
     assert crew.ask()["reasons"] == ["worker 2: it has not started"]

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from starlette.types import Receive, Scope, Send
 
+from app.audit import AuditLog
+from app.http.guard import Guard
+from app.http.keys import Keys
+from app.http.throttle import Throttle
 from app.http.trail import CHANGES, UNCHANGING
 from app.main import create_app
+from app.server.body import ClientDisconnected
 from app.settings import Settings
-from app.state.api_keys import digest_key
+from app.state.api_keys import ApiKeys, digest_key
+from app.state.memory import MemoryStateStore
+from app.telemetry import Metrics
 from tests.app.harness import Answer, Post, Service, ask
 from tests.app.losses.posts import good
 from tests.scale import PURE_PYTHON
@@ -153,6 +164,42 @@ def test_refused_registrations_are_lines(audited: Audited) -> None:
     assert audited.ask("POST", "/v1/pipelines", b"{").status == 400
     refused = [(line["result"], line["status"]) for line in audited.lines()[before:]]
     assert refused == [("refused", 403), ("refused", 400)]
+
+
+@pytest.mark.parametrize(
+    ("error", "result", "status"),
+    [(ValueError(), "refused", 500), (ClientDisconnected(), "unknown", None)],
+)
+def test_a_request_that_is_not_answered_is_a_line_too(
+    tmp_path: Path, error: Exception, result: str, status: int | None
+) -> None:
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive, send
+        scope["route"] = SimpleNamespace(path="/v1/pipelines/{ident}")
+        scope["path_params"] = {"ident": "p"}
+        raise error
+
+    async def silent(*_: object) -> Any:  # noqa: ANN401 - a message
+        raise AssertionError
+
+    audit = AuditLog(str(tmp_path / "audit"))
+    keys = Keys((), ApiKeys(MemoryStateStore()), digest_key)
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "DELETE",
+        "path": "/v1/pipelines/p",
+        "headers": [(b"host", b"a")],
+    }
+    with contextlib.suppress(ValueError):
+        asyncio.run(Guard(inner, keys, Metrics(), audit, Throttle(9, 9))(scope, silent, silent))
+    audit.close()
+    keys.close()
+    (text,) = (tmp_path / "audit").read_text().splitlines()
+    line = json.loads(text)
+    told = line["action"], line["resource"], line["id"], line["owner"], line["result"]
+    assert told == ("delete", "pipeline", "p", "admin", result)
+    assert line.get("status") == status
 
 
 def test_what_changes_nothing_leaves_no_line(audited: Audited) -> None:

@@ -59,6 +59,19 @@ def stay(seat):
         seat.beat()
         time.sleep(0.01)
 
+def obey_late(seat):
+    obey(seat)
+
+if sys.argv[1] == "obey_late":
+    start, refusals = supervisor.ForkProcess.start, iter("ab")
+
+    def start_late(process):
+        if next(refusals, None):
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        start(process)
+
+    supervisor.ForkProcess.start = start_late
+
 board = Board(int(sys.argv[2]))
 code = supervisor.Supervisor(board, globals()[sys.argv[1]], [], float(sys.argv[3])).run()
 tell(ends=(board.supervisor.report() or {}).get("ends"))
@@ -144,6 +157,16 @@ def test_a_worker_that_keeps_dying_is_started_after_longer_and_longer_pauses() -
     with family("crash") as here:
         pauses = [here.line()["pause"] for _ in range(8)]
     assert pauses == [0.001 * 2**n for n in range(8)]
+
+
+def test_a_machine_that_has_no_room_for_a_process_is_asked_again() -> None:
+    with family("obey_late") as here:
+        told = [here.line() for _ in range(2)]
+        assert [line["event"] for line in told] == ["no worker could be started"] * 2
+        assert [line["pause"] for line in told] == [0.001, 0.002]
+        here.hello()
+        here.process.terminate()
+        assert here.end()[0] == 0
 
 
 @pytest.mark.parametrize(("run", "code"), [("refuse", 4), ("fail", 1)])

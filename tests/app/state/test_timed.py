@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from app.state.base import HeadMissingError, StoreError
@@ -29,10 +31,7 @@ def test_each_operation_is_noted_with_how_it_ended() -> None:
     expected = ["create", "get", "swap", "touch", "list", "delete", "get"]
     assert noted == [(name, False) for name in expected]
 
-    def broken(*_: str) -> None:
-        raise StoreError("the disk is gone")
-
-    inner.touch = broken  # type: ignore[method-assign]
+    inner.touch = Mock(side_effect=StoreError("the disk is gone"))  # type: ignore[method-assign]
     with pytest.raises(StoreError):
         heads.touch("view", "a")
     assert noted[-1] == ("touch", True)
