@@ -41,6 +41,8 @@ from typing import NoReturn, TypeVar
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
 
+from .identity import Identity
+
 T = TypeVar("T")
 
 MAX_FILES = 100_000
@@ -232,14 +234,17 @@ class Roots:
                 return Path(candidate) if stat.S_ISDIR(seen[1]) else None
         return None
 
-    def below(self, directory: Path, limit: int = MAX_FILES) -> tuple[list[Path], dict[Path, int]]:
-        """List all files below a directory, and the modification times of its directories.
+    def below(
+        self, directory: Path, limit: int = MAX_FILES
+    ) -> tuple[list[Path], dict[Path, Identity]]:
+        """List all files below a directory, and the identities of its directories.
 
-        The time of a directory, in nanoseconds, is when an entry was last added or removed.
+        The modification time of a directory is when an entry was last added or removed.
         Names that begin with a dot are left out.
 
         Returns:
-            The files sorted by the numbers in their paths, and the times.
+            The files sorted by the numbers in their paths, and the identities, which are of
+            before the listing.
 
         Raises:
             PathRefusedError: the directory is not below a root, or a link in it leads to a
@@ -249,13 +254,13 @@ class Roots:
             BusyError: too many files are open.
         """
         files: list[Path] = []
-        directories: dict[Path, int] = {}
+        directories: dict[Path, Identity] = {}
         visits = Visits(self.max_entries)
         pending = [os.fspath(directory)]
         while pending:
             path = pending.pop()
             with self._look_at(path, path) as (descriptor, _):
-                directories[Path(path)] = os.fstat(descriptor).st_mtime_ns
+                directories[Path(path)] = Identity.of(os.fstat(descriptor))
             for entry in self._scan(path, visits):
                 inner = f"{path}/{entry.name}"
                 if entry.name.startswith("."):
