@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import structlog
 
@@ -63,8 +62,9 @@ class _SpentError(Exception):
 class _Budget:
     """How much of a scan is left."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float], entries: int) -> None:
         self._clock = clock
+        self._visits = Visits(entries)
         self._end = clock() + seconds
         self._seconds = seconds
         self._files = self._failures = 0
@@ -92,16 +92,22 @@ class _Budget:
         elif self._clock() >= self._end:
             reason = f"after {self._seconds:.3g} seconds and {self._files} files"
         if reason is not None:
-            self.end(reason, path)
+            raise self._spent(reason, path)
 
-    def end(self, reason: str, path: Path) -> NoReturn:
-        """End the scan.
+    def visit(self, path: Path, entries: Iterator[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+        """List a directory.
 
         Raises:
-            _SpentError: always.
+            _SpentError: it has more entries than are left.
         """
+        try:
+            return self._visits.list(entries)
+        except TooLargeError as e:
+            raise self._spent(f"early: {e}", path) from e
+
+    def _spent(self, reason: str, path: Path) -> _SpentError:
         structlog.get_logger().warning("the scan ended early", reason=reason, at=str(path))
-        raise _SpentError(f"the scan of the roots ended {reason}; not all datasets are listed")
+        return _SpentError(f"the scan of the roots ended {reason}; not all datasets are listed")
 
     def fail(self, path: Path, error: DatasetUnreadableError) -> None:
         """Count a file that could not be decoded."""
@@ -130,11 +136,11 @@ def scan(
         clock: seconds.
     """
     specs: dict[str, DatasetSpec] = {}
-    budget = _Budget(seconds, clock)
+    budget = _Budget(seconds, clock, roots.max_entries)
     examiner = _Examiner(roots, decoders, budget)
     try:
         for root in roots.roots:
-            for group in _groups(Path(root), Visits(roots.max_entries), budget):
+            for group in _groups(Path(root), budget):
                 for files in examiner.recordings(group):
                     ident = _NOT_IN_ID.sub(".", str(files[0].relative_to(root))).strip(".-_")[:120]
                     if ident and ident not in specs:
@@ -144,23 +150,15 @@ def scan(
     return Scan(specs)
 
 
-def _walk(
-    root: Path, visits: Visits, budget: _Budget
-) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield directories as ``os.walk`` does, up to a number of entries.
-
-    Raises:
-        _SpentError: there are more.
-    """
+def _walk(root: Path, budget: _Budget) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield directories as ``os.walk`` does, within the budget."""
     pending = [os.fspath(root)]
     while pending:
         directory = pending.pop()
         try:
             with os.scandir(directory) as entries:
-                listed = visits.list(entries)
+                listed = budget.visit(Path(directory), entries)
                 names = [entry.name for entry in listed if entry.is_dir()]
-        except TooLargeError:
-            budget.end(f"after {visits.limit} entries of directories", Path(directory))
         except OSError:
             continue
         files = [entry.name for entry in listed if not entry.is_dir()]
@@ -169,9 +167,9 @@ def _walk(
         pending += [f"{directory}/{name}" for name in reversed(names) if name not in links]
 
 
-def _groups(root: Path, visits: Visits, budget: _Budget) -> Iterator[list[Path]]:
+def _groups(root: Path, budget: _Budget) -> Iterator[list[Path]]:
     """Yield the files of a directory whose names differ only in numbers; a store by itself."""
-    for directory, names, files in _walk(root, visits, budget):
+    for directory, names, files in _walk(root, budget):
         budget.check(Path(directory))
         if Path(directory) != root and not _STORE.isdisjoint(files):
             names.clear()

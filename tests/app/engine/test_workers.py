@@ -11,6 +11,7 @@ import weakref
 
 import pytest
 
+from app.engine import workers as workers_module
 from app.engine.workers import Workers, share_of_cores
 
 
@@ -98,7 +99,8 @@ def test_quick_calls_wait_for_no_other_ones() -> None:
     workers.close()
 
 
-def test_owners_take_turns() -> None:
+def test_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "LONG_SECONDS", 1000.0)
     owner = ""
     order: list[str] = []
 

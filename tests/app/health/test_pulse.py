@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -19,13 +20,15 @@ async def become(done: Callable[[], bool]) -> None:
 
 def test_a_pool_that_is_taken_keeps_work_waiting() -> None:
     async def run() -> None:
-        threads, free = Workers(1), threading.Event()
+        owners, free = itertools.cycle("abcd"), threading.Event()
+        threads = Workers(1, lambda: next(owners))
         pulse = Pulse(threads.start)
-        taken = threads.start(free.wait)
+        # Long calls give their places away, but there are only so many threads.
+        taken = [threads.start(free.wait) for _ in range(4)]
         pulse.start()
         await become(lambda: pulse.thread_seconds >= 0.3)
         free.set()
-        await taken
+        await asyncio.gather(*taken)
         await become(lambda: pulse.thread_seconds < 0.2)
         await pulse.stop()
         threads.close()
