@@ -149,11 +149,19 @@ class Builder:
         return self._wrapped(spec, stage)
 
     def _measure(self, spec: StageSpec, inner: Stage) -> None:
-        """Add the cost of a stage, and check the sum; those of later epochs cost the same."""
+        """Add the cost of a stage, which is cached for readers in different epochs.
+
+        Raises:
+            PipelineError: the pipeline costs too much.
+        """
         if self._measuring:
             length = inner.length if isinstance(inner, Indexed) else None
-            sizing = Sizing(spec, item_bytes(inner.schema), length)
-            self.costs.append((spec, OPERATIONS[spec.op].cost(sizing)))
+            cost = OPERATIONS[spec.op].cost(Sizing(spec, item_bytes(inner.schema), length))
+            epochs = 1
+            if any(spec is after for after, _ in self._after):
+                epochs = CACHED_EPOCHS if self.epochs is None else min(self.epochs, CACHED_EPOCHS)
+            memory = cost.memory + epochs * cost.cached
+            self.costs.append((spec, Cost(memory, cost.resume_work)))
             bounded(self.costs, self.bounds)
 
     @property
