@@ -473,7 +473,9 @@ def test_what_a_shuffle_keeps_counts_for_every_cached_epoch() -> None:
     assert once >= 8 << 17
     for epochs, cached in ((1, 1), (3, 3), (8, 8), (9, 8), (None, 8)):
         repeat = {"op": "repeat", "times": epochs}
-        assert memory(repeat, reservoir) - without == cached * once
+        more = memory(repeat, reservoir) - without
+        # Blocks and batches of one item add little.
+        assert 0 <= more - cached * (32 << 17) < 1 << 14
         # Before the epochs there is one.
         assert memory({"op": "shuffle", "size": 1 << 10}, repeat) - without < once
     # Large blocks are permuted without tables.
