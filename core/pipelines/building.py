@@ -149,7 +149,11 @@ class Builder:
         return self._wrapped(spec, stage)
 
     def _measure(self, spec: StageSpec, inner: Stage) -> None:
-        """Add the cost of a stage, cached for readers in different epochs; check the sum."""
+        """Add the cost of a stage, which is cached for readers in different epochs.
+
+        Raises:
+            PipelineError: the pipeline costs too much.
+        """
         if self._measuring:
             length = inner.length if isinstance(inner, Indexed) else None
             cost = OPERATIONS[spec.op].cost(Sizing(spec, item_bytes(inner.schema), length))

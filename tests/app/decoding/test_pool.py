@@ -245,6 +245,7 @@ def test_waiting_for_a_worker_ends_when_nobody_waits(tmp_path: Path, pools: Pool
         os.kill(pid, signal.SIGSTOP)
         first = threading.Thread(target=read, args=(array,))
         first.start()
+        wait_until(lambda: bool(pool._busy))
         threading.Timer(0.3, left.set).start()
         with Budgets().of_request("ann", left) as budget, pytest.raises(CancelledError):
             budget.run(read, array)

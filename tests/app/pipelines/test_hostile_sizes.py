@@ -60,7 +60,7 @@ def open_source(dataset: str, options: Mapping[str, Any]) -> Indexed:
 def hostile_stages(rng: random.Random) -> Stages:
     """Options from one to the largest there are."""
     size = rng.choice
-    source = {"op": "source", "dataset": size(list(SOURCES))}
+    source: dict[str, Any] = {"op": "source", "dataset": size(list(SOURCES))}
     fields = size([None, ["x"], ["x", "r"], ["x", "v"]])
     if fields is not None:
         source["fields"] = fields

@@ -76,6 +76,12 @@ class Untouched(CounterSource):
         raise AssertionError(f"{len(positions)} items were read")
 
 
+def _plain(block: Block) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    column = block["index"]
+    assert not isinstance(column, Ragged)
+    return column
+
+
 def lines(length: int, count: int = 3) -> ArraySource:
     """Ragged items, all of one length."""
     offsets = np.arange(count + 1, dtype=np.int64) * length
@@ -133,7 +139,7 @@ def test_a_filter_holds_what_passed_and_not_what_it_read(meter: Meter) -> None:
     source = metered(CounterSource(1 << 20), "0.source")
     stage = named_filter(source, "greater", {"field": "index", "value": (1 << 20) - 3})
     block, _ = stage.take(stage.initial, 10)
-    assert block["index"].tolist() == [(1 << 20) - 2, (1 << 20) - 1]
+    assert np.array_equal(_plain(block), [(1 << 20) - 2, (1 << 20) - 1])
     assert meter.peak < 1 << 21
 
 
@@ -199,4 +205,5 @@ def test_functions_of_many_elements_give_the_same_in_stretches() -> None:
     stage = named_map(source, "clip", {"field": "v", "low": 5, "high": 90_000, "dtype": "u4"})
     assert isinstance(stage, Indexed)
     result = stage.at(np.arange(len(values)))["v"]
+    assert not isinstance(result, Ragged)
     assert np.array_equal(result, np.clip(values, 5, 90_000).astype("u4"))

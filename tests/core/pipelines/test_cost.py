@@ -41,8 +41,8 @@ def _open(dataset: str, options: Mapping[str, Any]) -> Indexed:
 
 
 def _stages(rng: random.Random) -> list[dict[str, Any]]:
-    source = {"op": "source", "dataset": rng.choice(list(SOURCES))}
-    first = rng.choice(
+    source: dict[str, Any] = {"op": "source", "dataset": rng.choice(list(SOURCES))}
+    first: dict[str, Any] = rng.choice(
         [
             source,
             {"op": "mix", "inputs": [[source], [source]], "order": rng.choice(["quota", "random"])},

@@ -470,12 +470,12 @@ def test_what_a_shuffle_keeps_counts_for_every_cached_epoch() -> None:
     reservoir = {"op": "shuffle", "kind": "reservoir", "size": 1 << 17}
     without = memory()
     once = memory(reservoir) - without
-    table = 4 * 8 << 17
-    assert once >= table
+    assert once >= 8 << 17
     for epochs, cached in ((1, 1), (3, 3), (8, 8), (9, 8), (None, 8)):
         repeat = {"op": "repeat", "times": epochs}
-        assert memory(repeat, reservoir) - memory(repeat) >= cached * table
-        assert memory(repeat, reservoir) - memory(repeat) < (cached + 1) * table
+        more = memory(repeat, reservoir) - without
+        # Blocks and batches of one item add little.
+        assert 0 <= more - cached * (32 << 17) < 1 << 14
         # Before the epochs there is one.
         assert memory({"op": "shuffle", "size": 1 << 10}, repeat) - without < once
     # Large blocks are permuted without tables.
