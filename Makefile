@@ -94,11 +94,12 @@ coverage: install $(TOOLS)  ## which lines and branches no test runs, over all r
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
 
-soak: install $(TOOLS)  ## the full counts: more examples, twenty minutes of fuzzing, 80,000 damaged files
+soak: install $(TOOLS)  ## the full counts: more examples, fuzzing, 80,000 damaged files, ten minutes of abuse
 	THALWEG_SOAK=1 $(BIN)/python -m pytest
 	$(BIN)/python -m tests.fuzz.fuzz_losses --seconds 600
 	$(BIN)/python -m tests.fuzz.fuzz_http --seconds 600
 	$(BIN)/python -m tests.fuzz.fuzz_files --cases 20000
+	$(BIN)/python -m tests.abuse --seconds 600
 
 test-torch:  ## the client under PyTorch, in an environment of its own
 	$(PYTHON) -m venv $(VENV)-torch

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from app.settings import Settings
 from app.state.api_keys import digest_key, new_secret
 from tests.abuse.files import MIB, write_hostile_files, write_owner_files
 from tests.abuse.owner import Owner, idle_quantile
@@ -38,10 +39,9 @@ class Run:
     Args:
         directory: for its files; must have room for some 100 MB.
         keys: whether callers have keys.
-        bound: bytes that the processes of the service may take in all.
     """
 
-    def __init__(self, directory: Path, *, keys: bool, bound: int) -> None:
+    def __init__(self, directory: Path, *, keys: bool) -> None:
         root = directory / "root"
         root.mkdir(parents=True)
         write_owner_files(root)
@@ -51,7 +51,7 @@ class Run:
         if owner_key is not None and abuser_key is not None:
             digests = f"owner:{digest_key(owner_key)},abuser:{digest_key(abuser_key)}"
             settings["api_keys"] = digests
-        self.bound = bound
+        self.bound = documented_bound(Settings())
         self.peak = 0
         self.failures: list[str] = []
         self.service = Service(directory / "service", **settings)
@@ -155,6 +155,13 @@ class Run:
         print(f"stopped in {time.monotonic() - begin:.1f} s")
 
 
+def documented_bound(settings: Settings) -> int:
+    """Return the memory that the service takes at most, as ``deploy/README.md`` says, in bytes."""
+    decoder = 200 * MIB + settings.decoder_memory
+    worker = 300 * MIB + settings.memory_limit + settings.decoders * decoder
+    return 55 * MIB + settings.workers * worker
+
+
 def _proportional(pid: int) -> int:
     """Memory of a process in bytes, pages shared with others counted in part."""
     try:
@@ -168,7 +175,6 @@ def main() -> int:
     """Run with and without keys; exit code 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="of both runs together")
-    parser.add_argument("--bound", type=int, default=4096, help="memory in MiB")
     parser.add_argument("--keys", choices=["with", "without", "both"], default="both")
     args = parser.parse_args()
     failed = False
@@ -177,7 +183,7 @@ def main() -> int:
             continue
         print(f"{'with' if keys else 'without'} keys", flush=True)
         with tempfile.TemporaryDirectory() as directory:
-            run = Run(Path(directory), keys=keys, bound=args.bound * MIB)
+            run = Run(Path(directory), keys=keys)
             try:
                 run.run(args.seconds / 2)
             finally:
