@@ -12,7 +12,7 @@ from app.engine.buffers import Buffers
 from app.engine.ledger import Ledger
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers
-from app.health.monitor import Exhausted, Monitor, Part, StandStill
+from app.health.monitor import Monitor, Part, StandStill
 from app.health.prober import Check
 from app.health.pulse import Pulse
 from app.http.throttle import Throttle
@@ -28,8 +28,6 @@ LOOP_SECONDS = 2.0
 """Longest wait in the event loop of a worker that is ready."""
 THREAD_SECONDS = 5.0
 """Longest wait for a thread."""
-BUFFER_SECONDS = 5.0
-"""Time for which all buffers may be in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Watched:
 
 def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Monitor:
     """Return what watches a worker, and exports what it sees."""
-    pulse, buffers = watched.pulse, watched.buffers
+    pulse = watched.pulse
     checks: dict[str, Check] = {
         "kernels": watched.warm_up.problem,
         "loop": StandStill(
@@ -59,9 +57,6 @@ def monitor(watched: Watched, board: Board, seat: Seat, metrics: Metrics) -> Mon
         ),
         "threads": StandStill(
             lambda: pulse.thread_seconds, THREAD_SECONDS, "calls wait for a thread for"
-        ),
-        "buffers": Exhausted(
-            lambda: not buffers.has_free, BUFFER_SECONDS, "all buffers have been in use"
         ),
         "decoders": watched.decoders.problem,
     }

@@ -39,11 +39,6 @@ class Buffers:
         self._lock = threading.Lock()
 
     @property
-    def has_free(self) -> bool:
-        """Whether a body can have its two buffers."""
-        return self._out + 2 <= self.limit
-
-    @property
     def out(self) -> int:
         """Number of buffers in use."""
         return self._out

@@ -160,33 +160,6 @@ class StandStill:
         return f"{self._problem} {seconds:.1f} s" if seconds > self._limit else None
 
 
-class Exhausted:
-    """A check that fails when something has been used up for a while.
-
-    Args:
-        is_used_up: whether it is now.
-        limit: seconds for which it may be.
-        problem: what it means.
-    """
-
-    def __init__(self, is_used_up: Callable[[], bool], limit: float, problem: str) -> None:
-        self._is_used_up = is_used_up
-        self._limit = limit
-        self._problem = problem
-        self._since: float | None = None
-
-    def __call__(self) -> str | None:
-        """Return the problem; None if there is none."""
-        now = time.monotonic()
-        if not self._is_used_up():
-            self._since = None
-            return None
-        if self._since is None:
-            self._since = now
-        seconds = now - self._since
-        return f"{self._problem} for {seconds:.0f} s" if seconds > self._limit else None
-
-
 def problems_of(parts: Mapping[str, Any]) -> dict[str, str]:
     """Return the failing parts of a published report, and why."""
     return {name: part["detail"] for name, part in parts.items() if part["status"] != "ok"}

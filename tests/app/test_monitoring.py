@@ -141,15 +141,6 @@ def test_threads_that_are_all_taken(harmed: Harmed, monkeypatch: pytest.MonkeyPa
     wait_until(lambda: not harmed.failing())
 
 
-def test_buffers_that_are_all_in_use(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harmed.limits["buffers"], "_limit", 0.05)
-    buffers = harmed.watched.buffers
-    taken = {owner: buffers.take(owner, count) for owner, count in (("a", 2), ("b", 1))}
-    wait_until(lambda: harmed.failing() == {"buffers"})
-    for owner, pages in taken.items():
-        buffers.give_back(owner, pages)
-
-
 def test_decoders_that_cannot_start(harmed: Harmed) -> None:
     decoders = harmed.watched.decoders
     decoders._note_start("no memory")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from app.health import monitor as module
-from app.health.monitor import Exhausted, Monitor, Part, StandStill, problems_of
+from app.health.monitor import Monitor, Part, StandStill, problems_of
 from app.server.board import Board
 
 
@@ -69,16 +69,3 @@ def test_a_wait_fails_above_its_limit() -> None:
     assert check() is None
     seconds[0] = 2.5
     assert check() == "calls wait for 2.5 s"
-
-
-def test_what_is_used_up_fails_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, used_up = [10.0], [True]
-    monkeypatch.setattr("app.health.monitor.time.monotonic", lambda: now[0])
-    check = Exhausted(lambda: used_up[0], 5.0, "all buffers have been in use")
-    assert check() is None
-    now[0] = 16.0
-    assert check() == "all buffers have been in use for 6 s"
-    used_up[0] = False
-    assert check() is None
-    used_up[0] = True
-    assert check() is None
