@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import stat
+import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -81,10 +82,13 @@ class FileOutput:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        # Before the file exists: an interrupt may come before the caller can discard it.
+        self._leave_nothing = weakref.finalize(self, self._partial.unlink, missing_ok=True)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._partial, _CREATE, 0o666)
         except OSError as e:
+            self._leave_nothing.detach()
             raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
         self._writer = ThreadPoolExecutor(1, "writer")
         self._written: Future[None] | None = None
@@ -130,6 +134,7 @@ class FileOutput:
         try:
             os.fsync(self._fd)
             self._partial.replace(self._path)
+            self._leave_nothing.detach()
             sync_directory(self._path.parent)
         except OSError as e:
             raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
@@ -139,7 +144,7 @@ class FileOutput:
         """Remove the temporary file."""
         self._writer.shutdown()
         self._close()
-        self._partial.unlink(missing_ok=True)
+        self._leave_nothing()
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1

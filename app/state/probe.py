@@ -3,6 +3,11 @@
 SQLite works from pages in memory. A connection may read and even commit long after the file
 below it was overwritten or cut, and only the next start would notice. So the check looks at
 the file itself and reads through a connection of its own, besides a write that is synced.
+
+It looks through one descriptor that stays open. When a process closes any descriptor of a file,
+the kernel drops all POSIX locks that the process has on it, SQLite's too; another process that
+opened the store and closed it again would then take itself for the last one, and delete the log
+under this one's feet.
 """
 
 from __future__ import annotations
@@ -37,13 +42,21 @@ class Probe:
 
     Args:
         heads: the store to write to.
-        path: its file.
+        path: its file, which exists.
+
+    Raises:
+        OSError: the file cannot be opened.
     """
 
     def __init__(self, heads: StateStore, path: Path) -> None:
         self._heads = heads
         self._path = path
         self._row = 0
+        self._file = path.open("rb", buffering=0)
+
+    def close(self) -> None:
+        """Close the file, after the store, whose locks it would drop; may be called twice."""
+        self._file.close()
 
     def check(self) -> None:
         """Write a head, and read the header of the file and a few rows.
@@ -83,12 +96,8 @@ class Probe:
         return sqlite3.connect(uri, uri=True, timeout=1)
 
     def _check_header(self) -> None:
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.pread(descriptor, _HEADER.size, 0)
-            size = os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
+        data = os.pread(self._file.fileno(), _HEADER.size, 0)
+        size = os.fstat(self._file.fileno()).st_size
         if not data.startswith(_MAGIC) or len(data) < _HEADER.size:
             raise self._damaged("the file of the state has lost its header")
         _, page, pages = _HEADER.unpack(data)

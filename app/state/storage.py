@@ -57,6 +57,8 @@ class Storage:
         """Close the stores; may be called twice."""
         self.heads.close()
         self.blobs.close()
+        if self.probe is not None:
+            self.probe.close()
 
 
 def open_storage(directory: Path | None, reserve: int) -> Storage:

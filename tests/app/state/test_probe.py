@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,6 +56,25 @@ def checkpoint(path: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
+_ANOTHER = """
+import sys
+from pathlib import Path
+from app.state.sqlite import SqliteStateStore
+store = SqliteStateStore(Path(sys.argv[1]))
+store.create("view", "of-another", b"")
+store.close()
+"""
+
+
+def test_a_check_drops_no_lock(storage: Storage, tmp_path: Path) -> None:
+    """A process that takes itself for the last one deletes the log when it closes the store."""
+    storage.check()
+    path = tmp_path / "state.sqlite"
+    subprocess.run([sys.executable, "-c", _ANOTHER, str(path)], check=True)
+    assert path.with_name("state.sqlite-wal").exists()
+    assert storage.heads.get("view", "of-another").value == b""
+
+
 @pytest.mark.parametrize("harm", [overwrite, cut, remove, replace])
 def test_harm_is_noticed(storage: Storage, tmp_path: Path, harm: Callable[[Path], None]) -> None:
     storage.check()
@@ -93,7 +115,8 @@ def test_below_the_reserve_it_is_the_disk_that_fails(tmp_path: Path) -> None:
     space = Space(tmp_path, 1 << 62)
     space._reserve = 1 << 62
     monkey = SqliteStateStore(tmp_path / "state.sqlite", space=space)
-    Probe(monkey, tmp_path / "state.sqlite").check()
+    with contextlib.closing(Probe(monkey, tmp_path / "state.sqlite")) as probe:
+        probe.check()
     monkey.close()
 
 
