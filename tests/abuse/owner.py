@@ -1,12 +1,18 @@
-"""The well-behaved owner: everything it is answered must be right, and small reads quick."""
+"""The well-behaved owner: everything it is answered must be right, and small reads quick.
+
+Small reads are timed in a process that does nothing else: beside threads that take large
+answers apart, they would mostly wait for this process itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,6 +26,13 @@ _PAUSE = 0.02
 """Seconds between two requests of one kind: an interactive user's pace."""
 _PATIENCE = 20
 """Attempts at a request that is refused for a moment."""
+
+
+class Flag(Protocol):
+    """An event of threads or of processes."""
+
+    def wait(self, timeout: float) -> bool:
+        """Return whether it is set by then."""
 
 
 class Owner:
@@ -65,8 +78,24 @@ class Owner:
         assert answer.status in {200, 201}, answer
         return answer
 
-    def run(self, stop: threading.Event, kinds: tuple[str, ...] = ("small", "big", "post")) -> None:
-        """Ask until ``stop`` is set."""
+    def run(self, stop: threading.Event) -> None:
+        """Ask until ``stop`` is set, for small things here and for the others in a process."""
+        context = multiprocessing.get_context("spawn")
+        ended, results = context.Event(), context.SimpleQueue()
+        other = context.Process(target=_ask_for_more, args=(self._caller, ended, results))
+        other.start()
+        try:
+            self.ask(stop, ("small",))
+        finally:
+            ended.set()
+            done, wrong, refused = results.get()
+            other.join()
+        self.done.update(done)
+        self.wrong += wrong
+        self.refused.update(refused)
+
+    def ask(self, stop: Flag, kinds: tuple[str, ...]) -> None:
+        """Ask for some kinds of things, a thread for each, until ``stop`` is set."""
         threads = [
             threading.Thread(target=self._repeat, args=(getattr(self, f"_{kind}"), stop))
             for kind in kinds
@@ -76,7 +105,7 @@ class Owner:
         for thread in threads:
             thread.join()
 
-    def _repeat(self, once: Callable[[], None], stop: threading.Event) -> None:
+    def _repeat(self, once: Callable[[], None], stop: Flag) -> None:
         while not stop.wait(_PAUSE):
             try:
                 once()
@@ -129,13 +158,20 @@ class Owner:
         return float(np.quantile(self.seconds, share)) if self.seconds else float("nan")
 
 
+def _ask_for_more(caller: Caller, ended: Flag, results: Any) -> None:  # noqa: ANN401 - a queue
+    owner = Owner(caller)
+    owner.ask(ended, ("big", "post"))
+    results.put((owner.done, owner.wrong, owner.refused))
+
+
 def idle_quantile(owner: Owner, seconds: float, share: float) -> float:
     """Measure small reads on an idle service, and forget them."""
     stop = threading.Event()
     with contextlib.closing(_Timer(seconds, stop)):
-        owner.run(stop, ("small",))
+        owner.ask(stop, ("small",))
     result = owner.quantile(share)
     owner.seconds.clear()
+    owner.done.clear()
     return result
 
 
