@@ -43,7 +43,7 @@ PATIENCE = 60.0
 FRAMES = np.arange(4 * 4 * 16 * 16, dtype="<u2").reshape(4, 4, 16, 16)
 DOCUMENTED = {"format", "format-ambiguous", "dataset-unreadable", "shape", "selection", "casting"}
 DOCUMENTED |= {"option", "path-refused", "file-missing", "data-changed", "too-large", "limit"}
-DOCUMENTED |= {"position", "budget-exceeded"}
+DOCUMENTED |= {"position", "pipeline", "budget-exceeded"}
 """Problems that a damaged file may be."""
 
 
