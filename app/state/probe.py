@@ -42,21 +42,20 @@ class Probe:
 
     Args:
         heads: the store to write to.
-        path: its file, which exists.
-
-    Raises:
-        OSError: the file cannot be opened.
+        path: its file.
     """
 
     def __init__(self, heads: StateStore, path: Path) -> None:
         self._heads = heads
         self._path = path
         self._row = 0
-        self._file = path.open("rb", buffering=0)
+        self._descriptor: int | None = None
 
     def close(self) -> None:
         """Close the file, after the store, whose locks it would drop; may be called twice."""
-        self._file.close()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def check(self) -> None:
         """Write a head, and read the header of the file and a few rows.
@@ -96,8 +95,10 @@ class Probe:
         return sqlite3.connect(uri, uri=True, timeout=1)
 
     def _check_header(self) -> None:
-        data = os.pread(self._file.fileno(), _HEADER.size, 0)
-        size = os.fstat(self._file.fileno()).st_size
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        data = os.pread(self._descriptor, _HEADER.size, 0)
+        size = os.fstat(self._descriptor).st_size
         if not data.startswith(_MAGIC) or len(data) < _HEADER.size:
             raise self._damaged("the file of the state has lost its header")
         _, page, pages = _HEADER.unpack(data)

@@ -220,7 +220,7 @@ def refused(directory: Path, name: str, says: str, **more: str) -> FormatError:
     before = descriptors()
     with pytest.raises(FormatError, match=says) as caught:
         opened(directory, name, None, **more)
-    assert descriptors() == before
+    assert descriptors() <= before  # others may be closed meanwhile
     assert caught.value.hint
     return caught.value
 
@@ -403,7 +403,7 @@ def test_hdf5_damaged(tmp_path: Path, h5py: ModuleType) -> None:
                 whole_view(found, {})
         except CoreError:
             pass
-    assert descriptors() == before
+    assert descriptors() <= before  # others may be closed meanwhile
 
 
 def test_hdf5_filters_that_are_not_there(tmp_path: Path, h5py: ModuleType) -> None:

@@ -135,7 +135,7 @@ def setup(request: pytest.FixtureRequest, folder: Path) -> Iterator[Setup]:
     yield made
     assert made.pool._left._value == 2
     made.close()
-    assert descriptors() == before
+    assert descriptors() <= before  # others may be closed meanwhile
     assert maps(folder) == 0
 
 

@@ -41,7 +41,7 @@ def paths(tmp_path: Path) -> list[Path]:
 def open_file(tmp_path: Path) -> Iterator[Callable[[Path], int]]:
     before = descriptors()
     yield Roots([tmp_path]).open
-    assert descriptors() == before
+    assert descriptors() <= before  # others may be closed meanwhile
 
 
 OpenFile = Callable[[Path], int]
@@ -373,7 +373,7 @@ def test_the_last_owner_closes(paths: list[Path], open_file: OpenFile) -> None:
         # What is in use is closed when it no longer is.
         assert os.pread(descriptor, 3, 0) == paths[0].read_bytes()[:3]
         assert descriptors() == before + 1
-    assert descriptors() == before
+    assert descriptors() <= before  # others may be closed meanwhile
     other.close()
     for call in (files.share, lambda: files.read(0, 0, 1)):
         with pytest.raises(ValueError, match="closed"):
