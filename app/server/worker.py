@@ -15,11 +15,11 @@ from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
 
 from .board import Seat
+from .choosing import protocol_class
 from .drain import Drain
 from .last_resort import MARGIN_SECONDS, end_after
 from .limits import ServerLimits
 from .memory import raise_malloc_thresholds
-from .protocol import protocol_class
 
 _logger = logging.getLogger(__name__)
 

@@ -113,6 +113,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/pipelines/service.py": _PARTS,
     "app/pipelines/sources.py": ("tests/app/pipelines/test_registry.py",),
     "app/server/body.py": _BODIES,
+    "app/server/choosing.py": _SERVE,
     "app/server/connection.py": _CONNECTIONS,
     "app/server/cycle.py": _CONNECTIONS,
     "app/server/drain.py": (*_SERVE, "tests/e2e/test_drain.py"),

@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from app.server.choosing import protocol_class
 from app.server.drain import Drain, drain_of
 from app.server.limits import ServerLimits
 from app.server.memory import raise_malloc_thresholds
-from app.server.protocol import BodyProtocol, protocol_class
+from app.server.protocol import BodyProtocol
 from tests.app.server.harness import Answer, head, rest
 
 ROOT = Path(__file__).parents[3]
