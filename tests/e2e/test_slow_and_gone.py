@@ -419,14 +419,15 @@ class State(NamedTuple):
 
 
 def settle(server: ObservedService) -> Alive:
-    """Wait until nobody is connected; what is alive then."""
+    """Wait until nobody is connected and no thread works; what is alive then."""
     found = []
 
     def is_settled() -> bool:
         if not is_quiet(server):
             return False
         found.append(server.alive())
-        return not any(name.endswith("Protocol") for name in found[-1].objects)
+        # A thread delivers the result of a call just before it lets go of the call.
+        return not any(name.endswith(("Protocol", "_Call")) for name in found[-1].objects)
 
     assert until(is_settled, 20), (server.metrics(), found[-1:])
     return found[-1]
