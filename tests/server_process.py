@@ -13,9 +13,18 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
+
+from app.command.main import main
+from tests.forked import Command, ForkedProcess
 
 ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
+
+PROGRAM = (sys.executable, "-m", "app.command")
+"""Runs the ``thalweg-server`` command."""
+
+Process = subprocess.Popen[bytes] | ForkedProcess
 
 _START_SECONDS = 120.0
 _PREFIX = "THALWEG_"
@@ -39,16 +48,17 @@ class ServerProcess:
         settings: variables, without their prefix and in lower case.
 
     Attributes:
-        command: what runs the ``thalweg-server`` command.
-        pipe: what its standard input and output are.
+        command: the ``thalweg-server`` command: a program, or a function to be called in a
+            process that has imported what is needed.
+        piped: whether its standard input and output are pipes.
         port: where it listens; it keeps it when it is started again.
         process: the process.
         data_dir: its data.
         expected_failures: parts of log lines that are no failures in this test.
     """
 
-    command: Sequence[str] = (sys.executable, "-m", "app.command")
-    pipe = subprocess.DEVNULL
+    command: Sequence[str] | Command = staticmethod(main)
+    piped = False
 
     def __init__(self, directory: Path, *flags: str, **settings: object) -> None:
         self.port = 0
@@ -73,20 +83,42 @@ class ServerProcess:
         logged = self._log.stat().st_size if self._log.exists() else 0
         place = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.command, "serve", *place, *self._flags],
-                stdin=self.pipe,
-                stdout=self.pipe,
-                stderr=log,
-                env=self._environment,
-                cwd=self._directory,
-            )
+            self.process = self._begin(["serve", *place, *self._flags], log)
         try:
             self._wait_for(lambda: self._listens(logged))
             self._wait_for(self._is_ready)
         except BaseException:
             self.kill()
             raise
+
+    def _begin(
+        self, arguments: list[str], log: IO[bytes]
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
+        environment, directory, command = self._environment, self._directory, self.command
+        # How several workers share their metrics is decided when a library is imported.
+        if callable(command) and not self._has_several_workers():
+            return ForkedProcess(
+                command,
+                arguments,
+                log=log,
+                environment=environment,
+                directory=directory,
+                piped=self.piped,
+            )
+        program = PROGRAM if callable(command) else command
+        pipe = subprocess.PIPE if self.piped else subprocess.DEVNULL
+        return subprocess.Popen(
+            [*program, *arguments],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=log,
+            env=environment,
+            cwd=directory,
+        )
+
+    def _has_several_workers(self) -> bool:
+        flags = [flag for flag in self._flags if flag.startswith("--workers")]
+        return bool(flags) or self._environment.get("THALWEG_WORKERS", "1") != "1"
 
     def _wait_for(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import json
+import os
 import secrets
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -21,35 +23,33 @@ from tests.server_process import HOST, ServerProcess
 KEY = f"7:sign:{secrets.token_hex(32)}"
 """Signs the tokens of most servers here: each goes on where another one stopped."""
 
-_OBSERVED = """
-import asyncio, collections, gc, json, os, sys, threading
 
-def alive():
+def serve_observed(arguments: Sequence[str]) -> int:
+    """Run the command, with a thread in its worker that tells what is alive when asked."""
+    questions = os.dup(0)
+
+    def answer() -> None:
+        while os.read(questions, 1):
+            os.write(1, _describe_alive())
+
+    # In the worker, which is forked.
+    start = threading.Thread(target=answer, daemon=True).start
+    os.register_at_fork(after_in_child=start)
+    return main(arguments)
+
+
+def _describe_alive() -> bytes:
     # What is looked at here must not be kept alive by it.
     gc.collect()
-    made = gc.get_objects()
-    tasks = [o for o in made if isinstance(o, asyncio.Task) and not o.done()]
-    ours = [type(o).__qualname__ for o in made if str(type(o).__module__).startswith("app.")]
-    told = {
+    objects = gc.get_objects()
+    tasks = [o for o in objects if isinstance(o, asyncio.Task) and not o.done()]
+    ours = [type(o).__qualname__ for o in objects if str(type(o).__module__).startswith("app.")]
+    alive = {
         "tasks": sorted(getattr(t.get_coro(), "__qualname__", "?") for t in tasks),
-        "objects": collections.Counter(ours),
-        "total": len(made),
+        "objects": Counter(ours),
+        "total": len(objects),
     }
-    return json.dumps(told).encode() + b"\\n"
-
-asked = os.dup(0)
-
-def answer():
-    while os.read(asked, 1):
-        os.write(1, alive())
-
-# In the worker, which is forked.
-start = lambda: threading.Thread(target=answer, daemon=True).start()
-os.register_at_fork(after_in_child=start)
-from app.command.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-"""The command, and a thread in its worker that tells what is alive whenever it is asked."""
+    return json.dumps(alive).encode() + b"\n"
 
 
 class Alive(NamedTuple):
@@ -90,8 +90,8 @@ class Service(ServerProcess):
 class ObservedService(Service):
     """A server that tells what is alive in it."""
 
-    command = (sys.executable, "-c", _OBSERVED)
-    pipe = subprocess.PIPE
+    command = staticmethod(serve_observed)
+    piped = True
 
     def alive(self) -> Alive:
         assert self.process.stdin is not None

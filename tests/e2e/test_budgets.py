@@ -23,6 +23,7 @@ from app.client import Client
 from app.client.errors import ProblemError
 from tests.e2e.service import Answer, Connection, Service, until
 from tests.frames import FrameReader
+from tests.server_process import PROGRAM
 from tests.streams import random_stream
 
 MIB = 1 << 20
@@ -72,7 +73,7 @@ SETTINGS = {"cpu": "request_cpu_seconds", "memory": "request_memory"}
 class Limited(Service):
     """A server that cannot take the machine's memory."""
 
-    command = ("prlimit", f"--data={3 << 30}", *Service.command)
+    command = ("prlimit", f"--data={3 << 30}", *PROGRAM)
 
     def register(self, stages: Stages) -> str:
         answer = self.send("/v1/pipelines", {"order": 1, "stages": stages})
