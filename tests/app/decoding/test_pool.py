@@ -138,8 +138,12 @@ def test_a_worker_that_dies_costs_one_request(tmp_path: Path, pools: Pools) -> N
     with opened(write(tmp_path / "a.h5"), pool) as array:
         (pid,) = pool.pids
         os.kill(pid, signal.SIGSTOP)
-        threading.Timer(0.3, os.kill, (pid, signal.SIGABRT)).start()
-        threading.Timer(0.3, os.kill, (pid, signal.SIGCONT)).start()
+
+        def abort() -> None:
+            os.kill(pid, signal.SIGABRT)
+            os.kill(pid, signal.SIGCONT)
+
+        threading.Timer(0.3, abort).start()
         with pytest.raises(DatasetUnreadableError, match=r"'a\.h5' crashed .*SIGABRT") as caught:
             read(array)
         assert caught.value.members == {"file": "a.h5", "reason": "crash"}
