@@ -186,6 +186,11 @@ def bytewise(data: bytes) -> Iterator[bytes]:
     return (data[i : i + 1] for i in range(len(data)))
 
 
+def in_threes(data: bytes) -> Iterator[bytes]:
+    """Pieces whose cuts fall everywhere in an item, in a third of the calls that bytes take."""
+    return (data[i : i + 3] for i in range(0, len(data), 3))
+
+
 def cut_at(data: bytes, places: Iterable[int]) -> list[bytes]:
     edges = [0, *sorted(places), len(data)]
     return [data[a:b] for a, b in itertools.pairwise(edges)]
