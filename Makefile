@@ -17,7 +17,7 @@ SIDE_BY_SIDE := -n 3 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test test-torch fmt lint unit modules warm-bounds bounds nojit coverage soak mutants bench audit lock clean
+.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage soak mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -58,8 +58,11 @@ TWO_JOBS := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 
 test: $(RUNTIME)  ## everything CI checks
 	@$(TWO_JOBS) modules install warm-bounds
-	@$(TWO_JOBS) lint unit
-	@$(MAKE) --no-print-directory bounds nojit
+	@$(TWO_JOBS) checks unit
+
+# One process beside those of the suite, which often wait for servers.
+checks:
+	@for target in lint bounds nojit; do $(MAKE) --no-print-directory $$target ON_CORES= || exit; done
 
 fmt: $(TOOLS)  ## format the code and put imports in order
 	$(BIN)/ruff check --fix --exit-zero --quiet .

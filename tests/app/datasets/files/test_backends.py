@@ -25,7 +25,7 @@ from app.datasets.files.buffers import PAGE, BufferPool
 from app.datasets.files.file_set import FileSet, ReadFailedError
 from app.datasets.files.roots import Roots
 from app.errors import BusyError, DataChangedError, InvalidOptionError
-from tests.scale import examples
+from tests.scale import SOAK, examples
 
 SIZES = (300_000, 0, 70_001, 1, 8192)
 WAYS = ("leased", "unleased", "buffered", "direct")
@@ -114,11 +114,24 @@ def visit(backend: RangeBackend, pieces: Sequence[Piece], size: int) -> bytes:
     return out.tobytes()
 
 
-@pytest.fixture(params=["disk", "memory"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """On a disk, and on a file system in memory."""
+PLACES = [(way, place) for way in WAYS for place in ("disk", "memory")]
+if not SOAK:
+    # A file system in memory has neither direct reads nor cold pages: the ways differ there less.
+    PLACES = [(way, place) for way, place in PLACES if place == "disk" or way == "direct"]
+
+
+@pytest.fixture(params=PLACES, ids="-".join)
+def way(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A backend, and the kind of file system."""
+    assert isinstance(request.param, tuple)
+    return request.param
+
+
+@pytest.fixture
+def folder(way: tuple[str, str], tmp_path: Path) -> Iterator[Path]:
+    """On a disk, or on a file system in memory."""
     memory = Path("/dev/shm")  # noqa: S108 - a scratch directory is made in it
-    if request.param == "disk":
+    if way[1] == "disk":
         yield tmp_path
     elif memory.is_dir():
         with tempfile.TemporaryDirectory(dir=memory) as name:
@@ -127,11 +140,11 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         pytest.skip("there is none")
 
 
-@pytest.fixture(params=WAYS)
-def setup(request: pytest.FixtureRequest, folder: Path) -> Iterator[Setup]:
+@pytest.fixture
+def setup(way: tuple[str, str], folder: Path) -> Iterator[Setup]:
     gc.collect()  # of files that an earlier test left open
     before = descriptors()
-    made = Setup(folder, request.param, SIZES, BufferPool(2, 4 * PAGE))
+    made = Setup(folder, way[0], SIZES, BufferPool(2, 4 * PAGE))
     yield made
     assert made.pool._left._value == 2
     made.close()
