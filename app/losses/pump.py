@@ -59,6 +59,8 @@ _JUDGED_SECONDS = 31.0
 """Time after which the rate of a slow body is looked at."""
 _TURN_SECONDS = 0.005
 """Time for which a thread goes on reading: long against a hand-over, short for those who wait."""
+_START_BYTES = 1 << 16
+"""Bytes that the event loop reads where a thread goes on: a read tells that there are some."""
 _WORD = 4
 """Bytes of the words of a stream. The parser copies what does not lie in whole words."""
 
@@ -146,22 +148,21 @@ class Pump:
             self._give_back()
 
     async def _run(self, stop: asyncio.Future[Any]) -> Ending:
+        goes_on = False
         while True:
-            view = self._room()
-            count = await self._read(view, stop)
-            if count == _QUIET:
-                self._give_back()
-                continue
-            if not count:
-                end = self._posting.suspend if count is None else self._posting.finish
-                ending: Ending = await self._call(end)
-                return ending
-            before = self._parsed
-            try:
-                await self._call(self._parse, view, count)
-            finally:
-                self._progress(self._parsed - before)
-            self._judge(self._parsed - before)
+            view, count = self._room(), 0
+            if not goes_on or stop.done():
+                start = view if self._reader is None else view[:_START_BYTES]
+                received = await self._read(start, stop)
+                if received == _QUIET:
+                    self._give_back()
+                    continue
+                if not received:
+                    end = self._posting.suspend if received is None else self._posting.finish
+                    ending: Ending = await self._call(end)
+                    return ending
+                count = received
+            goes_on = await self._parse(view, count)
             if count == len(view) and not self._taken:
                 self._take()
 
@@ -169,16 +170,36 @@ class Pump:
         """Return the part of the buffer to read into next, so that words lie on words."""
         return self._buffer[self._parsed % _WORD :]
 
-    def _parse(self, view: memoryview, count: int) -> None:
-        """Parse what was read, then read and parse in turns; runs in a thread."""
+    async def _parse(self, view: memoryview, count: int) -> bool:
+        before = self._parsed
+        try:
+            goes_on: bool = await self._call(self._take_turn, view, count)
+        finally:
+            self._progress(self._parsed - before)
+        self._judge(self._parsed - before)
+        return goes_on
+
+    def _take_turn(self, view: memoryview, count: int) -> bool:
+        """Parse what was read, then read and parse in turns; runs in a thread.
+
+        Returns:
+            Whether the turn ended while bytes were still there.
+        """
+        reader = self._reader
         end = time.monotonic() + _TURN_SECONDS
-        while count:
+        while True:
+            if reader is not None:
+                while count < len(view) and (more := reader.read(view[count:])):
+                    count += more
+            if not count:
+                return False
             self._parsed += count
             self._posting.feed(view[:count])
-            if self._reader is None or self._drain.hard.is_set() or time.monotonic() >= end:
-                return
-            view = self._room()
-            count = self._reader.read(view)
+            if reader is None:
+                return False
+            if time.monotonic() >= end:
+                return True
+            view, count = self._room(), 0
 
     def _take(self) -> None:
         """Become fast, if there are buffers left."""
