@@ -105,9 +105,13 @@ def run(setup: Setup, rounds: int) -> None:
         for form in ("bin", "csv"):
             path = f"/v1/losses/melt?format={form}"
             contests[f"engine {form}"] = of_process(lambda form=form: analyse(data, form))
-            contests[f"post {form}"] = of_server(pid, lambda path=path: post(ours.address, path, data))
+            contests[f"post {form}"] = of_server(
+                pid, lambda path=path: post(ours.address, path, data)
+            )
             path += "&duplex=true"
-            contests[f"duplex {form}"] = of_server(pid, lambda path=path: post(ours.address, path, data))
+            contests[f"duplex {form}"] = of_server(
+                pid, lambda path=path: post(ours.address, path, data)
+            )
         seconds: dict[str, list[float]] = {name: [] for name in contests}
         for number in range(rounds + 1):
             for name, measure in contests.items():
