@@ -197,10 +197,9 @@ class SocketBody(asyncio.BufferedProtocol):
         return not (self._raw or self._at_end or self._error or self._fault)
 
     def room(self, view: memoryview) -> memoryview:
-        """Return the part of a view that the rest of a sized body may fill."""
-        if self._left is not None and self._left < len(view):
-            return view[: self._left]
-        return view
+        """Return the part of a view to read into."""
+        size = self._left if self._decoder is None else self._decoder.stretch()
+        return view[:size] if size else view
 
     def account(self, view: memoryview, size: int) -> int:
         """Account for ``size`` raw bytes in the view; return the number of payload bytes."""
@@ -256,10 +255,12 @@ class SocketBody(asyncio.BufferedProtocol):
 
     def _choose_target(self, view: memoryview) -> memoryview:
         if len(view) >= _DIRECT_BYTES:
-            return self.room(view)
-        if self._spill is None:
-            self._spill = bytearray(SPILL_BYTES)
-        return self.room(memoryview(self._spill))
+            target = view
+        else:
+            if self._spill is None:
+                self._spill = bytearray(SPILL_BYTES)
+            target = memoryview(self._spill)
+        return target if self._left is None else target[: self._left]
 
     def _take(self, view: memoryview) -> int:
         """Copy held bytes into the view; return the number of payload bytes."""

@@ -28,7 +28,7 @@ class Body(Protocol):
         """Whether the next bytes of the body are those of the socket."""
 
     def room(self, view: memoryview) -> memoryview:
-        """Return the part of a view that the rest of the body may fill."""
+        """Return the part of a view to read into."""
 
     def account(self, view: memoryview, size: int) -> int:
         """Account for ``size`` raw bytes in the view; return the number of payload bytes."""
