@@ -65,7 +65,9 @@ def test_chunks_that_are_none(service: Service, contract: Contract, chunks: byte
 @pytest.mark.parametrize("seed", range(20))
 def test_payload_read_in_stretches_never_moves(seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - test data
-    sizes = [rng.choice([1 << 16, 70_000, 1 << 20])] * rng.randint(2, 6) + [rng.randint(1, 90_000)]
+    sizes = [rng.choice([1 << 16, 70_000, 200_000])] * rng.randint(10, 20) + [
+        rng.randint(1, 90_000)
+    ]
     data = rng.randbytes(sum(sizes))
     wire, at = b"", 0
     for size in sizes:
@@ -74,7 +76,7 @@ def test_payload_read_in_stretches_never_moves(seed: int) -> None:
     wire += b"0\r\n\r\n"
     decoder = ChunkDecoder(1000)
     got, at, moved, unmoved = b"", 0, 0, 0
-    view = memoryview(bytearray(rng.choice([100_000, 1 << 20])))
+    view = memoryview(bytearray(rng.choice([100_000, 300_000])))
     while not decoder.done:
         size = min(decoder.stretch() or len(view), len(view), len(wire) - at)
         known = decoder.stretch() > 0
@@ -88,7 +90,7 @@ def test_payload_read_in_stretches_never_moves(seed: int) -> None:
     assert got == data
     # Where the sizes change, a line is not what it was expected to be.
     assert moved <= 1
-    assert unmoved >= sum(sizes[1:-1])
+    assert unmoved >= sum(sizes) - 3 * max(len(view), *sizes)
 
 
 def test_small_chunks_are_read_many_at_a_time() -> None:
