@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     """Minimum bytes per second of a JSON body or auxiliary file; of a loss stream only where
     its owner's share is spent."""
     buffers: int = Field(default=512, ge=2)
-    """Number of read buffers of the process; a posted body takes two while bytes arrive."""
+    """Number of read buffers of the process; a posted body takes one while bytes arrive."""
     buffer_bytes: int = Field(default=MIB, ge=4096, le=64 * MIB)
     spool_memory: int = Field(default=8 * MIB, ge=0)
     """Maximum bytes of rows per request that wait in memory; further rows wait on disk."""

@@ -26,6 +26,8 @@ class RowEncoder(Protocol):
 
     tells_end: bool
     """Whether the format states why an answer ends; if not, any end means it is whole."""
+    shows_marks: bool
+    """Whether marks appear in the answer; if not, the rows around them may be added as one."""
 
     def begin(self) -> Buffers:
         """Encode what comes before the first row."""
@@ -67,6 +69,7 @@ class _TableAnswer:
     """Csv, bin and parquet: rows and nothing else."""
 
     tells_end = False
+    shows_marks = False
 
     def __init__(self, encoder: TableEncoder, *, titled: bool) -> None:
         self._encoder = encoder
@@ -93,6 +96,7 @@ class _NdjsonAnswer:
     """Ndjson: rows, checkpoints between them, and an end."""
 
     tells_end = True
+    shows_marks = True
 
     def __init__(self, encoder: TableEncoder, tokens: Tokens) -> None:
         self._encoder = encoder
@@ -121,6 +125,7 @@ class _ArrowAnswer:
     """Arrow record batches; the last one before a mark carries its token as metadata."""
 
     tells_end = False
+    shows_marks = True
 
     def __init__(self, encoder: ArrowEncoder, tokens: Tokens) -> None:
         self._encoder = encoder
@@ -157,6 +162,7 @@ class _FramesAnswer:
     """Frames; the last one before a mark carries its token, those before it the flag MORE."""
 
     tells_end = True
+    shows_marks = True
 
     def __init__(self, tokens: Tokens, start: Mark, *, heartbeats: bool) -> None:
         self._tokens = tokens

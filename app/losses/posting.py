@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import xxhash
 
 from app.errors import DataChangedError
@@ -87,7 +88,7 @@ class _Collector:
 
     def take_rows(self, report: str, rows: Rows) -> None:
         current().check(report)
-        selected = rows.copy() if self._ids is None else select_rows(rows, self._ids)
+        selected = _copy(rows) if self._ids is None else select_rows(rows, self._ids)
         if len(selected):
             # At once: a buffer of blocks may become gigabytes of quantiles.
             self._spool.put([Table(report, selected)])
@@ -95,6 +96,11 @@ class _Collector:
     def take_position(self, position: Position) -> None:
         self.last = Mark(position)
         self._spool.put([self.last])
+
+
+def _copy(rows: Rows) -> Rows:
+    """Return a copy of contiguous rows; numpy's own copies field by field, in ten times as long."""
+    return np.frombuffer(rows.tobytes(), rows.dtype)
 
 
 class Posting:

@@ -1,33 +1,36 @@
-"""The pump: moves a body from its connection into a posting, through two buffers.
+"""The pump: moves a body from its connection into a posting.
 
-The event loop reads and a thread parses. They can work at the same time if each has its
-own buffer, so the pump swaps two:
+The event loop waits for bytes and a thread parses them. To hand a buffer from one to the other
+costs as much as parsing a good part of it, so the pump hands over as seldom as it can: the loop
+reads what starts a burst, and the thread goes on by itself, reading and parsing in turns, until
+nothing is there or its turn is over:
 
-    event loop   | read A | read B         | read A  ...... | read B
-    thread                | parse A ....... | parse B | idle | parse A
+    event loop   | wait, read A |                        | wait, read A |
+    thread                      | parse A, read A, parse A ... |        | parse A ...
 
-In each round the loop reads into one buffer while the thread parses the other, then waits
-for the thread. Neither gets ahead by more than one buffer: a slow parser leaves bytes in
-the socket until TCP stops the sender, and a slow sender leaves the thread free for other
-requests. A queue of more buffers would add memory per connection, but no speed.
+Reading ahead into a second buffer while the first is parsed looks faster, but costs more than it
+saves: another hand-over per buffer, and bytes that have to move between the caches of two cores.
+A slow parser leaves bytes in the socket until TCP stops the sender, and a slow sender leaves the
+thread free for other requests. A turn ends after some milliseconds, because others wait for
+threads too.
 
 A body may also be slow: it is the output of a model that runs for hours. Buffers of the
-pool are few and large, so a body has them only while bytes arrive in numbers:
+pool are few and large, so a body has one only while bytes arrive in numbers:
 
-    slow   two buffers of 16 KiB of its own
+    slow   a buffer of 16 KiB of its own, read by the event loop alone
      │ ▲
-     │ └── nothing has arrived for a quarter of a second, and nothing is being parsed
+     │ └── nothing has arrived for a quarter of a second
      ▼
-    fast   two buffers of the pool, if there are some left for its owner; else it stays slow
-           (a read filled a small buffer)
+    fast   a buffer of the pool, if there is one left for its owner, and a thread that reads;
+           else it stays slow
+           (a read filled the small buffer)
 
-A read may wait for minutes, and three things can end the wait early: a fault in the buffer
-being parsed, which a client that reads while it sends should hear of at once; draining,
-which ends the post at its last mark; and the client leaving, which cancels the pump.
+A read may wait for minutes, and two things can end the wait early: draining, which ends the
+post at its last mark; and the client leaving, which cancels the pump.
 
 The event loop can abandon a read but not a thread, which keeps using its buffer and the
 spool. So the pump, whatever ended it, returns only after its thread has finished: the
-buffers then go back to their pool.
+buffer then goes back to its pool.
 """
 
 from __future__ import annotations
@@ -43,16 +46,23 @@ from app.errors import BusyError, ShareExceededError
 from app.http.bodies import read
 from app.server.body import RequestBody
 from app.server.drain import Drain
+from app.server.thread_reader import ThreadReader, in_thread
 from app.streams.threads import Threads
 
 from .posting import Ending, Posting
 
 _SMALL_BYTES = 1 << 14
 _QUIET_SECONDS = 0.25
-"""Time without a byte after which buffers go back to the pool."""
+"""Time without a byte after which the buffer goes back to the pool."""
 _QUIET = -1
 _JUDGED_SECONDS = 31.0
 """Time after which the rate of a slow body is looked at."""
+_TURN_SECONDS = 0.005
+"""Time for which a thread goes on reading: long against a hand-over, short for those who wait."""
+_START_BYTES = 1 << 16
+"""Bytes that the event loop reads where a thread goes on: a read tells that there are some."""
+_WORD = 4
+"""Bytes of the words of a stream. The parser copies what does not lie in whole words."""
 
 
 class Buffers(Protocol):
@@ -70,7 +80,7 @@ class Buffers(Protocol):
 
 
 class Pump:
-    """Reads one buffer while the other is being parsed; see the module.
+    """Moves one body into one posting; see the module.
 
     Args:
         body: the source of bytes.
@@ -79,7 +89,7 @@ class Pump:
         owner: who is charged for them.
         threads: run the parser.
         drain: ends the post at its last mark once draining is hard.
-        progress: called after each parsed buffer with its number of bytes.
+        progress: called after each turn of the parser with the number of bytes.
         lent: called with the number of buffers taken, negative if given back.
         hurry: called now and then with the bytes and seconds since the body became slow, or
             since the last call; raises if it has to end.
@@ -107,11 +117,13 @@ class Pump:
         self._slow_since = time.monotonic()
         self._slow_bytes = 0
         self._taken: list[mmap.mmap] = []
-        self._small = [memoryview(bytearray(_SMALL_BYTES)) for _ in range(2)]
-        self._views = self._small
+        self._reader: ThreadReader | None = None
+        self._small = memoryview(bytearray(_SMALL_BYTES))
+        self._buffer = self._small
         self._threads = threads
         self._drain = drain
         self._progress = progress
+        self._parsed = 0
         self._parsing: asyncio.Future[Any] | None = None
 
     async def run(self) -> Ending:
@@ -136,39 +148,77 @@ class Pump:
             self._give_back()
 
     async def _run(self, stop: asyncio.Future[Any]) -> Ending:
+        goes_on = False
         while True:
-            view = self._views[0]
-            count = await self._read(view, stop)
-            if count == _QUIET:
-                self._give_back()
-                continue
-            self._judge(count or 0)
-            await self._parsed()
-            if not count:
-                end = self._posting.suspend if count is None else self._posting.finish
-                self._parsing = self._threads.start(end)
-                ending: Ending = await self._parsed()
-                return ending
-            self._parsing = self._threads.start(self._posting.feed, view[:count])
-            self._parsing.add_done_callback(self._report(count))
-            if count == _SMALL_BYTES and not self._taken:
+            view, count = self._room(), 0
+            if not goes_on or stop.done():
+                start = view if self._reader is None else view[:_START_BYTES]
+                received = await self._read(start, stop)
+                if received == _QUIET:
+                    self._give_back()
+                    continue
+                if not received:
+                    end = self._posting.suspend if received is None else self._posting.finish
+                    ending: Ending = await self._call(end)
+                    return ending
+                count = received
+            goes_on = await self._parse(view, count)
+            if count == len(view) and not self._taken:
                 self._take()
-            self._views = self._views[::-1]
+
+    def _room(self) -> memoryview:
+        """Return the part of the buffer to read into next, so that words lie on words."""
+        return self._buffer[self._parsed % _WORD :]
+
+    async def _parse(self, view: memoryview, count: int) -> bool:
+        before = self._parsed
+        try:
+            goes_on: bool = await self._call(self._take_turn, view, count)
+        finally:
+            self._progress(self._parsed - before)
+        self._judge(self._parsed - before)
+        return goes_on
+
+    def _take_turn(self, view: memoryview, count: int) -> bool:
+        """Parse what was read, then read and parse in turns; runs in a thread.
+
+        Returns:
+            Whether the turn ended while bytes were still there.
+        """
+        reader = self._reader
+        end = time.monotonic() + _TURN_SECONDS
+        while True:
+            if reader is not None:
+                while count < len(view) and (more := reader.read(view[count:])):
+                    count += more
+            if not count:
+                return False
+            self._parsed += count
+            self._posting.feed(view[:count])
+            if reader is None:
+                return False
+            if time.monotonic() >= end:
+                return True
+            view, count = self._room(), 0
 
     def _take(self) -> None:
         """Become fast, if there are buffers left."""
         with contextlib.suppress(BusyError, ShareExceededError):
-            self._taken = self._buffers.take(self._owner, 2)
-            self._lent(2)
-            self._views = [memoryview(buffer) for buffer in self._taken]
+            self._taken = self._buffers.take(self._owner, 1)
+            self._lent(1)
+            self._buffer = memoryview(self._taken[0])
+            self._reader = in_thread(self._body)
 
     def _give_back(self) -> None:
-        """Become slow; no thread may be using a buffer."""
+        """Become slow; no thread may be using the buffer."""
         self._slow_since, self._slow_bytes = time.monotonic(), 0
-        taken, self._taken, self._views = self._taken, [], self._small
+        taken, self._taken, self._buffer = self._taken, [], self._small
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
         if taken:
             self._buffers.give_back(self._owner, taken)
-            self._lent(-2)
+            self._lent(-1)
 
     def _judge(self, count: int) -> None:
         """Count bytes of a slow body, and have them judged once in a period.
@@ -183,16 +233,11 @@ class Pump:
                 self._hurry(self._slow_bytes, now - self._slow_since)
             self._slow_since, self._slow_bytes = now, 0
 
-    def _report(self, count: int) -> Callable[[asyncio.Future[None]], None]:
-        return lambda _: self._progress(count)
-
-    async def _parsed(self) -> Any:  # noqa: ANN401 - the result of the call
-        """Wait for the thread and return its result; None if none is running."""
-        if self._parsing is None:
-            return None
-        if not self._parsing.done():
-            # Unlike awaiting the future itself, this leaves it in place when cancelled.
-            await asyncio.wait({self._parsing})
+    async def _call(self, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        """Call a function in a thread and return its result."""
+        self._parsing = self._threads.start(function, *args)
+        # Unlike awaiting the future itself, this leaves it in place when cancelled.
+        await asyncio.wait({self._parsing})
         parsing, self._parsing = self._parsing, None
         return parsing.result()
 
@@ -204,26 +249,20 @@ class Pump:
             should not wait any longer; None once draining is hard.
 
         Raises:
-            CoreError, ServiceError: of the read, or of the parser meanwhile.
+            CoreError, ServiceError: of the read.
         """
         reading = asyncio.ensure_future(read(self._body, view))
-        others: set[asyncio.Future[Any]] = {stop}
-        if self._parsing is not None:
-            others.add(self._parsing)
         try:
             while not reading.done():
                 seconds = _QUIET_SECONDS if self._taken else _JUDGED_SECONDS
                 done, _ = await asyncio.wait(
-                    {reading, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                    {reading, stop}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
                 )
                 if stop.done():
                     return None
-                if self._parsing in done:
-                    others.discard(self._parsing)
-                    self._parsing.result()
                 if not done:
                     self._judge(0)
-                    if self._taken and (self._parsing is None or self._parsing.done()):
+                    if self._taken:
                         return _QUIET
             return reading.result()
         finally:

@@ -7,6 +7,7 @@ that none of the three imports another in a circle.
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -29,6 +30,9 @@ class Connection(Protocol):
 
     def read_body(self, reader: asyncio.BufferedProtocol) -> None:
         """Make a body the protocol of the transport, and read from the socket."""
+
+    def duplicate_socket(self) -> socket.socket | None:
+        """Return a second handle of the socket, to be closed; None if only the loop may read."""
 
     def body_complete(self, remainder: bytes) -> None:
         """Take the transport back at the end of a body; ``remainder`` arrived after it."""

@@ -7,6 +7,8 @@ import re
 from .body import FramingError
 
 _LINE_BYTES = 4096
+_LARGE_BYTES = 1 << 16
+"""Size of chunks whose payload is worth a system call to be where it belongs."""
 _NEVER = b"no line of a chunk"
 """A value that no line equals."""
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n")
@@ -38,6 +40,18 @@ class ChunkDecoder:
         self._in_trailers = False
         self._usual_line = _NEVER
         self._usual_size = 0
+
+    def stretch(self) -> int:
+        """Return the number of bytes to the next end of a line or a large chunk.
+
+        Whoever reads no more has nothing to move: ``decode`` finds either payload or a line.
+
+        Returns:
+            The number; 0 if it is not known, or chunks are small.
+        """
+        if self._usual_size < _LARGE_BYTES or self._usual_line is _NEVER:
+            return 0
+        return self._left or len(self._usual_line)
 
     def decode(self, view: memoryview, size: int) -> tuple[int, int]:
         """Move the payload within the first ``size`` bytes of a view to its front.

@@ -33,6 +33,8 @@ kernel for the state of the socket every second.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 import struct
 from collections import Counter
@@ -281,6 +283,18 @@ class BodyProtocol(HttpToolsProtocol):
         if self.transport.get_protocol() is not reader:
             self.transport.set_protocol(reader)
         self.flow.resume_reading()
+
+    def duplicate_socket(self) -> socket.socket | None:
+        """Return a second handle of the socket; None if it cannot be read past the transport."""
+        get = self.transport.get_extra_info
+        sock = get("socket")
+        if sock is None or get("sslcontext") is not None or self.transport.is_closing():
+            return None
+        # A handle of its own: the transport may close its own in the middle of a read, and
+        # the next connection would get the same number.
+        with contextlib.suppress(OSError):
+            return socket.socket(sock.family, sock.type, sock.proto, os.dup(sock.fileno()))
+        return None
 
     def body_complete(self, remainder: bytes) -> None:
         """Take the transport back at the end of a body; ``remainder`` arrived after it."""

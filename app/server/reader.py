@@ -30,6 +30,10 @@ delivers just after reading was paused; ``_raw`` holds them, and the next read s
 
 Small views take a detour: below ``_DIRECT_BYTES`` a system call costs more than a copy, so
 the socket is read into a spill buffer.
+
+A thread that parses a body may also read it (:mod:`.thread_reader`). It is the only reader
+then, and counts and unchunks through the same ``account``; what only the event loop may do at
+the end or after a fault waits for the next ``read_into``.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ import contextlib
 from .body import BodyStalled, ClientDisconnected, FramingError
 from .connection import Connection
 from .framing import ChunkDecoder
+from .thread_reader import ThreadReader
 
 SPILL_BYTES = 65536
 MESSAGE_BYTES = 1 << 18
@@ -68,6 +73,7 @@ class SocketBody(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._done = False
         self._error: Exception | None = None
+        self._fault: FramingError | None = None
         self._quiet_since = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._total_timer: asyncio.TimerHandle | None = None
@@ -103,6 +109,7 @@ class SocketBody(asyncio.BufferedProtocol):
         if not view:
             raise ValueError("the view is empty")
         size = 0
+        self._catch_up()
         while not size:
             if self._done:
                 return 0
@@ -113,6 +120,11 @@ class SocketBody(asyncio.BufferedProtocol):
             else:
                 size = await self._fill(view)
         return size
+
+    def in_thread(self) -> ThreadReader | None:
+        """Return a reader for another thread; None if the connection has none to offer."""
+        sock = self._owner.duplicate_socket()
+        return None if sock is None else ThreadReader(self, sock)
 
     async def read_some(self) -> bytes:
         """Read up to ``MESSAGE_BYTES`` bytes; see ``read_into``."""
@@ -177,7 +189,45 @@ class SocketBody(asyncio.BufferedProtocol):
         """Pass the event on."""
         self._owner.resume_writing()
 
+    # What a thread may call while no reader waits.
+
+    @property
+    def readable(self) -> bool:
+        """Whether the next bytes of the body are those of the socket."""
+        return not (self._raw or self._at_end or self._error or self._fault)
+
+    def room(self, view: memoryview) -> memoryview:
+        """Return the part of a view to read into."""
+        size = self._left if self._decoder is None else self._decoder.stretch()
+        return view[:size] if size else view
+
+    def account(self, view: memoryview, size: int) -> int:
+        """Account for ``size`` raw bytes in the view; return the number of payload bytes."""
+        if self._decoder is None:
+            assert self._left is not None  # noqa: S101 - sized or chunked
+            self._left -= size
+            return size
+        try:
+            payload, used = self._decoder.decode(view, size)
+        except FramingError as error:
+            self._fault = error
+            return 0
+        if self._decoder.done:
+            self._raw = memoryview(bytes(view[used:size]) + bytes(self._raw))
+        return payload
+
+    @property
+    def _at_end(self) -> bool:
+        return self._left == 0 if self._decoder is None else self._decoder.done
+
     # The reader's side.
+
+    def _catch_up(self) -> None:
+        """Act on the end or the fault that ``account`` has met."""
+        if self._fault is not None:
+            self.fail(self._fault)
+        elif self._at_end and not self._done:
+            self._finish(bytes(self._raw))
 
     async def _fill(self, view: memoryview) -> int:
         """Wait for the socket; return the number of payload bytes in the view, maybe 0."""
@@ -210,9 +260,7 @@ class SocketBody(asyncio.BufferedProtocol):
             if self._spill is None:
                 self._spill = bytearray(SPILL_BYTES)
             target = memoryview(self._spill)
-        if self._left is not None and self._left < len(target):
-            target = target[: self._left]
-        return target
+        return target if self._left is None else target[: self._left]
 
     def _take(self, view: memoryview) -> int:
         """Copy held bytes into the view; return the number of payload bytes."""
@@ -224,21 +272,9 @@ class SocketBody(asyncio.BufferedProtocol):
         return self._settle(view, size)
 
     def _settle(self, view: memoryview, size: int) -> int:
-        """Account for ``size`` raw bytes in the view; return the number of payload bytes."""
-        if self._decoder:
-            try:
-                payload, used = self._decoder.decode(view, size)
-            except FramingError as error:
-                self.fail(error)
-                return 0
-            if self._decoder.done:
-                self._finish(bytes(view[used:size]) + bytes(self._raw))
-            return payload
-        assert self._left is not None  # noqa: S101 - sized or chunked
-        self._left -= size
-        if not self._left:
-            self._finish(bytes(self._raw))
-        return size
+        payload = self.account(view, size)
+        self._catch_up()
+        return payload
 
     def _finish(self, remainder: bytes) -> None:
         self._done = True

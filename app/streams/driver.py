@@ -245,13 +245,17 @@ class Stream(Generic[T]):
 
 
 class _Wait:
-    """Waits for an item, the client's departure or draining, whichever comes first."""
+    """Waits for an item, the client's departure or draining, whichever comes first.
+
+    ``asyncio.wait`` would do, but attaches itself to all three futures and lets go of them again
+    for every group; this attaches to those of the whole answer once.
+    """
 
     def __init__(self, exchange: Exchange, drain: Drain | None) -> None:
         self._exchange = exchange
         self._drain = drain
-        self._gone: asyncio.Future[Any] | None = None
-        self._hard: asyncio.Future[Any] | None = None
+        self._others: list[asyncio.Future[Any]] = []
+        self._waiter: asyncio.Future[None] | None = None
 
     @property
     def draining(self) -> bool:
@@ -264,28 +268,42 @@ class _Wait:
         Raises:
             ClientDisconnected: the client left.
         """
-        others = self._others()
-        await asyncio.wait(
-            {upcoming, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-        )
+        if not self._others:
+            self._begin()
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self._wake)
+        upcoming.add_done_callback(self._wake)
+        try:
+            if not any(other.done() for other in self._others):
+                await waiter
+        finally:
+            upcoming.remove_done_callback(self._wake)
+            if timer is not None:
+                timer.cancel()
         if upcoming.done():
             return True
         if self._exchange.disconnected.is_set():
             raise ClientDisconnected("the client left")
         return False
 
-    def _others(self) -> list[asyncio.Future[Any]]:
-        # Created when an answer first has to wait: most groups are ready in time.
-        if self._gone is None:
-            self._gone = asyncio.ensure_future(self._exchange.disconnected.wait())
-        if self._hard is None and self._drain is not None:
-            self._hard = asyncio.ensure_future(self._drain.hard.wait())
-        return [self._gone] if self._hard is None else [self._gone, self._hard]
+    def _begin(self) -> None:
+        # Only when an answer first has to wait: most groups are ready in time.
+        events = [self._exchange.disconnected]
+        if self._drain is not None:
+            events.append(self._drain.hard)
+        for event in events:
+            other = asyncio.ensure_future(event.wait())
+            other.add_done_callback(self._wake)
+            self._others.append(other)
+
+    def _wake(self, _done: asyncio.Future[Any] | None = None) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def close(self) -> None:
         """Cancel the futures."""
-        others = [future for future in (self._gone, self._hard) if future is not None]
-        for future in others:
-            future.cancel()
-        if others:
-            await asyncio.wait(others)
+        for other in self._others:
+            other.cancel()
+        if self._others:
+            await asyncio.wait(self._others)

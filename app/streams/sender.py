@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from app.http.compression import Compressor, compressor
@@ -105,7 +105,7 @@ class Sender:
         elif size < 2 * TOGETHER:
             await self._exchange.write(b"".join(buffers))
         else:
-            for buffer in buffers:
+            for buffer in _merge(buffers):
                 await self._exchange.write(buffer)
 
     async def finish(self, buffers: Buffers) -> None:
@@ -118,6 +118,21 @@ class Sender:
         if not self._exchange.started:
             await self.begin(None if self._live else len(data))
         await self._exchange.end(data)
+
+
+def _merge(buffers: Buffers) -> Iterator[bytes | memoryview]:
+    """Join neighbours that are small; large buffers pass as they are."""
+    small: Buffers = []
+    for buffer in buffers:
+        if len(buffer) < TOGETHER:
+            small.append(buffer)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield buffer
+    if small:
+        yield b"".join(small)
 
 
 def _compress(compressor: Compressor, buffers: Buffers, flush: bool) -> bytes:

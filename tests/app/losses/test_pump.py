@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.engine.buffers import Buffers
@@ -39,10 +41,42 @@ class Body:
         while not self._bytes and not self._ended:
             self._news.clear()
             await self._news.wait()
+        return self.take(view)
+
+    def take(self, view: memoryview) -> int:
         count = min(len(view), len(self._bytes))
         view[:count] = self._bytes[:count]
         self._bytes = self._bytes[count:]
         return count
+
+
+class Reader:
+    """Reads the bytes of a body in a thread, which come from no socket here."""
+
+    def __init__(self, body: SocketLike) -> None:
+        self.body = body
+        self.threads: set[int] = set()
+        self.closed = 0
+
+    def read(self, view: memoryview) -> int:
+        self.threads.add(threading.get_ident())
+        return self.body.take(view)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class SocketLike(Body):
+    """A body that a thread may read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader = Reader(self)
+        self.opened = 0
+
+    def in_thread(self) -> Any:  # noqa: ANN401 - like a ThreadReader
+        self.opened += 1
+        return self.reader
 
 
 class Posting:
@@ -50,9 +84,13 @@ class Posting:
 
     def __init__(self) -> None:
         self.data = b""
+        self.pieces: list[int] = []
+        self.addresses: list[int] = []
         self.fault: Exception | None = None
 
     def feed(self, piece: memoryview) -> None:
+        self.addresses.append(np.frombuffer(piece, np.uint8).ctypes.data - len(self.data))
+        self.pieces.append(len(piece))
         self.data += piece
         if self.fault is not None:
             raise self.fault
@@ -66,8 +104,8 @@ class Posting:
 class Desk:
     """A pump, and what it works with."""
 
-    def __init__(self, count: int = 4, share: int | None = None) -> None:
-        self.body, self.posting = Body(), Posting()
+    def __init__(self, count: int = 4, share: int | None = None, body: Body | None = None) -> None:
+        self.body, self.posting = body or Body(), Posting()
         self.buffers = Buffers(count, BIG, Ledger(64 * BIG, 64 * BIG), share)
         self.lent = 0
         self.judged: list[int] = []
@@ -157,13 +195,13 @@ def test_a_fast_body_has_buffers_and_gives_them_back_while_it_waits(
     asyncio.run(run())
 
 
-def test_a_fast_body_has_two_buffers() -> None:
+def test_a_fast_body_has_one_buffer() -> None:
     async def run() -> None:
         desk = Desk()
         async with running(desk):
             desk.body.send(bytes(3 * BIG))
-            await desk.until_out(2)
-            assert desk.lent == 2
+            await desk.until_parsed(3 * BIG)
+            assert (desk.buffers.out, desk.lent) == (1, 1)
 
     asyncio.run(run())
 
@@ -221,11 +259,107 @@ def test_a_fast_body_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
         desk = Desk()
         async with running(desk):
             desk.body.send(bytes(pump_module._SMALL_BYTES))
-            await desk.until_out(2)
+            await desk.until_out(1)
             judged = len(desk.judged)
             for k in range(1, 4):
                 desk.body.send(bytes(BIG))
                 await desk.until_parsed(k * BIG)
             assert len(desk.judged) == judged
+
+    asyncio.run(run())
+
+
+def test_the_thread_that_parses_reads_the_rest_of_a_burst() -> None:
+    async def run() -> None:
+        body = SocketLike()
+        desk = Desk(body=body)
+        async with running(desk) as task:
+            desk.body.send(bytes(5 * BIG), end=True)
+            assert await task == "finished"
+        assert desk.posting.data == bytes(5 * BIG)
+        assert body.reader.threads
+        assert threading.get_ident() not in body.reader.threads
+        assert (body.opened, body.reader.closed) == (1, 1)
+
+    asyncio.run(run())
+
+
+def test_a_slow_body_is_not_read_in_a_thread() -> None:
+    async def run() -> None:
+        body = SocketLike()
+        desk = Desk(body=body)
+        async with running(desk):
+            for k in range(1, 20):
+                desk.body.send(b"x" * 100)
+                await desk.until_parsed(100 * k)
+        assert body.opened == 0
+
+    asyncio.run(run())
+
+
+def test_a_body_that_waits_holds_no_second_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump_module, "_QUIET_SECONDS", 0.01)
+
+    async def run() -> None:
+        body = SocketLike()
+        desk = Desk(body=body)
+        async with running(desk):
+            for k in range(1, 4):
+                desk.body.send(bytes(3 * BIG))
+                await desk.until_parsed(3 * k * BIG)
+                await desk.until_out(0)
+                assert (body.opened, body.reader.closed) == (k, k)
+
+    asyncio.run(run())
+
+
+def test_a_turn_of_a_thread_ends_while_bytes_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump_module, "_TURN_SECONDS", 0.0)
+
+    async def run() -> None:
+        body = SocketLike()
+        desk = Desk(body=body)
+        turns = []
+        progress = desk.pump._progress
+        desk.pump._progress = lambda count: (turns.append(count), progress(count))[1]
+        async with running(desk) as task:
+            desk.body.send(bytes(8 * BIG), end=True)
+            await task
+        assert sum(turns) == 8 * BIG
+        assert max(turns) <= BIG
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("body", [Body, SocketLike])
+def test_words_of_a_body_lie_on_words_of_memory(body: type[Body]) -> None:
+    async def run() -> None:
+        desk = Desk(body=body())
+        async with running(desk) as task:
+            desk.body.send(bytes(4099))
+            await desk.until_parsed(4099)
+            desk.body.send(bytes(3 * BIG + 1))
+            await desk.until_parsed(4100 + 3 * BIG)
+            desk.body.send(bytes(BIG), end=True)
+            await task
+        assert len(desk.posting.addresses) > 5
+        assert all(address % 4 == 0 for address in desk.posting.addresses)
+
+    asyncio.run(run())
+
+
+def test_a_fault_found_by_the_thread_ends_its_turn() -> None:
+    async def run() -> None:
+        body = SocketLike()
+        desk = Desk(body=body)
+        async with running(desk) as task:
+            desk.body.send(bytes(BIG))
+            await desk.until_parsed(BIG)
+            desk.posting.fault = BadRequestError("wrong")
+            desk.body.send(bytes(4 * BIG))
+            with pytest.raises(BadRequestError, match="wrong"):
+                await task
+        assert len(desk.posting.data) <= 2 * BIG
+        assert (body.opened, body.reader.closed) == (1, 1)
 
     asyncio.run(run())

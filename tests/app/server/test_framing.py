@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from app.server.framing import ChunkDecoder
 from tests.app.harness import Answer, Contract, Service, check_problem, chunked, head, is_problem
 from tests.app.losses.posts import good
 
@@ -57,3 +60,41 @@ def test_chunks_that_are_none(service: Service, contract: Contract, chunks: byte
         contract.check("POST", "/v1/losses/melt", answer)
         found = is_problem(answer, "framing", 400)
         assert found["resume_offset"] == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_payload_read_in_stretches_never_moves(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - test data
+    sizes = [rng.choice([1 << 16, 70_000, 200_000])] * rng.randint(10, 20) + [
+        rng.randint(1, 90_000)
+    ]
+    data = rng.randbytes(sum(sizes))
+    wire, at = b"", 0
+    for size in sizes:
+        wire += b"%x\r\n" % size + data[at : at + size] + b"\r\n"
+        at += size
+    wire += b"0\r\n\r\n"
+    decoder = ChunkDecoder(1000)
+    got, at, moved, unmoved = b"", 0, 0, 0
+    view = memoryview(bytearray(rng.choice([100_000, 300_000])))
+    while not decoder.done:
+        size = min(decoder.stretch() or len(view), len(view), len(wire) - at)
+        known = decoder.stretch() > 0
+        view[:size] = wire[at : at + size]
+        at += size
+        payload, used = decoder.decode(view, size)
+        assert used == size
+        moved += known and 0 < payload < size
+        unmoved += size if known and payload == size else 0
+        got += view[:payload]
+    assert got == data
+    # Where the sizes change, a line is not what it was expected to be.
+    assert moved <= 1
+    assert unmoved >= sum(sizes) - 3 * max(len(view), *sizes)
+
+
+def test_small_chunks_are_read_many_at_a_time() -> None:
+    decoder = ChunkDecoder(1000)
+    view = memoryview(bytearray(b"3e8\r\n" + bytes(500)))
+    decoder.decode(view, len(view))
+    assert decoder.stretch() == 0
