@@ -24,10 +24,11 @@ from app.datasets.scanning import Scan, scan
 from app.datasets.service import DatasetService
 from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
-from app.engine.budgets import BudgetLimits, Budgets
+from app.engine.budgets import BudgetLimits, Budgets, current_owner
 from app.engine.buffers import Buffers
 from app.engine.ledger import Ledger
 from app.engine.local import LocalEngine
+from app.engine.precedence import Precedence, shorten_switches
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
 from app.health.pulse import Pulse
@@ -149,6 +150,7 @@ def create_app(settings: Settings, board: Board | None = None, seat: Seat | None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        shorten_switches()
         warm_up.start()
         with resources:
             app.state.sweeper.start()
@@ -203,7 +205,8 @@ def _add_services(
     catalogue = _closing(resources, _catalogue(settings, heads, decoders))
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
-    threads = _closing(resources, Workers(width, current_payer))
+    precedence = Precedence()
+    threads = _closing(resources, Workers(width, current_payer, precedence))
     rate = MinimumRate(settings.min_rate)
     bodies = JsonBodies(ledger, threads, rate)
     engine = _closing(resources, LocalEngine(width))
@@ -250,7 +253,7 @@ def _add_services(
     limits = BudgetLimits(
         settings.request_memory, settings.request_cpu_seconds, settings.request_items
     )
-    state.budgets = Budgets(limits, ledger)
+    state.budgets = Budgets(limits, ledger, precedence)
     state.budgets.on_exceeded = metrics.on_exceeded
     state.budgets.on_cancelled = metrics.on_cancelled
     # Closed before the pools of threads, which wait for what runs.
@@ -343,7 +346,8 @@ def _decoders(settings: Settings) -> DecoderPool:
             seconds=settings.decoder_seconds,
             idle_seconds=settings.decoder_idle_seconds,
             sandbox=settings.decoder_sandbox,
-        )
+        ),
+        current_owner,
     )
 
 

@@ -60,7 +60,9 @@ class Metrics:
             "route",
         )
         self.running = self._gauge("requests_running", "Requests being answered", "livesum")
-        self.problems = self._counter("problems", "Problem documents answered, by code", "code")
+        self.problems = self._counter(
+            "problems", "Problem documents answered, also within streams, by code", "code"
+        )
         self.ready = self._gauge(
             "ready", "Whether a part of the service is ready (1) or not (0)", "livemin", "part"
         )

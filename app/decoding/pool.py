@@ -1,7 +1,8 @@
 """The pool of workers: started when needed, replaced when they die, stopped when idle.
 
 A thread that asks holds one worker until it has its answer. It prefers an idle worker that has
-the file open, then any idle one, then a new one. Its own fault, a crash or a time-out, ends that
+the file open, then any idle one, then a new one. While all are busy, owners take turns: the next
+free worker is for the owner who holds the fewest. Its own fault, a crash or a time-out, ends that
 worker alone.
 
 Workers are started by one thread that lives as long as the pool, the keeper. The kernel ends a
@@ -13,7 +14,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -37,18 +38,24 @@ class DecoderPool:
 
     Args:
         limits: number and limits of the workers.
+        owner: returns who the current thread works for.
 
     Attributes:
         starts: number of workers started so far.
         replaced: number of workers that died, or were stopped for a fault.
     """
 
-    def __init__(self, limits: DecoderLimits | None = None) -> None:
+    def __init__(self, limits: DecoderLimits | None = None, owner: Callable[[], str] = str) -> None:
         self._limits = limits or DecoderLimits()
+        self._owner = owner
         self._changed = threading.Condition()
         self._idle: list[DecoderProcess] = []
         self._busy: set[DecoderProcess] = set()
         self._starting = 0
+        self._held: Counter[str] = Counter()
+        """Workers of each owner that are busy or starting for it."""
+        self._waiting: OrderedDict[str, deque[object]] = OrderedDict()
+        """By owner; whose turn is next comes first."""
         self._closed = False
         self._logged = False
         self._failure: str | None = None
@@ -115,7 +122,8 @@ class DecoderPool:
 
     def ask(self, request: Request, parse: Parse[T]) -> T:
         """See Decoders."""
-        process = self._take(request.subject.key)
+        owner = self._owner()
+        process = self._take(request.subject.key, owner)
         try:
             return process.ask(request, parse)
         except BaseException as e:
@@ -126,6 +134,7 @@ class DecoderPool:
             raise
         finally:
             self._put(process)
+            self._return_share(owner)
 
     def forget(self, key: str) -> None:
         """See Decoders."""
@@ -150,29 +159,59 @@ class DecoderPool:
 
     # -- workers ----------------------------------------------------------------------
 
-    def _take(self, key: str) -> DecoderProcess:
-        """Return a worker that no other thread uses."""
-        deadline = time.monotonic() + self._limits.wait_seconds
+    def _take(self, key: str, owner: str) -> DecoderProcess:
+        """Return a worker that no other thread uses; it counts as one of the owner's."""
+        turn = object()
         with self._changed:
-            while True:
-                if self._closed:
-                    raise BusyError("the decoders are being stopped", retry_after=5)
+            self._waiting.setdefault(owner, deque()).append(turn)
+            try:
+                process = self._wait_for(turn, key)
+                self._waiting.move_to_end(owner)
+                self._held[owner] += 1
+            finally:
+                turns = self._waiting[owner]
+                turns.remove(turn)
+                if not turns:
+                    del self._waiting[owner]
+                self._changed.notify_all()
+        if process is not None:
+            return process
+        try:
+            return self._start()
+        except BaseException:
+            self._return_share(owner)
+            raise
+
+    def _wait_for(self, turn: object, key: str) -> DecoderProcess | None:
+        """Return a busy worker, or None if one is to be started, which counts as starting."""
+        deadline = time.monotonic() + self._limits.wait_seconds
+        while True:
+            if self._closed:
+                raise BusyError("the decoders are being stopped", retry_after=5)
+            owner = min(self._waiting, key=lambda owner: self._held[owner])
+            if turn is self._waiting[owner][0]:
                 if process := self._choose(key):
                     self._busy.add(process)
                     return process
                 if len(self._busy) + self._starting < self._limits.workers:
                     self._starting += 1
-                    break
-                current().check("decode")
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise BusyError(
-                        "all decoders are in use",
-                        hint="Retry after the seconds in Retry-After",
-                        retry_after=5,
-                    )
-                self._changed.wait(min(left, _POLL_SECONDS))
-        return self._start()
+                    return None
+            current().check("decode")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise BusyError(
+                    "all decoders are in use",
+                    hint="Retry after the seconds in Retry-After",
+                    retry_after=5,
+                )
+            self._changed.wait(min(left, _POLL_SECONDS))
+
+    def _return_share(self, owner: str) -> None:
+        with self._changed:
+            self._held[owner] -= 1
+            if not self._held[owner]:
+                del self._held[owner]
+            self._changed.notify_all()
 
     def _choose(self, key: str) -> DecoderProcess | None:
         self._hand_over_forgotten()

@@ -21,10 +21,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ParamSpec, Protocol, TypeVar
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 from core.budget import UNLIMITED, Budget, current, install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
+
+from .base import Charge, Gone, Ledger
+from .precedence import Precedence
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,38 +41,6 @@ _CHECK_SECONDS = 0.001
 """Wall time between two looks at the CPU clock, which costs a system call."""
 _CHECK_ITEMS = 1 << 16
 """Items between two counts for all threads."""
-
-
-class Charge(Protocol):
-    """Bytes charged to an owner in the ledger of the process."""
-
-    def grow(self, nbytes: int) -> None:
-        """Charge further bytes.
-
-        Raises:
-            ServiceError: the process or the owner has no more.
-        """
-
-    def release(self) -> None:
-        """Give all bytes back."""
-
-
-class Ledger(Protocol):
-    """The bytes of the process, by owner."""
-
-    def hold(self, owner: str, nbytes: int, purpose: str) -> Charge:
-        """Charge bytes to an owner.
-
-        Raises:
-            ServiceError: the process or the owner has no more.
-        """
-
-
-class Gone(Protocol):
-    """Tells whether the client left; asked in threads, so it must only read a flag."""
-
-    def is_set(self) -> bool:
-        """Whether the client left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +74,14 @@ class RequestBudget:
         "_items",
         "_ledger",
         "_lock",
-        "_owner",
         "_stopping",
         "held",
         "limits",
         "on_cancelled",
         "on_exceeded",
+        "owner",
         "peak",
+        "precedence",
         "renewals",
     )
 
@@ -127,11 +100,13 @@ class RequestBudget:
         """Most bytes they held at once."""
         self.renewals = 0
         """Stretches begun after the first."""
+        self.precedence: Precedence | None = None
+        """Tells its threads when to give way; None for never."""
         self.on_exceeded: Callable[[str, str], None] | None = None
         self.on_cancelled: Callable[[str], None] | None = None
         self._gone = gone
         self._stopping = stopping
-        self._owner = owner
+        self.owner = owner
         self._ledger = ledger
         self._charge: Charge | None = None
         self._charged = 0
@@ -211,7 +186,7 @@ class RequestBudget:
             return
         more = -(-held // CHARGE_BYTES) * CHARGE_BYTES - self._charged
         if self._charge is None:
-            self._charge = ledger.hold(self._owner, more, "requests")
+            self._charge = ledger.hold(self.owner, more, "requests")
         else:
             self._charge.grow(more)
         self._charged += more
@@ -251,11 +226,18 @@ class RequestBudget:
 
     def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in this thread under the budget; see ``in_thread``."""
+        return self._run(partial(function, *args, **kwargs), self.precedence)
+
+    def run_first(self, function: Callable[[], T]) -> T:
+        """Call a function as ``run`` does; it gives way to nobody."""
+        return self._run(function, None)
+
+    def _run(self, function: Callable[[], T], precedence: Precedence | None) -> T:
         self.check()
-        budget = ThreadBudget(self)
+        budget = ThreadBudget(self, precedence)
         token = install(budget)
         try:
-            return function(*args, **kwargs)
+            return function()
         finally:
             uninstall(token)
             budget.leave()
@@ -268,7 +250,7 @@ class RequestBudget:
             CancelledError: on entering, if nobody waits for results any more.
         """
         self.check()
-        budget = ThreadBudget(self)
+        budget = ThreadBudget(self, self.precedence)
         try:
             with installed(budget):
                 yield budget
@@ -309,10 +291,11 @@ class ThreadBudget:
     millisecond.
     """
 
-    __slots__ = ("_cpu", "_granted", "_items", "_seen", "held", "request")
+    __slots__ = ("_cpu", "_granted", "_items", "_precedence", "_seen", "held", "request")
 
-    def __init__(self, request: RequestBudget) -> None:
+    def __init__(self, request: RequestBudget, precedence: Precedence | None = None) -> None:
         self.request = request
+        self._precedence = precedence
         self.held = 0
         self._granted = 0
         self._items = 0
@@ -335,6 +318,8 @@ class ThreadBudget:
         used, self._cpu = cpu - self._cpu, cpu
         counted, self._items = self._items, 0
         self.request.use(stage, used + seconds, counted)
+        if self._precedence is not None:
+            self._precedence.give_way(now)
 
     def hold(self, stage: str, nbytes: int) -> None:
         """See Budget."""
@@ -390,17 +375,24 @@ class Budgets:
     Args:
         limits: of each request.
         ledger: charged for the bytes that requests hold; None for no charge.
+        precedence: tells threads when to give way to quick calls; None for never.
 
     Attributes:
         on_exceeded: called with the stage and the budget that was exceeded.
         on_cancelled: called with the reason when a thread is stopped.
     """
 
-    def __init__(self, limits: BudgetLimits | None = None, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        limits: BudgetLimits | None = None,
+        ledger: Ledger | None = None,
+        precedence: Precedence | None = None,
+    ) -> None:
         self.on_exceeded: Callable[[str, str], None] | None = None
         self.on_cancelled: Callable[[str], None] | None = None
         self._limits = limits or BudgetLimits()
         self._ledger = ledger
+        self._precedence = precedence
         self._stopping = threading.Event()
 
     def of_request(self, owner: str, gone: Gone) -> Working:
@@ -411,6 +403,7 @@ class Budgets:
             gone: set when the client left.
         """
         budget = RequestBudget(self._limits, gone, self._stopping, owner, self._ledger)
+        budget.precedence = self._precedence
         budget.on_exceeded, budget.on_cancelled = self.on_exceeded, self.on_cancelled
         return Working(budget)
 
@@ -425,14 +418,21 @@ def peak_bytes() -> int:
     return budget.request.peak if isinstance(budget, ThreadBudget) else 0
 
 
-def inherited(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that runs in another thread under the budget of the caller."""
+def current_owner() -> str:
+    """Return who the request of this task or thread belongs to; empty outside of requests."""
+    budget = current()
+    return budget.request.owner if isinstance(budget, ThreadBudget) else ""
+
+
+def inherited(function: Callable[[], T], *, quick: bool = False) -> Callable[[], T]:
+    """Return a function that runs in another thread under the budget of the caller.
+
+    Args:
+        function: the function.
+        quick: whether it goes before other work, instead of giving way.
+    """
     budget: Budget = current()
     if budget is UNLIMITED or not isinstance(budget, ThreadBudget):
         return function
     request = budget.request
-
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        return request.run(function, *args, **kwargs)
-
-    return run
+    return partial(request.run_first if quick else request.run, function)

@@ -56,12 +56,12 @@ def name_resource(scope: Any, ident: str) -> None:  # noqa: ANN401 - an ASGI sco
 
 
 def note_problem(scope: Any, code: str) -> None:  # noqa: ANN401 - as above
-    """Note the code of the problem document that answers a request."""
+    """Note the code of the problem document in the answer to a request."""
     scope[_PROBLEM] = code
 
 
 def problem_noted(scope: Any) -> str | None:  # noqa: ANN401 - as above
-    """Return the code of the problem document that answered a request; None if none did."""
+    """Return the code of the problem document in the answer to a request; None if it had none."""
     code: str | None = scope.get(_PROBLEM)
     return code
 

@@ -29,6 +29,7 @@ class Exchange:
     stay unchanged until the answer has ended, because the transport refers to it.
 
     Attributes:
+        scope: The ASGI scope of the request.
         body: The request body.
         disconnected: Set once the client is known to have left; under other servers than
             ours, only after the whole body has been read.
@@ -41,6 +42,7 @@ class Exchange:
         self, scope: Scope, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]
     ) -> None:
         extensions = scope.get("extensions") or {}
+        self.scope = scope
         self.body: RequestBody = open_body(scope, receive)
         self.disconnected: asyncio.Event = extensions.get(DISCONNECTED_EXTENSION) or (
             self.body.disconnected if isinstance(self.body, ReceiveBody) else asyncio.Event()

@@ -23,6 +23,9 @@ from .memory import raise_malloc_thresholds
 
 _logger = logging.getLogger(__name__)
 
+ACCEPTED = 16
+"""Connections accepted per turn of the event loop."""
+
 DrainHook = Callable[[Drain], None]
 
 
@@ -136,5 +139,8 @@ def announce(sock: socket.socket) -> None:
 def run_worker(config: ServerConfig, sock: socket.socket) -> int:
     """Serve until a signal; return the exit code."""
     server = DrainingServer(config)
-    server.run([sock])
+    # uvloop accepts one connection per listening descriptor and turn of the event loop. With one
+    # descriptor, a client waits for as many turns as others have connected before it: for seconds,
+    # where turns take long because threads want the interpreter's lock too.
+    server.run([sock, *(sock.dup() for _ in range(ACCEPTED - 1))])
     return 0 if server.started else STARTUP_FAILURE

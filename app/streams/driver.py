@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from app.errors import Problem, ServiceError, problem_of
+from app.http.trail import note_problem
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
 from app.server.responses import Exchange
@@ -179,7 +180,7 @@ class Stream(Generic[T]):
         except (CoreError, ServiceError) as error:
             if not exchange.started:
                 raise
-            last = self._failed(error)
+            last = self._failed(error, exchange)
             if last is None:
                 exchange.abort()
             else:
@@ -192,14 +193,18 @@ class Stream(Generic[T]):
             await self.supply.close()
             await wait.close()
 
-    def _failed(self, error: CoreError | ServiceError) -> Buffers | None:
+    def _failed(self, error: CoreError | ServiceError, exchange: Exchange) -> Buffers | None:
         """Encode the end after a failure."""
         if isinstance(error, BudgetExceededError) and self.progress.count:
             reason = self.over_budget.get(error.budget)
             if reason is not None:
                 return self.encoder.end(reason, self.progress)
         # Whoever stores the error must not hold all of this through its traceback.
-        return self.encoder.fail(problem_of(error.with_traceback(None)))
+        problem = problem_of(error.with_traceback(None))
+        last = self.encoder.fail(problem)
+        if last is not None:
+            note_problem(exchange.scope, problem.code)
+        return last
 
     async def _send_group(self, group: Sequence[T], add: Callable[[Buffers], Any]) -> str | None:
         """Send the items of a group; return the reason to end the answer, if any."""

@@ -17,7 +17,7 @@ in every checkpoint. Here slots are drawn by *counter*: slot(k) is a function of
 alone. So the content of the reservoir after any number of items can be computed without
 running up to there: each slot holds the last item that was sent to it, and a scan *backwards*
 over k finds that item. Filling all B slots takes about B ln B draws (the coupon collector's
-problem), a few milliseconds for B = 100,000. The next call takes the slots from a pool. The
+problem), a few milliseconds for B = 100,000, in stretches. The next call takes the slots from a pool. The
 state is one integer, the number of items emitted. The reservoir holds positions, not items,
 so the inner stage must have random access, and reads an item only when it is emitted.
 
@@ -29,6 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Indices
+from ..budget import current
 from ..errors import PipelineError, StateError
 from ..rng import Permutation
 from ._kernels.reservoir import exchange, refill
@@ -43,6 +44,8 @@ from .sources import MAX_ITEMS
 MAX_SIZE = 2**20
 """Most items that are shuffled together."""
 _SPARES = 4
+_DRAWS = 1 << 20
+"""Items that a scan looks at between two checks of the budget: some 10 ms of work."""
 
 
 class BlockShuffle(Reordering):
@@ -192,6 +195,12 @@ class ReservoirShuffle(Counting):
         spare = self._spare.take(lambda candidate: candidate[0] == emitted)
         if spare is not None:
             return spare[1]
-        slots = np.empty(self._size, np.int64)
-        refill(self._key, emitted, slots)
+        slots = np.full(self._size, -1, np.int64)
+        at, missing = self._size + emitted - 1, self._size
+        while missing and at >= self._size:
+            current().check("shuffle")
+            at, missing = refill(self._key, slots, at, missing, _DRAWS)
+        if missing:
+            unknown = np.flatnonzero(slots < 0)
+            slots[unknown] = unknown
         return slots

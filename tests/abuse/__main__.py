@@ -23,6 +23,7 @@ from app.state.api_keys import digest_key, new_secret
 from tests.abuse.files import MIB, write_hostile_files, write_owner_files
 from tests.abuse.owner import Owner, idle_quantile
 from tests.abuse.requests import Caller
+from tests.abuse.waits import Waits
 from tests.app.harness import wait_until
 from tests.e2e.service import Service
 
@@ -56,6 +57,7 @@ class Run:
         self.failures: list[str] = []
         self.service = Service(directory / "service", **settings)
         self._owner = Caller(self.service.port, owner_key)
+        self._waits = Waits(self._owner)
         self._abuser_key = abuser_key
         self._address = "127.0.0.1" if keys else "127.0.0.2"
 
@@ -73,6 +75,7 @@ class Run:
         print(f"abuser: {report.strip()}")
         print(f"owner: {dict(owner.done)}, refused {dict(owner.refused)}")
         print(f"small reads, p99: {idle * 1e3:.1f} ms idle, {busy * 1e3:.1f} ms under abuse")
+        print(self._waits)
         print(f"memory: {self.peak / MIB:.0f} MiB at most of {self.bound / MIB:.0f}")
         self._check(not owner.wrong, f"the owner was answered wrongly: {owner.wrong[:5]}")
         self._check(busy <= limit, f"small reads took {busy:.3f} s, above {limit:.3f}")
@@ -99,19 +102,26 @@ class Run:
 
     @contextlib.contextmanager
     def _watch(self, stop: threading.Event) -> Iterator[None]:
-        """Note the peak of memory of all processes of the service."""
+        """Note the peak of memory of all processes of the service, and its waits."""
 
         def watch() -> None:
-            while not stop.wait(0.1):
+            # More often, looking would keep a core busy: it walks all page tables.
+            while not stop.wait(0.25):
                 self.peak = max(self.peak, sum(map(_proportional, self._processes())))
 
-        thread = threading.Thread(target=watch)
-        thread.start()
+        def look() -> None:
+            while not stop.wait(1.0):
+                self._waits.look()
+
+        threads = [threading.Thread(target=watch), threading.Thread(target=look)]
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
             stop.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
 
     def _processes(self) -> list[int]:
         """The server and its descendants."""

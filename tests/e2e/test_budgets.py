@@ -33,6 +33,8 @@ GROWTH = 400 * MIB
 LINE = 2_000_000
 SHORT = 4000
 """Short lines before a long one, which begins in their second segment."""
+SPARSE = 64 << 30
+"""Size of a file of detector frames that takes no room on disk, and a minute to sum."""
 ROWS = 400
 BEFORE = 16384 // len("short\n") // ROWS
 """Batches whose lines are all in the first segment."""
@@ -107,6 +109,8 @@ def make_root(root: Path) -> Path:
     table = pa.table({"x": pa.array([b"\0" * (16 * MIB)] * 4)})
     pq.write_table(table, root / "rows", compression="zstd", row_group_size=4)
     (root / "frames").write_bytes(bytes(64 * 256 * 256 * 2))
+    with (root / "sparse").open("wb") as sparse:
+        sparse.truncate(SPARSE)
     return root
 
 
@@ -121,6 +125,7 @@ def serving(directory: Path, root: Path, **settings: object) -> Iterator[Limited
             {"id": "mostly", "files": ["mostly"], "format": "lines"},
             {"id": "rows", "files": ["rows"], "format": "parquet"},
             {"id": "frames", "files": ["frames"], **raw},
+            {"id": "sparse", "files": ["sparse"], **raw},
         ):
             answer = server.send("/v1/datasets", entry)
             assert answer.status == 201, answer.body
@@ -247,6 +252,20 @@ def test_work_ends_with_its_client(lenient: Limited, route: str) -> None:
     with begin(lenient, f"/v1/pipelines/{ident}/{route}"):
         pass
     assert lenient.get(f"/v1/pipelines/{ident}").status == 200
+
+
+def test_the_picture_of_a_large_file_ends_with_its_client(lenient: Limited) -> None:
+    """It would cost many seconds of CPU time, and costs less than one once nobody waits."""
+    with begin(lenient, "/v1/datasets/sparse/image.png"):
+        left = cpu_of(lenient)
+    before = [left - 1.0]
+
+    def is_idle() -> bool:
+        before.append(cpu_of(lenient))
+        return before[-1] - before[-2] < 0.05
+
+    assert until(is_idle, seconds=20, pause=0.2)
+    assert before[-1] - left < 1.0
 
 
 def test_registering_a_bomb_ends_with_its_client(lenient: Limited) -> None:

@@ -17,12 +17,17 @@ from .. import wire
 from . import sandbox
 from .serving import Server, load_libraries
 
+_LOWER = 5
+"""By how much a worker is nicer than the service."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Serve the connection of this descriptor until the service closes it."""
     channel = socket.socket(fileno=int(arguments[0]))
     options = orjson.loads(arguments[1])
     sandbox.die_with(options["parent"])
+    # Decoding is large work: beside it, the service answers small reads.
+    os.nice(_LOWER)
     # What libraries print about hostile files is of no use, and without bound.
     os.dup2(0, 2)
     try:

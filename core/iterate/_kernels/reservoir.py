@@ -14,31 +14,32 @@ from ...rng.kernels import U, mix, scale
 
 
 @kernel
-def refill(key: Words, emitted: int, slots: Indices) -> None:
-    """Find the items in the reservoir after ``emitted`` came out.
+def refill(key: Words, slots: Indices, at: int, missing: int, draws: int) -> tuple[int, int]:
+    """Find the items in the reservoir, going back from the item that entered it last.
 
-    The scan goes back until every slot is known: B ln B draws on average.
+    A whole scan takes B ln B draws on average, so callers scan in stretches.
 
     Args:
         key: of the slots.
-        emitted: items that have come out.
-        slots: shape (B,), receives the number of the item in each slot.
+        slots: shape (B,), the number of the item in each slot, -1 where it is not known yet.
+        at: the item to begin with.
+        missing: number of slots not known yet.
+        draws: maximum number of items to look at.
+
+    Returns:
+        The item to go on with and the number of slots still unknown. Below item B, each unknown
+        slot holds the item of its own number.
     """
     first, second = key[0], key[1]
     size = len(slots)
-    for i in range(size):
-        slots[i] = -1
-    missing = size
-    k = size + emitted - 1
-    while missing > 0 and k >= size:
-        slot = np.int64(scale(mix(U(k), first, second), U(size)))
+    stop = max(size, at + 1 - draws)
+    while missing > 0 and at >= stop:
+        slot = np.int64(scale(mix(U(at), first, second), U(size)))
         if slots[slot] < 0:
-            slots[slot] = k
+            slots[slot] = at
             missing -= 1
-        k -= 1
-    for i in range(size):
-        if slots[i] < 0:
-            slots[i] = i
+        at -= 1
+    return at, missing
 
 
 @kernel

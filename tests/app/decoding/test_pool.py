@@ -27,6 +27,7 @@ from app.datasets.items.tables import TableItems
 from app.datasets.opening import open_recording
 from app.decoding.limits import DecoderLimits, Sandbox
 from app.decoding.pool import DecoderPool
+from app.decoding.process import DecoderProcess
 from app.engine.budgets import BudgetLimits, Budgets
 from app.errors import BusyError, DatasetUnreadableError
 from core.errors import BudgetExceededError, CancelledError, FormatError
@@ -396,6 +397,33 @@ def test_there_are_so_many_workers(tmp_path: Path, pools: Pools) -> None:
         first.join()
         third.join()
         assert results[2:] == [FRAMES.sum(), FRAMES.sum()]
+
+
+def test_owners_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = DecoderPool(DecoderLimits(workers=1), lambda: threading.current_thread().name)
+    order: list[str] = []
+
+    choose = pool._choose
+
+    def noted(key: str) -> DecoderProcess | None:
+        process = choose(key)
+        if process is not None:
+            order.append(threading.current_thread().name)
+        return process
+
+    with contextlib.closing(pool), opened(write(tmp_path / "a.h5"), pool) as array:
+        (pid,) = pool.pids
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr(pool, "_choose", noted)
+        threads = []
+        for count, name in enumerate(["abuser", "abuser", "abuser", "alice", "bob"]):
+            threads.append(threading.Thread(target=read, args=(array,), name=name))
+            threads[-1].start()
+            wait_until(lambda count=count: sum(map(len, pool._waiting.values())) == count)
+        os.kill(pid, signal.SIGCONT)
+        for thread in threads:
+            thread.join()
+    assert order == ["abuser", "abuser", "alice", "bob", "abuser"]
 
 
 def test_closing_fails_what_runs_and_leaves_nothing(tmp_path: Path) -> None:

@@ -141,19 +141,23 @@ def test_a_cancelled_call_that_waits_never_runs() -> None:
     assert ran == []
 
 
+def threads_of(workers: Workers) -> list[threading.Thread]:
+    return [thread for lane in workers._lanes for thread in lane.threads]
+
+
 def test_threads_for_long_calls_end_with_them() -> None:
     async def run() -> None:
         gate = Gate()
         stuck = [start(gate) for start in (workers.start, workers.quick) for _ in range(4)]
         await gate.passed(8)
-        assert len(workers._threads) == 8
+        assert len(threads_of(workers)) == 8
         gate.open.set()
         await asyncio.gather(*stuck)
-        assert len(workers._threads) == 4
+        assert len(threads_of(workers)) == 4
 
     workers = Workers(2)
     asyncio.run(run())
-    threads = list(workers._threads)
+    threads = threads_of(workers)
     workers.close()
     assert not any(thread.is_alive() for thread in threads)
 
@@ -184,7 +188,10 @@ def test_an_error_and_its_frames_are_gone_after_it_was_raised() -> None:
         workers.close()
 
 
-def test_closing_waits_for_the_current_call_and_drops_the_next() -> None:
+def test_closing_waits_for_the_current_call_and_drops_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers_module, "LONG_SECONDS", 1000.0)
     begun, go_on, done = threading.Event(), threading.Event(), []
 
     def work() -> None:

@@ -57,6 +57,24 @@ async def stream(request: Request):
         await exchange.end(b"drained")
     return ExchangeResponse(handler)
 
+turns = 0
+
+def turn():
+    global turns
+    turns += 1
+    asyncio.get_running_loop().call_soon(turn)
+
+@app.get("/hold")
+async def hold(fifo: str):
+    # Keeps the event loop until the test writes, and counts its turns from then on.
+    open(fifo, "rb").read()
+    asyncio.get_running_loop().call_soon(turn)
+    return {}
+
+@app.get("/turn")
+async def turn_number():
+    return turns
+
 def told(drain):
     print("told", drain.draining, file=sys.stderr, flush=True)
 
@@ -165,6 +183,19 @@ def test_workers(tmp_path: Path) -> None:
         code, err = server.end()
     assert code == 0
     assert err.count("told True") == 2
+
+
+def test_clients_that_connect_during_a_long_turn_are_accepted_in_the_next(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with command(tmp_path, 1, 8, 0) as server, contextlib.ExitStack() as stack:
+        held = stack.enter_context(server.get(f"/hold?fifo={fifo}"))
+        with fifo.open("wb"):
+            # The loop reads from now on until this block ends.
+            clients = [stack.enter_context(server.get("/turn")) for _ in range(40)]
+        assert Answer(held).status == 200
+        turns = sorted(Answer(client).json() for client in clients)
+    assert turns[-1] - turns[0] < len(clients) // 2
 
 
 def test_unix_sockets(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class FakeExchange:
     """Takes what is sent; ``on_frame`` is told of each frame as it comes."""
 
     def __init__(self, on_frame: Callable[[Frame], None] | None = None) -> None:
+        self.scope: dict[str, object] = {}
         self.disconnected = asyncio.Event()
         self.started = False
         self.ended = False

@@ -13,6 +13,7 @@ from backports.zstd import decompress
 from app.engine.budgets import Budgets
 from app.engine.workers import Workers
 from app.errors import DataChangedError
+from app.http.trail import problem_noted
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
 from app.server.responses import Exchange
@@ -129,6 +130,7 @@ def test_items_before_a_failure_are_sent_before_the_error(workers: Workers) -> N
     send(stream(workers, Numbers(fails=2, failure=failure)), exchange)
     assert kinds(exchange) == ["DATA", "DATA", "ERROR"]
     header = exchange.frames[-1].header
+    assert problem_noted(exchange.scope) == header["problem"]["code"]
     assert (header["token"], header["problem"]["code"]) == (2, failure.code)
 
 

@@ -19,6 +19,7 @@ from core.iterate.metered import metered
 from core.iterate.mixing import Mix, RandomMix
 from core.iterate.positions import Permute, Range
 from core.iterate.selecting import SelectMany
+from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource
 from core.iterate.window import Window
 
@@ -207,3 +208,18 @@ def test_functions_of_many_elements_give_the_same_in_stretches() -> None:
     result = stage.at(np.arange(len(values)))["v"]
     assert not isinstance(result, Ragged)
     assert np.array_equal(result, np.clip(values, 5, 90_000).astype("u4"))
+
+
+def test_the_scan_that_fills_a_reservoir_is_cancelled_between_stretches(
+    meter: Meter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = ReservoirShuffle(CounterSource(10**6), size=100, seed=1)
+    want, _ = stage.take((5000,), 3)
+    monkeypatch.setattr("core.iterate.shuffle._DRAWS", 7)
+    meter.calls = 1000
+    again, _ = ReservoirShuffle(CounterSource(10**6), size=100, seed=1).take((5000,), 3)
+    assert again["index"].tolist() == want["index"].tolist()
+    assert meter.calls < 1000 - 100 // 7
+    meter.calls = 10
+    with pytest.raises(CancelledError):
+        ReservoirShuffle(CounterSource(10**6), size=100, seed=1).take((5000,), 3)
