@@ -301,8 +301,7 @@ def test_a_kill_at_any_step_leaves_no_owner_without_content(tmp_path: Path, acti
         if done.returncode == 0:
             assert owned == stored == (action == "put")
         # The lock of the killed process is free, and what it left is removed or used again.
-        later = time.time() + 100
-        blobs_without_owners(blobs, shares, KIND, 50, lambda later=later: later)()
+        blobs_without_owners(blobs, shares, KIND, -100)()
         assert Blob(blobs).is_stored() == owned
         shares.put("bob", "x", 7, Blob(blobs))
         assert Blob(blobs).is_stored()
