@@ -103,7 +103,8 @@ def columns(table: pa.Table, names: Sequence[str]) -> Pending:
 
 def _arrays(column: Any, described: Mapping[str, Any]) -> list[Array]:  # noqa: ANN401 - pyarrow's
     """Convert a column to its values, and to offsets too if it is ragged."""
-    whole: Any = column.combine_chunks()
+    # Combining copies, even a single chunk.
+    whole: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
         whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
     if pa.types.is_dictionary(whole.type):
