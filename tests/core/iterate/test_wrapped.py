@@ -52,6 +52,13 @@ class Endless(Sequential):
         return {"x": np.full(count, state[0])}, (state[0] + count, state[1])
 
 
+def plain(block: Block) -> list[int]:
+    column = block["x"]
+    assert isinstance(column, np.ndarray)
+    found: list[int] = column.tolist()
+    return found
+
+
 def in_profile(stage: Any) -> Any:  # noqa: ANN401 - a stage of either kind
     return timed(stage, Profile(time.monotonic), "stage")
 
@@ -69,7 +76,7 @@ def test_an_indexed_stage_looks_like_the_one_inside(wrap: Wrap) -> None:
         assert stage.inner is inner
         assert stage.element_offsets("words") is offsets
         assert stage.element_offsets("x") is None
-        assert np.array_equal(stage.at(np.array([1, 0]))["x"], [1, 0])
+        assert plain(stage.at(np.array([1, 0]))) == [1, 0]
 
 
 @pytest.mark.parametrize("wrap", [in_profile, in_budget])
@@ -78,5 +85,5 @@ def test_a_sequential_stage_looks_like_the_one_inside(wrap: Wrap) -> None:
     assert isinstance(stage, WrappedSequential)
     assert (stage.schema, stage.initial) == (SCHEMA, (7, 8))
     block, state = stage.take(stage.initial, 2)
-    assert np.array_equal(block["x"], [7, 7])
+    assert plain(block) == [7, 7]
     assert state == (9, 8)
