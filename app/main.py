@@ -73,10 +73,12 @@ from app.state.base import StateStore
 from app.state.claims import Claims
 from app.state.ownership import migrate
 from app.state.quotas import Limit, Quotas
+from app.state.shares import Shares
 from app.state.storage import Storage, open_storage
 from app.state.sweeper import (
     Sweeper,
     always_done,
+    blobs_without_owners,
     expired_blobs,
     expired_heads,
     heads_without_blobs,
@@ -95,6 +97,8 @@ _OLD_INPUTS = "inputs"
 _OLD_PARTIALS = "partials"
 """Directories in which earlier versions kept files."""
 _DAY = 86400.0
+_ORPHAN_SECONDS = 60.0
+"""Age of content without an owner that spares it: whoever stores it may be about to own it."""
 
 _DESCRIPTION = (
     "Streams of binary records in exact, verifiable, resumable steps: event reports from "
@@ -223,7 +227,7 @@ def _add_services(
     state.throttle = throttle
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_files, heads),
+        inputs=Inputs(input_files, heads, storage.sharing),
         spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims, ledger),
         threads=threads,
         buffers=buffers,
@@ -326,6 +330,10 @@ def _sweeper(settings: Settings, storage: Storage, quotas: Quotas, metrics: Metr
     )
     chores["owners of inputs that are not stored"] = heads_without_blobs(
         storage.heads, storage.blobs, input_store.KIND, NOTED
+    )
+    owners = Shares(storage.heads, input_store.KIND, storage.sharing)
+    chores["inputs without owners"] = blobs_without_owners(
+        storage.blobs, owners, input_store.KIND, _ORPHAN_SECONDS
     )
     for kind in (input_store.KIND, partials.KIND):
         seconds = settings.input_days * _DAY

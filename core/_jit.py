@@ -213,6 +213,8 @@ class BuildLocator:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._line = function.__code__.co_firstlineno
         self._module = function.__module__
+        # Numba names it in its warning about a kernel that cannot be cached.
+        self._py_file = function.__code__.co_filename
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], _file: str) -> BuildLocator:

@@ -31,43 +31,46 @@ def _count(text: str) -> int:
     return value
 
 
-def _add_policy(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("accepted values")
+def _add_choice(group: argparse._ActionsContainer, name: str, choices: str, text: str) -> None:
+    """Add an option with a few values, of which the first is the default."""
+    values = choices.split()
+    text = f"{text} (default {values[0]})"
+    group.add_argument(name, choices=values, default=values[0], help=text)
+
+
+def _add_count(
+    group: argparse._ActionsContainer, name: str, text: str, default: int | None = None
+) -> None:
+    """Add an option whose value is a number of things."""
+    text = text if default is None else f"{text} (default {default})"
+    group.add_argument(name, type=_count, default=default, metavar="N", help=text)
+
+
+def _add_float_width(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--float-width", type=int, choices=(4, 8), default=4, help="bytes per loss (default 4)"
     )
-    group.add_argument(
-        "--nan",
-        choices=("error", "zero", "drop"),
-        default="error",
-        help="treat NaN and infinite losses as an error, as 0 or as absent (default error)",
-    )
-    group.add_argument(
-        "--negative",
-        choices=("error", "keep"),
-        default="error",
-        help="treat negative losses as an error, or keep them (default error)",
-    )
-    group.add_argument(
-        "--sample-order",
-        choices=("ascending", "any"),
-        default="ascending",
-        help="required order of sidx within a block (default ascending)",
-    )
-    group.add_argument(
-        "--missing-end",
-        choices=("error", "accept"),
-        default="error",
-        help="last block without its 0,0 pair: refuse it, or accept the stream as "
-        "unterminated (default error)",
-    )
-    group.add_argument(
-        "--max-samples",
-        type=_count,
-        default=MAX_SAMPLES,
-        metavar="N",
-        help=f"largest len_sample accepted (default {MAX_SAMPLES})",
-    )
+
+
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("accepted values")
+    _add_float_width(group)
+    for name, choices, text in (
+        (
+            "--nan",
+            "error zero drop",
+            "treat NaN and infinite losses as an error, as 0 or as absent",
+        ),
+        ("--negative", "error keep", "treat negative losses as an error, or keep them"),
+        ("--sample-order", "ascending any", "required order of sidx within a block"),
+        (
+            "--missing-end",
+            "error accept",
+            "last block without its 0,0 pair: refuse it, or accept the stream as unterminated",
+        ),
+    ):
+        _add_choice(group, name, choices, text)
+    _add_count(group, "--max-samples", "largest len_sample accepted", MAX_SAMPLES)
 
 
 def add_aggregate(parser: argparse.ArgumentParser) -> None:
@@ -104,24 +107,14 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     rates.add_argument(
         "--occurrence", metavar="FILE", help="occurrences from which to derive event rates"
     )
-    inputs.add_argument(
-        "--no-of-periods", type=_count, metavar="N", help="number of periods, for an occurrence csv"
-    )
+    _add_count(inputs, "--no-of-periods", "number of periods, for an occurrence csv")
     _add_policy(parser)
     completeness = parser.add_argument_group("completeness (a stream has no end marker)")
-    completeness.add_argument(
-        "--expect-events", type=_count, metavar="N", help="fail unless the stream has N events"
-    )
-    completeness.add_argument(
-        "--expect-bytes", type=_count, metavar="N", help="fail unless the stream has N bytes"
-    )
+    _add_count(completeness, "--expect-events", "fail unless the stream has N events")
+    _add_count(completeness, "--expect-bytes", "fail unless the stream has N bytes")
     several = parser.add_argument_group("several streams")
-    several.add_argument(
-        "--order",
-        choices=("received", "event"),
-        default="received",
-        help="write rows as they arise, or merged by event id (default received)",
-    )
+    text = "write rows as they arise, or merged by event id"
+    _add_choice(several, "--order", "received event", text)
     several.add_argument(
         "--read-ahead",
         type=_count,
@@ -174,6 +167,4 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
         default=spec.density,
         help=f"mean share of samples with a loss (default {spec.density})",
     )
-    parser.add_argument(
-        "--float-width", type=int, choices=(4, 8), default=4, help="bytes per loss (default 4)"
-    )
+    _add_float_width(parser)

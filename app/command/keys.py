@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -19,6 +20,7 @@ from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key, new_secret
 from app.state.base import StateStore
 from app.state.ownership import adopt, is_migrated
+from app.state.shares import SharingTurns
 from app.state.sqlite import SqliteStateStore
 from app.state.storage import STATE
 from core.errors import OptionError
@@ -42,10 +44,14 @@ def keys(args: argparse.Namespace) -> int:
         raise OptionError(str(e), hint=hint) from e
 
 
-@contextmanager
-def _store(args: argparse.Namespace) -> Iterator[StateStore]:
+def _directory(args: argparse.Namespace) -> Path:
     options = {} if args.data_dir is None else {"data_dir": args.data_dir}
-    path = Settings(**options).data_dir / STATE
+    return Settings(**options).data_dir
+
+
+@contextlib.contextmanager
+def _store(args: argparse.Namespace) -> Iterator[StateStore]:
+    path = _directory(args) / STATE
     if args.action != "add" and not path.exists():
         raise ValueError(f"{path.parent} is no data directory: name it with --data-dir")
     store = SqliteStateStore(path)
@@ -88,7 +94,8 @@ def _revoke(args: argparse.Namespace, store: StateStore) -> int:
 def _adopt(args: argparse.Namespace, store: StateStore) -> int:
     if not is_migrated(store):
         raise ValueError("the data directory is of an earlier version: start the server once")
-    moved, left = adopt(store, args.old, args.name)
+    with contextlib.closing(SharingTurns(_directory(args))) as turns:
+        moved, left = adopt(store, args.old, args.name, turns.turn)
     _note("adopt", None, args.name, old_owner=args.old, count=moved)
     print(f"{moved} things of {args.old} now belong to {args.name}")  # noqa: T201 - as above
     for thing in left:

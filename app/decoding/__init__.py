@@ -11,6 +11,9 @@ service each of these would end every request. So they run elsewhere:
     ◀─ dtype, shape, offsets in JSON ─────────
     checks every number of it
 
+Values that lie in a file as they are, as in most Arrow files, are not decoded at all: the worker
+says at which bytes, and the service reads these itself.
+
 A worker can open no file, socket or process (:mod:`.worker.sandbox`), and has limits on memory
 and files. The service measures its time and kills it when that is used up (:mod:`.process`).
 Whatever happens to a worker is the problem of one request, ``dataset-unreadable``; the pool

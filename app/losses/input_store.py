@@ -112,15 +112,18 @@ class InputStore:
             raise _damaged(kind, digest)
         return data
 
-    def remove(self, kind: str, digest: str) -> bytes | None:
-        """Delete a file; return its content, None if it is not stored or was damaged."""
-        name = _name(kind, digest)
-        data = None
-        with contextlib.suppress(BlobMissingError, StoreDamagedError):
-            data = self._blobs.range(KIND, name)
+    def has(self, kind: str, digest: str) -> bool:
+        """Whether a file is stored, and as whole as looking at its size shows."""
+        try:
+            self._blobs.info(KIND, _name(kind, digest))
+        except (BlobMissingError, StoreDamagedError):
+            return False
+        return True
+
+    def remove(self, kind: str, digest: str) -> None:
+        """Delete a file, if it is stored."""
         with contextlib.suppress(BlobMissingError):
-            self._blobs.delete(KIND, name)
-        return data
+            self._blobs.delete(KIND, _name(kind, digest))
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Yield name, as ``digest.kind``, and size in bytes of all files."""

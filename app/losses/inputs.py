@@ -14,7 +14,8 @@ import numpy.typing as npt
 from app.errors import InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import HeadMissingError, StateStore
-from app.state.ownership import Shares
+from app.state.shares import Shares
+from app.state.turns import Turn
 from core.errors import InputError
 from core.losses.inputs import (
     EventRates,
@@ -48,6 +49,25 @@ class Stored:
     receipt: Receipt
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file to be stored; see ``Content``."""
+
+    files: InputStore
+    kind: str
+    digest: str
+    data: bytes
+
+    def store(self) -> Receipt:
+        return self.files.put(self.kind, self.digest, self.data)
+
+    def is_stored(self) -> bool:
+        return self.files.has(self.kind, self.digest)
+
+    def remove(self) -> None:
+        self.files.remove(self.kind, self.digest)
+
+
 class Inputs:
     """The auxiliary files of a service, the last few of them parsed in memory.
 
@@ -56,11 +76,12 @@ class Inputs:
     Args:
         store: holds the files.
         heads: holds the owners of each.
+        turn: a turn among all that change the files or their owners.
     """
 
-    def __init__(self, store: InputStore, heads: StateStore) -> None:
+    def __init__(self, store: InputStore, heads: StateStore, turn: Turn) -> None:
         self._store = store
-        self._owners = Shares(heads, KIND)
+        self._owners = Shares(heads, KIND, turn)
         self._parsed: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
@@ -90,9 +111,8 @@ class Inputs:
         digest = digest_of(data)
         ident = _ident(kind, digest)
         new = not self._owners.has(who.owner, ident)
-        receipt = self._owners.put(
-            who.owner, ident, len(data), lambda: self._store.put(kind, digest, data)
-        )
+        content = _File(self._store, kind, digest, data)
+        receipt = self._owners.put(who.owner, ident, len(data), content)
         # Whether others have the file too is not for the caller to know.
         return Stored(digest, Receipt(new or receipt.created, receipt.expires))
 
@@ -101,20 +121,14 @@ class Inputs:
 
         Raises:
             NotFoundError: the caller has no such file.
-            StorageFullError: another owner stores the file right now, and it cannot be.
         """
-
-        def remove() -> Callable[[], None]:
-            data = self._store.remove(kind, digest)
-
-            def restore() -> None:
-                if data is not None:
-                    self._store.put(kind, digest, data)
-
-            return restore
-
         try:
-            self._owners.delete(who.owner, _ident(kind, digest), remove, everyone=who.is_admin)
+            self._owners.delete(
+                who.owner,
+                _ident(kind, digest),
+                lambda: self._store.remove(kind, digest),
+                everyone=who.is_admin,
+            )
         except HeadMissingError as e:
             raise NotFoundError(f"there is no {kind} input {digest[:80]!r}") from e
 

@@ -14,28 +14,16 @@ change at once.
 
 A head's value names its owner, for the administrator and for ``adopt``. Stores of earlier
 versions have heads without one; :func:`migrate` gives them to ``admin``.
-
-Content beside the heads (a stored file) needs an order of steps, as one owner may delete
-it while another stores it again:
-
-    put      head of the caller, then content unless it is there
-    delete   head of the caller; nobody left? read content, delete it;
-             an owner now? store it again
-
-If the second look of ``delete`` misses a ``put``, that put began after the content had been
-deleted, and stores it. Between the two looks the content may be missing for a moment, as if
-it had expired; a crash there, or a third owner who deletes, leaves content without an owner,
-which nobody can use and which expires. A crash in the middle of ``put`` leaves an owner without
-content, as if that had expired; the sweeper removes such owners. See :class:`Shares`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -47,8 +35,7 @@ from .base import (
     HeadMissingError,
     StateStore,
 )
-
-T = TypeVar("T")
+from .turns import Turn
 
 ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
@@ -220,72 +207,6 @@ def _head_id(owner: str, ident: str) -> str:
     return f"{namespace(owner)}.{ident}"
 
 
-class Shares:
-    """The owners of content that is stored once for all of them.
-
-    Args:
-        store: holds a head per content and owner.
-        kind: kind of the heads.
-    """
-
-    def __init__(self, store: StateStore, kind: str) -> None:
-        self._things = Namespaces(store, kind)
-
-    def put(self, owner: str, ident: str, size: int, content: Callable[[], T]) -> T:
-        """Add an owner, then store the content; return what storing it returns.
-
-        Args:
-            owner: the new owner, who may be one already.
-            ident: id of the content.
-            size: bytes of the content.
-            content: stores the content unless it is there.
-        """
-        new = self._things.create(owner, ident, {}, size)
-        try:
-            return content()
-        except BaseException:
-            if new:
-                self._things.delete(owner, ident)
-            raise
-
-    def has(self, owner: str, ident: str) -> bool:
-        """Whether an owner has the content."""
-        return self._things.has(owner, ident)
-
-    def owners(self, ident: str) -> list[str]:
-        """Return all owners of the content."""
-        return [owned.owner for owned in self._things.of_anyone(ident)]
-
-    def delete(
-        self,
-        owner: str,
-        ident: str,
-        remove: Callable[[], Callable[[], None]],
-        *,
-        everyone: bool = False,
-    ) -> None:
-        """Remove an owner, and the content with the last one.
-
-        Args:
-            owner: the owner to remove.
-            ident: id of the content.
-            remove: deletes the content; returns a function that restores it.
-            everyone: whether to remove all owners if ``owner`` is none of them.
-
-        Raises:
-            HeadMissingError: the owner does not have the content.
-        """
-        owners = [owner]
-        if everyone and not self.has(owner, ident):
-            owners = self.owners(ident) or owners
-        for each in owners:
-            self._things.delete(each, ident)
-        if not self.owners(ident):
-            restore = remove()
-            if self.owners(ident):
-                restore()
-
-
 def is_migrated(store: StateStore) -> bool:
     """Whether everything in a store has an owner."""
     return bool(store.list(_MIGRATION, _OWNERS, limit=1).heads)
@@ -345,8 +266,16 @@ def _move(store: StateStore, things: Namespaces, head: Head) -> bool:
     return created
 
 
-def adopt(store: StateStore, old: str, new: str) -> tuple[int, list[str]]:
+def adopt(
+    store: StateStore, old: str, new: str, turn: Turn = contextlib.nullcontext
+) -> tuple[int, list[str]]:
     """Hand everything of one owner to another.
+
+    Args:
+        store: the store.
+        old: name of the present owner.
+        new: name of the new owner.
+        turn: keeps others from looking who owns something that is between the two.
 
     Returns:
         The number of things handed over, and those that stay with the old owner because
@@ -356,12 +285,13 @@ def adopt(store: StateStore, old: str, new: str) -> tuple[int, list[str]]:
     for kind in OWNED_KINDS:
         things = Namespaces(store, kind)
         for owned in list(things.all(old)):
-            try:
-                things.create(new, owned.ident, owned.value, owned.head.size)
-            except HeadExistsError:
-                left.append(f"{kind} {owned.ident}")
-                continue
-            things.delete(old, owned.ident)
+            with turn():
+                try:
+                    things.create(new, owned.ident, owned.value, owned.head.size)
+                except HeadExistsError:
+                    left.append(f"{kind} {owned.ident}")
+                    continue
+                things.delete(old, owned.ident)
             moved += 1
     return moved, left
 

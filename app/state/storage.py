@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from .durable import make_directories, store_error
 from .memory import MemoryStateStore
 from .memory_blobs import MemoryBlobStore
 from .probe import Probe
+from .shares import SharingTurns
 from .space import Space
 from .sqlite import SqliteStateStore
+from .turns import Turn
 
 STATE = "state.sqlite"
 BLOBS = "blobs"
@@ -33,6 +36,8 @@ class Storage:
 
     heads: StateStore
     blobs: BlobStore
+    sharing: Turn
+    """A turn among all that change who owns a blob."""
     spool: Path
     """Directory of temporary files without names."""
     space: Space | None = None
@@ -43,6 +48,8 @@ class Storage:
     """File whose lock makes a sweeper the active one."""
     probe: Probe | None = None
     """Checks the heads; None if they are in memory."""
+    sharing_file: SharingTurns | None = None
+    """The lock file behind ``sharing``; None if all is in memory."""
 
     def check(self) -> None:
         """Check that heads can be written and read: a small write, synced.
@@ -59,6 +66,8 @@ class Storage:
         self.blobs.close()
         if self.probe is not None:
             self.probe.close()
+        if self.sharing_file is not None:
+            self.sharing_file.close()
 
 
 def open_storage(directory: Path | None, reserve: int) -> Storage:
@@ -73,13 +82,16 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
     """
     if directory is None:
         # Only what is too large for memory goes to temporary files.
-        return Storage(MemoryStateStore(), MemoryBlobStore(), spool=Path(tempfile.gettempdir()))
+        lock = threading.Lock()
+        spool = Path(tempfile.gettempdir())
+        return Storage(MemoryStateStore(), MemoryBlobStore(), lambda: lock, spool)
     try:
         make_directories(directory)
         space = Space(directory, reserve)
         heads = SqliteStateStore(directory / STATE, space=space)
         try:
             blobs = FileBlobStore(directory / BLOBS, space=space)
+            turns = SharingTurns(directory)
         except BaseException:
             heads.close()
             raise
@@ -91,11 +103,13 @@ def open_storage(directory: Path | None, reserve: int) -> Storage:
     return Storage(
         heads,
         blobs,
+        turns.turn,
         spool=directory / SPOOL,
         space=space,
         claims=directory / CLAIMS,
         sweeper=directory / SWEEPER,
         probe=Probe(heads, directory / STATE),
+        sharing_file=turns,
     )
 
 

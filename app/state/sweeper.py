@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -22,6 +23,7 @@ from app.errors import NotFoundError, ServiceError
 
 from .base import HeadConflictError, StateStore, StoreDamagedError
 from .blobs import BlobStore
+from .shares import Shares
 from .turns import open_private
 
 Chore = Callable[[], bool]
@@ -155,8 +157,8 @@ def heads_without_blobs(
 ) -> Chore:
     """Return the chore that deletes the heads of owners of content that is not stored.
 
-    Whoever stores content becomes its owner first, so a crash can leave an owner of nothing,
-    which counts in a quota. Within the first seconds it may be one who is storing.
+    Earlier versions stored the owner first, so a crash could leave an owner of nothing, which
+    counts in a quota; so can a disk that loses content.
 
     Args:
         heads: the store of the heads, whose ids are those of the blobs after a namespace.
@@ -181,6 +183,39 @@ def heads_without_blobs(
                     heads.delete(kind, head.id, head, unused_since=oldest)
             except StoreDamagedError:
                 continue
+        after = page.after or ""
+        return page.after is not None
+
+    return sweep
+
+
+def blobs_without_owners(
+    blobs: BlobStore,
+    shares: Shares,
+    kind: str,
+    seconds: float,
+    clock: Callable[[], float] = time.time,
+) -> Chore:
+    """Return the chore that deletes content that nobody owns, as a crash leaves it.
+
+    Args:
+        blobs: the store of the content.
+        shares: its owners.
+        kind: kind of the blobs.
+        seconds: age that spares what may be about to get an owner.
+        clock: seconds since 1970.
+    """
+    after = ""
+
+    def sweep() -> bool:
+        nonlocal after
+        oldest = clock() - seconds
+        page = blobs.list(kind, after=after, limit=PAGE)
+        for blob in page.blobs:
+            if blob.used < oldest:
+                remove = partial(blobs.delete, kind, blob.id, unused_since=oldest)
+                with contextlib.suppress(NotFoundError, HeadConflictError):
+                    shares.sweep(blob.id, remove)
         after = page.after or ""
         return page.after is not None
 

@@ -8,8 +8,13 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeAlias
+
+Turn: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""Returns a context in which no other holder of the same lock runs."""
 
 _PAUSES = (0.0005, 0.01)
 """Seconds between two attempts to lock the file: the first pause, and the longest."""

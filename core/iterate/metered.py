@@ -14,6 +14,7 @@ from ..arrays import Indices
 from ..budget import UNLIMITED, Budget, current
 from .base import Block, Indexed, Schema, Sequential, Stage, State
 from .columns import block_bytes
+from .wrapped import WrappedIndexed, WrappedSequential
 
 _INDEX_BYTES = 8
 
@@ -33,7 +34,7 @@ def _begin(budget: Budget, name: str, count: int, item_bytes: int) -> int:
     return before
 
 
-class MeteredIndexed(Indexed):
+class MeteredIndexed(WrappedIndexed):
     """An indexed stage under the current budget.
 
     Args:
@@ -42,27 +43,9 @@ class MeteredIndexed(Indexed):
     """
 
     def __init__(self, inner: Indexed, name: str) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._name = name
-        self._schema = inner.schema
-        self._length = inner.length
         self._item_bytes = _fixed_bytes(inner.schema)
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the stage."""
-        return self._schema
-
-    @property
-    def length(self) -> int | None:
-        """Length of the stage."""
-        return self._length
-
-    def element_offsets(self, field: str) -> Indices | None:
-        """Offsets of the elements of a ragged field, if the stage knows them."""
-        known = getattr(self.inner, "element_offsets", None)
-        offsets: Indices | None = None if known is None else known(field)
-        return offsets
 
     def at(self, positions: Indices) -> Block:
         """Read items under the budget.
@@ -82,7 +65,7 @@ class MeteredIndexed(Indexed):
         return block
 
 
-class MeteredSequential(Sequential):
+class MeteredSequential(WrappedSequential):
     """A sequential stage under the current budget.
 
     Args:
@@ -91,19 +74,8 @@ class MeteredSequential(Sequential):
     """
 
     def __init__(self, inner: Sequential, name: str) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._name = name
-        self._schema = inner.schema
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the stage."""
-        return self._schema
-
-    @property
-    def initial(self) -> State:
-        """Initial state of the stage."""
-        return self.inner.initial
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read items under the budget.

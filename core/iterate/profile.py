@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import overload
 
 from ..arrays import Indices
-from .base import Block, Indexed, Schema, Sequential, Stage, State
+from .base import Block, Indexed, Sequential, Stage, State
 from .columns import block_bytes, block_length
 from .limits import Clock
+from .wrapped import WrappedIndexed, WrappedSequential
 
 
 @dataclass(slots=True)
@@ -71,29 +72,13 @@ class Profile:
             return {name: asdict(times) for name, times in self._times.items()}
 
 
-class TimedIndexed(Indexed):
+class TimedIndexed(WrappedIndexed):
     """An indexed stage whose calls are timed."""
 
     def __init__(self, inner: Indexed, profile: Profile, name: str) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._profile = profile
         self._name = name
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the stage."""
-        return self.inner.schema
-
-    @property
-    def length(self) -> int | None:
-        """Length of the stage."""
-        return self.inner.length
-
-    def element_offsets(self, field: str) -> Indices | None:
-        """Offsets of the elements of a ragged field, if the stage knows them."""
-        known = getattr(self.inner, "element_offsets", None)
-        offsets: Indices | None = None if known is None else known(field)
-        return offsets
 
     def at(self, positions: Indices) -> Block:
         """Read items, and count their time and volume."""
@@ -108,23 +93,13 @@ class TimedIndexed(Indexed):
         return block
 
 
-class TimedSequential(Sequential):
+class TimedSequential(WrappedSequential):
     """A sequential stage whose calls are timed."""
 
     def __init__(self, inner: Sequential, profile: Profile, name: str) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._profile = profile
         self._name = name
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the stage."""
-        return self.inner.schema
-
-    @property
-    def initial(self) -> State:
-        """Initial state of the stage."""
-        return self.inner.initial
 
     def take(self, state: State, count: int) -> tuple[Block, State]:
         """Read items, and count their time and volume."""

@@ -233,6 +233,31 @@ def test_processes_that_race_on_an_empty_cache_all_work(package: Path, tmp_path:
     assert answers(probe(package, cache))[2] == "True"
 
 
+def test_a_kernel_that_cannot_be_cached_works(package: Path, tmp_path: Path) -> None:
+    """Numba does not cache code with addresses in it, such as that of a large array."""
+    (package / "core" / "large.py").write_text("""
+import numpy as np
+from core._jit import kernel
+
+TABLE = np.arange(1 << 18)
+
+@kernel
+def look_up(index):
+    return TABLE[index]
+""")
+    done = subprocess.run(
+        [sys.executable, "-c", "from core.large import look_up; print(look_up(7))"],
+        env=variables_for(package, tmp_path / "cache"),
+        cwd=package,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stdout == "7\n"
+    assert "large.py" in done.stderr
+
+
 def test_a_full_disk_only_costs_the_cache(package: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     code = PROBE.replace(

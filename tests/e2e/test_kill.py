@@ -165,10 +165,7 @@ class Owner:
             assert found in (thing.document, None), (self.name, thing, found)
             if thing.there is not None:
                 assert (found is not None) == thing.there, (self.name, thing)
-            # A file between the two steps of a put is as one that has expired: its owner may
-            # delete it. So nothing is known until the next answer.
-            if thing.kind != "input" or thing.there is not None or found is not None:
-                thing.there = found is not None
+            thing.there = found is not None
         for kind, target in (("dataset", "/v1/datasets"), ("pipeline", "/v1/pipelines")):
             entries = client.document(target)[f"{kind}s"]
             listed = {entry["id"] if isinstance(entry, dict) else entry for entry in entries}
@@ -221,8 +218,9 @@ def check_stores(data: Path, unanswered: int) -> None:
         heads = state.execute("SELECT DISTINCT substr(id, 18) FROM head WHERE kind = 'input'")
         owned = {name for (name,) in heads}
     stored = {path.name for path in (data / "blobs" / "input").rglob("*.quantiles")}
-    # A file between the two steps of a put or a delete is as one that has expired.
-    assert len(owned ^ stored) <= unanswered
+    assert owned <= stored
+    # A file between the two steps of a put or a delete has no owner until it is swept.
+    assert len(stored - owned) <= unanswered
 
 
 def kill(service: Service) -> None:

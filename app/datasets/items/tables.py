@@ -1,7 +1,14 @@
 """Rows of Parquet and Arrow files as items, decoded by row group or record batch.
 
-Isolated processes decode them (:mod:`app.decoding`). What they answer is checked here: sizes
-against the number of rows, and every offset of columns of variable length.
+Isolated processes read what is complicated about them (:mod:`app.decoding`), which leaves two
+ways to the values of a column:
+
+    parquet, compressed Arrow    file ──▶ decoder ──▶ shared memory ──▶ column
+    Arrow as it lies in memory   file ───────────────────────────────▶ column
+                                      the decoder only says at which byte
+
+Whatever a decoder answers is checked here: sizes against the number of rows and the length of the
+file, and every offset of columns of variable length (:mod:`.stored`).
 """
 
 from __future__ import annotations
@@ -9,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +29,12 @@ from core.iterate.base import Column, Field, Indexed, Ragged, Schema
 from ..files.file_set import FileSet
 from ..files.foreign import ForeignFile, number, sequence, text
 from .segments import Segmented, select_fields
+from .stored import PartPlaces, Places, is_ascending, parse_places, stored_column
 
 PARQUET, ARROW = "parquet", "arrow"
 _DTYPE = re.compile(r"[|<][biuf][1248]|<[Mm]8\[(D|s|ms|us|ns)\]")
+_LOCATED = 32
+"""Parts whose columns are located at once."""
 _MAX_ITEMS = 1 << 31
 """Values per item of a fixed number."""
 
@@ -70,6 +81,7 @@ class TableItems:
 
     def __init__(self, files: FileSet, form: str, decoders: Decoders) -> None:
         self._files = files
+        self._form = form
         self._max_bytes = decoders.max_bytes
         self._tables = [ForeignFile(files, file, form, decoders) for file in range(len(files))]
         described = [
@@ -122,12 +134,45 @@ class TableItems:
         schema = select_fields(self.schema(unit), fields)
         starts = np.cumsum([0, *(part.rows for part in self._parts)]).astype(np.int64)
 
+        places = Places(partial(self._locate, schema), len(schema))
+
         def load(number: int) -> dict[str, Column]:
-            return self._load(self._parts[number], schema)
+            return self._load(number, schema, places)
 
         return Segmented(schema, starts, load)
 
-    def _load(self, part: _Part, schema: Schema) -> dict[str, Column]:
+    def _locate(self, schema: Schema, number: int) -> list[PartPlaces]:
+        """Ask where the columns of some parts lie in their file, from a part on."""
+        first = self._parts[number]
+        parts = self._parts[number : number + _LOCATED]
+        parts = [part for part in parts if part.file == first.file]
+        names = [field.name for field in schema]
+        arguments = {"numbers": [part.number for part in parts], "names": names}
+
+        def parse(values: Mapping[str, Any], octets: Octets) -> list[PartPlaces]:
+            del octets
+            answer = sequence(values["parts"])
+            if not 1 <= len(answer) <= len(parts):
+                raise ValueError("places of other parts")
+            return [parse_places(places, schema) for places in answer]
+
+        # A part that has to be decompressed is the last one that a decoder looks at.
+        effort = Effort(work=min(max(part.work for part in parts), self._max_bytes))
+        return self._tables[first.file].ask("locate", arguments, parse, effort)
+
+    def _load(self, number: int, schema: Schema, places: Places) -> dict[str, Column]:
+        part = self._parts[number]
+        known = places.of(number, part.file) if self._form == ARROW else None
+        columns: dict[str, Column] = {}
+        if known is not None:
+            for field, place in zip(schema, known, strict=True):
+                if place is not None:
+                    file = (self._files, part.file)
+                    columns[field.name] = stored_column(file, field, part.rows, place)
+        rest = tuple(field for field in schema if field.name not in columns)
+        return columns | self._decode(part, rest) if rest else columns
+
+    def _decode(self, part: _Part, schema: Schema) -> dict[str, Column]:
         arguments = {"number": part.number, "names": [field.name for field in schema]}
 
         def parse(values: Mapping[str, Any], octets: Octets) -> dict[str, Column]:
@@ -193,7 +238,7 @@ def _column(layout: Mapping[str, Any], field: Field, rows: int, octets: Octets) 
     start, at = starts
     values = _array(octets, number(start), field.dtype, (number(lengths[0]),))
     offsets = _array(octets, number(at), np.dtype(np.int64), (rows + 1,))
-    if offsets[0] or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
+    if offsets[0] or offsets[-1] != len(values) or not is_ascending(offsets):
         raise ValueError("offsets of another column")
     return Ragged(values, offsets)
 

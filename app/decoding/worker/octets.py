@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import mmap
 import os
+
+import numpy as np
+
+_MIN_MAP = 64 << 10
+"""Bytes from which on a map costs less than a copy."""
 
 
 class DescriptorFile(io.RawIOBase):
@@ -83,3 +90,52 @@ class DescriptorFile(io.RawIOBase):
         if not self.closed:
             os.close(self._descriptor)
         super().close()
+
+
+class MappedFile(DescriptorFile):
+    """A DescriptorFile that maps what is large, and knows where in the file its bytes lie.
+
+    A library that leaves bytes as they are returns addresses within them. Pages that nobody
+    touches are never read. A file that is cut while it is mapped ends this process, not the
+    service.
+    """
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        super().__init__(descriptor, size)
+        self._windows: list[tuple[int, int, int, bytes | memoryview]] = []
+
+    def read(self, size: int = -1) -> bytes | memoryview:  # type: ignore[override]  # any buffer
+        """Read up to ``size`` bytes; to the end of the file if negative; see DescriptorFile."""
+        start = self._at
+        left = max(self._size - start, 0)
+        left = left if size < 0 else min(size, left)
+        octets: bytes | memoryview | None = None
+        if left >= _MIN_MAP:
+            # Each map holds a descriptor and address space, of which there may be none left.
+            with contextlib.suppress(OSError, ValueError):
+                octets = self._map(start, left)
+                self._at += left
+        if octets is None:
+            octets = super().read(left)
+        if octets:
+            address = np.frombuffer(octets, np.uint8).ctypes.data
+            self._windows.append((address, start, len(octets), octets))
+        return octets
+
+    def _map(self, start: int, size: int) -> memoryview:
+        before = start % mmap.ALLOCATIONGRANULARITY
+        window = mmap.mmap(
+            self._descriptor, before + size, access=mmap.ACCESS_READ, offset=start - before
+        )
+        return memoryview(window)[before:]
+
+    def place_of(self, address: int, size: int) -> int | None:
+        """Return the offset in the file of memory that was read; None if it was not."""
+        for begin, start, length, _ in self._windows:
+            if begin <= address and address + size <= begin + length:
+                return start + address - begin
+        return None
+
+    def forget(self) -> None:
+        """Let go of what was read so far, unless the library still uses it."""
+        self._windows.clear()

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.losses.input_store import InputStore, digest_of
 from app.state.base import (
     Admit,
     Head,
     HeadConflictError,
     HeadExistsError,
     HeadMissingError,
-    Usage,
 )
 from app.state.memory import MemoryStateStore
-from app.state.memory_blobs import MemoryBlobStore
 from app.state.ownership import (
     ADMIN,
     Namespaces,
-    Shares,
     adopt,
     is_migrated,
     migrate,
@@ -85,100 +79,6 @@ def test_a_replacement_sees_what_it_replaces(store: MemoryStateStore) -> None:
         things.replace(seen, {"n": 3})
 
 
-class Content:
-    """One content, and something that happens while it is being removed."""
-
-    def __init__(self) -> None:
-        self.stored = False
-        self.meanwhile: Callable[[], None] = lambda: None
-
-    def put(self) -> None:
-        self.stored = True
-
-    def remove(self) -> Callable[[], None]:
-        self.meanwhile()
-        self.stored = False
-        return self.put
-
-
-def test_the_last_owner_takes_the_content_along(store: MemoryStateStore) -> None:
-    shares, content = Shares(store, "input"), Content()
-    shares.put("alice", "x", 1, content.put)
-    shares.put("alice", "x", 1, content.put)
-    shares.put("bob", "x", 1, content.put)
-    assert set(shares.owners("x")) == {"alice", "bob"}
-    shares.delete("alice", "x", content.remove)
-    assert (content.stored, shares.has("alice", "x"), shares.has("bob", "x")) == (True, False, True)
-    with pytest.raises(HeadMissingError):
-        shares.delete("alice", "x", content.remove, everyone=False)
-    shares.delete("bob", "x", content.remove)
-    assert not content.stored
-    assert shares.owners("x") == []
-
-
-def test_content_that_is_stored_again_while_it_is_deleted_stays(store: MemoryStateStore) -> None:
-    shares, content = Shares(store, "input"), Content()
-    shares.put("alice", "x", 1, content.put)
-    content.meanwhile = lambda: shares.put("bob", "x", 1, lambda: None)
-    shares.delete("alice", "x", content.remove)
-    assert content.stored
-    assert shares.has("bob", "x")
-
-
-def test_owners_that_race_lose_nothing(store: MemoryStateStore) -> None:
-    """Whoever has put last still has the content when all is quiet."""
-    inputs, shares = InputStore(MemoryBlobStore(), 1), Shares(store, "input")
-    digest = digest_of(b"content")
-
-    def remove() -> Callable[[], None]:
-        data = inputs.remove("quantiles", digest)
-
-        def restore() -> None:
-            if data is not None:
-                inputs.put("quantiles", digest, data)
-
-        return restore
-
-    def run(owner: str, *, keep: bool) -> None:
-        for turn in range(40):
-            shares.put(owner, "x", 7, lambda: inputs.put("quantiles", digest, b"content"))
-            if turn < 39 or not keep:
-                shares.delete(owner, "x", remove)
-
-    for _ in range(10):
-        with ThreadPoolExecutor(3) as pool:
-            runs = [pool.submit(run, f"owner {n}", keep=n == 0) for n in range(3)]
-            for done in runs:
-                done.result()
-        assert shares.owners("x") == ["owner 0"]
-        assert inputs.read("quantiles", digest) == b"content"
-        shares.delete("owner 0", "x", remove)
-
-
-def test_content_that_cannot_be_stored_is_not_owned(store: MemoryStateStore) -> None:
-    shares = Shares(store, "input")
-
-    def fail() -> None:
-        raise OSError
-
-    with pytest.raises(OSError):  # noqa: PT011 - it is the one above
-        shares.put("alice", "x", 1, fail)
-    assert not shares.has("alice", "x")
-
-
-def test_everyone_is_removed_by_who_is_none_of_them(store: MemoryStateStore) -> None:
-    shares, content = Shares(store, "input"), Content()
-    for owner in ("alice", "bob"):
-        shares.put(owner, "x", 1, content.put)
-    shares.put(ADMIN, "x", 1, content.put)
-    shares.delete(ADMIN, "x", content.remove, everyone=True)
-    assert (content.stored, set(shares.owners("x"))) == (True, {"alice", "bob"})
-    shares.delete(ADMIN, "x", content.remove, everyone=True)
-    assert not content.stored
-    with pytest.raises(HeadMissingError):
-        shares.delete(ADMIN, "x", content.remove, everyone=True)
-
-
 def test_what_earlier_versions_stored_belongs_to_admin(
     store: MemoryStateStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,6 +86,7 @@ def test_what_earlier_versions_stored_belongs_to_admin(
     for kind, ident in old.items():
         store.create(kind, ident, json.dumps({"id": ident, "spec": {}}).encode())
     Namespaces(store, "view").create("alice", "new", {})
+    inputs = Namespaces(store, "input")
     assert not is_migrated(store)
     for turn in range(2):
         migrate(store, [("x.quantiles", 7)])
@@ -197,10 +98,10 @@ def test_what_earlier_versions_stored_belongs_to_admin(
                 head.id.startswith((namespace(ADMIN), namespace("alice")))
                 for head in store.list(kind).heads
             )
-        assert Shares(store, "input").has(ADMIN, "x.quantiles")
-    Shares(store, "input").delete(ADMIN, "x.quantiles", lambda: lambda: None)
+        assert inputs.has(ADMIN, "x.quantiles")
+    inputs.delete(ADMIN, "x.quantiles")
     migrate(store, [("x.quantiles", 7)])
-    assert Shares(store, "input").owners("x.quantiles") == []
+    assert inputs.of_anyone("x.quantiles") == []
 
 
 def test_a_head_names_its_owner(store: MemoryStateStore) -> None:
@@ -208,29 +109,6 @@ def test_a_head_names_its_owner(store: MemoryStateStore) -> None:
     things.create("alice", "v", {})
     assert json.loads(things.head("alice", "v").value)["owner"] == "alice"
     assert [owned.owner for owned in things.of_anyone("v")] == ["alice"]
-
-
-def test_content_counts_with_its_size(store: MemoryStateStore) -> None:
-    Shares(store, "input").put("alice", "x", 700, lambda: None)
-    assert usage(store, "input", "alice") == Usage(1, 700)
-    adopt(store, "alice", "bob")
-    assert usage(store, "input", "alice") == Usage()
-    assert usage(store, "input", "bob") == Usage(1, 700)
-    migrate(store, [("y.quantiles", 30)])
-    assert usage(store, "input", ADMIN) == Usage(1, 30)
-
-
-def usage(store: MemoryStateStore, kind: str, owner: str) -> Usage:
-    """What an owner has, as an admission sees it without the head that it refuses."""
-    seen: list[Usage] = []
-
-    def refuse(usage: Usage) -> None:
-        seen.append(Usage(usage.count - 1, usage.nbytes))
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        store.create(kind, f"{namespace(owner)}.probe", b"", admit=refuse)
-    return seen[0]
 
 
 @pytest.mark.parametrize("calls", range(12))
@@ -279,7 +157,7 @@ def test_a_migration_that_was_killed_goes_on(calls: int) -> None:
     store.left = 100
     assert Namespaces(store, "dataset").ids(ADMIN) == ["a", "b"]
     assert len(store.list("dataset").heads) == 2
-    assert Shares(store, "input").has(ADMIN, "x.quantiles")
+    assert Namespaces(store, "input").has(ADMIN, "x.quantiles")
 
 
 def test_everything_is_handed_over_but_what_is_taken(store: MemoryStateStore) -> None:

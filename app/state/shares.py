@@ -1,0 +1,160 @@
+"""Content that is stored once, however many owners have it.
+
+The owners of a content are those that have a head of its id; the content itself is elsewhere.
+No transaction spans the two, so their order decides what a crash leaves:
+
+    put      content, unless it is there
+             ┌ in a turn ─────────────────────────────────┐
+             │ content again, if it was deleted meanwhile │
+             │ head of the caller, within the quota       │
+             └────────────────────────────────────────────┘
+    delete   ┌ in a turn ─────────────────────────────────┐
+             │ head of the caller                         │
+             │ nobody left? content                       │
+             └────────────────────────────────────────────┘
+
+A head exists only while its content does. Whatever step a process is killed at, at most content
+without an owner is left: nobody can use it, no quota counts it, and :meth:`Shares.sweep` removes
+it. The reverse, a head before its content, would charge an owner for what is not there.
+
+Turns exclude all threads and processes, and end with the process that has one. Storing large
+content takes long, so it comes before the turn, which then lasts as long as a commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from app.errors import ServiceError
+
+from .base import StateStore, StoreBusyError
+from .ownership import Namespaces
+from .turns import Turn, Turns
+
+_LOCK = "sharing.lock"
+_WAIT = 10.0
+"""Maximum seconds to wait for a turn."""
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Content(Protocol[T_co]):
+    """What is shared."""
+
+    def store(self) -> T_co:
+        """Store the content durably unless it is there."""
+
+    def is_stored(self) -> bool:
+        """Whether the content is there."""
+
+    def remove(self) -> None:
+        """Delete the content, if it is there."""
+
+
+class SharingTurns:
+    """Turns among all processes that use a data directory.
+
+    Args:
+        directory: the data directory, which must exist.
+
+    Raises:
+        OSError: the lock file cannot be created or opened.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._turns = Turns(directory / _LOCK, _WAIT)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold the lock until the end of the block.
+
+        Raises:
+            StoreBusyError: others held it for too long.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self._turns.turn())
+            except TimeoutError as e:
+                raise StoreBusyError("others store or delete for too long", retry_after=1) from e
+            yield
+
+    def close(self) -> None:
+        """Close the lock file; may be called twice."""
+        self._turns.close()
+
+
+class Shares:
+    """The owners of content of one kind.
+
+    Args:
+        store: holds a head per content and owner.
+        kind: kind of the heads.
+        turn: a turn among all that change owners or content of this kind.
+    """
+
+    def __init__(self, store: StateStore, kind: str, turn: Turn) -> None:
+        self._things = Namespaces(store, kind)
+        self._turn = turn
+
+    def put(self, owner: str, ident: str, size: int, content: Content[T_co]) -> T_co:
+        """Store content and add an owner; return what storing it returned.
+
+        Args:
+            owner: the new owner, who may be one already.
+            ident: id of the content.
+            size: bytes of the content.
+            content: the content.
+        """
+        result = content.store()
+        with self._turn():
+            if not content.is_stored():
+                result = content.store()
+            try:
+                self._things.create(owner, ident, {}, size)
+            except ServiceError:
+                if not self.owners(ident):
+                    content.remove()
+                raise
+        return result
+
+    def has(self, owner: str, ident: str) -> bool:
+        """Whether an owner has the content."""
+        return self._things.has(owner, ident)
+
+    def owners(self, ident: str) -> list[str]:
+        """Return all owners of the content."""
+        return [owned.owner for owned in self._things.of_anyone(ident)]
+
+    def delete(
+        self, owner: str, ident: str, remove: Callable[[], None], *, everyone: bool = False
+    ) -> None:
+        """Remove an owner, and the content with the last one.
+
+        Args:
+            owner: the owner to remove.
+            ident: id of the content.
+            remove: deletes the content.
+            everyone: whether to remove all owners if ``owner`` is none of them.
+
+        Raises:
+            HeadMissingError: the owner does not have the content.
+        """
+        with self._turn():
+            owners = [owner]
+            if everyone and not self.has(owner, ident):
+                owners = self.owners(ident) or owners
+            for leaving in owners:
+                self._things.delete(leaving, ident)
+            if not self.owners(ident):
+                remove()
+
+    def sweep(self, ident: str, remove: Callable[[], None]) -> None:
+        """Delete content that has no owner."""
+        # Most has one, so that the first look needs no turn.
+        if self.owners(ident):
+            return
+        with self._turn():
+            if not self.owners(ident):
+                remove()
