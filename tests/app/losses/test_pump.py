@@ -319,9 +319,8 @@ def test_a_turn_of_a_thread_ends_while_bytes_are_left(monkeypatch: pytest.Monkey
     async def run() -> None:
         body = SocketLike()
         desk = Desk(body=body)
-        turns = []
-        progress = desk.pump._progress
-        desk.pump._progress = lambda count: (turns.append(count), progress(count))[1]
+        turns: list[int] = []
+        desk.pump._progress = turns.append
         async with running(desk) as task:
             desk.body.send(bytes(8 * BIG), end=True)
             await task
