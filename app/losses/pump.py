@@ -12,7 +12,7 @@ Reading ahead into a second buffer while the first is parsed looks faster, but c
 saves: another hand-over per buffer, and bytes that have to move between the caches of two cores.
 A slow parser leaves bytes in the socket until TCP stops the sender, and a slow sender leaves the
 thread free for other requests. A turn ends after some milliseconds, because others wait for
-threads too.
+threads too; and where turns find little, the loop waits a moment for more before it reads.
 
 A body may also be slow: it is the output of a model that runs for hours. Buffers of the
 pool are few and large, so a body has one only while bytes arrive in numbers:
@@ -59,6 +59,11 @@ _JUDGED_SECONDS = 31.0
 """Time after which the rate of a slow body is looked at."""
 _TURN_SECONDS = 0.005
 """Time for which a thread goes on reading: long against a hand-over, short for those who wait."""
+_MUCH_BYTES = 1 << 18
+"""Bytes that make a turn worth its hand-over. A thread goes on only after a piece of so many, as
+further pieces of a slower sender would be ever smaller; and after two turns in a row with fewer,
+the loop waits for ``_GATHER_SECONDS`` while more arrive in the socket."""
+_GATHER_SECONDS = 0.002
 _START_BYTES = 1 << 16
 """Bytes that the event loop reads where a thread goes on: a read tells that there are some."""
 _WORD = 4
@@ -124,6 +129,7 @@ class Pump:
         self._drain = drain
         self._progress = progress
         self._parsed = 0
+        self._was_small = False
         self._parsing: asyncio.Future[Any] | None = None
 
     async def run(self) -> Ending:
@@ -162,9 +168,17 @@ class Pump:
                     ending: Ending = await self._call(end)
                     return ending
                 count = received
+            before = self._parsed
             goes_on = await self._parse(view, count)
+            await self._gather(self._parsed - before)
             if count == len(view) and not self._taken:
                 self._take()
+
+    async def _gather(self, count: int) -> None:
+        """Wait a moment after a second small turn in a row of a body that has a buffer."""
+        was_small, self._was_small = self._was_small, count < _MUCH_BYTES
+        if was_small and self._was_small and self._taken and not self._body.complete:
+            await asyncio.sleep(_GATHER_SECONDS)
 
     def _room(self) -> memoryview:
         """Return the part of the buffer to read into next, so that words lie on words."""
@@ -195,7 +209,7 @@ class Pump:
                 return False
             self._parsed += count
             self._posting.feed(view[:count])
-            if reader is None:
+            if reader is None or count < _MUCH_BYTES:
                 return False
             if time.monotonic() >= end:
                 return True

@@ -20,8 +20,10 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+from core.arrays import Rows
 from core.losses.analysis import Analysis
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec
@@ -59,8 +61,8 @@ def analyse(data: memoryview, form: str) -> None:
     encoder = CsvEncoder(REPORTS["melt"], 4)
     text: list[bytes] = []
 
-    def take(_report: str, rows: object) -> None:
-        text.append(bytes(encoder.encode(rows)) if form == "csv" else rows.tobytes())  # type: ignore[arg-type, attr-defined]
+    def take(_report: str, rows: Rows) -> None:
+        text.append(bytes(encoder.encode(rows)) if form == "csv" else rows.tobytes())
 
     analysis = Analysis(["melt"], take)
     analysis.receive(data)
@@ -99,19 +101,15 @@ def run(setup: Setup, rounds: int) -> None:
         pid = ours.process.pid
         contests = {
             "sink": of_server(
-                sink.process.pid, lambda: post(("127.0.0.1", sink.port), "/sink", data)
+                sink.process.pid, partial(post, ("127.0.0.1", sink.port), "/sink", data)
             )
         }
         for form in ("bin", "csv"):
             path = f"/v1/losses/melt?format={form}"
-            contests[f"engine {form}"] = of_process(lambda form=form: analyse(data, form))
-            contests[f"post {form}"] = of_server(
-                pid, lambda path=path: post(ours.address, path, data)
-            )
+            contests[f"engine {form}"] = of_process(partial(analyse, data, form))
+            contests[f"post {form}"] = of_server(pid, partial(post, ours.address, path, data))
             path += "&duplex=true"
-            contests[f"duplex {form}"] = of_server(
-                pid, lambda path=path: post(ours.address, path, data)
-            )
+            contests[f"duplex {form}"] = of_server(pid, partial(post, ours.address, path, data))
         seconds: dict[str, list[float]] = {name: [] for name in contests}
         for number in range(rounds + 1):
             for name, measure in contests.items():

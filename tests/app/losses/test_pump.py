@@ -31,16 +31,20 @@ class Body:
         self._bytes = b""
         self._news = asyncio.Event()
         self._ended = False
+        self.waits = False
 
     def send(self, data: bytes, *, end: bool = False) -> None:
         self._bytes += data
         self._ended |= end
+        self.waits = False
         self._news.set()
 
     async def read_into(self, view: memoryview) -> int:
         while not self._bytes and not self._ended:
             self._news.clear()
+            self.waits = True
             await self._news.wait()
+        self.waits = False
         return self.take(view)
 
     def take(self, view: memoryview) -> int:
@@ -319,9 +323,8 @@ def test_a_turn_of_a_thread_ends_while_bytes_are_left(monkeypatch: pytest.Monkey
     async def run() -> None:
         body = SocketLike()
         desk = Desk(body=body)
-        turns = []
-        progress = desk.pump._progress
-        desk.pump._progress = lambda count: (turns.append(count), progress(count))[1]
+        turns: list[int] = []
+        desk.pump._progress = turns.append
         async with running(desk) as task:
             desk.body.send(bytes(8 * BIG), end=True)
             await task
@@ -361,5 +364,31 @@ def test_a_fault_found_by_the_thread_ends_its_turn() -> None:
                 await task
         assert len(desk.posting.data) <= 2 * BIG
         assert (body.opened, body.reader.closed) == (1, 1)
+
+    asyncio.run(run())
+
+
+def test_small_pieces_of_a_fast_body_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def recorded(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", recorded)
+
+    async def run() -> None:
+        desk = Desk(body=SocketLike())
+        async with running(desk):
+            size = 0
+            for piece, expected in [(100, 0), (100, 0), (BIG, 0), (9, 0), (9, 1), (BIG, 0), (9, 0)]:
+                waits.clear()
+                desk.body.send(bytes(piece))
+                size += piece
+                await desk.until_parsed(size)
+                while not desk.body.waits:
+                    await sleep(0)
+                assert waits == [pump_module._GATHER_SECONDS] * expected
 
     asyncio.run(run())
