@@ -210,7 +210,7 @@ def _add_services(
     known_views = Views(catalogue, heads, keys)
     pipelines = _closing(resources, Pipelines(catalogue, known_views, heads, keys))
     precedence = Precedence()
-    threads = _closing(resources, Workers(width, current_payer, precedence))
+    threads = _closing(resources, Workers(width, current_payer))
     rate = MinimumRate(settings.min_rate)
     bodies = JsonBodies(ledger, threads, rate)
     engine = _closing(resources, LocalEngine(width))
@@ -263,7 +263,7 @@ def _add_services(
     # Closed before the pools of threads, which wait for what runs.
     resources.callback(state.budgets.stop)
     state.audit = _closing(resources, AuditLog(settings.audit_log))
-    state.pulse = Pulse(threads.start)
+    state.pulse = Pulse(threads.start, precedence.note_lag)
     state.watched = Watched(
         storage=storage,
         warm_up=warm_up,

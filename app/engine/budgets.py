@@ -16,12 +16,12 @@ it), its handler has ended without its threads, or the server stops.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import ParamSpec, TypeVar
 
 from core.budget import UNLIMITED, Budget, current, install, installed, uninstall
@@ -101,7 +101,7 @@ class RequestBudget:
         self.renewals = 0
         """Stretches begun after the first."""
         self.precedence: Precedence | None = None
-        """Tells its threads when to give way; None for never."""
+        """Has its long calls give way; None for never."""
         self.on_exceeded: Callable[[str, str], None] | None = None
         self.on_cancelled: Callable[[str], None] | None = None
         self._gone = gone
@@ -226,18 +226,11 @@ class RequestBudget:
 
     def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in this thread under the budget; see ``in_thread``."""
-        return self._run(partial(function, *args, **kwargs), self.precedence)
-
-    def run_first(self, function: Callable[[], T]) -> T:
-        """Call a function as ``run`` does; it gives way to nobody."""
-        return self._run(function, None)
-
-    def _run(self, function: Callable[[], T], precedence: Precedence | None) -> T:
         self.check()
-        budget = ThreadBudget(self, precedence)
+        budget = ThreadBudget(self)
         token = install(budget)
         try:
-            return function()
+            return function(*args, **kwargs)
         finally:
             uninstall(token)
             budget.leave()
@@ -250,7 +243,7 @@ class RequestBudget:
             CancelledError: on entering, if nobody waits for results any more.
         """
         self.check()
-        budget = ThreadBudget(self, self.precedence)
+        budget = ThreadBudget(self)
         try:
             with installed(budget):
                 yield budget
@@ -291,15 +284,16 @@ class ThreadBudget:
     millisecond.
     """
 
-    __slots__ = ("_cpu", "_granted", "_items", "_precedence", "_seen", "held", "request")
+    __slots__ = ("_begun", "_cpu", "_granted", "_items", "_seen", "held", "request")
 
-    def __init__(self, request: RequestBudget, precedence: Precedence | None = None) -> None:
+    def __init__(self, request: RequestBudget, *, in_loop: bool = False) -> None:
         self.request = request
-        self._precedence = precedence
         self.held = 0
         self._granted = 0
         self._items = 0
         self._seen = time.monotonic()
+        # The event loop never gives way.
+        self._begun = math.inf if in_loop else self._seen
         self._cpu = time.thread_time()
 
     def check(self, stage: str) -> None:
@@ -318,8 +312,8 @@ class ThreadBudget:
         used, self._cpu = cpu - self._cpu, cpu
         counted, self._items = self._items, 0
         self.request.use(stage, used + seconds, counted)
-        if self._precedence is not None:
-            self._precedence.give_way(now)
+        if self.request.precedence is not None:
+            self.request.precedence.give_way(now, self._begun)
 
     def hold(self, stage: str, nbytes: int) -> None:
         """See Budget."""
@@ -361,7 +355,7 @@ class Working:
         self._budget = budget
 
     def __enter__(self) -> RequestBudget:
-        self._token = install(ThreadBudget(self._budget))
+        self._token = install(ThreadBudget(self._budget, in_loop=True))
         return self._budget
 
     def __exit__(self, *_: object) -> None:
@@ -375,7 +369,7 @@ class Budgets:
     Args:
         limits: of each request.
         ledger: charged for the bytes that requests hold; None for no charge.
-        precedence: tells threads when to give way to quick calls; None for never.
+        precedence: has long calls give way; None for never.
 
     Attributes:
         on_exceeded: called with the stage and the budget that was exceeded.
@@ -424,15 +418,14 @@ def current_owner() -> str:
     return budget.request.owner if isinstance(budget, ThreadBudget) else ""
 
 
-def inherited(function: Callable[[], T], *, quick: bool = False) -> Callable[[], T]:
-    """Return a function that runs in another thread under the budget of the caller.
-
-    Args:
-        function: the function.
-        quick: whether it goes before other work, instead of giving way.
-    """
+def inherited(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that runs in another thread under the budget of the caller."""
     budget: Budget = current()
     if budget is UNLIMITED or not isinstance(budget, ThreadBudget):
         return function
     request = budget.request
-    return partial(request.run_first if quick else request.run, function)
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return request.run(function, *args, **kwargs)
+
+    return run

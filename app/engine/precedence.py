@@ -1,68 +1,65 @@
 """Which work goes first when there is more than the cores can do.
 
-Two things decide how long a small read waits while large ones run. One is the operating system,
-which shares the cores among threads: threads of large work have a lower priority, and with it a
-smaller share. The other is the interpreter's lock, which knows no priorities: whoever waits gets
-it in turn, and each holder keeps it for a switch interval. So threads of large work *give way*.
-At the checks of their budget, a millisecond apart, they ask whether a quick call is running, and
-if so they sleep for a moment, in which they ask for no lock:
+The event loop needs the interpreter's lock dozens of times per turn: every system call gives it
+up. Beside a thread that computes, getting it back takes a switch interval, beside ten of them
+ten, and a small read needs several turns. The lock knows no priorities; whoever waits gets it.
+So there are two rules:
 
-    quick call     ....|=====|.................|===|......
-    large work     ====|.    ^.  ==|===========|.   ==|===
-                          sleeping, at most _PAUSE per check
+1. The switch interval is short. That costs nothing while nobody waits.
+2. While the service is *strained*, long calls *give way*: at the checks of their budget, a
+   millisecond apart, they sleep for a few, in which they ask for no lock.
 
-They sleep once per check and not until all quick calls have ended, so an owner who sends nothing
-but quick calls slows others down by a constant factor, and stops nobody. A quick call that takes
-long, because it has to open a large file, is given way to for its first moments only.
+       lag of the event loop   ..|.||||.|.................
+       strained                ....|=====================|......
+       long call               ======|  =|  =|  =|  =|  =|======
+
+The service is strained for some seconds after the event loop called something back late. So work
+costs nothing more as long as the cores suffice for all, and however strained the service is, a
+long call goes on at a fifth of its speed or more.
+
+Threads of large work have the priority of all others in the system's scheduler. With a lower one,
+the event loop would wait for the lock of a thread that waits for a core.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-import threading
 import time
 
+LONG_SECONDS = 0.025
+"""Running time after which a call is long."""
+LAG_SECONDS = 0.02
+"""Delay of a callback in the event loop from which on the service is strained."""
+_HOLD = 5.0
+"""Seconds for which it is strained after such a delay."""
 _PAUSE = 0.004
-"""Seconds that a thread sleeps at a check while quick calls run."""
+"""Seconds that a long call sleeps at a check."""
 SWITCH_SECONDS = 0.0005
-"""Switch interval of the interpreter: a thread that waits for its lock gets it after about that,
-times the number of threads that wait too."""
-_LOWER = 5
-"""By how much the threads of large work are nicer than the others: a third of their share."""
+"""Switch interval of the interpreter."""
 
 
 class Precedence:
-    """Notes until when quick calls go first; for any number of threads, without a lock."""
+    """Has long calls give way while the service is strained; for any number of threads."""
 
     __slots__ = ("_until",)
 
     def __init__(self) -> None:
         self._until = 0.0
 
-    def claim(self, until: float) -> None:
-        """Have other work give way until then, by the monotonic clock."""
-        self._until = until
+    def note_lag(self, seconds: float) -> None:
+        """Note by how much the event loop called something back too late."""
+        if seconds > LAG_SECONDS:
+            self._until = time.monotonic() + _HOLD
 
-    def end(self) -> None:
-        """Let other work go on: no quick call runs any more."""
-        self._until = 0.0
+    def give_way(self, now: float, begun: float) -> None:
+        """Sleep for a moment if the call of this thread is long, and the service strained.
 
-    def give_way(self, now: float) -> None:
-        """Sleep for a moment if a quick call runs."""
-        if now < self._until:
+        Args:
+            now: the monotonic clock.
+            begun: when the call began, by that clock.
+        """
+        if now < self._until and now - begun > LONG_SECONDS:
             time.sleep(_PAUSE)
-
-
-def lower_priority(base: int) -> None:
-    """Lower the priority of this thread below that of the process; it cannot be raised again.
-
-    Args:
-        base: niceness of the process.
-    """
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), base + _LOWER)
 
 
 def shorten_switches() -> None:

@@ -133,7 +133,7 @@ def test_a_spool_that_cannot_be_written(harmed: Harmed, monkeypatch: pytest.Monk
 
 def test_threads_that_are_all_taken(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harmed.limits["threads"], "_limit", 0.3)
-    lane = harmed.app.state.losses.threads._ordinary
+    lane = harmed.app.state.losses.threads._lanes[False]
     width, lane.width = lane.width, 0
     wait_until(lambda: harmed.failing() == {"threads"})
     assert harmed.metrics()["thalweg_thread_wait_seconds"] > 0.3

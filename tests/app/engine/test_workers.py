@@ -141,23 +141,19 @@ def test_a_cancelled_call_that_waits_never_runs() -> None:
     assert ran == []
 
 
-def threads_of(workers: Workers) -> list[threading.Thread]:
-    return [thread for lane in workers._lanes for thread in lane.threads]
-
-
 def test_threads_for_long_calls_end_with_them() -> None:
     async def run() -> None:
         gate = Gate()
         stuck = [start(gate) for start in (workers.start, workers.quick) for _ in range(4)]
         await gate.passed(8)
-        assert len(threads_of(workers)) == 8
+        assert len(workers._threads) == 8
         gate.open.set()
         await asyncio.gather(*stuck)
-        assert len(threads_of(workers)) == 4
+        assert len(workers._threads) == 4
 
     workers = Workers(2)
     asyncio.run(run())
-    threads = threads_of(workers)
+    threads = list(workers._threads)
     workers.close()
     assert not any(thread.is_alive() for thread in threads)
 
