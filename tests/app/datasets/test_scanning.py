@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -53,6 +55,30 @@ def test_every_recording_whose_format_shows_is_found(root: Path) -> None:
     found = scan(Roots([root]), DECODERS).specs
     assert sorted(found) == ["deep.b.npy", "one.h5", "scan.1.npy", "store.zarr"]
     assert found["store.zarr"].files == (str(root / "store.zarr"),)
+
+
+def test_a_scan_leaves_no_file_open(root: Path) -> None:
+    roots = Roots([root])
+
+    def opened() -> set[str]:
+        links = Path("/proc/self/fd").iterdir()
+        names = {str(link.readlink()) for link in links if link.is_symlink()}
+        return {name for name in names if name.startswith(str(root))}
+
+    before = opened()
+    with gc_off():
+        scan(roots, DECODERS)
+        assert opened() == before
+
+
+@contextlib.contextmanager
+def gc_off() -> Iterator[None]:
+    """Files that nobody closes stay open meanwhile, even in a cycle."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def test_a_scan_stops_after_a_number_of_entries(root: Path) -> None:

@@ -110,6 +110,9 @@ def test_byte_order_and_axes() -> None:
 
 
 BOMB = bytes(10_000_000)
+_SOUND = blosc.compress(RAW, b"lz4", 5, 1)
+NOISE = _SOUND[:2] + bytes([_SOUND[2] & ~2]) + _SOUND[3:]
+"""So short a content is only copied; the flag says that it is compressed."""
 UNSOUND = {
     "short": ((), RAW[:-1], "47 bytes instead of 48"),
     "gzip cut": (("gzip",), gzip.compress(RAW)[:-9], "gzip: it is cut"),
@@ -120,6 +123,7 @@ UNSOUND = {
     "zstd bomb": (("zstd",), zstd_compress(BOMB), "more than 48 bytes"),
     "blosc bomb": (("blosc",), blosc.compress(BOMB, b"lz4", 5, 1), "more than 48 bytes"),
     "blosc cut": (("blosc",), blosc.compress(RAW, b"lz4", 5, 1)[:-5], "blosc: it is cut"),
+    "blosc noise": (("blosc",), NOISE, "blosc: "),
     "blosc short": (("blosc",), b"\2\1", "blosc: it is cut"),
     "checksum": (("crc32c",), RAW + bytes(4), "checksum is wrong"),
     "no checksum": (("crc32c",), b"ab", "checksum is wrong"),

@@ -84,6 +84,16 @@ def test_maps_hold_the_bytes_of_the_file_and_know_their_places(tmp_path: Path) -
         assert bytes(large[-3:]) == content[204_997:205_000]
 
 
+def test_what_follows_the_known_size_is_not_mapped(tmp_path: Path) -> None:
+    content = np.random.default_rng(1).bytes(300_000)
+    (tmp_path / "file").write_bytes(content)
+    with MappedFile(os.open(tmp_path / "file", os.O_RDONLY), 200_000) as file:
+        file.seek(50_000)
+        assert bytes(file.read()) == content[50_000:200_000]
+        file.seek(50_000)
+        assert bytes(file.read(200_000)) == content[50_000:200_000]
+
+
 def test_a_file_that_cannot_be_mapped_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

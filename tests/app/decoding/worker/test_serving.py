@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -18,6 +19,7 @@ import pytest
 
 from app.decoding import wire
 from app.decoding.segments import Segment
+from app.decoding.worker.requests import Files
 from app.decoding.worker.serving import Server, load_libraries
 
 FRAMES = np.arange(2 * 3 * 4, dtype=">u2").reshape(2, 3, 4)
@@ -187,3 +189,62 @@ def test_files_that_are_none(worker: Worker, tmp_path: Path) -> None:
         with subject(form, tmp_path / "noise") as (_, _, options, descriptors):
             answer = worker.ask((form, form, options, descriptors), "list", {})
             assert answer["refused"]["message"]
+
+
+def test_files_come_in_batches_and_each_is_closed_for_the_next(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        files = Files(theirs, [os.open(tmp_path / "a", os.O_RDONLY)])
+        first = files.next()
+        assert os.pread(first, 1, 0) == b"a"
+        second = os.open(tmp_path / "b", os.O_RDONLY)
+        wire.send(ours, {}, [second])
+        os.close(second)
+        assert os.pread(files.next(), 1, 0) == b"b"
+        assert wire.receive(ours) == ({"more": True}, [])
+        wire.send(ours, {})
+        with pytest.raises(EOFError):
+            files.next()
+        files.close()
+
+
+class Exhausted:
+    """A format whose library finds no memory."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def open_subject(self, *_: object) -> Any:  # noqa: ANN401 - never returns
+        raise self._error
+
+    def touch(self) -> None:
+        pass
+
+    def rehearse(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "no room"),
+        RuntimeError("HDF5: memory allocation failed for a chunk"),
+        ValueError("Unable to allocate 3 GiB"),
+    ],
+)
+def test_libraries_say_in_many_ways_that_memory_is_short(error: Exception) -> None:
+    ours, theirs = socket.socketpair()
+
+    def run() -> None:
+        with theirs, contextlib.suppress(wire.GoneError):
+            Server(theirs, {"fake": Exhausted(error)}).run()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    with ours:
+        assert Worker(ours).ask(("key", "fake", {}, []), "act", {}) == {"memory": True}
+        ours.shutdown(socket.SHUT_RDWR)
+        thread.join()
