@@ -1,9 +1,4 @@
-"""Auxiliary inputs of the event reports: quantiles, event rates and occurrences.
-
-Each is read from csv or from the packed records the peer's ``csvtobin`` writes,
-told apart by content. Bytes come in and arrays go out; what cannot be used is an
-``InputError`` that names the line of a csv, or the byte of a packed file.
-"""
+"""Occurrences, from csv or packed records with a header."""
 
 from __future__ import annotations
 
@@ -12,62 +7,39 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ..errors import InputError
-from .input_rows import (
-    INT_MAX,
-    PACKED_HINT,
-    Origin,
-    Rows,
-    csv_rows,
-    packed_rows,
-    rows_of_lines,
-    text_of,
-)
+from ...errors import InputError
+from .event_rates import EventRates
+from .rows import INT_MAX, PACKED_HINT, Rows, csv_rows, packed_rows, text_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_QUANTILE_CSV: Final = np.dtype([("quantile", "<f8")])
-_QUANTILE_BIN: Final = np.dtype([("quantile", "<f4")])
-_RATES_CSV: Final = np.dtype([("EventIds", "<i8"), ("Event_rates", "<f8")])
-_RATES_BIN: Final = np.dtype([("EventIds", "<i4"), ("Event_rates", "<f4")])
 
-
-def _occurrence(ids: str, date: str, *dates: str) -> np.dtype[np.void]:
+def _layout(ids: str, date: str, *dates: str) -> np.dtype[np.void]:
     """Layout of an occurrence: two columns of type ``ids``, then dates of type ``date``."""
     columns = [(name, ids) for name in ("event_id", "period_no")]
     return np.dtype(columns + [(name, date) for name in dates])
 
 
 _DAY: Final = ("occ_year", "occ_month", "occ_day")
-_OCCURRENCE_CSV: Final = (
-    _occurrence("<i8", "<i8", *_DAY),
-    _occurrence("<i8", "<i8", *_DAY, "occ_hour", "occ_minute"),
-    _occurrence("<i8", "<i8", "occ_date_id"),
+_CSV: Final = (
+    _layout("<i8", "<i8", *_DAY),
+    _layout("<i8", "<i8", *_DAY, "occ_hour", "occ_minute"),
+    _layout("<i8", "<i8", "occ_date_id"),
 )
-_OCCURRENCE_BIN: Final = {
-    False: _occurrence("<i4", "<i4", "occ_date_id"),
-    True: _occurrence("<i4", "<i8", "occ_date_id"),
+_BIN: Final = {
+    False: _layout("<i4", "<i4", "occ_date_id"),
+    True: _layout("<i4", "<i8", "occ_date_id"),
 }
 """Layout of a packed occurrence by whether its date is granular."""
 
-_OCCURRENCE_HEADER_SIZE: Final = 8
+_HEADER_SIZE: Final = 8
 _DATE_ALGORITHM: Final = 1
 _GRANULAR: Final = 2
 
 _MAX_YEAR: Final = 5_879_609
 """Last whole year whose date ids fit the four bytes they have in a packed file."""
 _MINUTES_PER_DAY: Final = 1440
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EventRates:
-    """How often each event happens in one period."""
-
-    event_ids: NDArray[np.int32]
-    """Ascending and unique, at least 1; shape (events,)."""
-    rates: NDArray[np.float64]
-    """Finite and not negative; shape (events,)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,85 +59,6 @@ class Occurrence:
         """Occurrences of each event over the number of periods."""
         event_ids, counts = np.unique(self.event_ids, return_counts=True)
         return EventRates(event_ids, counts / self.periods)
-
-
-def parse_quantiles(data: bytes, source: str | None = None) -> NDArray[np.float32]:
-    """Read quantiles from csv (``quantile``) or packed f4.
-
-    Args:
-        data: the whole file.
-        source: name of the file, for messages.
-
-    Returns:
-        Quantiles in [0, 1] in the order of the file, distinct as float32; shape (k,),
-        k at least 1.
-
-    Raises:
-        InputError: the file is neither of the two, is empty, or has a value that is not
-            a quantile or comes twice.
-    """
-    text = text_of(data, source)
-    # Some float32 are text, 0.9 is "fff?": from 0.0078 up their last byte is one of
-    # four, which csv of numbers does not have at all.
-    if text is None or (len(data) % 4 == 0 and set(data[3::4]) <= set(b"<=>?")):
-        return _checked_quantiles(packed_rows(data, _QUANTILE_BIN, 0, source))
-    return _checked_quantiles(csv_rows(text, (_QUANTILE_CSV,), source))
-
-
-def quantiles_from_text(text: str, source: str | None = None) -> NDArray[np.float32]:
-    """Read a comma-separated list of quantiles, as a command line or a query has it.
-
-    Args:
-        text: such as ``0.1,0.5``.
-        source: name of the option or parameter, for messages.
-
-    Returns:
-        Quantiles as ``parse_quantiles`` returns them; shape (k,), k at least 1.
-
-    Raises:
-        InputError: a value is not a quantile or comes twice, or there is none.
-    """
-    values = [value.strip() for value in text.split(",")]
-    origin = Origin(source, "A list of quantiles is like 0.5,0.9", "value")
-    return _checked_quantiles(rows_of_lines(values, _QUANTILE_CSV, origin))
-
-
-def _checked_quantiles(rows: Rows) -> NDArray[np.float32]:
-    values = rows.data["quantile"]
-    rows.require((values >= 0) & (values <= 1), "quantile", "is not in 0 to 1")
-    # abs() makes 0 of -0, which would show in reports.
-    quantiles: NDArray[np.float32] = np.abs(values.astype(np.float32))
-    rows.require_unique(quantiles, "quantile")
-    return quantiles
-
-
-def parse_event_rates(data: bytes, source: str | None = None) -> EventRates:
-    """Read event rates from csv (``EventIds,Event_rates``) or packed (i4, f4).
-
-    Args:
-        data: the whole file; under a header, csv columns may come in either order.
-        source: name of the file, for messages.
-
-    Returns:
-        Rates by ascending event id; float32 values if the file is packed.
-
-    Raises:
-        InputError: the file is neither of the two, is empty, or has an event id below 1
-            or twice, or a rate that is negative or not finite.
-    """
-    text = text_of(data, source)
-    if text is None:
-        rows = packed_rows(data, _RATES_BIN, 0, source)
-    else:
-        rows = csv_rows(text, (_RATES_CSV,), source)
-    event_ids = rows.integers("EventIds", 1).astype(np.int32)
-    with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
-        rates = rows.data["Event_rates"].astype(np.float64)
-    usable = np.isfinite(rates) & (rates >= 0)
-    rows.require(usable, "Event_rates", "is negative or not finite")
-    rows.require_unique(event_ids, "EventIds")
-    order = np.argsort(event_ids)
-    return EventRates(event_ids[order], np.abs(rates[order]))
 
 
 def parse_occurrence(
@@ -204,12 +97,12 @@ def parse_occurrence(
         raise InputError(
             message, parameter="periods", hint="Give it with --no-of-periods", source=source
         )
-    rows = csv_rows(text, _OCCURRENCE_CSV, source)
+    rows = csv_rows(text, _CSV, source)
     return _checked_occurrence(rows, periods, _csv_dates(rows))
 
 
 def _packed_occurrence(data: bytes, periods: int | None, source: str | None) -> Occurrence:
-    if len(data) < _OCCURRENCE_HEADER_SIZE:
+    if len(data) < _HEADER_SIZE:
         message = f"an occurrence header has 8 bytes, and here are {len(data)}"
         raise InputError(message, offset=len(data), hint=PACKED_HINT, source=source)
     options, declared = np.frombuffer(data, "<i4", count=2).tolist()
@@ -226,8 +119,8 @@ def _packed_occurrence(data: bytes, periods: int | None, source: str | None) -> 
         message = f"the file is of {declared} periods, and {periods} were given"
         hint = "Leave --no-of-periods out: the file has it"
         raise InputError(message, offset=4, hint=hint, source=source)
-    layout = _OCCURRENCE_BIN[bool(options & _GRANULAR)]
-    rows = packed_rows(data, layout, _OCCURRENCE_HEADER_SIZE, source)
+    layout = _BIN[bool(options & _GRANULAR)]
+    rows = packed_rows(data, layout, _HEADER_SIZE, source)
     dates: NDArray[np.int64] = rows.data["occ_date_id"].astype(np.int64)
     rows.require(dates >= 0, "occ_date_id", "is negative")
     return _checked_occurrence(rows, declared, dates)

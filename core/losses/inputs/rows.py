@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from core.errors import InputError
+from ...errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
