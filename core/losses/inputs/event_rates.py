@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .rows import csv_rows, packed_rows, text_of
+from .rows import Data, Form, decode_rows, encode_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,11 +26,11 @@ class EventRates:
     """Finite and not negative; shape (events,)."""
 
 
-def parse_event_rates(data: bytes, source: str | None = None) -> EventRates:
+def parse_event_rates(data: Data, source: str | None = None) -> EventRates:
     """Read event rates from csv (``EventIds,Event_rates``) or packed (i4, f4).
 
     Args:
-        data: the whole file; under a header, csv columns may come in either order.
+        data: the whole file, or its columns; under a header, csv columns may come in either order.
         source: name of the file, for messages.
 
     Returns:
@@ -40,8 +40,7 @@ def parse_event_rates(data: bytes, source: str | None = None) -> EventRates:
         InputError: the file is neither of the two, is empty, or has an event id below 1
             or twice, or a rate that is negative or not finite.
     """
-    text = text_of(data, source)
-    rows = packed_rows(data, _BIN, 0, source) if text is None else csv_rows(text, (_CSV,), source)
+    rows = decode_rows(data, (_CSV,), _BIN, source)
     event_ids = rows.integers("EventIds", 1).astype(np.int32)
     with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
         rates = rows.data["Event_rates"].astype(np.float64)
@@ -50,3 +49,11 @@ def parse_event_rates(data: bytes, source: str | None = None) -> EventRates:
     rows.require_unique(event_ids, "EventIds")
     order = np.argsort(event_ids)
     return EventRates(event_ids[order], np.abs(rates[order]))
+
+
+def encode_event_rates(rates: EventRates, form: Form) -> bytes:
+    """Write event rates as the peer's file of this form; a packed one has float32."""
+    rows = np.empty(len(rates.event_ids), _BIN if form == "bin" else _CSV)
+    rows["EventIds"] = rates.event_ids
+    rows["Event_rates"] = rates.rates
+    return encode_rows(rows, form)

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .rows import Origin, Rows, csv_rows, packed_rows, rows_of_lines, text_of
+from .rows import (
+    Data,
+    Form,
+    Origin,
+    Rows,
+    column_rows,
+    csv_rows,
+    encode_rows,
+    packed_rows,
+    rows_of_lines,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,11 +26,11 @@ _CSV: Final = np.dtype([("quantile", "<f8")])
 _BIN: Final = np.dtype([("quantile", "<f4")])
 
 
-def parse_quantiles(data: bytes, source: str | None = None) -> NDArray[np.float32]:
+def parse_quantiles(data: Data, source: str | None = None) -> NDArray[np.float32]:
     """Read quantiles from csv (``quantile``) or packed f4.
 
     Args:
-        data: the whole file.
+        data: the whole file, or its column.
         source: name of the file, for messages.
 
     Returns:
@@ -30,6 +41,8 @@ def parse_quantiles(data: bytes, source: str | None = None) -> NDArray[np.float3
         InputError: the file is neither of the two, is empty, or has a value that is not
             a quantile or comes twice.
     """
+    if not isinstance(data, bytes):
+        return _checked_quantiles(column_rows(data, (_CSV,), source))
     text = text_of(data, source)
     # Some float32 are text, 0.9 is "fff?": from 0.0078 up their last byte is one of
     # four, which csv of numbers does not have at all.
@@ -63,3 +76,8 @@ def _checked_quantiles(rows: Rows) -> NDArray[np.float32]:
     quantiles: NDArray[np.float32] = np.abs(values.astype(np.float32))
     rows.require_unique(quantiles, "quantile")
     return quantiles
+
+
+def encode_quantiles(quantiles: NDArray[np.float32], form: Form) -> bytes:
+    """Write quantiles as the peer's file of this form."""
+    return encode_rows(quantiles.astype(_BIN["quantile"]).view(_BIN), form)
