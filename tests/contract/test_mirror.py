@@ -172,6 +172,10 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/events.py": _READER,
     "core/losses/format.py": _TYPES,
     "core/losses/inputs/": ("tests/core/losses/test_inputs.py",),
+    "core/losses/inputs/text_tables.py": (
+        "tests/core/losses/inputs/test_summary_info.py",
+        "tests/core/losses/inputs/test_summary_map.py",
+    ),
     "core/losses/intake.py": _ANALYSIS,
     "core/losses/parameters.py": _ANALYSIS,
     "core/losses/policy.py": _FAULTS,
@@ -218,6 +222,7 @@ ACROSS: dict[str, str] = {
     "tests/core/losses/test_inputs.py": "auxiliary files, each form of each",
     "tests/core/losses/test_inputs_refused.py": "auxiliary files with faults",
     "tests/core/losses/test_kernels.py": "kernels against NumPy",
+    "tests/core/losses/test_period_tables.py": "reports of periods, against an oracle",
     "tests/core/tiles/test_arrays.py": "core/tiles/formats/arrays.py",
     "tests/core/tiles/test_detect.py": "core/tiles/formats/detect.py",
     "tests/core/tiles/test_formats.py": "every format, under one contract",
