@@ -185,12 +185,13 @@ def test_one_report_to_standard_output(run_directory: Path) -> None:
     assert done.stdout.count(b"\n") == 31
 
 
-def test_standard_input(run_directory: Path) -> None:
+def test_standard_input(run_directory: Path, tmp_path: Path) -> None:
     data = (run_directory / "summary.bin").read_bytes()
     done = server("aggregate", "-", "--reports", "melt", input=data)
     assert done.returncode == 0
-    again = server("aggregate", str(run_directory / "summary.bin"), "--reports", "melt")
-    assert done.stdout == again.stdout
+    named = ["aggregate", str(run_directory / "summary.bin"), "--reports", "melt"]
+    assert main([*named, "--out", str(tmp_path)]) == 0
+    assert done.stdout == (tmp_path / "melt.csv").read_bytes()
 
 
 def test_a_standard_input_that_does_not_block(run_directory: Path) -> None:
@@ -470,11 +471,12 @@ def test_every_option_has_a_help_text() -> None:
             assert documented, action.dest
 
 
-def test_aggregate_reads_a_stream_that_is_piped_in(run_directory: Path) -> None:
-    data = (run_directory / "summary.bin").read_bytes()
-    piped, named = server("aggregate", input=data), server("aggregate", "-", input=data)
+def test_aggregate_reads_a_stream_that_is_piped_in(run_directory: Path, tmp_path: Path) -> None:
+    piped = server("aggregate", input=(run_directory / "summary.bin").read_bytes())
     assert piped.returncode == 0, piped.stderr
-    assert piped.stdout == named.stdout != b""
+    named = ["aggregate", str(run_directory / "summary.bin"), "--reports", "events"]
+    assert main([*named, "--out", str(tmp_path)]) == 0
+    assert piped.stdout == (tmp_path / "events.csv").read_bytes() != b""
 
 
 def test_aggregate_needs_a_stream() -> None:
@@ -503,15 +505,19 @@ def test_commands_that_do_not_serve_start_without_the_web_framework() -> None:
 
 
 def test_a_stream_whose_last_block_has_no_end_is_accepted_if_asked(
-    run_directory: Path, tmp_path: Path
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def aggregate(path: Path, *options: str) -> int:
+        named = ["aggregate", str(path), "--reports", "events", *options]
+        return main([*named, "--out", str(tmp_path / path.stem)])
+
     data = (run_directory / "summary.bin").read_bytes()
     cut = tmp_path / "cut.bin"
     cut.write_bytes(data[:-8])
-    refused = server("aggregate", str(cut))
-    assert refused.returncode == 1
-    assert b"stream-truncated" in refused.stderr
-    accepted = server("aggregate", str(cut), "--missing-end", "accept")
-    assert accepted.returncode == 0, accepted.stderr
-    assert b"unterminated" in accepted.stderr
-    assert accepted.stdout == server("aggregate", str(run_directory / "summary.bin")).stdout
+    assert aggregate(cut) == 1
+    assert "stream-truncated" in capsys.readouterr().err
+    assert aggregate(cut, "--missing-end", "accept") == 0
+    assert "unterminated" in capsys.readouterr().err
+    assert aggregate(run_directory / "summary.bin") == 0
+    whole = tmp_path / "summary" / "events.csv"
+    assert (tmp_path / "cut" / "events.csv").read_bytes() == whole.read_bytes()
