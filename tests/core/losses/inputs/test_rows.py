@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.errors import InputError
 from core.losses.inputs import (
     Data,
     EventRates,
@@ -12,7 +15,12 @@ from core.losses.inputs import (
     encode_event_rates,
     encode_quantiles,
     parse_event_rates,
+    parse_periods,
     parse_quantiles,
+    parse_return_periods,
+    parse_summary_info,
+    parse_summary_map,
+    parse_summary_xref,
 )
 from tests.auxiliary import assert_refused, conformance
 
@@ -67,3 +75,36 @@ def test_columns_are_found_by_name_in_any_order() -> None:
 )
 def test_columns_are_refused(columns: Data, message: str) -> None:
     assert_refused(message, None, parse_event_rates, columns)
+
+
+TEXTS = st.text(st.sampled_from('0123456789.,-+e \r\n"\tnaif_\u2028\xa0'), max_size=60)
+HEADERS = st.sampled_from(
+    [
+        b"period_no,weighting\n",
+        b"return_period\n",
+        b"item_id,summary_id,summaryset_id\n",
+        b"item_id,loc_id,building_id\n",
+        b"summary_id,tiv\n",
+        b"",
+    ]
+)
+
+
+@given(HEADERS, st.one_of(st.binary(max_size=64), TEXTS.map(str.encode)))
+@settings(deadline=None, max_examples=300)
+def test_any_bytes_give_an_input_or_an_input_error(header: bytes, body: bytes) -> None:
+    data = header + body
+    with suppress(InputError):
+        weights = parse_periods(data).weights
+        assert (np.isfinite(weights) & (weights >= 0)).all()
+    with suppress(InputError):
+        years = parse_return_periods(data).years
+        assert len(years) > 0
+        assert (np.diff(years) < 0).all()
+    with suppress(InputError):
+        xref = parse_summary_xref(data)
+        assert len(xref.ids) == len(xref.summary_ids) == len(xref.set_ids) > 0
+    with suppress(InputError):
+        assert len(np.unique(parse_summary_map(data).ids)) == len(parse_summary_map(data).ids) > 0
+    with suppress(InputError):
+        assert (np.diff(parse_summary_info(data).summary_ids, prepend=0) > 0).all()
