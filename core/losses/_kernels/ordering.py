@@ -1,0 +1,75 @@
+"""Stable sorting by integer keys, digit by digit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..._jit import kernel
+from ...arrays import Indices
+
+_BITS = 11
+_SIZE = 1 << _BITS
+_DIGITS = 6
+"""Enough for keys of 63 bits."""
+COUNTS = _DIGITS * _SIZE
+"""Length of the scratch for counts."""
+_FEW = 24
+
+
+@kernel
+def sort_pairs(
+    keys: Indices, values: Indices, spare_keys: Indices, spare_values: Indices, counts: Indices
+) -> None:
+    """Sort pairs by key, ascending; pairs of equal keys stay in their order.
+
+    A radix sort from the least digit on. Digits that all keys share cost nothing, so that
+    narrow keys sort in a pass or two.
+
+    Args:
+        keys: not negative, shape (n,).
+        values: shape (n,).
+        spare_keys: scratch, shape (n,) or more.
+        spare_values: scratch, shape (n,) or more.
+        counts: scratch, shape (COUNTS,).
+    """
+    n = len(keys)
+    if n <= _FEW:
+        for i in range(1, n):
+            key = keys[i]
+            value = values[i]
+            j = i
+            while j > 0 and keys[j - 1] > key:
+                keys[j] = keys[j - 1]
+                values[j] = values[j - 1]
+                j -= 1
+            keys[j] = key
+            values[j] = value
+        return
+    counts[:] = 0
+    for i in range(n):
+        key = keys[i]
+        for d in range(_DIGITS):
+            counts[d * _SIZE + ((key >> (d * _BITS)) & (_SIZE - 1))] += 1
+    inside = True
+    for d in range(_DIGITS):
+        shift = d * _BITS
+        of_digit = counts[d * _SIZE : (d + 1) * _SIZE]
+        if of_digit[(keys[0] >> shift) & (_SIZE - 1)] == n:
+            continue
+        begin = 0
+        for k in range(_SIZE):
+            count = of_digit[k]
+            of_digit[k] = begin
+            begin += count
+        from_keys, from_values = (keys, values) if inside else (spare_keys, spare_values)
+        to_keys, to_values = (spare_keys, spare_values) if inside else (keys, values)
+        for i in range(n):
+            key = from_keys[i]
+            k = (key >> shift) & (_SIZE - 1)
+            to_keys[of_digit[k]] = key
+            to_values[of_digit[k]] = from_values[i]
+            of_digit[k] += 1
+        inside = not inside
+    if not inside:
+        keys[:] = spare_keys[:n]
+        values[:] = spare_values[:n]
