@@ -22,14 +22,16 @@ from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
 from .buffer import as_octets
 from .events import Completeness, StreamEnd, StreamHeader
-from .inputs import EventRates
+from .finishing import LedgerReports, LedgerResources, Sink
+from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
 from .intake import Intake
-from .outputs import Outputs, Sink
+from .outputs import Outputs
 from .parameters import ReportInputs, make_parameters
 from .policy import Policy
 from .position import Position
 from .reports import Report
 from .reports.choosing import check_inputs, check_kind, choose_reports, digest
+from .reports.running import RunOptions
 from .scanner import Scanner
 from .seen import SeenEvents
 from .snapshots import encode_aggregators, encode_totals, restore_aggregators, restore_totals
@@ -48,6 +50,11 @@ class Analysis:
         policy: what to accept.
         quantiles: for QELT, float32, shape (k,), each 0 to 1.
         event_rates: for MELT's EventRate; without them it is NaN.
+        occurrence: in which periods each event happens; reports of whole runs need it.
+        periods: weights of the periods; equal ones without them.
+        return_periods: at which EPT and PSEPT are read; without them they have every point.
+        options: how reports of whole runs are computed.
+        resources: what the ledger of reports of whole runs may use.
         aggregators: the caller's functions to run in the same pass.
         expect_events: number of events the stream is declared to have.
         expect_bytes: number of bytes the stream is declared to have.
@@ -70,6 +77,11 @@ class Analysis:
         policy: Policy | None = None,
         quantiles: npt.NDArray[np.float32] | None = None,
         event_rates: EventRates | None = None,
+        occurrence: Occurrence | None = None,
+        periods: Periods | None = None,
+        return_periods: ReturnPeriods | None = None,
+        options: RunOptions | None = None,
+        resources: LedgerResources | None = None,
         aggregators: Mapping[str, Aggregator] | None = None,
         expect_events: int | None = None,
         expect_bytes: int | None = None,
@@ -81,12 +93,15 @@ class Analysis:
         self.reports: tuple[Report, ...] = ()
         if reports or not self.aggregators:
             self.reports = choose_reports(reports)
-        self._inputs = ReportInputs(quantiles, event_rates)
+        self._inputs = ReportInputs(quantiles, event_rates, occurrence, periods, return_periods)
         check_inputs(self.reports, self._inputs.to_dict())
-        self._outputs = Outputs(self.reports, sink, at_event)
+        options = options or RunOptions()
+        ledger = LedgerReports(self.reports, options, resources or LedgerResources())
+        self._outputs = Outputs(self.reports, sink, ledger, at_event)
         self._expect_events = expect_events
         self._expect_bytes = expect_bytes
-        self._digest = digest(self.reports, self._inputs.octets())
+        octets = self._inputs.octets()
+        self._digest = digest(self.reports, [*octets, options.octets()] if ledger.needed else octets)
         self._scanner = Scanner(policy or Policy(), name, seen)
         self._intake = Intake(self._scanner)
         self._failure: BaseException | None = None
@@ -226,6 +241,9 @@ class Analysis:
                 self._flush()
                 self._outputs.make_room(int(self._scanner.state["needed"][0]))
                 continue
+            if status == layout.ARENA_FULL:
+                self._outputs.ledger.make_room(self._scanner.state)
+                continue
             if status == layout.FAULT:
                 # Rows before the fault are right, and part of the answer.
                 self._flush()
@@ -240,7 +258,8 @@ class Analysis:
     def _scan(self, words: Words, stop: int) -> int:
         s = self._scanner
         args = (words, stop, s.rules, s.state, s.scratch, s.seen)
-        outputs = (self._totals, self._parameters, self._outputs.tables)
+        arena = self._outputs.ledger.arena
+        outputs = (self._totals, self._parameters, self._outputs.tables, arena)
         max_events = _NO_LIMIT if self._expect_events is None else self._expect_events
         if self._scan_with_aggregators is None:
             return scan(*args, *outputs, _NO_LIMIT, max_events)
@@ -270,6 +289,7 @@ class Analysis:
             self._intake.finish(self._step)
             end = self._scanner.finish(self._intake.rest)
             self._close_event()
+            self._outputs.ledger.take(self._scanner.state)
             self._end = self._certify(end)
             if ends_run:
                 self._outputs.finish()
@@ -337,6 +357,9 @@ class Analysis:
             "totals": totals,
             "aggregators": encode_aggregators(self.aggregators),
         }
+        ledger = self._outputs.ledger.getstate(self._scanner.state)
+        if ledger is not None:
+            state["ledger"] = ledger
         collected = self._outputs.getstate()
         return {**state, "reports": collected} if collected else state
 
@@ -388,6 +411,7 @@ class Analysis:
             if self._scanner.rules["events"][0]:
                 restore_totals(self._totals, state["totals"])
             self._outputs.setstate(state.get("reports", {}))
+            self._outputs.ledger.setstate(state.get("ledger"))
             parameters = self._parameters
             rate = event_rate(self.open_event, parameters.rate_ids, parameters.rates)
             self._scanner.state["rate"] = rate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..arrays import Floats, Indices
 from ._kernels.layout import Parameters
 from .format import LOSS_DTYPES
-from .inputs import EventRates
+from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, encode_occurrence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,10 +21,13 @@ class ReportInputs:
     quantiles: npt.NDArray[np.float32] | None = None
     """Shape (k,), each 0 to 1."""
     event_rates: EventRates | None = None
+    occurrence: Occurrence | None = None
+    periods: Periods | None = None
+    return_periods: ReturnPeriods | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All of them, by name."""
-        return {"quantiles": self.quantiles, "event_rates": self.event_rates}
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
     def octets(self) -> list[bytes]:
         """Those given, as bytes to identify them by."""
@@ -33,6 +36,12 @@ class ReportInputs:
             parts.append(self.quantiles.tobytes())
         if self.event_rates is not None:
             parts += [self.event_rates.event_ids.tobytes(), self.event_rates.rates.tobytes()]
+        if self.occurrence is not None:
+            parts += [b"occurrence", encode_occurrence(self.occurrence, "bin")]
+        if self.periods is not None:
+            parts += [b"periods", self.periods.weights.tobytes()]
+        if self.return_periods is not None:
+            parts += [b"return_periods", self.return_periods.years.tobytes()]
         return parts
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ..._jit import subkernel
 from ...arrays import Floats, Indices
 from .layout import ZERO
-from .ordering import sort_pairs
+from .ordering import copy, sort_pairs
 from .quantiles import select
 
 _SIGN = 0x7FFFFFFFFFFFFFFF
@@ -335,9 +335,10 @@ def append(points: Points, tails: Points) -> None:
     """Move the tails to the end of the points."""
     begin = points.count[0]
     count = tails.count[0]
-    points.labels[begin : begin + count] = tails.labels[:count]
-    points.types[begin : begin + count] = tails.types[:count]
-    points.periods[begin : begin + count] = tails.periods[:count]
-    points.losses[begin : begin + count] = tails.losses[:count]
-    points.count[0] = begin + count
+    end = begin + count
+    copy(tails.labels[:count], points.labels[begin:end])
+    copy(tails.types[:count], points.types[begin:end])
+    copy(tails.periods[:count], points.periods[begin:end])
+    copy(tails.losses[:count], points.losses[begin:end])
+    points.count[0] = end
     tails.count[0] = 0

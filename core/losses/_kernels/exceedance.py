@@ -37,6 +37,7 @@ from .curves import (
 )
 from .groups import Cells
 from .layout import ZERO
+from .ordering import copy
 
 OEP = 1
 AEP = 3
@@ -336,9 +337,9 @@ def _draw_samples(
             continue
         first = curve.starts[sample]
         n = curve.starts[sample + 1] - first
-        work.values[:n] = curve.values[first : first + n]
+        copy(curve.values[first : first + n], work.values)
         if weighted:
-            work.years[:n] = curve.years[first : first + n]
+            copy(curve.years[first : first + n], work.years)
         _draw(n, inputs.by_period, 1.0, inputs, sample, kind, psept, tails, work, curve.unused)
         if not row[PER_SAMPLE]:
             psept.count[0] = written

@@ -25,6 +25,7 @@ from ..._jit import kernel, subkernel
 from ...arrays import Floats, Indices
 from .exact import LIMBS, add_all_to_pairs, add_to_limbs, add_to_pair, rounded
 from .layout import ARENA_FULL, OK, ZERO
+from .ordering import copy
 from .stretches import (
     HEAD,
     LISTED,
@@ -82,6 +83,20 @@ class Cells(NamedTuple):
     """Not below 0."""
 
 
+@subkernel
+def _find(ids: npt.NDArray[np.int32], ident: int) -> int:
+    """First place of ascending ids at or above one."""
+    low = ZERO
+    high = ZERO + len(ids)
+    while low < high:
+        middle = (low + high) >> 1
+        if ids[middle] < ident:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 @kernel
 def refer_to_blocks(
     words: npt.NDArray[np.int32],
@@ -119,11 +134,9 @@ def refer_to_blocks(
     while at < stop:
         if words[at] != event:
             event = int(words[at])
-            place = np.searchsorted(events, words[at])
-            begin = end = ZERO
-            if place < len(events) and events[place] == event:
-                begin = starts[place]
-                end = starts[place + 1]
+            place = _find(events, event)
+            begin = starts[place]
+            end = starts[place + 1] if place < len(events) and events[place] == event else begin
         absent += int(begin == end)
         if len(keys):
             summary = int(words[at + 1]) << 32
@@ -135,6 +148,28 @@ def refer_to_blocks(
             k += end - begin
         at += stretch_size(int(words[at + 2]), int(words[at + 3]), samples, width)
     return k, absent
+
+
+@kernel
+def find_events(
+    words: npt.NDArray[np.int32],
+    stop: int,
+    samples: int,
+    width: int,
+    events: npt.NDArray[np.int32],
+) -> int:
+    """Collect the events of blocks as they come; with empty ``events`` only count them."""
+    at = ZERO
+    k = ZERO
+    event = ZERO
+    while at < stop:
+        if words[at] != event:
+            event = int(words[at])
+            if len(events):
+                events[k] = event
+            k += 1
+        at += stretch_size(int(words[at + 2]), int(words[at + 3]), samples, width)
+    return k
 
 
 @kernel
@@ -412,7 +447,7 @@ def sum_cells(
 def _copy_stretch(
     arena: Arena, at: int, period: int, size: int, out: Arena, to: int
 ) -> None:
-    out.words[to : to + size] = arena.words[at : at + size]
+    copy(arena.words[at : at + size], out.words[to : to + size])
     out.words[to] = period
 
 
@@ -465,7 +500,7 @@ def _write_sums(
             out.words[to + HEAD + count] = 0
     else:
         bitmap = (to + HEAD) >> 1
-        out.longs[bitmap : bitmap + len(sums.marks)] = sums.marks
+        copy(sums.marks, out.longs[bitmap : bitmap + len(sums.marks)])
     k = 0
     for cell in range(samples + 1):
         if code & LISTED:
@@ -570,3 +605,17 @@ def find_summaries(
         before = key
         at += stretch_size(int(words[at + 2]), int(words[at + 3]), samples, width)
     return k
+
+
+@kernel
+def weigh(
+    places: Indices,
+    begins: Indices,
+    ends: Indices,
+    words: npt.NDArray[np.int32],
+    cells: Indices,
+) -> None:
+    """Cells at the most of each range of references."""
+    for s in range(len(begins)):
+        for i in range(begins[s], ends[s]):
+            cells[s] += int(words[places[i] + 3])

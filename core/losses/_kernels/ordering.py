@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import kernel
-from ...arrays import Indices
+from ..._jit import kernel, subkernel
+from ...arrays import Array, Indices
 
 _BITS = 11
 _SIZE = 1 << _BITS
@@ -14,6 +14,13 @@ _DIGITS = 6
 COUNTS = _DIGITS * _SIZE
 """Length of the scratch for counts."""
 _FEW = 24
+
+
+@subkernel
+def copy(source: Array, target: Array) -> None:
+    """Copy an array over another of its length; numba's own way allocates."""
+    for i in range(len(source)):
+        target[i] = source[i]
 
 
 @kernel
@@ -71,5 +78,5 @@ def sort_pairs(
             of_digit[k] += 1
         inside = not inside
     if not inside:
-        keys[:] = spare_keys[:n]
-        values[:] = spare_values[:n]
+        copy(spare_keys[:n], keys)
+        copy(spare_values[:n], values)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel, subkernel
+from ..._jit import subkernel
 from ...arrays import Floats, Indices
 from ..format import SIDX_MEAN
 from .layout import ARENA_FULL, OK, Losses, Record, Scratch
@@ -204,28 +204,3 @@ def append_block(rules: Record, state: Record, scratch: Scratch, arena: Arena) -
     s["ledger_words"] = at + size
     s["ledger_blocks"] += 1
     return OK
-
-
-@kernel
-def count_references(
-    words: npt.NDArray[np.int32], stop: int, samples: int, width: int, starts: Indices
-) -> tuple[int, int]:
-    """Stretches of a sequence, and how often their events occur in all.
-
-    Args:
-        words: stretches whose owners are events.
-        stop: words of them.
-        samples: len_sample.
-        width: bytes of a loss.
-        starts: first occurrence of each event id; shape (ids + 1,).
-    """
-    at = 0
-    stretches = 0
-    references = 0
-    while at < stop:
-        event = words[at]
-        if event < len(starts) - 1:
-            references += starts[event + 1] - starts[event]
-        stretches += 1
-        at += stretch_size(int(words[at + 2]), int(words[at + 3]), samples, width)
-    return stretches, references

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from .aal import AAL, AAL_MEAN
+from .alct import ALCT
+from .ept import EPT
 from .events import EVENTS
 from .melt import MELT
+from .psept import PSEPT
 from .qelt import QELT
 from .report import Column, Report
 from .selt import SELT
@@ -14,6 +18,9 @@ from .selt import SELT
 __all__ = ["EVENTS", "MELT", "QELT", "REPORTS", "SELT", "Column", "Report"]
 
 REPORTS: Mapping[str, Report] = MappingProxyType(
-    {report.name: report for report in (EVENTS, SELT, MELT, QELT)}
+    {
+        report.name: report
+        for report in (EVENTS, SELT, MELT, QELT, AAL, AAL_MEAN, ALCT, EPT, PSEPT)
+    }
 )
 """Every report by its name."""

@@ -11,6 +11,8 @@ tables it is computed from and gives a :class:`Collector`, which takes their row
     blocks --scan--> rows of the tables --+--------------------------------> sink
                                           +--> Collector.take -> its rows -> sink
                                                RunCollector.finish --------> sink, at the end
+
+Reports of whole runs that are functions of the ledger give a ``Calculator`` (``running``) instead.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ...arrays import Rows
 from ..events import StreamHeader
 from ..format import Kind
+
+if TYPE_CHECKING:
+    from .running import Calculator, RunSetting
 
 Scope = Literal["event", "period", "run"]
 
@@ -59,6 +64,9 @@ class Input:
 
 QUANTILES = Input("quantiles", "quantiles", "Give a list or a quantile file")
 EVENT_RATES = Input("event_rates", "event rates", "Give a file of rates or of occurrences")
+OCCURRENCE = Input("occurrence", "occurrences", "Give a file of occurrences")
+PERIODS = Input("periods", "period weights", "Give a file of period weights")
+RETURN_PERIODS = Input("return_periods", "return periods", "Give a list or a file of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,8 @@ class Report:
     """Tables of the pass it is computed from; empty for one that is such a table itself."""
     collect: Callable[[Setting], Collector] | None = None
     """Computes it from those tables; a :class:`RunCollector` for the scope ``run``."""
+    calculate: Callable[[RunSetting], Calculator] | None = None
+    """Computes it from the ledger, for the scope ``run``; it needs no table then."""
     buffer_rows: int = 0
     """Of a table of the pass: rows it holds before they are handed on. About a megabyte, so
     that they are still in the second-level cache when they are encoded."""
@@ -140,7 +150,7 @@ class Report:
     @property
     def sources(self) -> tuple[str, ...]:
         """Tables of the pass that its rows come from."""
-        return self.tables or (self.name,)
+        return () if self.calculate is not None else self.tables or (self.name,)
 
     @property
     def has_summaries(self) -> bool:
