@@ -6,6 +6,7 @@ import numpy as np
 
 from ..._jit import kernel, subkernel
 from ...arrays import Array, Indices
+from .layout import ZERO
 
 _BITS = 11
 _SIZE = 1 << _BITS
@@ -27,30 +28,33 @@ def copy(source: Array, target: Array) -> None:
 def sort_pairs(
     keys: Indices, values: Indices, spare_keys: Indices, spare_values: Indices, counts: Indices
 ) -> None:
-    """Sort pairs by key, ascending; pairs of equal keys stay in their order.
+    """Sort pairs by key, ascending; pairs of equal keys stay in their order. Or keys alone.
 
     A radix sort from the least digit on. Digits that all keys share cost nothing, so that
     narrow keys sort in a pass or two.
 
     Args:
         keys: not negative, shape (n,).
-        values: shape (n,).
+        values: shape (n,); empty to sort keys alone.
         spare_keys: scratch, shape (n,) or more.
         spare_values: scratch, shape (n,) or more.
         counts: scratch, shape (COUNTS,).
     """
     n = len(keys)
+    paired = len(values) > 0
     if n <= _FEW:
         for i in range(1, n):
             key = keys[i]
-            value = values[i]
+            value = values[i] if paired else ZERO
             j = i
             while j > 0 and keys[j - 1] > key:
                 keys[j] = keys[j - 1]
-                values[j] = values[j - 1]
+                if paired:
+                    values[j] = values[j - 1]
                 j -= 1
             keys[j] = key
-            values[j] = value
+            if paired:
+                values[j] = value
         return
     counts[:] = 0
     for i in range(n):
@@ -74,9 +78,10 @@ def sort_pairs(
             key = from_keys[i]
             k = (key >> shift) & (_SIZE - 1)
             to_keys[of_digit[k]] = key
-            to_values[of_digit[k]] = from_values[i]
+            if paired:
+                to_values[of_digit[k]] = from_values[i]
             of_digit[k] += 1
         inside = not inside
     if not inside:
         copy(spare_keys[:n], keys)
-        copy(spare_values[:n], values)
+        copy(spare_values[: len(values)], values)

@@ -19,8 +19,8 @@ class _Curves(Calculator):
         self._exceedance = Exceedance(setting)
 
     def compute(self, batch: Batch) -> tuple[Rows, Rows]:
-        ept, _ = self._exceedance.tables(batch)
-        return ept.rows(self._dtype), empty_rows(self._dtype)
+        tables = self._exceedance.tables(batch)
+        return tables.rows(tables.ept, batch, self._dtype), empty_rows(self._dtype)
 
     def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self._exceedance.weigh(cells)

@@ -1,56 +1,76 @@
 """Exceedance curves of summaries, shared by EPT and PSEPT.
 
 Rows are ordered by summary, as ``lecpy`` orders them where it finds an index of its input: first
-everything about one summary, then everything about the next.
+everything about one summary, by EPCalc and EPType (EPT) or by EPType and sample (PSEPT), then
+everything about the next.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Indices, Rows
-from .._kernels import curves as kernel
-from .._kernels import ordering
+from ...arrays import Array, Floats, Indices, Rows
 from .._kernels.exceedance import (
+    ANY_ROW,
     FULL,
+    KEEP_ZEROS,
     MEAN_DAMAGE,
-    PER_SAMPLE,
     PER_SAMPLE_MEAN,
     SAMPLE_MEAN,
-    Curve,
-    Inputs,
-    draw_curves,
+    WITH_YEARS,
+    gather_samples,
+    gather_summaries,
 )
-from .._kernels.quantiles import STACK
 from ..ledger.batches import Batch
+from .drawing import Curves, Drawing, Points
 from .running import RunSetting, as_rows
 
-_OF_LETTER = {"f": FULL, "s": SAMPLE_MEAN, "m": PER_SAMPLE_MEAN, "w": PER_SAMPLE}
-_POINT_BYTES = 24
-_CALCULATIONS = 4
-_TYPES = 4
+OEP = 1
+AEP = 3
+_PER_SAMPLE = 5
+_LETTERS = {"f": FULL, "s": SAMPLE_MEAN, "m": PER_SAMPLE_MEAN, "w": _PER_SAMPLE}
+_POINT_BYTES = 56
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """Points of a batch, as columns of a report."""
+class _Block(NamedTuple):
+    """Points of one EPCalc, or of the samples, and one EPType, by summary."""
 
-    summaries: npt.NDArray[np.int32]
-    labels: npt.NDArray[np.int32]
-    types: npt.NDArray[np.int32]
+    calculation: int
+    type: int
+    summaries: Indices
+    """Index of the summary of each point."""
+    labels: Array
     periods: Floats
     losses: Floats
 
-    def rows(self, dtype: np.dtype[np.void]) -> Rows:
-        """The points as rows."""
-        if not len(self.labels):
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """Rows of a batch."""
+
+    ept: Sequence[_Block]
+    psept: Sequence[_Block]
+
+    @staticmethod
+    def rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> Rows:
+        """The points of blocks, in the order of a report: by summary, then as the blocks."""
+        if not blocks:
             return np.zeros(0, dtype)
-        return as_rows(
-            dtype, [self.summaries, self.labels, self.types, self.periods, self.losses]
-        )
+        summaries = np.concatenate([block.summaries for block in blocks])
+        columns = [
+            batch.summaries[summaries],
+            np.concatenate([block.labels for block in blocks]),
+            np.concatenate([np.full(len(block.periods), block.type) for block in blocks]),
+            np.concatenate([block.periods for block in blocks]),
+            np.concatenate([block.losses for block in blocks]),
+        ]
+        rows = as_rows(dtype, columns)
+        return rows if len(batch.summaries) == 1 else rows[np.argsort(summaries, kind="stable")]
 
 
 class Exceedance:
@@ -63,153 +83,164 @@ class Exceedance:
     def __init__(self, setting: RunSetting) -> None:
         self._samples = setting.header.len_sample
         self._periods = setting.periods
-        returns = setting.return_periods
-        self._returns = returns
-        self._inputs = Inputs(
-            samples=self._samples,
-            weights=setting.weights,
-            by_period=_places(self._periods, returns),
-            by_sample=_places(self._periods * self._samples, returns),
-            by_weight=setting.options.tvar == "weight",
-            choice=_choice(setting),
+        self._returns = len(setting.return_periods)
+        self._weighted = len(setting.weights) > 0
+        self._drawing = Drawing(
+            setting.return_periods, setting.weights, by_weight=setting.options.tvar == "weight"
+        )
+        self._chosen = _choose(setting)
+        at_returns = self._returns > 0
+        self._flags = (
+            ANY_ROW * at_returns
+            | KEEP_ZEROS * (at_returns and self._weighted)
+            | WITH_YEARS * self._weighted
         )
 
-    @property
-    def any_ept(self) -> bool:
-        """Whether a curve of EPT is requested at all."""
-        return bool(self._inputs.choice[:, MEAN_DAMAGE].any())
-
-    def tables(self, batch: Batch) -> tuple[Table, Table]:
+    def tables(self, batch: Batch) -> Tables:
         """Points of EPT and of PSEPT, computed once for a batch."""
-        found: tuple[Table, Table] | None = batch.shared.get("exceedance")
+        found: Tables | None = batch.shared.get("exceedance")
         if found is None:
             found = self._draw(batch)
             batch.shared["exceedance"] = found
         return found
 
-    def _draw(self, batch: Batch) -> tuple[Table, Table]:
-        cells = np.diff(batch.cells.starts[batch.groups])
-        ept_room, psept_room, tails = self._rooms(cells)
-        ept, psept = _points(int(ept_room.sum())), _points(int(psept_room.sum()))
-        most = int(cells.max(initial=0))
-        ends = np.zeros((2, len(batch.summaries)), np.int64)
-        draw_curves(
+    def _draw(self, batch: Batch) -> Tables:
+        ept: list[_Block] = []
+        psept: list[_Block] = []
+        for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
+            chosen = self._chosen[kind]
+            for calculation in (MEAN_DAMAGE, FULL, SAMPLE_MEAN):
+                if calculation in chosen:
+                    ept += self._draw_summaries(batch, losses, kind, calculation)
+            if chosen & {PER_SAMPLE_MEAN, _PER_SAMPLE}:
+                means, samples = self._draw_samples(batch, losses, kind, chosen)
+                ept += means
+                psept += samples
+        ept.sort(key=lambda block: (block.calculation, block.type))
+        return Tables(ept, psept)
+
+    def _draw_summaries(
+        self, batch: Batch, losses: Floats, kind: int, calculation: int
+    ) -> list[_Block]:
+        """A curve for each summary."""
+        count = len(batch.summaries)
+        values = np.empty(int(batch.cells.starts[-1]))
+        years = np.empty(len(values) if self._weighted else 0, np.int64)
+        starts, used_starts = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
+        used, drawn = np.empty(len(batch.cells.periods), np.int32), np.zeros(count, np.uint8)
+        gather_summaries(
             batch.cells,
+            losses,
             batch.groups,
-            self._inputs,
-            ept,
-            psept,
-            _points(int(tails.max(initial=0))),
-            self._curve(most),
-            self._work(most),
-            ends[0],
-            ends[1],
+            calculation,
+            self._samples,
+            self._flags,
+            values,
+            years,
+            starts,
+            used,
+            used_starts,
+            drawn,
         )
-        return _table(batch, ept, ends[0]), _table(batch, psept, ends[1])
+        chosen = np.flatnonzero(drawn)
+        # Summaries without a row have no losses either, so that starts stay contiguous.
+        begins = np.append(starts[chosen], starts[-1])
+        full = calculation == FULL
+        curves = Curves(
+            values=values[: starts[-1]],
+            years=years[: starts[-1]],
+            starts=begins,
+            labels=np.full(len(chosen), calculation),
+            owners=chosen,
+            used=used,
+            used_starts=used_starts,
+            count=self._periods * (self._samples if full else 1),
+            scale=1 / self._samples if full else 1.0,
+        )
+        return _blocks(calculation, kind, self._drawing.draw(curves))
 
-    def _rooms(self, cells: Indices) -> tuple[Indices, Indices, Indices]:
-        """Points that summaries of so many cells have at the most: of EPT, PSEPT, one curve."""
-        returns = len(self._returns)
-        drawn = np.minimum(cells, self._samples)
-        if returns:
-            ept = np.full(len(cells), _CALCULATIONS * _TYPES * returns, np.int64)
-            of_samples = returns * drawn
-        else:
-            ept = _CALCULATIONS * _TYPES * cells
-            of_samples = cells
-        per_sample = self._inputs.choice[:, PER_SAMPLE].any()
-        # A curve that only goes into the mean of samples is drawn at the end of the table.
-        psept = _TYPES * of_samples if per_sample else of_samples
-        return ept, psept + returns, np.maximum(of_samples, cells) + returns
+    def _draw_samples(
+        self, batch: Batch, losses: Floats, kind: int, chosen: frozenset[int]
+    ) -> tuple[list[_Block], list[_Block]]:
+        """A curve for each sample of each summary, and the means of those."""
+        curves = self._gather_samples(batch, losses)
+        points = self._drawing.draw(curves)
+        means: list[_Block] = []
+        if PER_SAMPLE_MEAN in chosen:
+            mean = self._drawing.draw_means(curves, self._samples, PER_SAMPLE_MEAN)
+            means = _blocks(PER_SAMPLE_MEAN, kind, mean)
+        samples = _blocks(_PER_SAMPLE, kind, points) if _PER_SAMPLE in chosen else []
+        return means, samples
 
-    def _work(self, cells: int) -> kernel.Work:
-        returns = len(self._returns)
-        values, spare = np.empty(cells), np.empty(cells)
-        weighted = cells if len(self._inputs.weights) else 0
-        return kernel.Work(
-            values=values,
-            spare=spare,
-            keys=values.view(np.int64),
-            spare_keys=spare.view(np.int64),
-            years=np.empty(weighted, np.int64),
-            spare_years=np.empty(weighted, np.int64),
-            counts=np.zeros(ordering.COUNTS, np.int64),
-            ranks=np.zeros(2 * returns, np.int64),
-            stack=np.zeros(4 * STACK, np.int64),
-            levels=np.zeros(returns),
-            befores=np.zeros(returns),
-            totals=np.zeros(returns),
-            at=np.zeros(returns),
-            tails=np.zeros(returns),
-            present=np.zeros(returns, np.int64),
+    def _gather_samples(self, batch: Batch, losses: Floats) -> Curves:
+        cells = np.diff(batch.cells.starts[batch.groups])
+        most = int(np.minimum(cells, self._samples).sum())
+        values = np.empty(int(batch.cells.starts[-1]))
+        years = np.empty(len(values) if self._weighted else 0, np.int64)
+        starts = np.zeros(most + 1, np.int64)
+        labels, owners = np.empty(most, np.int64), np.empty(most, np.int64)
+        scratch = np.zeros((2, self._samples + 1), np.int64)
+        count = gather_samples(
+            batch.cells,
+            losses,
+            batch.groups,
+            self._flags,
+            scratch[0],
+            scratch[1],
+            values,
+            years,
+            starts,
+            labels,
+            owners,
+        )
+        used, used_starts = self._sample_years(batch)
+        end = starts[count]
+        return Curves(
+            values=values[:end],
+            years=years[:end],
+            starts=starts[: count + 1],
+            labels=labels[:count],
+            owners=owners[:count],
+            used=used,
+            used_starts=used_starts,
+            count=self._periods,
+            scale=1.0,
         )
 
-    def _curve(self, cells: int) -> Curve:
-        returns = len(self._returns)
-        weighted = cells if len(self._inputs.weights) else 0
-        marked = self._periods if weighted and returns else 0
-        return Curve(
-            starts=np.zeros(self._samples + 2, np.int64),
-            seen=np.zeros(self._samples + 1, np.uint8),
-            values=np.empty(cells),
-            years=np.empty(weighted, np.int64),
-            means=np.zeros(max(cells, returns)),
-            levels=np.zeros(returns),
-            befores=np.zeros(returns),
-            totals=np.zeros(returns),
-            counts=np.zeros(returns, np.int64),
-            unused=np.ones(marked, np.uint8),
-        )
+    def _sample_years(self, batch: Batch) -> tuple[npt.NDArray[np.int32], Indices]:
+        """Periods in which a summary has a sample, whatever its loss."""
+        cells = batch.cells
+        last = cells.starts[1:] - 1
+        has_sample = (cells.samples[last] > 0) & (last >= cells.starts[:-1])
+        counts = np.add.reduceat(has_sample.astype(np.int64), batch.groups[:-1])
+        return cells.periods[has_sample], np.append(0, np.cumsum(counts))
 
     def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Bytes for summaries of so many cells: scratch, points, and rows of as many."""
-        ept, psept, tails = self._rooms(cells)
-        scratch = 4 * 8 + (3 * 8 if len(self._inputs.weights) else 0)
-        weight: npt.NDArray[np.int64] = scratch * cells + _POINT_BYTES * (
-            2 * (ept + psept) + tails
-        )
+        drawn = np.minimum(cells, self._samples)
+        points = (4 * drawn + 16) * self._returns if self._returns else 16 * cells
+        scratch = 32 + 24 * self._weighted
+        weight: npt.NDArray[np.int64] = scratch * cells + _POINT_BYTES * points
         return weight
 
 
-def _places(years: int, returns: Floats) -> kernel.Places:
-    wanted = returns.astype(np.int64)
-    first = np.where(wanted <= years, -(-years // np.maximum(wanted, 1)), 0)
-    follows = np.zeros(len(first), np.int64)
-    for k in range(1, len(first)):
-        if first[k] and first[k] == first[k - 1]:
-            follows[k] = follows[k - 1] + 1
-    return kernel.Places(years, returns, first, follows)
-
-
-def _choice(setting: RunSetting) -> npt.NDArray[np.uint8]:
-    """The curves that the letters ask for; numerical means come with any other of EPT."""
-    choice = np.zeros((2, PER_SAMPLE + 1), np.uint8)
+def _choose(setting: RunSetting) -> dict[int, frozenset[int]]:
+    """Calculations that the letters ask for; numerical means come with any other of EPT."""
+    chosen: dict[int, set[int]] = {OEP: set(), AEP: set()}
     for letter in setting.options.curves:
-        calculation = _OF_LETTER[letter.lower()]
-        report = "psept" if calculation == PER_SAMPLE else "ept"
+        calculation = _LETTERS[letter.lower()]
+        report = "psept" if calculation == _PER_SAMPLE else "ept"
         if report in setting.requested:
-            choice[int(letter.isupper()), calculation] = 1
-    choice[:, MEAN_DAMAGE] = choice[:, FULL:PER_SAMPLE].any(axis=1)
-    return choice
+            chosen[AEP if letter.isupper() else OEP].add(calculation)
+    for calculations in chosen.values():
+        if calculations - {_PER_SAMPLE}:
+            calculations.add(MEAN_DAMAGE)
+    return {kind: frozenset(calculations) for kind, calculations in chosen.items()}
 
 
-def _points(count: int) -> kernel.Points:
-    return kernel.Points(
-        labels=np.empty(count, np.int32),
-        types=np.empty(count, np.int32),
-        periods=np.empty(count),
-        losses=np.empty(count),
-        count=np.zeros(1, np.int64),
-    )
-
-
-def _table(batch: Batch, points: kernel.Points, ends: Indices) -> Table:
-    count = int(points.count[0])
-    summaries = np.repeat(batch.summaries, np.diff(ends, prepend=0))
-    return Table(
-        summaries,
-        points.labels[:count],
-        points.types[:count],
-        points.periods[:count],
-        points.losses[:count],
-    )
+def _blocks(calculation: int, kind: int, drawn: tuple[Points, Points]) -> list[_Block]:
+    """Losses and TVaR of some curves."""
+    return [
+        _Block(calculation, kind + i, p.owners, p.labels, p.periods, p.losses)
+        for i, p in enumerate(drawn)
+    ]

@@ -19,8 +19,8 @@ class _Curves(Calculator):
         self._exceedance = Exceedance(setting)
 
     def compute(self, batch: Batch) -> tuple[Rows, Rows]:
-        _, psept = self._exceedance.tables(batch)
-        return psept.rows(self._dtype), empty_rows(self._dtype)
+        tables = self._exceedance.tables(batch)
+        return tables.rows(tables.psept, batch, self._dtype), empty_rows(self._dtype)
 
     def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self._exceedance.weigh(cells)
