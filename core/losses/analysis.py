@@ -7,8 +7,9 @@ they arise. :meth:`Analysis.close` says how the stream ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,10 @@ from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
 from .buffer import as_octets
-from .events import Completeness, StreamEnd, StreamHeader
+from .completeness import certify
+from .events import StreamEnd, StreamHeader
 from .finishing import LedgerReports, LedgerResources, Sink
+from .header import whole
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
 from .intake import Intake
 from .outputs import Outputs
@@ -49,8 +52,10 @@ class Analysis:
             through, and the analysis cannot be used any more.
         policy: what to accept.
         quantiles: for QELT, float32, shape (k,), each 0 to 1.
-        event_rates: for MELT's EventRate; without them it is NaN.
-        occurrence: in which periods each event happens; reports of whole runs need it.
+        event_rates: for MELT's EventRate. Without them it is that of the occurrences, without
+            either NaN.
+        occurrence: for reports of periods and of whole runs: in which periods and when each
+            event happens.
         periods: weights of the periods; equal ones without them.
         return_periods: at which EPT and PSEPT are read; without them they have every point.
         options: how reports of whole runs are computed.
@@ -67,6 +72,7 @@ class Analysis:
 
     Raises:
         ReportError: the reports need other inputs than those given.
+        InputError: occurrences and period weights are of different numbers of periods.
     """
 
     def __init__(  # noqa: PLR0913 - all optional, each documented
@@ -101,7 +107,9 @@ class Analysis:
         self._expect_events = expect_events
         self._expect_bytes = expect_bytes
         octets = self._inputs.octets()
-        self._digest = digest(self.reports, [*octets, options.octets()] if ledger.needed else octets)
+        self._digest = digest(
+            self.reports, [*octets, options.octets()] if ledger.needed else octets
+        )
         self._scanner = Scanner(policy or Policy(), name, seen)
         self._intake = Intake(self._scanner)
         self._failure: BaseException | None = None
@@ -270,6 +278,14 @@ class Analysis:
         if self._scanner.header is not None:
             self._outputs.flush(self._scanner.state, self.position)
 
+    def leave_unexpanded(self) -> None:
+        """Hand on one row for all occurrences of an event, for :meth:`expand` to repeat later."""
+        self._outputs.leave_unexpanded()
+
+    def expand(self, report: str, rows: Rows) -> Iterable[Rows]:
+        """Rows of a report from those left unexpanded, in pieces valid until the next."""
+        return self._outputs.expand(report, rows)
+
     # -- end ---------------------------------------------------------------------
 
     def close(self, *, ends_run: bool = True) -> StreamEnd:
@@ -290,7 +306,10 @@ class Analysis:
             end = self._scanner.finish(self._intake.rest)
             self._close_event()
             self._outputs.ledger.take(self._scanner.state)
-            self._end = self._certify(end)
+            if self._inputs.occurrence is not None:
+                unplaced = int(self._scanner.state["unplaced"][0])
+                end = replace(end, events_without_occurrence=unplaced)
+            self._end = certify(end, self._expect_events, self._expect_bytes, self._scanner.name)
             if ends_run:
                 self._outputs.finish()
         except BaseException as e:
@@ -315,29 +334,6 @@ class Analysis:
         close_event(scanner.state)
         self._flush()
 
-    def _certify(self, end: StreamEnd) -> StreamEnd:
-        for noun, expected, got in (
-            ("bytes", self._expect_bytes, end.bytes),
-            ("events", self._expect_events, end.events),
-        ):
-            if expected is not None and got < expected:
-                self._raise_incomplete(noun, expected, got, end.bytes)
-        declared = self._expect_events is not None or self._expect_bytes is not None
-        known = end.completeness
-        if declared and known is Completeness.UNDECLARED:
-            known = Completeness.DECLARED
-        return StreamEnd(
-            known, end.bytes, end.events, end.blocks, end.pairs, end.ascending, end.reopened_check
-        )
-
-    def _raise_incomplete(self, noun: str, expected: int, got: int, offset: int) -> NoReturn:
-        raise errors.IncompleteError(
-            f"the stream has {got} {noun}, but {expected} were declared",
-            offset=offset,
-            hint="It ended between two blocks, so its writer stopped early",
-            source=self._scanner.name,
-        )
-
     # -- state -------------------------------------------------------------------
 
     def getstate(self) -> dict[str, Any]:
@@ -357,6 +353,8 @@ class Analysis:
             "totals": totals,
             "aggregators": encode_aggregators(self.aggregators),
         }
+        if self._inputs.occurrence is not None:
+            state["unplaced"] = int(self._scanner.state["unplaced"][0])
         ledger = self._outputs.ledger.getstate(self._scanner.state)
         if ledger is not None:
             state["ledger"] = ledger
@@ -415,6 +413,7 @@ class Analysis:
             parameters = self._parameters
             rate = event_rate(self.open_event, parameters.rate_ids, parameters.rates)
             self._scanner.state["rate"] = rate
+            self._scanner.state["unplaced"] = whole(state.get("unplaced", 0), 0, self.events)
         restore_aggregators(self.aggregators, state["aggregators"])
 
 

@@ -135,9 +135,7 @@ def annual_losses(
             high = ZERO + highs[i]
             count = np.float64((high - low) * periods)
             mean = _annual_mean(cells, begin, end, low, high, weights, count)
-            total, between, within = _squares(
-                cells, begin, end, low, high, weights, periods, mean
-            )
+            total, between, within = _squares(cells, begin, end, low, high, weights, periods, mean)
             results[s, i, MEAN] = mean
             results[s, i, DEVIATION] = _deviation(total, count)
             results[s, i, BETWEEN] = between

@@ -285,9 +285,7 @@ def _add_dense(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> b
 
 
 @subkernel
-def _add_group(
-    places: Indices, arena: Arena, samples: int, width: int, sums: Sums
-) -> bool:
+def _add_group(places: Indices, arena: Arena, samples: int, width: int, sums: Sums) -> bool:
     """Add the stretches of a group; return whether the sum of a cell lost bits."""
     lost = False
     for i in range(len(places)):
@@ -444,9 +442,7 @@ def sum_cells(
 
 
 @subkernel
-def _copy_stretch(
-    arena: Arena, at: int, period: int, size: int, out: Arena, to: int
-) -> None:
+def _copy_stretch(arena: Arena, at: int, period: int, size: int, out: Arena, to: int) -> None:
     copy(arena.words[at : at + size], out.words[to : to + size])
     out.words[to] = period
 
@@ -543,9 +539,7 @@ def write_run(
     while begin < len(keys):
         end = _group_end(keys, begin)
         period = keys[begin] & _PERIOD
-        exact = end > begin + 1 and not _add_group(
-            places[begin:end], arena, samples, width, sums
-        )
+        exact = end > begin + 1 and not _add_group(places[begin:end], arena, samples, width, sums)
         size = ZERO
         if exact:
             size = _write_sums(keys[begin] >> 32, period, samples, width, sums, out, to)

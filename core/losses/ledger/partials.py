@@ -326,9 +326,7 @@ def _checked_events(
     return ids
 
 
-def _checked_words(
-    section: _Section, ledger: Ledger, source: _Source
-) -> npt.NDArray[np.int32]:
+def _checked_words(section: _Section, ledger: Ledger, source: _Source) -> npt.NDArray[np.int32]:
     longs = np.zeros(-(-len(section.payload) // 8), np.int64)
     longs.view(np.uint8)[: len(section.payload)] = np.frombuffer(section.payload, np.uint8)
     words = longs.view(np.int32)

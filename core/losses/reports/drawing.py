@@ -81,9 +81,7 @@ class Drawing:
             self._read_equal(curves)
         return self._points_read(curves)
 
-    def draw_means(
-        self, curves: Curves, samples: int, label: int
-    ) -> tuple[Points, Points]:
+    def draw_means(self, curves: Curves, samples: int, label: int) -> tuple[Points, Points]:
         """Losses and TVaR of the means, by summary, of curves that have been drawn.
 
         Args:
