@@ -28,6 +28,7 @@ from .finishing import LedgerReports, LedgerResources, Sink
 from .header import whole
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
 from .intake import Intake
+from .ledger.ledger import Ledger
 from .outputs import Outputs
 from .parameters import ReportInputs, make_parameters
 from .policy import Policy
@@ -156,6 +157,11 @@ class Analysis:
     def events(self) -> int:
         """Events begun so far."""
         return int(self._scanner.state["events"][0])
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Sums of the partition, once its header has come, if a report needs them."""
+        return self._outputs.ledger.ledger
 
     @property
     def blocks(self) -> int:
