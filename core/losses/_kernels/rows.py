@@ -123,10 +123,10 @@ def _max_loss_so_far(scratch: Scratch) -> float:
 def _differ(losses: Losses, samples: int) -> bool:
     """Whether two samples differ, absent ones being 0: whether their true deviation is above 0."""
     first = losses[0] if len(losses) == samples else 0.0
-    for i in range(len(losses)):
-        if losses[i] != first:
-            return True
-    return False
+    equal = 0
+    while equal < len(losses) and losses[equal] == first:
+        equal += 1
+    return equal < len(losses)
 
 
 @subkernel
