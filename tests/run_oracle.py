@@ -235,9 +235,7 @@ def _unused(run: Run, used: set[int], share: float) -> list[float]:
     return [float(run.weights[p - 1]) * share for p in range(1, run.periods + 1) if p not in used]
 
 
-def exceedance(
-    run: Run, curves: str = "FfSsMmWw"
-) -> tuple[list[EptRow], list[EptRow]]:
+def exceedance(run: Run, curves: str = "FfSsMmWw") -> tuple[list[EptRow], list[EptRow]]:
     """EPT and PSEPT."""
     ept: list[EptRow] = []
     psept: list[EptRow] = []

@@ -73,8 +73,10 @@ def random_run(rng: np.random.Generator, *, width: int = 4, samples: int | None 
             kind = str(rng.choice(KINDS))
             present = np.flatnonzero(rng.random(samples) < rng.choice([0, 0.1, 0.6, 1])) + 1
             sidx = [-5, *([-1] if rng.random() < 0.9 else []), *present.tolist()]
-            losses = hostile_losses(rng, len(sidx), width) if kind == "hostile" else (
-                random_losses(rng, len(sidx), kind)
+            losses = (
+                hostile_losses(rng, len(sidx), width)
+                if kind == "hostile"
+                else (random_losses(rng, len(sidx), kind))
             )
             blocks.append(Block(event, ident, tuple(zip(sidx, losses, strict=True))))
     drawn = rng.integers(0, 4, 20)
@@ -121,10 +123,12 @@ def compute(
         )
 
     partitions = Partitions([str(i) for i in range(len(streams))], make, sink)
-    for index, stream in enumerate(streams):
-        partitions.receive(index, stream.encode())
-    for index in range(len(streams)):
-        partitions.close(index)
+    # Without compilation, numpy warns of what kernels compute silently.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for index, stream in enumerate(streams):
+            partitions.receive(index, stream.encode())
+        for index in range(len(streams)):
+            partitions.close(index)
     width = case.stream.width
     return {
         name: np.concatenate([np.zeros(0, REPORTS[name].dtype(width)), *parts_of])

@@ -53,6 +53,9 @@ class LedgerResources:
     """Keeps what is beyond the budget."""
     map: ParallelMap = map
     """Computes reports of several summaries at once."""
+    on_merged: Callable[[Ledger], None] | None = None
+    """Called with the ledger of the whole run before its reports are computed: to add partial
+    files, and to write one. It makes a ledger necessary where no report does."""
 
 
 class LedgerReports:
@@ -76,8 +79,9 @@ class LedgerReports:
 
     @property
     def needed(self) -> bool:
-        """Whether a requested report is computed from the ledger."""
-        return any(report.calculate is not None for report in self._reports)
+        """Whether there is a ledger: for a report, or to be written."""
+        of_reports = any(report.calculate is not None for report in self._reports)
+        return of_reports or self._resources.on_merged is not None
 
     def begin(self, header: StreamHeader, rules: Record, inputs: Mapping[str, Any]) -> None:
         """Make the ledger of a stream with this header, and ask the kernels for it."""
@@ -127,7 +131,10 @@ class LedgerReports:
         ledger = self.ledger
         try:
             ledger.absorb([other.ledger for other in others if other.ledger is not None])
-            self._compute(ledger, sink)
+            if self._resources.on_merged is not None:
+                self._resources.on_merged(ledger)
+            if self._calculators:
+                self._compute(ledger, sink)
         finally:
             ledger.close()
 
@@ -140,7 +147,8 @@ class LedgerReports:
             return [calculator.compute(batch) for calculator in calculators.values()]
 
         later: dict[str, list[Rows]] = {name: [] for name in calculators}
-        for result in self._results(compute, reader.parts(ledger.budget // _SHARE)):
+        limit = ledger.budget // _SHARE
+        for result in self._results(compute, reader.parts(limit), limit):
             for name, (rows, last_rows) in zip(calculators, result, strict=True):
                 _emit(sink, name, rows)
                 later[name].append(last_rows)
@@ -149,12 +157,12 @@ class LedgerReports:
                 _emit(sink, name, rows)
 
     def _results(
-        self, compute: Callable[[Part], Result], parts: Iterable[Part]
+        self, compute: Callable[[Part], Result], parts: Iterable[Part], limit: int
     ) -> Iterator[Result]:
         """Results by part: small ones in parallel, large ones alone."""
-        limit = self._resources.budget // _SHARE
         for large, group in itertools.groupby(parts, lambda part: part.bytes > limit):
-            yield from map(compute, group) if large else self._resources.map(compute, group)
+            apply = map if large else self._resources.map
+            yield from apply(compute, group)
 
     def _weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         # Reports are computed one after another, and EPT and PSEPT share their curves.

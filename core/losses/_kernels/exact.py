@@ -48,7 +48,7 @@ def add_to_pair(high: Floats, low: Floats, cell: int, x: float) -> bool:
     t = s - h
     low[cell] = s
     lost = (h - (s - t)) + (e - t)
-    return not lost == 0.0
+    return bool(lost != 0.0)
 
 
 @subkernel
@@ -66,7 +66,7 @@ def add_all_to_pairs(high: Floats, low: Floats, values: Floats) -> bool:
         s = h + e
         t = s - h
         low[i] = s
-        lost |= np.int32(not (h - (s - t)) + (e - t) == 0.0)
+        lost |= np.int32((h - (s - t)) + (e - t) != 0.0)
     return bool(lost != 0)
 
 
@@ -150,7 +150,7 @@ def _above_half(limbs: Indices, base: int, shift: int, odd: int) -> bool:
         return False
     if odd or digit & ((1 << (half & 31)) - 1):
         return True
+    rest = 0
     for k in range(base, at):
-        if limbs[k] != 0:
-            return True
-    return False
+        rest |= int(limbs[k])
+    return rest != 0

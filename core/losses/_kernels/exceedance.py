@@ -93,12 +93,12 @@ def gather_summaries(
                     if flags & WITH_YEARS:
                         years[n] = cells.periods[group]
                     n += 1
-            if calculation == SAMPLE_MEAN and last > first:
-                if total > 0.0 or flags & KEEP_ZEROS:
-                    values[n] = total / samples
-                    if flags & WITH_YEARS:
-                        years[n] = cells.periods[group]
-                    n += 1
+            keeps = total > 0.0 or flags & KEEP_ZEROS != 0
+            if calculation == SAMPLE_MEAN and last > first and keeps:
+                values[n] = total / samples
+                if flags & WITH_YEARS:
+                    years[n] = cells.periods[group]
+                n += 1
             if n > before or (flags & ANY_ROW and last > first):
                 used[periods] = cells.periods[group]
                 periods += 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..._jit import kernel, subkernel
 from ...arrays import Array, Indices
 from .layout import ZERO

@@ -210,7 +210,7 @@ class Ledger:
         for other in others:
             other.write_run()
             self.runs += other.runs
-            self._events += other._events
+            self._events += other._events  # noqa: SLF001 - of the same class
             self.partitions += other.partitions
             other.close(keep_runs=True)
 
