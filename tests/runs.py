@@ -116,11 +116,13 @@ def compute(
     def sink(name: str, rows: Rows) -> None:
         collected[name].append(rows.copy())
 
+    inputs = case.inputs
+    if not {"ept", "psept"} & set(reports):
+        inputs.pop("return_periods", None)
+
     def make(name: str, sink: Any, seen: Any) -> Analysis:  # noqa: ANN401 - as Partitions wants
         policy = Policy(float_width=case.stream.width)
-        return Analysis(
-            reports, sink, policy=policy, seen=seen, name=name, **case.inputs, **options
-        )
+        return Analysis(reports, sink, policy=policy, seen=seen, name=name, **inputs, **options)
 
     partitions = Partitions([str(i) for i in range(len(streams))], make, sink)
     # Without compilation, numpy warns of what kernels compute silently.

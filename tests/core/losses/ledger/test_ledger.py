@@ -22,6 +22,7 @@ from core.losses.ledger.calendar import make_calendar
 from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.spilling import HeldInMemory
 from core.losses.policy import Policy
+from tests.ledgers import ledger_of
 from tests.run_oracle import nearest
 from tests.runs import RUN_REPORTS, RunCase, compute, octets, random_run
 from tests.streams import Block, Stream, random_cuts
@@ -54,21 +55,6 @@ def small_arena(monkeypatch: pytest.MonkeyPatch, words: int) -> None:
     """Make every arena hold no more than so many words, if a block fits."""
     monkeypatch.setattr(Ledger, "_capacity", lambda _self: words)
     monkeypatch.setattr("core.losses.ledger.ledger._FIRST_WORDS", words)
-
-
-def ledger_of(case: RunCase, **resources: Any) -> Ledger:  # noqa: ANN401
-    analysis = Analysis(
-        ["aal"],
-        lambda _name, _rows: None,
-        policy=Policy(float_width=case.stream.width),
-        resources=LedgerResources(**resources),
-        **case.inputs,
-    )
-    analysis.receive(case.stream.encode())
-    analysis.close(ends_run=False)
-    ledger = analysis.ledger
-    assert ledger is not None
-    return ledger
 
 
 # -- exact sums ------------------------------------------------------------------------------
