@@ -165,7 +165,7 @@ def _read(
     if weighted:
         largest = [year for year in years if year.weight]
         highest = 1 / largest[0].weight + 1e-4 if largest else 0.0  # type: ignore[operator]
-        years = years + [_Year(0.0, weight) for weight in unused if weight is not None]
+        years = years + [_Year(0.0, weight) for weight in unused]
         points = _with_zeros(years, len(years) - len(unused))
     else:
         highest = count
@@ -288,7 +288,7 @@ def _of_kind(
         put(4, _curve(run, list(by_period.items()), run.periods, 1.0))
 
 
-def _of_samples(run, summary, kind, letters, sampled, put, psept) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+def _of_samples(run, summary, kind, letters, sampled, put, psept) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001, C901
     read, full = {}, {}
     used = {p for p, _ in sampled}
     for sample in range(1, run.samples + 1):
@@ -296,12 +296,13 @@ def _of_samples(run, summary, kind, letters, sampled, put, psept) -> None:  # ty
         if run.weights is not None and run.returns and rows:
             # Weights of periods count as used if any sample of the summary has a row there.
             years = [_Year(loss, float(run.weights[p - 1])) for p, loss in rows]
-            curve = _read(years, run.periods, run.returns, _unused(run, used, 1.0))
+            read[sample] = _read(years, run.periods, run.returns, _unused(run, used, 1.0))
         else:
             curve = _curve(run, rows, run.periods, 1.0)
-        if curve is not None:
+            if curve is None:
+                continue
             read[sample] = curve
-            full[sample] = sorted((loss for _, loss in rows if loss > 0), reverse=True)
+        full[sample] = sorted((loss for _, loss in rows if loss > 0), reverse=True)
     if "w" in letters:
         for i in (0, 1):
             for sample, curve in read.items():

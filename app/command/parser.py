@@ -218,7 +218,7 @@ def _bytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 2GiB")
-    return int(match[1]) * _SIZES[match[2].upper()]
+    return int(match[1]) * int(_SIZES[match[2].upper()])
 
 
 _SIZE = re.compile(r"([1-9][0-9]{0,12})(|B|[KMGT]i?B)", re.ASCII | re.IGNORECASE)

@@ -167,7 +167,8 @@ class LedgerReports:
     def _weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         # Reports are computed one after another, and EPT and PSEPT share their curves.
         weights = [calculator.weigh(cells) for calculator in self._calculators.values()]
-        return np.maximum.reduce(weights)
+        most: npt.NDArray[np.int64] = np.maximum.reduce(weights)
+        return most
 
     # -- state -------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ def _ascends(scratch: Scratch, first: int, last: int) -> bool:
     unordered = np.int32(0)
     for i in range(1, len(sidx)):
         unordered |= np.int32(sidx[i] <= sidx[i - 1])
-    return unordered == 0
+    return bool(unordered == 0)
 
 
 @subkernel

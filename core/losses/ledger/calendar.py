@@ -33,7 +33,7 @@ class Calendar(NamedTuple):
         """Identity, 32 hexadecimal digits; the order of the file and dates do not matter."""
         octets = hashlib.blake2b(str(self.periods).encode(), digest_size=16)
         for array in (self.events, self.starts, self.numbers):
-            octets.update(np.ascontiguousarray(array))
+            octets.update(array.tobytes())
         return octets.hexdigest()
 
 

@@ -126,7 +126,7 @@ def export_ledger(ledger: Ledger, write: Write) -> str:
     events = ledger.events()
     for begin in range(0, len(events), _EVENTS_AT_ONCE):
         ids = np.ascontiguousarray(events[begin : begin + _EVENTS_AT_ONCE])
-        sections.put(_EVENTS, memoryview(ids).cast("B"))
+        sections.put(_EVENTS, ids.view(np.uint8).data)
     samples, width = ledger.header.len_sample, ledger.header.float_width
     writer = RunWriter(samples, width, _RunSections(sections))
     reader = LedgerReader(ledger, np.zeros_like)

@@ -42,7 +42,7 @@ class Run:
     def read_into(self, begin: int, target: npt.NDArray[np.int32]) -> None:
         """Read the words from ``begin`` on."""
         if len(target):
-            self.octets.read_into(4 * begin, memoryview(target).cast("B"))
+            self.octets.read_into(4 * begin, target.view(np.uint8).data)
 
 
 class RunWriter:
@@ -96,7 +96,7 @@ class RunWriter:
             self._summaries.append(summaries)
             self._starts.append(starts)
         if len(words):
-            self._octets.append(memoryview(words).cast("B"))
+            self._octets.append(words.view(np.uint8).data)
         self._words += len(words)
         return None
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from core.arrays import Rows
 from core.errors import CoreError, FormatError, InputError, LimitError, MismatchError
 from core.losses.finishing import LedgerReports, LedgerResources
+from core.losses.ledger import partials
 from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.partials import export_ledger, header_of, import_ledger
 from core.losses.ledger.spilling import HeldInMemory
@@ -216,8 +217,6 @@ def test_pieces_of_any_size_make_the_same_file() -> None:
 
 def _resealed(words: list[int], width: int = 4) -> bytes:
     """A file with right checksums around stretches of one's own."""
-    from core.losses.ledger import partials  # noqa: PLC0415 - its private parts
-
     ledger = ledger_of(_case(1, width=width))
     ledger.arena.words[:0] = 0
     ledger.used = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ from tests.streams import Block, Stream
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def same(rows: Rows, expected: list[tuple[float, ...]], keys: int) -> None:
+def same(rows: Rows, expected: Sequence[tuple[float, ...]], keys: int) -> None:
     """Equal ids and counts; numbers to the rounding of a sum."""
     assert len(rows) == len(expected)
     names = rows.dtype.names or ()
