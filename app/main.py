@@ -19,7 +19,7 @@ from app.datasets import routes as datasets_routes
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
-from app.datasets.scanning import scan
+from app.datasets.scanning import Scan, scan
 from app.datasets.service import DatasetService
 from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
@@ -53,10 +53,16 @@ from app.state.admission import NOTED, AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
 from app.state.base import StateStore
 from app.state.claims import Claims
-from app.state.ownership import Shares, migrate, owners_of
-from app.state.quotas import Limit, Quotas, blob_meter, head_meter
+from app.state.ownership import migrate
+from app.state.quotas import Limit, Quotas
 from app.state.storage import Storage, open_storage
-from app.state.sweeper import Sweeper, always_done, expired_blobs, expired_heads
+from app.state.sweeper import (
+    Sweeper,
+    always_done,
+    expired_blobs,
+    expired_heads,
+    heads_without_blobs,
+)
 from app.telemetry import Metrics, configure_logging
 from app.tiles import partials, routes_reductions, routes_tile, routes_zarr, views
 from app.tiles import routes as tiles_routes
@@ -69,8 +75,6 @@ from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
 _OLD_INPUTS = "inputs"
 _OLD_PARTIALS = "partials"
 """Directories in which earlier versions kept files."""
-_ADMITTED = (views.KIND, registry.KIND, datasets.KIND)
-"""Kinds of heads that clients create."""
 _DAY = 86400.0
 
 _DESCRIPTION = (
@@ -156,11 +160,10 @@ def _add_services(
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
     buffers = Buffers(settings.buffers, settings.buffer_bytes)
     width = settings.threads or share_of_cores(settings.workers)
-    quotas = _quotas(settings, storage)
-    input_files = InputStore(storage.blobs, settings.input_days, quotas)
+    input_files = InputStore(storage.blobs, settings.input_days)
     _take_over_files(settings, input_files)
-    migrate(storage.heads, input_files.idents())
-    heads = AdmittedHeads(storage.heads, quotas, owners_of, _ADMITTED)
+    migrate(storage.heads, input_files.sizes())
+    heads = AdmittedHeads(storage.heads, _quotas(settings))
     decoders = _closing(resources, _decoders(settings))
     catalogue = _closing(resources, _catalogue(settings, heads, decoders))
     known_views = Views(catalogue, heads, keys)
@@ -211,22 +214,17 @@ def _take_over_files(settings: Settings, inputs: InputStore) -> None:
         shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
 
 
-def _quotas(settings: Settings, storage: Storage) -> Quotas:
-    heads = {
-        views.KIND: Limit("views", settings.quota_views, settings.quota_view_bytes),
-        registry.KIND: Limit("pipelines", settings.quota_pipelines, settings.quota_pipeline_bytes),
-        datasets.KIND: Limit("datasets", settings.quota_datasets, settings.quota_dataset_bytes),
-    }
-    inputs = Limit("inputs", settings.quota_inputs, settings.quota_input_bytes)
-    kinds = {
-        kind: (limit, head_meter(storage.heads, kind, owners_of)) for kind, limit in heads.items()
-    }
-    shares = Shares(storage.heads, input_store.KIND)
-    kinds[input_store.KIND] = (
-        inputs,
-        blob_meter(storage.blobs, input_store.KIND, lambda blob: shares.owners(blob.id)),
+def _quotas(settings: Settings) -> Quotas:
+    return Quotas(
+        {
+            views.KIND: Limit("views", settings.quota_views, settings.quota_view_bytes),
+            registry.KIND: Limit(
+                "pipelines", settings.quota_pipelines, settings.quota_pipeline_bytes
+            ),
+            datasets.KIND: Limit("datasets", settings.quota_datasets, settings.quota_dataset_bytes),
+            input_store.KIND: Limit("inputs", settings.quota_inputs, settings.quota_input_bytes),
+        }
     )
-    return Quotas(kinds, settings.workers)
 
 
 def _sweeper(settings: Settings, storage: Storage) -> Sweeper:
@@ -243,6 +241,9 @@ def _sweeper(settings: Settings, storage: Storage) -> Sweeper:
     # A head is noted as used once an hour; its file, every time.
     chores["expired owners of inputs"] = expired_heads(
         storage.heads, input_store.KIND, settings.input_days * _DAY + NOTED
+    )
+    chores["owners of inputs that are not stored"] = heads_without_blobs(
+        storage.heads, storage.blobs, input_store.KIND, NOTED
     )
     for kind in (input_store.KIND, partials.KIND):
         seconds = settings.input_days * _DAY
@@ -268,9 +269,11 @@ def _decoders(settings: Settings) -> DecoderPool:
 
 def _catalogue(settings: Settings, store: StateStore, decoders: DecoderPool) -> Catalogue:
     roots = Roots.parse(settings.dataset_roots, settings.kept_in)
-    entries = scan(roots, decoders) if settings.scan else {}
-    entries |= read_catalogue(settings.catalogue)
-    return Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
+    found = scan(roots, decoders) if settings.scan else Scan({})
+    entries = found.specs | read_catalogue(settings.catalogue)
+    catalogue = Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
+    catalogue.notice = found.ended
+    return catalogue
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:

@@ -42,19 +42,26 @@ def main() -> int:
     if tool is None:
         print("not audited: there is no pip-audit (pipx install pip-audit)")  # noqa: T201
         return 0
-    known = 0
+    known = skipped = 0
     for name in LOCKS:
         report = audit(tool, DEPLOY / name)
         if report is None:
             print(f"not audited: pip-audit has no report on {name} (is it offline?)")  # noqa: T201
             return 0
         for package in report:
+            # pip-audit skips what the index has no record of, and finds nothing wrong with it.
+            skipped += "skip_reason" in package
             for fault in package.get("vulns", ()):
                 known += 1
                 fixed = ", ".join(fault.get("fix_versions", ())) or "no version yet"
                 where = f"{name}: {package['name']} {package['version']}"
                 print(f"{where}: {fault['id']}, fixed in {fixed}")  # noqa: T201
-    print(f"{known} known vulnerabilities" if known else "no known vulnerability")  # noqa: T201
+    if known:
+        print(f"{known} known vulnerabilities")  # noqa: T201
+    elif skipped:
+        print(f"not audited: {skipped} packages could not be looked up")  # noqa: T201
+    else:
+        print("no known vulnerability")  # noqa: T201
     return 1 if known else 0
 
 

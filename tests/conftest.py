@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _LONGEST.get(item.path.relative_to(_TESTS).parts[0], len(_LONGEST)))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while thousands of tests are created, all of which stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 settings.register_profile("thalweg", deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile("thalweg")
 
@@ -38,6 +49,9 @@ def _warm_kernels() -> None:
         from core.warmup import warm_up
 
         warm_up()
+    # What lives to the end (thousands of tests, numba) need not be looked at in every collection.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

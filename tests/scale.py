@@ -22,3 +22,8 @@ def examples(n: int) -> int:
     elif BOUNDS_CHECKED:
         n //= 5
     return max(n, 3)
+
+
+def half(n: int) -> int:
+    """Half of the examples, but all of them in a soak: for tests that take long over each."""
+    return examples(n if SOAK else n // 2)

@@ -50,10 +50,15 @@ class ServerProcess:
         self._log = directory / "log"
         self._flags = flags
         inherited = {name: v for name, v in os.environ.items() if not name.startswith(_PREFIX)}
-        given = {_PREFIX + name.upper(): str(value) for name, value in settings.items()}
-        self._environment = {**inherited, **given, "PYTHONPATH": str(ROOT)}
+        self._environment = {**inherited, "PYTHONPATH": str(ROOT)}
+        self.set(**settings)
         directory.mkdir(parents=True, exist_ok=True)
         self.start()
+
+    def set(self, **settings: object) -> None:
+        """Change settings, for the next start."""
+        given = {_PREFIX + name.upper(): str(value) for name, value in settings.items()}
+        self._environment |= given
 
     def start(self) -> None:
         """Start, also again after an end; returns when it is ready."""

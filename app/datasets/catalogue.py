@@ -64,6 +64,9 @@ class Catalogue:
         buffers: lends buffers for reading.
         decoders: read HDF5, zarr, parquet and Arrow; None refuses them.
 
+    Attributes:
+        notice: why the entries are not all there are, for whoever lists them; None if they are.
+
     Raises:
         InvalidOptionError: an entry names a decoder that does not exist.
     """
@@ -76,6 +79,7 @@ class Catalogue:
         buffers: BufferPool,
         decoders: Decoders | None = None,
     ) -> None:
+        self.notice: str | None = None
         self._registered = Namespaces(store, KIND)
         self._roots = roots
         self._entries = entries

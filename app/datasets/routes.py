@@ -64,7 +64,10 @@ async def list_datasets(
     """List the ids of the datasets, in order."""
     _check_owner(who, owner)
     ids = await datasets.threads.start(datasets.catalogue.ids, who, after, limit, owner)
-    return json_response({"datasets": ids, "after": ids[-1] if len(ids) == limit else None})
+    page = {"datasets": ids, "after": ids[-1] if len(ids) == limit else None}
+    if datasets.catalogue.notice is not None:
+        page["notice"] = datasets.catalogue.notice
+    return json_response(page)
 
 
 @router.post(

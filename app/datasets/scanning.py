@@ -1,12 +1,21 @@
-"""Discovery of datasets by scanning directories."""
+"""Discovery of datasets by scanning directories.
+
+A scan runs while the service starts, and examines whatever lies under the roots: one directory
+of slow files must not hold the start. So a scan has a budget for all files together, of number,
+of time, and of files whose decoding fails, each of which may take the time limit of a read and
+a new process. Where it ends early, everything found by then is served, the log names the file
+at which it ended, and lists of datasets say so.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -25,6 +34,10 @@ from .spec import DatasetSpec
 
 MAX_FILES = 10_000
 """Maximum number of files to examine; larger collections need a catalogue file."""
+MAX_FAILURES = 32
+"""Maximum number of files whose decoding crashes, hangs or needs too much memory."""
+SECONDS = 60.0
+"""Time after which no further file is examined."""
 
 _STORE = frozenset({"zarr.json", ".zarray", ".zgroup"})
 """A directory that contains one of these files is a zarr store."""
@@ -32,7 +45,67 @@ _DIGITS = re.compile(r"\d+")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def scan(roots: Roots, decoders: Decoders | None = None) -> dict[str, DatasetSpec]:
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The result of a scan."""
+
+    specs: dict[str, DatasetSpec]
+    """Datasets by id."""
+    ended: str | None = None
+    """Why it ended before all files were examined; None if it did not."""
+
+
+class _SpentError(Exception):
+    """The budget of a scan is spent."""
+
+
+class _Budget:
+    """How much of a scan is left."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+        self._seconds = seconds
+        self._files = self._failures = 0
+
+    def examine(self, path: Path) -> None:
+        """Count a file that is about to be examined.
+
+        Raises:
+            _SpentError: it must not be.
+        """
+        self.check(path)
+        self._files += 1
+
+    def check(self, path: Path) -> None:
+        """Check that there is something left for a file or directory.
+
+        Raises:
+            _SpentError: there is not.
+        """
+        reason = None
+        if self._files >= MAX_FILES:
+            reason = f"after {MAX_FILES} files"
+        elif self._failures >= MAX_FAILURES:
+            reason = f"after {MAX_FAILURES} files that cannot be decoded"
+        elif self._clock() >= self._end:
+            reason = f"after {self._seconds:.3g} seconds and {self._files} files"
+        if reason is not None:
+            structlog.get_logger().warning("the scan ended early", reason=reason, at=str(path))
+            raise _SpentError(f"the scan of the roots ended {reason}; not all datasets are listed")
+
+    def fail(self, path: Path, error: DatasetUnreadableError) -> None:
+        """Count a file that could not be decoded."""
+        self._failures += 1
+        structlog.get_logger().warning("a file was left out", path=str(path), reason=str(error))
+
+
+def scan(
+    roots: Roots,
+    decoders: Decoders | None = None,
+    seconds: float = SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> Scan:
     """Find the recordings under the roots whose format can be told from their content.
 
     Files whose names differ only in numbers form one dataset if their format spreads
@@ -40,21 +113,32 @@ def scan(roots: Roots, decoders: Decoders | None = None) -> dict[str, DatasetSpe
     to the root, with dots for separators. HDF5 files and stores with several candidate
     arrays are left out: only their owner can tell which array to serve. Without decoders,
     all of them are.
+
+    Args:
+        roots: the directories.
+        decoders: examine HDF5 files and zarr stores.
+        seconds: time after which no further file is examined.
+        clock: seconds.
     """
     specs: dict[str, DatasetSpec] = {}
-    for root in roots.roots:
-        for group in _groups(Path(root)):
-            for files in _recordings(roots, group, decoders):
-                ident = _NOT_IN_ID.sub(".", str(files[0].relative_to(root))).strip(".-_")[:120]
-                if ident and ident not in specs:
-                    specs[ident] = DatasetSpec(id=ident, files=tuple(map(str, files)))
-    return specs
+    budget = _Budget(seconds, clock)
+    examiner = _Examiner(roots, decoders, budget)
+    try:
+        for root in roots.roots:
+            for group in _groups(Path(root), budget):
+                for files in examiner.recordings(group):
+                    ident = _NOT_IN_ID.sub(".", str(files[0].relative_to(root))).strip(".-_")[:120]
+                    if ident and ident not in specs:
+                        specs[ident] = DatasetSpec(id=ident, files=tuple(map(str, files)))
+    except _SpentError as e:
+        return Scan(specs, str(e))
+    return Scan(specs)
 
 
-def _groups(root: Path) -> Iterator[list[Path]]:
+def _groups(root: Path, budget: _Budget) -> Iterator[list[Path]]:
     """Yield the files of a directory whose names differ only in numbers; a store by itself."""
-    seen = 0
     for directory, names, files in os.walk(root):
+        budget.check(Path(directory))
         if Path(directory) != root and not _STORE.isdisjoint(files):
             names.clear()
             yield [Path(directory)]
@@ -66,46 +150,58 @@ def _groups(root: Path) -> Iterator[list[Path]]:
             if not name.startswith("."):
                 groups[_DIGITS.sub("#", name)].append(Path(directory, name))
         for key in sorted(groups):
-            seen += len(groups[key])
-            if seen > MAX_FILES:
-                structlog.get_logger().warning("too many files to scan", root=str(root))
-                return
             yield sorted(groups[key], key=numerically)
 
 
-def _recordings(roots: Roots, group: list[Path], decoders: Decoders | None) -> Iterator[list[Path]]:
-    """Yield the group as one recording, or each file as one; nothing if no format fits."""
-    form = _format(roots, group[:1], decoders)
-    if form is None:
-        return
-    if form in FORMATS and FORMATS[form].series:
-        yield group
-        return
-    for path in group:
-        if path == group[0] or _format(roots, [path], decoders) is not None:
-            yield [path]
+class _Examiner:
+    """Tells recordings from other files within a budget.
 
+    Args:
+        roots: the directories that files may lie in.
+        decoders: examine HDF5 files and zarr stores; None leaves them out.
+        budget: of all files together.
+    """
 
-def _format(roots: Roots, paths: list[Path], decoders: Decoders | None) -> str | None:
-    if len(paths) == 1 and paths[0].is_dir():
-        return _array_format(roots, paths[0], decoders)
-    with contextlib.suppress(CoreError, ServiceError, OSError), FileSet(paths, roots.open) as files:
-        if is_hdf5(files):
-            return _array_format(roots, paths[0], decoders)
-        return detect(files.infos, files).name
-    return None
+    def __init__(self, roots: Roots, decoders: Decoders | None, budget: _Budget) -> None:
+        self._roots = roots
+        self._decoders = decoders
+        self._budget = budget
 
+    def recordings(self, group: list[Path]) -> Iterator[list[Path]]:
+        """Yield the group as one recording, or each file as one; nothing if no format fits."""
+        form = self._format(group[0])
+        if form is None:
+            return
+        if form in FORMATS and FORMATS[form].series:
+            yield group
+            return
+        for path in group:
+            if path == group[0] or self._format(path) is not None:
+                yield [path]
 
-def _array_format(roots: Roots, path: Path, decoders: Decoders | None) -> str | None:
-    """Return the format of a file or store of named arrays, if only one array can be meant."""
-    if decoders is None:
+    def _format(self, path: Path) -> str | None:
+        self._budget.examine(path)
+        if path.is_dir():
+            return self._array_format(path)
+        with (
+            contextlib.suppress(CoreError, ServiceError, OSError),
+            FileSet([path], self._roots.open) as files,
+        ):
+            if is_hdf5(files):
+                return self._array_format(path)
+            return detect(files.infos, files).name
         return None
-    try:
-        source = open_recording(roots, [str(path)], Hints(), decoders=decoders)
-    except DatasetUnreadableError as e:
-        structlog.get_logger().warning("a file was left out", path=str(path), reason=str(e))
-        return None
-    except (CoreError, ServiceError, OSError, ValueError):
-        return None
-    source.files.close()
-    return source.recording.format
+
+    def _array_format(self, path: Path) -> str | None:
+        """Return the format of a file or store of named arrays, if only one array can be meant."""
+        if self._decoders is None:
+            return None
+        try:
+            source = open_recording(self._roots, [str(path)], Hints(), decoders=self._decoders)
+        except DatasetUnreadableError as e:
+            self._budget.fail(path, e)
+            return None
+        except (CoreError, ServiceError, OSError, ValueError):
+            return None
+        source.files.close()
+        return source.recording.format

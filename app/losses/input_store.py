@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from app.errors import InputGoneError, StorageFullError
 from app.state.base import MAX_PAGE, StoreDamagedError, StoreError
 from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
 from app.state.durable import sync_directory
-from app.state.quotas import Quotas
 
 KIND = "input"
 """Kind of the blobs; the id of one is ``<digest>.<name of the input>``."""
@@ -46,7 +44,6 @@ class InputStore:
     Args:
         blobs: where the files are.
         days: lifetime of a file after its last use.
-        quotas: limit what is stored.
         clock: seconds since 1970.
     """
 
@@ -54,21 +51,11 @@ class InputStore:
         self,
         blobs: BlobStore,
         days: float,
-        quotas: Quotas,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._blobs = blobs
         self._seconds = days * _DAY
-        self._quotas = quotas
         self._clock = clock
-
-    def admit(self, owner: str, nbytes: int) -> AbstractContextManager[None]:
-        """Check that an owner may have one file more, which the block stores.
-
-        Raises:
-            QuotaExceededError: the owner has too many files, or too large ones.
-        """
-        return self._quotas.admit(owner, KIND, nbytes)
 
     def put(self, kind: str, digest: str, data: bytes) -> Receipt:
         """Store a file durably; one that is damaged is replaced.
@@ -135,12 +122,12 @@ class InputStore:
             self._blobs.delete(KIND, name)
         return data
 
-    def idents(self) -> Iterator[str]:
-        """Yield digest and kind of all files, as ``digest.kind``."""
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Yield name, as ``digest.kind``, and size in bytes of all files."""
         after: str | None = ""
         while after is not None:
             page = self._blobs.list(KIND, after=after, limit=MAX_PAGE)
-            yield from (blob.id for blob in page.blobs)
+            yield from ((blob.id, blob.size) for blob in page.blobs)
             after = page.after
 
     def import_files(self, directory: Path, kinds: tuple[str, ...]) -> None:

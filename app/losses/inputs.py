@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,11 +83,9 @@ class Inputs:
         digest = digest_of(data)
         ident = _ident(kind, digest)
         new = not self._owners.has(who.owner, ident)
-        admission = self._store.admit(who.owner, len(data)) if new else nullcontext()
-        with admission:
-            receipt = self._owners.put(
-                who.owner, ident, lambda: self._store.put(kind, digest, data)
-            )
+        receipt = self._owners.put(
+            who.owner, ident, len(data), lambda: self._store.put(kind, digest, data)
+        )
         # Whether others have the file too is not for the caller to know.
         return Stored(digest, Receipt(new or receipt.created, receipt.expires))
 

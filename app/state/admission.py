@@ -1,7 +1,8 @@
 """Heads under quotas, which are also noted as used: a StateStore around another.
 
 Products register heads without a thought of quotas and lifetimes; both are a matter of the
-store that they are given.
+store that they are given. The heads of an owner share the beginning of their ids, so their
+usage is what the store counts for that space.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator
-
-from app.errors import QuotaExceededError
+from collections.abc import Callable
 
 from .base import (
+    Admit,
     Head,
     HeadMissingError,
     Page,
@@ -22,12 +22,8 @@ from .base import (
     StoreBusyError,
     StoreFullError,
     StoreReadOnlyError,
-    exists,
 )
 from .quotas import Quotas
-
-Owners = Callable[[Head], Iterable[str]]
-"""Tells who owns a head."""
 
 NOTED = 3600.0
 """Seconds between two notes that a head is being used: a note is a write."""
@@ -41,8 +37,6 @@ class AdmittedHeads:
     Args:
         heads: where the heads are.
         quotas: limit what is created.
-        owners_of: tells who owns a head, from its value.
-        kinds: kinds of heads to admit; others are admitted elsewhere, or need not be.
         clock: seconds since 1970.
     """
 
@@ -50,44 +44,32 @@ class AdmittedHeads:
         self,
         heads: StateStore,
         quotas: Quotas,
-        owners_of: Owners,
-        kinds: Container[str],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._heads = heads
         self._quotas = quotas
-        self._owners_of = owners_of
-        self._kinds = kinds
         self._clock = clock
         self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._lock = threading.Lock()
 
-    def create(self, kind: str, head_id: str, value: bytes) -> Head:
+    def create(
+        self,
+        kind: str,
+        head_id: str,
+        value: bytes,
+        *,
+        size: int | None = None,
+        admit: Admit | None = None,
+    ) -> Head:
         """See StateStore.
 
         Raises:
             HeadExistsError: as there.
-            QuotaExceededError: an owner has too many heads of this kind, or too large ones.
+            QuotaExceededError: the owner has too many heads of this kind, or too large ones.
         """
-        if kind not in self._kinds:
-            return self._heads.create(kind, head_id, value)
-        owners = self._owners_of(Head(kind, head_id, value, 1, ""))
-        try:
-            with self._admitted(owners, kind, len(value)):
-                return self._heads.create(kind, head_id, value)
-        except QuotaExceededError:
-            # Who registers again what exists asks for nothing more.
-            with contextlib.suppress(HeadMissingError):
-                self._heads.get(kind, head_id)
-                raise exists(kind, head_id) from None
-            raise
-
-    @contextlib.contextmanager
-    def _admitted(self, owners: Iterable[str], kind: str, nbytes: int) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for owner in owners:
-                stack.enter_context(self._quotas.admit(owner, kind, nbytes))
-            yield
+        nbytes = len(value) if size is None else size
+        admit = admit or self._quotas.admission(kind, 1, nbytes)
+        return self._heads.create(kind, head_id, value, size=size, admit=admit)
 
     def get(self, kind: str, head_id: str) -> Head:
         """See StateStore; the head counts as used."""
@@ -97,19 +79,15 @@ class AdmittedHeads:
                 self.touch(kind, head_id)
         return head
 
-    def compare_and_swap(self, seen: Head, value: bytes) -> Head:
+    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
         """See StateStore.
 
         Raises:
             HeadMissingError, HeadConflictError: as there.
-            QuotaExceededError: an owner that the new value adds has too much of this kind.
+            QuotaExceededError: the new value is larger than the owner's quota allows.
         """
-        if seen.kind not in self._kinds:
-            return self._heads.compare_and_swap(seen, value)
-        new = Head(seen.kind, seen.id, value, seen.generation + 1, seen.nonce)
-        added = set(self._owners_of(new)) - set(self._owners_of(seen))
-        with self._admitted(added, seen.kind, len(value)):
-            return self._heads.compare_and_swap(seen, value)
+        admit = admit or self._quotas.admission(seen.kind, 0, len(value) - seen.size)
+        return self._heads.compare_and_swap(seen, value, admit=admit)
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore; at most once an hour for each head."""

@@ -19,12 +19,18 @@ Errors:
 
 Every value is stored with a checksum of itself, its kind, id and version, and compared with
 it whenever it is read: a store gives the right bytes, or StoreDamagedError.
+
+A store counts heads and their sizes by kind and *space*, the beginning of an id up to its
+first dot, and counts in the very transaction that creates or swaps a head. A caller's
+``admit`` sees the usage that would result, and refuses it by raising: nothing is stored then.
+So a limit holds exactly, however many threads and processes store at once.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -114,6 +120,8 @@ class Head:
     """Random hexadecimal digits drawn on creation and preserved by swaps."""
     used: float = field(default=0.0, compare=False)
     """When it was created or last touched, in seconds since 1970."""
+    size: int = field(default=0, compare=False)
+    """Bytes that it adds to the usage of its space."""
 
     def same_version(self, generation: int, nonce: str) -> bool:
         """Whether a generation and nonce are those of this version."""
@@ -129,6 +137,18 @@ class Page:
     """Value of ``after`` for the next page; None if this is the last."""
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How many heads of one kind a space has, and how many bytes they are."""
+
+    count: int = 0
+    nbytes: int = 0
+
+
+Admit = Callable[[Usage], None]
+"""Is called with the usage that a change would lead to; raises to prevent the change."""
+
+
 class StateStore(Protocol):
     """Heads by kind and id; several threads may call any method at once.
 
@@ -140,11 +160,27 @@ class StateStore(Protocol):
     store accepts, and StoreError if the store fails.
     """
 
-    def create(self, kind: str, head_id: str, value: bytes) -> Head:
+    def create(
+        self,
+        kind: str,
+        head_id: str,
+        value: bytes,
+        *,
+        size: int | None = None,
+        admit: Admit | None = None,
+    ) -> Head:
         """Create a head, at generation 1.
+
+        Args:
+            kind: its kind.
+            head_id: its id.
+            value: its value.
+            size: bytes that it adds to the usage of its space; default: those of the value.
+            admit: admits the usage of the head's space.
 
         Raises:
             HeadExistsError: the head exists, with whatever value.
+            Exception: what ``admit`` raises.
         """
 
     def get(self, kind: str, head_id: str) -> Head:
@@ -154,15 +190,21 @@ class StateStore(Protocol):
             HeadMissingError: there is no such head.
         """
 
-    def compare_and_swap(self, seen: Head, value: bytes) -> Head:
+    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
         """Replace the value of a head that is unchanged since ``seen``; return the new version.
 
         Of several callers that saw the same version, exactly one succeeds. Replacing a value
-        by an equal one is a change.
+        by an equal one is a change. The head's size becomes that of the value.
+
+        Args:
+            seen: the version to replace.
+            value: the new value.
+            admit: admits the usage of the head's space.
 
         Raises:
             HeadMissingError: the head was deleted.
             HeadConflictError: it was swapped, or deleted and created again.
+            Exception: what ``admit`` raises.
         """
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
@@ -224,6 +266,11 @@ def check_key(kind: str, head_id: str) -> None:
             f"{head_id[:50]!r} is not an id",
             hint="Use up to 200 characters of A-Z a-z 0-9 . _ -, the first a letter or digit",
         )
+
+
+def space_of(head_id: str) -> str:
+    """Return the beginning of an id up to its first dot, empty if it has none."""
+    return head_id[: head_id.find(".") + 1]
 
 
 def check_value(value: bytes) -> bytes:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 
 from .base import (
+    Admit,
     Head,
     Page,
     StoreError,
+    Usage,
     check_key,
     check_page,
     check_value,
@@ -18,6 +21,7 @@ from .base import (
     in_use,
     missing,
     new_nonce,
+    space_of,
 )
 
 
@@ -26,6 +30,8 @@ class MemoryStateStore:
 
     def __init__(self) -> None:
         self._heads: dict[tuple[str, str], Head] | None = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._nbytes: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
     @property
@@ -34,14 +40,37 @@ class MemoryStateStore:
             raise StoreError("the store is closed")
         return self._heads
 
-    def create(self, kind: str, head_id: str, value: bytes) -> Head:
+    def create(
+        self,
+        kind: str,
+        head_id: str,
+        value: bytes,
+        *,
+        size: int | None = None,
+        admit: Admit | None = None,
+    ) -> Head:
         """See StateStore."""
         check_key(kind, head_id)
-        head = Head(kind, head_id, check_value(value), 1, new_nonce(), time.time())
+        nbytes = len(value) if size is None else size
+        head = Head(kind, head_id, check_value(value), 1, new_nonce(), time.time(), nbytes)
         with self._lock:
-            if self._open.setdefault((kind, head_id), head) is not head:
+            if (kind, head_id) in self._open:
                 raise exists(kind, head_id)
+            self._count(kind, head_id, 1, nbytes, admit)
+            self._open[kind, head_id] = head
         return head
+
+    def _count(
+        self, kind: str, head_id: str, count: int, nbytes: int, admit: Admit | None = None
+    ) -> None:
+        """Add to the usage of a head's space, if it is admitted."""
+        key = (kind, space_of(head_id))
+        usage = Usage(self._counts[key] + count, self._nbytes[key] + nbytes)
+        if admit is not None:
+            admit(usage)
+        self._counts[key], self._nbytes[key] = usage.count, usage.nbytes
+        if not usage.count:
+            del self._counts[key], self._nbytes[key]
 
     def get(self, kind: str, head_id: str) -> Head:
         """See StateStore."""
@@ -52,13 +81,15 @@ class MemoryStateStore:
             raise missing(kind, head_id)
         return head
 
-    def compare_and_swap(self, seen: Head, value: bytes) -> Head:
+    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
         """See StateStore."""
         check_key(seen.kind, seen.id)
-        head = Head(seen.kind, seen.id, check_value(value), seen.generation + 1, seen.nonce)
+        value = check_value(value)
         with self._lock:
-            used = self._compare(seen.kind, seen.id, seen).used
-            self._open[seen.kind, seen.id] = replace(head, used=used)
+            old = self._compare(seen.kind, seen.id, seen)
+            self._count(seen.kind, seen.id, 0, len(value) - old.size, admit)
+            head = replace(old, value=value, generation=old.generation + 1, size=len(value))
+            self._open[seen.kind, seen.id] = head
         return head
 
     def _compare(self, kind: str, head_id: str, seen: Head | None) -> Head:
@@ -102,6 +133,7 @@ class MemoryStateStore:
             head = self._compare(kind, head_id, seen)
             if unused_since is not None and head.used >= unused_since:
                 raise in_use(kind, head_id)
+            self._count(kind, head_id, -1, -head.size)
             del self._open[kind, head_id]
 
     def close(self) -> None:

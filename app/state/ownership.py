@@ -25,16 +25,17 @@ it while another stores it again:
 If the second look of ``delete`` misses a ``put``, that put began after the content had been
 deleted, and stores it. Between the two looks the content may be missing for a moment, as if
 it had expired; a crash there, or a third owner who deletes, leaves content without an owner,
-which nobody can use and which expires. See :class:`Shares`.
+which nobody can use and which expires. A crash in the middle of ``put`` leaves an owner without
+content, as if that had expired; the sweeper removes such owners. See :class:`Shares`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -46,6 +47,8 @@ from .base import (
     HeadMissingError,
     StateStore,
 )
+
+T = TypeVar("T")
 
 ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
@@ -98,15 +101,27 @@ class Namespaces:
         self._store = store
         self._kind = kind
 
-    def create(self, owner: str, ident: str, value: Any) -> bool:  # noqa: ANN401 - JSON
+    def create(
+        self,
+        owner: str,
+        ident: str,
+        value: Any,  # noqa: ANN401 - JSON
+        size: int | None = None,
+    ) -> bool:
         """Create a thing; return whether it is new.
+
+        Args:
+            owner: who owns it.
+            ident: its id.
+            value: its value.
+            size: bytes that it takes; default: those of the value.
 
         Raises:
             HeadExistsError: the owner has another one of this id.
         """
         text = _encoded(owner, value)
         try:
-            self._store.create(self._kind, _head_id(owner, ident), text)
+            self._store.create(self._kind, _head_id(owner, ident), text, size=size)
         except HeadExistsError:
             if self.head(owner, ident).value == text:
                 return False
@@ -205,11 +220,6 @@ def _head_id(owner: str, ident: str) -> str:
     return f"{namespace(owner)}.{ident}"
 
 
-def owners_of(head: Head) -> tuple[str, ...]:
-    """Return the owner of a head; ``admin`` where the head is of an earlier version."""
-    return (json.loads(head.value)["owner"] if _has_owner(head) else ADMIN,)
-
-
 class Shares:
     """The owners of content that is stored once for all of them.
 
@@ -221,15 +231,16 @@ class Shares:
     def __init__(self, store: StateStore, kind: str) -> None:
         self._things = Namespaces(store, kind)
 
-    def put(self, owner: str, ident: str, content: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def put(self, owner: str, ident: str, size: int, content: Callable[[], T]) -> T:
         """Add an owner, then store the content; return what storing it returns.
 
         Args:
             owner: the new owner, who may be one already.
             ident: id of the content.
+            size: bytes of the content.
             content: stores the content unless it is there.
         """
-        new = self._things.create(owner, ident, {})
+        new = self._things.create(owner, ident, {}, size)
         try:
             return content()
         except BaseException:
@@ -280,14 +291,14 @@ def is_migrated(store: StateStore) -> bool:
     return bool(store.list(_MIGRATION, _OWNERS, limit=1).heads)
 
 
-def migrate(store: StateStore, shared: Iterator[str]) -> None:
+def migrate(store: StateStore, shared: Iterable[tuple[str, int]]) -> None:
     """Give what a store of an earlier version holds to ``admin``; does nothing later on.
 
     Several processes may do this at once, or one again after a crash.
 
     Args:
         store: the store.
-        shared: ids of the content of ``input``, which has no heads there.
+        shared: ids and sizes of the content of ``input``, which has no heads there.
     """
     if is_migrated(store):
         return
@@ -298,9 +309,9 @@ def migrate(store: StateStore, shared: Iterator[str]) -> None:
             if not _has_owner(head):
                 moved += _move(store, things, head)
     inputs = Namespaces(store, "input")
-    for ident in shared:
+    for ident, size in shared:
         if not inputs.of_anyone(ident):
-            moved += inputs.create(ADMIN, ident, {})
+            moved += inputs.create(ADMIN, ident, {}, size)
     if moved:
         structlog.get_logger().info("what had no owner now belongs to admin", things=moved)
     try:
@@ -346,7 +357,7 @@ def adopt(store: StateStore, old: str, new: str) -> tuple[int, list[str]]:
         things = Namespaces(store, kind)
         for owned in list(things.all(old)):
             try:
-                things.create(new, owned.ident, owned.value)
+                things.create(new, owned.ident, owned.value, owned.head.size)
             except HeadExistsError:
                 left.append(f"{kind} {owned.ident}")
                 continue

@@ -38,13 +38,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
 from app.errors import StorageFullError
 
 from .base import (
+    Admit,
     Head,
     Page,
     StoreBusyError,
@@ -53,6 +54,7 @@ from .base import (
     StoreForeignError,
     StoreFullError,
     StoreReadOnlyError,
+    Usage,
     check_key,
     check_page,
     check_value,
@@ -62,12 +64,17 @@ from .base import (
     in_use,
     missing,
     new_nonce,
+    space_of,
 )
 from .space import Space
 from .turns import Turns, open_private
 
-VERSION = 2
-"""Version of the schema; 1 had neither checksums nor times of use."""
+T = TypeVar("T")
+
+VERSION = 3
+"""Version of the schema; 1 had neither checksums nor times of use, 2 no usage."""
+_CHECKSUMS = 2
+"""Version that brought checksums and times of use."""
 _APPLICATION = 0x54575331
 _TABLE = """
 CREATE TABLE head (kind TEXT NOT NULL, id TEXT NOT NULL, value BLOB NOT NULL,
@@ -77,10 +84,30 @@ _ADDED = (
     "ALTER TABLE head ADD COLUMN used REAL NOT NULL DEFAULT 0",
     "ALTER TABLE head ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
 )
-_COLUMNS = "kind, id, value, generation, nonce, used, checksum"
+_USAGE = (
+    "ALTER TABLE head ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
+    "UPDATE head SET size = length(value)",
+    """
+CREATE TABLE usage (kind TEXT NOT NULL, space TEXT NOT NULL, count INTEGER NOT NULL,
+    nbytes INTEGER NOT NULL, PRIMARY KEY (kind, space)) WITHOUT ROWID
+""",
+    """
+INSERT INTO usage SELECT kind, substr(id, 1, instr(id, '.')) AS space, count(*), sum(size)
+    FROM head GROUP BY kind, space
+""",
+)
+_COLUMNS = "kind, id, value, generation, nonce, used, checksum, size"
 _INSERT = """
-INSERT INTO head (kind, id, value, generation, nonce, used, checksum)
-    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO head (kind, id, value, generation, nonce, used, checksum, size)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+_COUNT = """
+INSERT INTO usage VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE
+    SET count = count + excluded.count, nbytes = nbytes + excluded.nbytes
+    RETURNING count, nbytes
+"""
+_SWAP = """
+UPDATE head SET value = ?, generation = ?, checksum = ?, size = ? WHERE kind = ? AND id = ?
 """
 _SIGN = 1 << 63
 """SQLite's integers are signed: checksums are stored less by this."""
@@ -185,8 +212,11 @@ class SqliteStateStore:
             if not tables:
                 self._writer.execute(f"PRAGMA application_id = {_APPLICATION}")
                 self._writer.execute(_TABLE)
-            if version < VERSION:
+            if version < _CHECKSUMS:
                 self._add_columns()
+            if version < VERSION:
+                for statement in _USAGE:
+                    self._writer.execute(statement)
             # Written even without a change: a read-only file must fail now, not later.
             self._writer.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -204,17 +234,39 @@ class SqliteStateStore:
     def _foreign(self, detail: str, hint: str) -> StoreForeignError:
         return StoreForeignError(detail, path=self._path, hint=hint, retry_after=None)
 
-    def create(self, kind: str, head_id: str, value: bytes) -> Head:
+    def create(
+        self,
+        kind: str,
+        head_id: str,
+        value: bytes,
+        *,
+        size: int | None = None,
+        admit: Admit | None = None,
+    ) -> Head:
         """See StateStore."""
         check_key(kind, head_id)
-        head = Head(kind, head_id, check_value(value), 1, new_nonce(), time.time())
+        nbytes = len(value) if size is None else size
+        head = Head(kind, head_id, check_value(value), 1, new_nonce(), time.time(), nbytes)
         self._check_space(kind, head_id, len(value) + _OVERHEAD)
         version = (kind, head_id, head.value, 1, head.nonce)
-        row = (*version, head.used, _checksum(*version))
+        row = (*version, head.used, _checksum(*version), nbytes)
         with self._writing() as connection:
             if not connection.execute(_INSERT, row).rowcount:
                 raise exists(kind, head_id)
+            self._count(kind, head_id, 1, nbytes, admit)
         return head
+
+    def _count(
+        self, kind: str, head_id: str, count: int, nbytes: int, admit: Admit | None = None
+    ) -> None:
+        """Add to the usage of a head's space within a transaction, if it is admitted."""
+        space = space_of(head_id)
+        row = self._writer.execute(_COUNT, (kind, space, count, nbytes)).fetchone()
+        usage = Usage(*row)
+        if admit is not None:
+            admit(usage)
+        if not usage.count:
+            self._writer.execute("DELETE FROM usage WHERE kind = ? AND space = ?", (kind, space))
 
     def _check_space(self, kind: str, head_id: str, nbytes: int) -> None:
         try:
@@ -234,33 +286,32 @@ class SqliteStateStore:
             raise missing(kind, head_id)
         return rows[0]
 
-    def compare_and_swap(self, seen: Head, value: bytes) -> Head:
+    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
         """See StateStore."""
         check_key(seen.kind, seen.id)
-        head = Head(seen.kind, seen.id, check_value(value), seen.generation + 1, seen.nonce)
-        checksum = _checksum(head.kind, head.id, head.value, head.generation, head.nonce)
+        value, generation = check_value(value), seen.generation + 1
+        checksum = _checksum(seen.kind, seen.id, value, generation, seen.nonce)
 
-        def swap(connection: sqlite3.Connection) -> None:
-            self._compare(seen.kind, seen.id, seen)
-            connection.execute(
-                "UPDATE head SET value = ?, generation = ?, checksum = ? WHERE kind = ? AND id = ?",
-                (head.value, head.generation, checksum, head.kind, head.id),
-            )
+        def swap(connection: sqlite3.Connection) -> Head:
+            used, size = self._compare(seen.kind, seen.id, seen)
+            self._count(seen.kind, seen.id, 0, len(value) - size, admit)
+            connection.execute(_SWAP, (value, generation, checksum, len(value), seen.kind, seen.id))
+            return Head(seen.kind, seen.id, value, generation, seen.nonce, used, len(value))
 
-        self._write_even_if_full(swap)
-        return head
+        return self._write_even_if_full(swap)
 
-    def _compare(self, kind: str, head_id: str, seen: Head | None) -> float:
-        """Check that a head is unchanged; return when it was used."""
+    def _compare(self, kind: str, head_id: str, seen: Head | None) -> tuple[float, int]:
+        """Check that a head is unchanged; return when it was used, and its size."""
         row = self._writer.execute(
-            "SELECT used, generation, nonce FROM head WHERE kind = ? AND id = ?", (kind, head_id)
+            "SELECT used, size, generation, nonce FROM head WHERE kind = ? AND id = ?",
+            (kind, head_id),
         ).fetchone()
         if row is None:
             raise missing(kind, head_id)
-        used, *version = row
+        used, size, *version = row
         if seen is not None and not seen.same_version(*version):
             raise conflict(kind, head_id)
-        return float(used)
+        return float(used), int(size)
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore."""
@@ -293,9 +344,10 @@ class SqliteStateStore:
         check_key(kind, head_id)
 
         def delete(connection: sqlite3.Connection) -> None:
-            used = self._compare(kind, head_id, seen)
+            used, size = self._compare(kind, head_id, seen)
             if unused_since is not None and used >= unused_since:
                 raise in_use(kind, head_id)
+            self._count(kind, head_id, -1, -size)
             connection.execute("DELETE FROM head WHERE kind = ? AND id = ?", (kind, head_id))
 
         self._write_even_if_full(delete)
@@ -318,21 +370,21 @@ class SqliteStateStore:
             return tuple(self._head(row) for row in self._reader.execute(query, values))
 
     def _head(self, row: tuple[Any, ...]) -> Head:
-        kind, head_id, value, generation, nonce, used, checksum = row
+        kind, head_id, value, generation, nonce, used, checksum, size = row
         if _checksum(kind, head_id, value, generation, nonce) != checksum:
             raise damaged(str(kind), str(head_id), self._path)
-        return Head(kind, head_id, value, generation, nonce, used)
+        return Head(kind, head_id, value, generation, nonce, used, size)
 
-    def _write_even_if_full(self, change: Callable[[sqlite3.Connection], None]) -> None:
+    def _write_even_if_full(self, change: Callable[[sqlite3.Connection], T]) -> T:
         """Run a transaction that may need a little space to set more free."""
         try:
             with self._writing() as connection:
-                change(connection)
+                return change(connection)
         except StoreFullError:
             if self._space is None or not self._space.release():
                 raise
             with self._writing() as connection:
-                change(connection)
+                return change(connection)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

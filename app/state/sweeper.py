@@ -20,7 +20,7 @@ import structlog
 
 from app.errors import NotFoundError, ServiceError
 
-from .base import HeadConflictError, StateStore
+from .base import HeadConflictError, StateStore, StoreDamagedError
 from .blobs import BlobStore
 from .turns import open_private
 
@@ -132,6 +132,47 @@ def expired_blobs(
             if blob.used < oldest:
                 with contextlib.suppress(NotFoundError, HeadConflictError):
                     blobs.delete(kind, blob.id, unused_since=oldest)
+        after = page.after or ""
+        return page.after is not None
+
+    return sweep
+
+
+def heads_without_blobs(
+    heads: StateStore,
+    blobs: BlobStore,
+    kind: str,
+    seconds: float,
+    clock: Callable[[], float] = time.time,
+) -> Chore:
+    """Return the chore that deletes the heads of owners of content that is not stored.
+
+    Whoever stores content becomes its owner first, so a crash can leave an owner of nothing,
+    which counts in a quota. Within the first seconds it may be one who is storing.
+
+    Args:
+        heads: the store of the heads, whose ids are those of the blobs after a namespace.
+        blobs: the store of the blobs.
+        kind: kind of both.
+        seconds: age that spares a head which nobody has used since.
+        clock: seconds since 1970.
+    """
+    after = ""
+
+    def sweep() -> bool:
+        nonlocal after
+        oldest = clock() - seconds
+        page = heads.list(kind, after=after, limit=PAGE)
+        for head in page.heads:
+            if head.used >= oldest:
+                continue
+            try:
+                blobs.info(kind, head.id.partition(".")[2])
+            except NotFoundError:
+                with contextlib.suppress(NotFoundError, HeadConflictError):
+                    heads.delete(kind, head.id, head, unused_since=oldest)
+            except StoreDamagedError:
+                continue
         after = page.after or ""
         return page.after is not None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -152,9 +153,17 @@ def _filler(dtype: np.dtype[np.generic], value: float) -> np.generic:
     Raises:
         CastingError: the dtype cannot hold it.
     """
-    with np.errstate(all="ignore"):
-        result: np.generic = np.asarray(value).astype(dtype).reshape(1)[0]
-    exact = dtype.kind in "fc" or result == value
-    if not exact:
-        raise CastingError(f"{dtype} cannot hold the padding value {value}")
+    refused = CastingError(f"{dtype} cannot hold the padding value {value}")
+    try:
+        with np.errstate(all="ignore"):
+            result: np.generic = np.asarray(value).astype(dtype).reshape(1)[0]
+    except OverflowError:
+        raise refused from None
+    # Floats are rounded, but a number must not become infinite.
+    if dtype.kind in "fc":
+        holds = bool(np.isfinite(result)) or not math.isfinite(value)
+    else:
+        holds = bool(result == value)
+    if not holds:
+        raise refused
     return result

@@ -270,15 +270,25 @@ class RandomMix(Counting):
         # item ahead: the draw that follows its last item is among the others.
         more = int(self._stop == "all")
         blocks: list[Block] = []
+        following: list[State] = []
         cut = count
         for stage, at, hits in zip(self.inputs, states, places, strict=True):
-            block = stage.take(at, len(hits) + more)[0] if len(hits) else {}
+            block, state = stage.take(at, len(hits)) if len(hits) else ({}, at)
             blocks.append(block)
+            following.append(state)
             available = block_length(block)
+            if more and 0 < available == len(hits):
+                available += block_length(stage.take(state, 1)[0])
             if available < len(hits) + more and len(hits):
                 cut = min(cut, int(hits[available - 1]) + 1 if more else int(hits[available]))
         counts = [int(np.searchsorted(hits, cut)) for hits in places]
-        after = [s.skip(at, n) for s, at, n in zip(self.inputs, states, counts, strict=True)]
+        # Skipping may read all again: it is needed only where fewer items are used than drawn.
+        after = [
+            state if n == len(hits) == block_length(block) else stage.skip(at, n)
+            for stage, at, state, hits, block, n in zip(
+                self.inputs, states, following, places, blocks, counts, strict=True
+            )
+        ]
         parts = [slice_block(b, 0, n) for b, n in zip(blocks, counts, strict=True) if n]
         if not parts:
             return empty_block(self._schema), after, True

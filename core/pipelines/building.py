@@ -131,11 +131,15 @@ class Builder:
         return self._wrapped(spec, located(spec, lambda: make(context)))
 
     def _measure(self, spec: StageSpec, inner: Stage) -> None:
-        """Add the cost of a stage; those of later epochs cost the same."""
+        """Add the cost of a stage, which is cached for readers in different epochs."""
         if self._measuring:
             length = inner.length if isinstance(inner, Indexed) else None
-            sizing = Sizing(spec, item_bytes(inner.schema), length)
-            self.costs.append((spec, OPERATIONS[spec.op].cost(sizing)))
+            cost = OPERATIONS[spec.op].cost(Sizing(spec, item_bytes(inner.schema), length))
+            epochs = 1
+            if spec in self._after:
+                epochs = CACHED_EPOCHS if self.epochs is None else min(self.epochs, CACHED_EPOCHS)
+            memory = cost.memory + epochs * cost.cached
+            self.costs.append((spec, Cost(memory, cost.resume_work)))
 
     def _wrapped(self, spec: StageSpec, stage: Stage) -> Stage:
         return stage if self._wrap is None else self._wrap(stage, f"{spec.place}.{spec.op}")

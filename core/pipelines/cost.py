@@ -50,6 +50,8 @@ class Cost:
     """Bytes."""
     resume_work: int = 0
     """Items or draws between a state and the first batch after it."""
+    cached: int = 0
+    """Further bytes of memory, in every epoch whose stages are cached."""
 
 
 def item_bytes(schema: Schema) -> int:

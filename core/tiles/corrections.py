@@ -12,6 +12,10 @@ from ..arrays import Array, Indices
 from ..errors import RepairError, ShapeError
 from .plan import Box
 
+_CACHED_BOXES = 1024
+"""Boxes whose parts are kept. Tiles come in turn, so keeping the first ones beats keeping the
+last ones; a client chooses how many there are."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patch:
@@ -118,29 +122,31 @@ class Corrections:
     def _patches_in(self, box: Box) -> list[Patch]:
         if not self._patches:
             return self._patches
-        if box not in self._patches_by_box:
-            self._patches_by_box[box] = [
+        patches = self._patches_by_box.get(box)
+        if patches is None:
+            patches = [
                 patch
                 for patch in self._patches
                 if all(a <= i < b for i, (a, b) in zip(patch.pixel, box, strict=True))
             ]
-        return self._patches_by_box[box]
+            if len(self._patches_by_box) < _CACHED_BOXES:
+                self._patches_by_box[box] = patches
+        return patches
 
     def cut(self, box: Box, dtype: np.dtype[Any]) -> tuple[Array, Array] | None:
         """Crop dark and gain to a box, contiguous, in this dtype; None if there is neither."""
         if not self.scales:
             return None
-        key = (box, dtype.str)
-        if key not in self._scales_by_box:
+        scales = self._scales_by_box.get((box, dtype.str))
+        if scales is None:
             selection = tuple(slice(a, b) for a, b in box)
             shape = tuple(b - a for a, b in box)
             dark = np.zeros(shape, dtype) if self._dark is None else self._dark[selection]
             gain = np.ones(shape, dtype) if self._gain is None else self._gain[selection]
-            self._scales_by_box[key] = (
-                np.ascontiguousarray(dark, dtype),
-                np.ascontiguousarray(gain, dtype),
-            )
-        return self._scales_by_box[key]
+            scales = (np.ascontiguousarray(dark, dtype), np.ascontiguousarray(gain, dtype))
+            if len(self._scales_by_box) < _CACHED_BOXES:
+                self._scales_by_box[box, dtype.str] = scales
+        return scales
 
     def repair(self, values: Array, halo: Box, box: Box) -> None:
         """Repair the excluded pixels of ``box`` in place.

@@ -29,8 +29,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Indices, Mask, Octets
+from ..arrays import Array, Indices, Mask, Octets
 from ._kernels.correct import copy
+from ._kernels.locate import are_delivered, farthest
 
 _FEW = 4
 """Minimum number of ranges for which looking for a pattern pays off."""
@@ -211,6 +212,27 @@ def arrange(
     first = np.concatenate(([True], ~joined))
     last = np.concatenate((~joined, [True]))
     return Ranges(files[first], starts[first], stops[last], offsets[first])
+
+
+def last_start(starts: Indices) -> int:
+    """Return the largest start, or -1 if one is negative.
+
+    Args:
+        starts: offset of the first byte of each range, contiguous, shape (k,).
+    """
+    return farthest(starts)
+
+
+def are_present(present: Array, starts: Indices, page_bits: int, pages: int) -> bool:
+    """Whether the pages of ranges are all present.
+
+    Args:
+        present: how many pages are present from each one on, int32, one axis.
+        starts: offset of the first byte of each range, none beyond the pages, contiguous.
+        page_bits: binary logarithm of the size of a page in bytes.
+        pages: pages that each range may touch.
+    """
+    return are_delivered(present, starts, page_bits, pages)
 
 
 def copy_rows(source: Octets, positions: Indices, out: Octets) -> None:

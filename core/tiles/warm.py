@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._kernels.correct import copy, correct, gather
+from ._kernels.locate import are_delivered, farthest
 from .formats import Format
 from .packing import Decoder
 from .reader import FAST_OUT, FAST_STORED
@@ -34,6 +35,8 @@ def use_reading() -> None:
     octets = np.zeros(frames * rows * columns, np.uint8)
     octets.flags.writeable = False
     copy(octets, starts, columns, np.zeros(_SHAPE, np.uint8))
+    farthest(starts)
+    are_delivered(np.ones(1, np.int32), starts, 12, 1)
 
 
 def use_reductions() -> None:

@@ -60,4 +60,4 @@ def scan(client: Client) -> Dataset:
 def stride(request: pytest.FixtureRequest, connect: Connect) -> int:  # noqa: ARG001 - its kind
     """Bytes from one cut to the next: the asynchronous client takes longer for each."""
     stride = 1 if request.node.callspec.params["connect"] is Client else 7
-    return stride if SOAK else 3 * stride
+    return stride if SOAK else 5 * stride

@@ -277,8 +277,8 @@ def test_nginx_takes_the_configuration_with_tls(tmp_path: Path) -> None:
         *("-keyout", tmp_path / "key.pem", "-out", tmp_path / "certificate.pem"),
     )
     config = NGINX_TLS.replace("server thalweg:8000", "server 127.0.0.1:8000")
-    config = config.replace("/etc/nginx/tls/", f"{tmp_path}/")
     config = config.replace("/tmp/", f"{tmp_path}/")  # noqa: S108 - replaced, not used
+    config = config.replace("/etc/nginx/tls/", f"{tmp_path}/")
     path = tmp_path / "nginx.conf"
     path.write_text(config)
     check(nginx, "-t", "-q", "-p", tmp_path, "-c", path)
@@ -318,9 +318,11 @@ def run_audit(tmp_path: Path, script: str | None) -> tuple[int, str]:
     return done.returncode, done.stdout.splitlines()[-1]
 
 
-def report(*ids: str) -> str:
+def report(*ids: str, skipped: bool = False) -> str:
     vulns = [{"id": ident, "fix_versions": ["2.0"], "aliases": []} for ident in ids]
-    packages = [{"name": "numpy", "version": "1.0", "vulns": vulns}]
+    packages: list[dict[str, Any]] = [{"name": "numpy", "version": "1.0", "vulns": vulns}]
+    if skipped:
+        packages.append({"name": "pandas", "skip_reason": "not found and could not be audited"})
     return f"echo '{json.dumps({'dependencies': packages, 'fixes': []})}'; exit {len(ids)}"
 
 
@@ -331,6 +333,8 @@ def report(*ids: str) -> str:
         ("echo offline >&2; exit 1", 0, "not audited: pip-audit has no report"),
         (report(), 0, "no known vulnerability"),
         (report("PYSEC-1"), 1, "2 known vulnerabilities"),
+        (report(skipped=True), 0, "not audited: 2 packages could not be looked up"),
+        (report("PYSEC-1", skipped=True), 1, "2 known vulnerabilities"),
     ],
 )
 def test_the_audit_says_what_it_could_find_out(

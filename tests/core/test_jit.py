@@ -41,10 +41,28 @@ pytestmark = [
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A copy of the engine whose sources a test may edit."""
+    """A copy of the engine, byte code included, whose sources a test may edit."""
     root = tmp_path / "copy"
-    shutil.copytree(ROOT / "core", root / "core", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "core", root / "core")
     return root
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which the probe's build was published."""
+    directory = tmp_path_factory.mktemp("published")
+    shutil.copytree(ROOT / "core", directory / "copy" / "core")
+    first = answers(probe(directory / "copy", directory / "cache", "publish"))
+    assert first[:3] == ["True", "False", "False"]
+    (build,) = (directory / "cache").iterdir()
+    assert first[3] == str(build)
+    return directory / "cache"
+
+
+@pytest.fixture
+def cache(published: Path, tmp_path: Path) -> Path:
+    """That cache, the test's own; its digests hold for every copy of the engine."""
+    return shutil.copytree(published, tmp_path / "cache")
 
 
 def variables_for(package: Path, cache: Path) -> dict[str, str]:
@@ -83,11 +101,8 @@ def builds(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir())
 
 
-def test_a_published_build_is_loaded_and_not_changed(package: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    first = answers(probe(package, cache, "publish"))
-    assert first[:3] == ["True", "False", "False"]
-    build = Path(first[3])
+def test_a_published_build_is_loaded_and_not_changed(package: Path, cache: Path) -> None:
+    (build,) = cache.iterdir()
     before = {path: path.stat().st_mtime_ns for path in build.rglob("*")}
     assert any(path.suffix == ".nbc" for path in before)
     again = probe(package, cache, NUMBA_DEBUG_CACHE="1")
@@ -102,9 +117,7 @@ def test_an_unpublished_build_is_not_left_behind(package: Path, tmp_path: Path) 
     assert builds(tmp_path / "cache") == []
 
 
-def test_touching_a_source_changes_nothing_editing_one_does(package: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    probe(package, cache, "publish")
+def test_touching_a_source_changes_nothing_editing_one_does(package: Path, cache: Path) -> None:
     layout = package / "core" / "losses" / "_kernels" / "layout.py"
     os.utime(layout)
     assert answers(probe(package, cache))[2] == "True"
@@ -114,43 +127,34 @@ def test_touching_a_source_changes_nothing_editing_one_does(package: Path, tmp_p
 
 
 @pytest.mark.parametrize("flag", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME"])
-def test_a_flag_that_changes_code_is_another_build(
-    package: Path, tmp_path: Path, flag: str
-) -> None:
-    cache = tmp_path / "cache"
-    probe(package, cache, "publish")
+def test_a_flag_that_changes_code_is_another_build(package: Path, cache: Path, flag: str) -> None:
     value = {"NUMBA_CPU_NAME": "generic"}.get(flag, "1")
     assert answers(probe(package, cache, **{flag: value}))[2] == "False"
 
 
-def test_a_flag_that_does_not_is_the_same_build(package: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    probe(package, cache, "publish")
+def test_a_flag_that_does_not_is_the_same_build(package: Path, cache: Path) -> None:
     assert answers(probe(package, cache, NUMBA_NUM_THREADS="1"))[2] == "True"
 
 
-def test_a_moved_package_finds_its_build(package: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    probe(package, cache, "publish")
+def test_a_moved_package_finds_its_build(package: Path, cache: Path, tmp_path: Path) -> None:
+    assert answers(probe(package, cache))[2] == "True"
     moved = package.rename(tmp_path / "elsewhere")
     assert answers(probe(moved, cache))[2] == "True"
 
 
 @pytest.mark.parametrize("what", ["root", "build"])
 def test_a_build_others_could_have_written_is_not_loaded(
-    package: Path, tmp_path: Path, what: str
+    package: Path, cache: Path, what: str
 ) -> None:
-    cache = tmp_path / "cache"
-    build = Path(answers(probe(package, cache, "publish"))[3])
+    (build,) = cache.iterdir()
     target = cache if what == "root" else build
     target.chmod(target.stat().st_mode | stat.S_IWOTH)
     assert answers(probe(package, cache))[2] == "False"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand a file to someone else")
-def test_a_build_of_another_user_is_not_loaded(package: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    build = Path(answers(probe(package, cache, "publish"))[3])
+def test_a_build_of_another_user_is_not_loaded(package: Path, cache: Path) -> None:
+    (build,) = cache.iterdir()
     os.chown(build, 12345, 12345)
     assert answers(probe(package, cache))[2] == "False"
 
@@ -181,9 +185,7 @@ def test_without_a_home_or_any_place_to_write_it_still_works(
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can become another user"
 )
-def test_any_user_can_use_a_build_root_published(package: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    probe(package, cache, "publish")
+def test_any_user_can_use_a_build_root_published(package: Path, cache: Path) -> None:
     # The interpreter may lie where other users cannot read: that is not the question.
     become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     become += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import structlog
 
+from app.command.main import main
 from tests.app.harness import Answer, Post, Service, ask, wait_until
 from tests.app.losses.posts import good
 
@@ -50,13 +50,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         started.kill()
 
 
-def command(service: Service, *arguments: str) -> str:
-    """Run ``thalweg-server keys``; what it printed."""
-    line = [sys.executable, "-m", "app.command", "keys", "--data-dir", str(service.data_dir)]
-    done = subprocess.run(
-        [*line, *arguments], env=service._environment, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def keys(service: Service, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    """Runs ``thalweg-server keys`` beside the service; what it printed."""
+
+    def run(*arguments: str) -> str:
+        assert main(["keys", "--data-dir", str(service.data_dir), *arguments]) == 0
+        return capsys.readouterr().out.strip()
+
+    yield run
+    structlog.reset_defaults()
 
 
 def get(service: Service, path: str, key: str | None = None, method: str = "GET") -> Answer:
@@ -80,25 +86,25 @@ def everything(service: Service, key: str | None = None) -> list[int]:
     ]
 
 
-def test_what_an_earlier_version_stored_is_handed_over(service: Service) -> None:
+def test_what_an_earlier_version_stored_is_handed_over(service: Service, keys: Command) -> None:
     assert everything(service) == [200] * 4
     assert get(service, "/v1/datasets").json()["datasets"] == ["scan"]
     assert get(service, "/v1/pipelines").json()["pipelines"] == [PIPELINE]
     scopes = ("--scope", "losses", "--scope", "pipelines")
-    alice = command(service, "add", "alice", *scopes)
+    alice = keys("add", "alice", *scopes)
     # With the first key the service has more than one user, on all workers.
     wait_until(lambda: {get(service, "/v1/datasets").status for _ in range(20)} == {401}, 5)
     assert everything(service, alice) == [404, 404, 404, 410]
-    assert command(service, "adopt", "admin", "alice") == "4 things of admin now belong to alice"
+    assert keys("adopt", "admin", "alice") == "4 things of admin now belong to alice"
     assert everything(service, alice) == [200] * 4
-    bob = command(service, "add", "bob", *scopes)
+    bob = keys("add", "bob", *scopes)
     assert everything(service, bob) == [404, 404, 404, 410]
-    root = command(service, "add", "root", "--scope", "admin")
+    root = keys("add", "root", "--scope", "admin")
     assert get(service, "/v1/datasets?owner=alice", root).json()["datasets"] == ["scan"]
     assert get(service, "/v1/datasets?owner=bob", root).json()["datasets"] == []
     assert get(service, "/v1/datasets?owner=alice", bob).status == 403
-    command(service, "revoke", "alice")
+    keys("revoke", "alice")
     wait_until(lambda: {get(service, "/v1/datasets", alice).status for _ in range(20)} == {401}, 5)
-    assert "revoked" in command(service, "list")
+    assert "revoked" in keys("list")
     assert get(service, f"/v1/inputs/quantiles/{INPUT}", root, "DELETE").status == 204
     assert not list((service.data_dir / "blobs" / "input").rglob("*.quantiles"))

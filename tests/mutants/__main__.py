@@ -105,7 +105,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="draws the sample (1)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=30, help="longest it may take (30)")
-    parser.add_argument("--only", default="", help="modules whose path holds this")
+    parser.add_argument(
+        "--only", default=[""], nargs="+", help="modules whose path holds one of these"
+    )
     parser.add_argument("--list", action="store_true", help="print the sample and try nothing")
     return parser.parse_args()
 
@@ -120,9 +122,9 @@ def _chosen(args: argparse.Namespace) -> tuple[list[Change], list[Change]]:
     known = survivors.load()
     for row in survivors.stale(known, everything):
         print(f"{row.module} ({row.place}): this survivor is no more: {row.before} / {row.after}")
-    some = [change for change in everything if args.only in change.module]
+    some = [c for c in everything if any(part in c.module for part in args.only)]
     if not some:
-        sys.exit(f"no module of the table has {args.only!r} in its path")
+        sys.exit(f"no module of the table has {' or '.join(args.only)} in its path")
     drawn = sample(some, args.count, args.seed)
     listed = [change for change in drawn if any(row.is_of(change) for row in known)]
     print(f"{len(everything)} changes in {len(MODULES)} modules, {len(drawn)} in the sample")

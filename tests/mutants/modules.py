@@ -14,6 +14,11 @@ ROOT = Path(__file__).parents[2]
 _STATE = ("tests/app/state/test_stores.py",)
 _BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
 _FILES = ("tests/app/datasets/files/test_file_set.py",)
+_ARRAYS = ("tests/app/datasets/files/test_arrays.py",)
+_HOSTILE = ("tests/app/decoding/test_hostile_files.py",)
+_TABLES = ("tests/app/datasets/items/test_items.py",)
+_POOL = ("tests/app/decoding/test_pool.py",)
+_WORKER = ("tests/app/decoding/worker/test_serving.py",)
 _POSTING = ("tests/app/losses/test_posting.py",)
 _BATCHES = ("tests/app/pipelines/test_registry.py",)
 _READER = ("tests/core/losses/test_reader.py",)
@@ -31,14 +36,53 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/streams/driver.py": (),
     "app/streams/frames.py": (),
     "app/losses/tokens.py": ("tests/app/losses/test_tokens.py", *_POSTING),
+    "app/http/access.py": (),
     "app/http/decompression.py": (),
+    "app/http/guard.py": ("tests/app/http/test_guard.py", "tests/app/http/test_owners.py"),
+    "app/http/identity.py": (),
+    "app/http/keys.py": (),
     "app/pipelines/tokens.py": ("tests/app/pipelines/test_tokens.py", *_BATCHES),
     "app/losses/posting.py": _POSTING,
     "app/tiles/reductions.py": (),
     "app/losses/request.py": _POSTING,
     "app/tiles/tokens.py": (),
     "app/state/base.py": _STATE,
+    "app/datasets/permissions.py": (),
+    "app/datasets/scanning.py": (),
     "app/datasets/files/file_set.py": (),
+    "app/datasets/files/foreign.py": _HOSTILE,
+    "app/datasets/files/hdf5.py": ("tests/app/datasets/files/test_hdf5.py", *_ARRAYS, *_HOSTILE),
+    "app/datasets/files/identity.py": (
+        "tests/app/datasets/files/test_identity.py",
+        "tests/app/datasets/files/test_fingerprints.py",
+        *_FILES,
+    ),
+    "app/datasets/files/leased.py": ("tests/app/datasets/files/test_mapped.py",),
+    "app/datasets/files/mapped.py": (),
+    "app/datasets/files/zarr_files.py": _ARRAYS,
+    "app/datasets/files/zarr_source.py": (*_ARRAYS, *_HOSTILE),
+    "app/decoding/limits.py": _POOL,
+    "app/decoding/pool.py": (),
+    "app/decoding/process.py": _POOL,
+    "app/decoding/segments.py": (),
+    "app/decoding/wire.py": (),
+    "app/decoding/worker/codecs.py": (),
+    "app/decoding/worker/faults.py": (*_WORKER, *_ARRAYS),
+    "app/decoding/worker/hdf5.py": (*_ARRAYS, *_HOSTILE),
+    "app/decoding/worker/landlock.py": (
+        "tests/app/decoding/worker/test_landlock.py",
+        "tests/app/decoding/worker/test_sandbox.py",
+    ),
+    "app/decoding/worker/octets.py": (),
+    "app/decoding/worker/requests.py": (*_WORKER, *_ARRAYS),
+    "app/decoding/worker/sandbox.py": (),
+    "app/decoding/worker/seccomp.py": (
+        "tests/app/decoding/worker/test_seccomp.py",
+        "tests/app/decoding/worker/test_sandbox.py",
+    ),
+    "app/decoding/worker/serving.py": (),
+    "app/decoding/worker/tables.py": _TABLES,
+    "app/decoding/worker/zarr.py": ("tests/app/decoding/worker/test_zarr.py", *_ARRAYS),
     "app/datasets/files/fingerprints.py": (
         "tests/app/datasets/files/test_fingerprints.py",
         *_FILES,
@@ -54,10 +98,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/datasets/items/segments.py": ("tests/app/datasets/items/test_items.py",),
     "app/losses/spool.py": (),
     "app/state/admission.py": (),
+    "app/state/api_keys.py": (),
     "app/state/blob_files.py": _BLOBS,
     "app/state/blob_pieces.py": _BLOBS,
     "app/state/claims.py": (),
     "app/state/memory.py": _STATE,
+    "app/state/ownership.py": (),
     "app/state/quotas.py": (),
     "app/state/space.py": (),
     "app/state/sqlite.py": _STATE,

@@ -11,7 +11,7 @@ import numpy as np
 
 from app.errors import ServiceError
 from core.arrays import Indices, Octets
-from core.tiles.ranges import Ranges, arrange, gather
+from core.tiles.ranges import Ranges, arrange, gather, last_start
 
 from .buffers import BufferPool
 from .file_set import FileSet
@@ -31,6 +31,8 @@ _LONG = 16 << 10
 """Length in bytes from which on every range has a call of its own."""
 _MAX_BUFFERS = 1024
 """Maximum number of buffers per call: IOV_MAX."""
+_READ_AHEAD = 128 << 10
+"""Length in bytes of what the kernel fetches from a disk at once by itself."""
 _MAX_ROOM = 8 << 20
 """Maximum bytes that are read at a time to be visited, unless a single range is longer."""
 
@@ -117,9 +119,7 @@ class BufferedBackend:
             raise ValueError("a range is empty")
         if not len(starts):
             return None
-        # Seen as unsigned, one that is negative is the largest.
-        farthest = int(starts.view(np.uint64).max())
-        if farthest >> 63:
+        if (farthest := last_start(starts)) < 0:
             raise ValueError("a range begins before 0")
         if len(files) > 1 and not (files == files[0]).all():
             return None
@@ -147,16 +147,21 @@ class BufferedBackend:
             # A file system that does not know; and of a disk that fails, the read will tell.
             pass
 
+    def _announce(self, descriptor: int, starts: Indices, size: int) -> None:
+        """Hint at ranges that are read at once, unless they are but one that is read in a call."""
+        if len(starts) > 1 or size > _READ_AHEAD:
+            self._hint(descriptor, starts, size)
+
     def _copy(self, file: int, starts: Indices, size: int, out: Octets) -> None:
         with self._files.use(file) as descriptor:
-            self._hint(descriptor, starts, size)
+            self._announce(descriptor, starts, size)
             self._copy_read(file, descriptor, starts, size, out)
 
     def _copy_read(
         self, file: int, descriptor: int, starts: Indices, size: int, out: Octets
     ) -> None:
         """Read ranges of an open file to an output, one after the other."""
-        with self._telling(file):
+        try:
             if self._are_apart(starts, size):
                 self._read_long(descriptor, starts, size, out)
                 return
@@ -164,10 +169,14 @@ class BufferedBackend:
             files = np.zeros_like(starts)
             ranges = arrange(files, starts, starts + size, offsets, len(out))
             self._read(descriptor, ranges, out)
+        except EOFError as e:
+            raise self._files.changed(file, "shrank") from e
+        except OSError as e:
+            self._files.failed(file, e)
 
     def _visit(self, file: int, starts: Indices, size: int, use: Use) -> None:
         with self._files.use(file) as descriptor:
-            self._hint(descriptor, starts, size)
+            self._announce(descriptor, starts, size)
             self._visit_read(file, descriptor, starts, size, use)
 
     def _visit_read(self, file: int, descriptor: int, starts: Indices, size: int, use: Use) -> None:

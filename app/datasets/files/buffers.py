@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
+from types import TracebackType
 
 import numpy as np
 
@@ -46,13 +46,16 @@ class BufferPool:
         self._unmade = count
         self._lock = threading.Lock()
 
-    @contextmanager
-    def lend(self) -> Iterator[Octets]:
+    def lend(self) -> AbstractContextManager[Octets]:
         """Lend a buffer with arbitrary contents until the end of the block.
 
         Raises:
             BusyError: no buffer became free in time.
         """
+        return _Loan(self)
+
+    def take(self) -> Octets:
+        """Return a buffer that is the caller's until ``put``; see ``lend``."""
         if not self._left.acquire(timeout=self._wait):
             raise BusyError("no buffers are left to read into", retry_after=1)
         try:
@@ -60,13 +63,15 @@ class BufferPool:
                 if not self._free:
                     self._free = self._allocate()[: self._unmade]
                     self._unmade -= len(self._free)
-                buffer = self._free.pop()
-            try:
-                yield buffer
-            finally:
-                self._free.append(buffer)
-        finally:
+                return self._free.pop()
+        except BaseException:
             self._left.release()
+            raise
+
+    def put(self, buffer: Octets) -> None:
+        """Give a buffer back."""
+        self._free.append(buffer)
+        self._left.release()
 
     def _allocate(self) -> list[Octets]:
         """Allocate as many buffers as fit into whole huge pages; memory is taken when used."""
@@ -80,3 +85,28 @@ class BufferPool:
             octets[at : at + self.size]
             for at in range(first, first + length - self.size + 1, self.size)
         ]
+
+
+class _Loan:
+    """A block that a buffer is lent to: a class, since a generator costs as much as a small read.
+
+    Args:
+        pool: the pool of the buffer.
+    """
+
+    __slots__ = ("_buffer", "_pool")
+
+    def __init__(self, pool: BufferPool) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> Octets:
+        self._buffer = self._pool.take()
+        return self._buffer
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.put(self._buffer)

@@ -11,8 +11,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -156,8 +156,6 @@ class FileSet:
             self.verify()
 
     def _evict(self) -> None:
-        if len(self._opened) <= self._max_open:
-            return
         for index in list(self._opened):
             if len(self._opened) <= self._max_open:
                 return
@@ -167,8 +165,7 @@ class FileSet:
                 file.descriptor = None
                 del self._opened[index]
 
-    @contextmanager
-    def use(self, file: int) -> Iterator[int]:
+    def use(self, file: int) -> AbstractContextManager[int]:
         """Provide the descriptor of a file, open until the end of the block.
 
         Raises:
@@ -177,9 +174,7 @@ class FileSet:
             BusyError: too many files are open.
             ValueError: the set is closed.
         """
-        with self.hold(file) as descriptor:
-            self.look(file, descriptor)
-            yield descriptor
+        return _Hold(self, file, look=True)
 
     def look(self, file: int, descriptor: int) -> None:
         """Check that an open file is unchanged, as ``use`` does.
@@ -194,24 +189,30 @@ class FileSet:
         if status.st_ctime_ns != entry.known.changed or entry.ends is None:
             self._confirm(file, descriptor, status.st_ctime_ns)
 
-    @contextmanager
-    def hold(self, file: int) -> Iterator[int]:
+    def hold(self, file: int) -> AbstractContextManager[int]:
         """Provide the descriptor of a file without looking at its state; see ``use``."""
+        return _Hold(self, file, look=False)
+
+    def acquire(self, file: int) -> int:
+        """Return the descriptor of a file, which stays open until ``release``; see ``hold``."""
         entry = self._files[file]
         with self._lock:
             if not self._owners:
                 raise ValueError("the files are closed")
             if (descriptor := entry.descriptor) is None:
                 descriptor = entry.descriptor = self._reopen(file)
+                self._opened[file] = None
             entry.users += 1
-            self._opened[file] = None
             self._opened.move_to_end(file)
-            self._evict()
-        try:
-            yield descriptor
-        finally:
-            with self._lock:
-                entry.users -= 1
+            if len(self._opened) > self._max_open:
+                self._evict()
+            return descriptor
+
+    def release(self, file: int) -> None:
+        """Give back what ``acquire`` returned."""
+        with self._lock:
+            self._files[file].users -= 1
+            if len(self._opened) > self._max_open:
                 self._evict()
 
     def _reopen(self, file: int) -> int:
@@ -370,3 +371,38 @@ class FileSet:
                 entry.known = entry.known._replace(size=size)
                 entry.ends = ends
         return grew
+
+
+class _Hold:
+    """A block that holds a file open: a class, since a generator costs as much as a small read.
+
+    Args:
+        files: the set of the file.
+        file: its index.
+        look: whether to check first that the file is unchanged.
+    """
+
+    __slots__ = ("_file", "_files", "_look")
+
+    def __init__(self, files: FileSet, file: int, *, look: bool) -> None:
+        self._files = files
+        self._file = file
+        self._look = look
+
+    def __enter__(self) -> int:
+        descriptor = self._files.acquire(self._file)
+        if self._look:
+            try:
+                self._files.look(self._file, descriptor)
+            except BaseException:
+                self._files.release(self._file)
+                raise
+        return descriptor
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._files.release(self._file)

@@ -37,7 +37,7 @@ class LeasedBackend(BufferedBackend):
             use = partial(_copy_out, size, out)
             done = self._visit_map(file, descriptor, starts, size, use)
             if done < len(starts):
-                self._hint(descriptor, starts[done:], size)
+                self._announce(descriptor, starts[done:], size)
                 self._copy_read(file, descriptor, starts[done:], size, out[done * size :])
 
     def _visit(self, file: int, starts: Indices, size: int, use: Use) -> None:
@@ -48,7 +48,7 @@ class LeasedBackend(BufferedBackend):
             done = self._visit_map(file, descriptor, starts, size, use)
             if done < len(starts):
                 rest = starts[done:]
-                self._hint(descriptor, rest, size)
+                self._announce(descriptor, rest, size)
                 self._visit_read(file, descriptor, rest, size, partial(_later, use, done))
 
     def _visit_map(self, file: int, descriptor: int, starts: Indices, size: int, use: Use) -> int:
@@ -76,7 +76,8 @@ class LeasedBackend(BufferedBackend):
                 begins = starts[first : first + step]
                 if not (there or mapped.deliver(begins, size)):
                     return first
-                if not self._leases.is_intact(descriptor):
+                # The lease was taken just now, unless a disk or a portion took time since.
+                if (first or not there) and not self._leases.is_intact(descriptor):
                     return first
                 use(first, mapped.octets, begins)
             return len(starts)

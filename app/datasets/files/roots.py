@@ -40,6 +40,8 @@ from typing import NoReturn
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
 
+from .identity import Identity
+
 MAX_FILES = 100_000
 """Default maximum number of files of one dataset."""
 _MAX_ENTRIES = 2_000_000
@@ -189,14 +191,17 @@ class Roots:
                 return Path(candidate) if stat.S_ISDIR(seen[1]) else None
         return None
 
-    def below(self, directory: Path, limit: int = MAX_FILES) -> tuple[list[Path], dict[Path, int]]:
-        """List all files below a directory, and the modification times of its directories.
+    def below(
+        self, directory: Path, limit: int = MAX_FILES
+    ) -> tuple[list[Path], dict[Path, Identity]]:
+        """List all files below a directory, and the identities of its directories.
 
-        The time of a directory, in nanoseconds, is when an entry was last added or removed.
+        The modification time of a directory is when an entry was last added or removed.
         Names that begin with a dot are left out.
 
         Returns:
-            The files sorted by the numbers in their paths, and the times.
+            The files sorted by the numbers in their paths, and the identities, which are of
+            before the listing.
 
         Raises:
             PathRefusedError: the directory is not below a root, or a link in it leads to a
@@ -206,13 +211,13 @@ class Roots:
             BusyError: too many files are open.
         """
         files: list[Path] = []
-        directories: dict[Path, int] = {}
+        directories: dict[Path, Identity] = {}
         budget = iter(range(_MAX_ENTRIES))
         pending = [os.fspath(directory)]
         while pending:
             path = pending.pop()
             with self._look_at(path, path) as (descriptor, _):
-                directories[Path(path)] = os.fstat(descriptor).st_mtime_ns
+                directories[Path(path)] = Identity.of(os.fstat(descriptor))
             for entry in self._scan(path, budget):
                 inner = f"{path}/{entry.name}"
                 if entry.name.startswith("."):

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,12 @@ from core.tiles.formats.arrays import ArrayInfo, check, choose
 from core.tiles.recording import FileInfo
 
 from .file_set import FileSet
+from .identity import CLOCK_STEP, Identity, is_young
 from .roots import Roots
 
 METADATA = "zarr.json"
 _MAX_METADATA_BYTES = 16 << 20
 _MAX_NODES = 10_000
-_CLOCK_STEP = 0.02
-"""Seconds by which the clock that stamps directories may lag."""
 
 _TYPES = {
     "bool": "b1",
@@ -46,13 +46,15 @@ class StoreFiles(FileSet):
     """The files of an array in a store, and the directories they lie in.
 
     Names are relative to the store. A missing chunk stands for fill values, so adding one
-    changes the data without changing a file: directories must stay unchanged as well.
+    changes the data without changing a file: directories must stay unchanged as well. They
+    are compared as files are; where only the change time moved, their entries decide, as the
+    contents of a file do.
 
     Args:
         roots: opens the files.
         top: directory of the store, absolute.
         paths: the files.
-        directories: modification time of each directory, in nanoseconds.
+        directories: identity of each directory.
 
     Raises:
         FileMissingError, PathRefusedError, BusyError: see FileSet.
@@ -60,17 +62,18 @@ class StoreFiles(FileSet):
     """
 
     def __init__(
-        self, roots: Roots, top: Path, paths: Sequence[Path], directories: Mapping[Path, int]
+        self, roots: Roots, top: Path, paths: Sequence[Path], directories: Mapping[Path, Identity]
     ) -> None:
         self.top = top
         self.indices = {path.relative_to(top).as_posix(): k for k, path in enumerate(paths)}
         self._names = list(self.indices)
+        self._paths = tuple(paths)
         self._directories = dict(directories)
         super().__init__(paths, roots.open)
         try:
-            age = time.time() - max(self._directories.values(), default=0) / 1e9
-            if 0 <= age < _CLOCK_STEP:
-                time.sleep(_CLOCK_STEP - age)
+            newest = max((known.changed for known in self._directories.values()), default=0)
+            if is_young(newest):
+                time.sleep(max(CLOCK_STEP - (time.time() - newest / 1e9), 0))
             self.verify()
         except BaseException:
             self.close()
@@ -98,13 +101,39 @@ class StoreFiles(FileSet):
             ReadFailedError: the disk failed.
         """
         super().verify()
-        for path, modified in self._directories.items():
+        for path, known in self._directories.items():
             try:
-                same = os.stat(path).st_mtime_ns == modified  # noqa: PTH116 - a third faster
+                now = Identity.of(os.stat(path))  # noqa: PTH116 - a third faster
+                same = now == known or self._is_as_listed(path, known, now)
             except OSError:
                 same = False
             if not same:
                 raise self._change(path.relative_to(self.top).as_posix(), "was modified")
+
+    def _is_as_listed(self, path: Path, known: Identity, now: Identity) -> bool:
+        """Whether a directory that is not as it was known has the same entries nevertheless.
+
+        Raises:
+            OSError: it cannot be listed.
+        """
+        if now._replace(changed=known.changed) != known:
+            return False
+        with os.scandir(path) as entries:
+            listed = {entry.name for entry in entries if not entry.name.startswith(".")}
+        if listed != self._entries[path]:
+            return False
+        if not is_young(now.changed):
+            self._directories[path] = now
+        return True
+
+    @cached_property
+    def _entries(self) -> Mapping[Path, set[str]]:
+        """Names in each directory, as they were listed."""
+        entries: dict[Path, set[str]] = {path: set() for path in self._directories}
+        for path in [*self._paths, *self._directories]:
+            if path.parent in entries:
+                entries[path.parent].add(path.name)
+        return entries
 
     def check_missing(self, name: str) -> None:
         """Check that a file that the store did not have is still missing.

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-from backports.zstd import ZstdDecompressor, ZstdError
+from backports.zstd import ZstdDecompressor, ZstdError, get_frame_info, get_frame_size
 from isal import isal_zlib
-from numcodecs import blosc
+from numcodecs import blosc, zstd
 
 from .faults import Fault
 
@@ -44,6 +44,7 @@ def rehearse() -> None:
     for name in ("lz4", "zstd", "zlib", "blosclz", "lz4hc"):
         _blosc(blosc.compress(octets, name.encode(), 1, 1), len(octets))
     _gzip(isal_zlib.compress(octets, 1, _GZIP), len(octets))
+    _fill_zstd(zstd.compress(octets, 1), memoryview(bytearray(len(octets))))
     google_crc32c.value(octets)
 
 
@@ -58,8 +59,17 @@ class Chain:
     fixed: int | None
     """Bytes that the compressors add to the values; None if that depends on the values."""
 
-    def decode(self, octets: Octets, shape: Sequence[int]) -> Array:
+    def decode(self, octets: Octets, shape: Sequence[int], room: Array | None = None) -> Array:
         """Decode one chunk.
+
+        Args:
+            octets: the chunk as stored.
+            shape: shape of the chunk.
+            room: C-contiguous array of this shape, in native byte order, to decode into where
+                that is possible; its contents are undefined otherwise.
+
+        Returns:
+            The values: ``room`` if they are in it.
 
         Raises:
             Fault: the bytes are not a chunk of this shape.
@@ -68,13 +78,23 @@ class Chain:
         for order in self.transposes:
             stored = [stored[axis] for axis in order]
         nbytes = math.prod(stored) * self.dtype.itemsize
-        # The first compressor gives the values, and so exactly their size.
-        bounds = [nbytes, *(max_encoded(nbytes) for _ in self.compressors[1:])]
-        for undo, bound in zip(self.compressors[::-1], bounds[::-1], strict=False):
-            octets = undo(octets, bound)
+        for undo in self.compressors[:0:-1]:
+            octets = undo(octets, max_encoded(nbytes))
+        if self.compressors:
+            # The first compressor gives the values, and so exactly their size.
+            undo, fill = self.compressors[0], _FILLERS.get(self.compressors[0])
+            if fill is not None:
+                plain = not self.transposes and self.dtype.isnative
+                if room is None or not plain:
+                    room = np.empty(stored, self.dtype)
+                if fill(octets, room.reshape(-1).view(np.uint8).data):
+                    return room if plain else self._transposed(room)
+            octets = undo(octets, nbytes)
         if len(octets) != nbytes:
             raise Fault(f"it has {len(octets)} bytes instead of {nbytes}")
-        values: Array = np.frombuffer(octets, self.dtype).reshape(stored)
+        return self._transposed(np.frombuffer(octets, self.dtype).reshape(stored))
+
+    def _transposed(self, values: Array) -> Array:
         for order in self.transposes[::-1]:
             values = values.transpose(np.argsort(order).tolist())
         return values
@@ -170,6 +190,19 @@ def _zstd(octets: Octets, bound: int) -> Octets:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
+def _fill_zstd(octets: Octets, room: memoryview) -> bool:
+    """Decompress a single frame that says it has the size of the room; False if it is none."""
+    try:
+        if get_frame_size(octets) != len(octets):
+            return False
+        if get_frame_info(octets).decompressed_size != len(room):
+            return False
+        zstd.decompress(octets, room)
+    except (ZstdError, RuntimeError, ValueError):
+        return False  # decompressed by the other way, it tells the fault
+    return True
+
+
 def _blosc(octets: Octets, bound: int) -> Octets:
     head = bytes(octets[:_BLOSC_HEAD])
     nbytes = int.from_bytes(head[4:8], "little")
@@ -200,3 +233,8 @@ _COMPRESSORS: dict[str, _Configured] = {
     "blosc": _blosc,
     "crc32c": _crc32c,
 }
+
+_FILLERS: dict[Callable[[Octets, int], Octets], Callable[[Octets, memoryview], bool]] = {
+    _zstd: _fill_zstd,
+}
+"""Of some, what decompresses straight to where the values belong, without a copy."""

@@ -68,9 +68,15 @@ class DescriptorFile(io.RawIOBase):
             OSError: the disk failed.
         """
         left = max(self._size - self._at, 0)
-        octets = bytearray(left if size < 0 else min(size, left))
-        self.readinto(octets)
-        return bytes(octets)
+        left = left if size < 0 else min(size, left)
+        # Straight into the result, which a buffer of our own would have to be copied to.
+        octets = os.pread(self._descriptor, left, self._at)
+        if len(octets) == left:
+            self._at += left
+            return octets
+        pieces = bytearray(left)
+        self.readinto(pieces)
+        return bytes(pieces)
 
     def close(self) -> None:
         """Close the descriptor."""

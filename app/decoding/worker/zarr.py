@@ -102,16 +102,20 @@ class ZarrArray:
         """
         corner, box = where
         if self._shards is None:
-            values = self._chain.decode(_bytes(descriptor, 0, size), self._chunks)
-            _copy(values, corner, box, out)
+            room = _room(corner, self._chunks, box, out)
+            values = self._chain.decode(_bytes(descriptor, 0, size), self._chunks, room)
+            if values is not room:
+                _copy(values, corner, box, out)
             return
         for inner, start, stop in self._shards.chunks(descriptor, size, corner, box):
             shape = self._shards.inner
             if stop is None:
-                values = np.broadcast_to(self._fill, shape)
-            else:
-                values = self._shards.chain.decode(_bytes(descriptor, start, stop), shape)
-            _copy(values, inner, box, out)
+                _copy(np.broadcast_to(self._fill, shape), inner, box, out)
+                continue
+            room = _room(inner, shape, box, out)
+            values = self._shards.chain.decode(_bytes(descriptor, start, stop), shape, room)
+            if values is not room:
+                _copy(values, inner, box, out)
 
     def explain(self, error: Exception) -> Fault:
         """See ``serving.Subject``."""
@@ -185,6 +189,17 @@ def _bytes(descriptor: int, start: int, stop: int) -> bytearray:
             raise EOFError(f"a file ends at byte {start + done}")
         done += count
     return octets
+
+
+def _room(corner: Sequence[int], shape: Sequence[int], box: Box, out: Array) -> Array | None:
+    """Return where a chunk belongs in a box; None if it is not whole and in one piece there."""
+    where = []
+    for (a, b), start, length in zip(box, corner, shape, strict=True):
+        if start < a or start + length > b:
+            return None
+        where.append(slice(start - a, start - a + length))
+    room = out[tuple(where)]
+    return room if room.flags.c_contiguous else None
 
 
 def _copy(values: Array, corner: Sequence[int], box: Box, out: Array) -> None:

@@ -25,6 +25,9 @@ from .return_periods import (
     return_periods_from_text,
 )
 from .rows import Columns, Data, Form
+from .summary_info import SummaryInfo, encode_summary_info, parse_summary_info
+from .summary_map import SummaryMap, encode_summary_map, parse_summary_map
+from .summary_xref import SummaryXref, encode_summary_xref, parse_summary_xref
 
 __all__ = [
     "Columns",
@@ -35,6 +38,9 @@ __all__ = [
     "Occurrence",
     "Periods",
     "ReturnPeriods",
+    "SummaryInfo",
+    "SummaryMap",
+    "SummaryXref",
     "calendar_dates",
     "day_ids",
     "encode_event_rates",
@@ -42,12 +48,18 @@ __all__ = [
     "encode_periods",
     "encode_quantiles",
     "encode_return_periods",
+    "encode_summary_info",
+    "encode_summary_map",
+    "encode_summary_xref",
     "equal_periods",
     "parse_event_rates",
     "parse_occurrence",
     "parse_periods",
     "parse_quantiles",
     "parse_return_periods",
+    "parse_summary_info",
+    "parse_summary_map",
+    "parse_summary_xref",
     "quantiles_from_text",
     "return_periods_from_text",
 ]

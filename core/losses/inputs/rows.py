@@ -55,6 +55,8 @@ class Origin:
     """Number of the first row."""
     base: int | None = None
     """Byte offset of the first packed record, None in text."""
+    titled: bool = False
+    """Whether the input itself names its columns."""
 
     def place(self, row: int) -> str:
         """Name a row, counted from 0, as a person would."""
@@ -97,7 +99,7 @@ class Rows:
         self.require((values >= low) & (values <= high), field, f"is not in {low} to {high}")
         return values
 
-    def require_unique(self, values: NDArray[Any], field: str) -> None:
+    def require_unique(self, values: NDArray[Any], field: str, where: str = "") -> None:
         """Raise ``InputError`` about the first row whose value of ``field`` came before."""
         order = np.argsort(values, kind="stable")
         ordered = values[order]
@@ -105,7 +107,7 @@ class Rows:
         if len(again):
             row = int(again.min())
             earlier = self.origin.place(int(np.argmax(values == values[row])))
-            raise self.refuse(row, field, f"is already in {earlier}")
+            raise self.refuse(row, field, f"is already in {earlier}{where}")
 
 
 def decode_rows(
@@ -162,7 +164,7 @@ def column_rows(columns: Columns, layouts: Sequence[np.dtype[np.void]], source: 
             )
             raise InputError(message, hint=hint, source=source)
         data[name] = values
-    return Rows(data, Origin(source, hint, "row"))
+    return Rows(data, Origin(source, hint, "row", titled=True))
 
 
 def encode_rows(rows: NDArray[np.void], form: Form) -> bytes:
@@ -240,7 +242,9 @@ def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None
     hint = f"The columns were taken to be {_columns(layout)}"
     if not lines:
         raise InputError("there is a header line but no other", hint=hint, source=source)
-    return rows_of_lines(lines, layout, Origin(source, hint, first=1 + has_header))
+    return rows_of_lines(
+        lines, layout, Origin(source, hint, first=1 + has_header, titled=has_header)
+    )
 
 
 def rows_of_lines(lines: Sequence[str], layout: np.dtype[np.void], origin: Origin) -> Rows:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...iterate.base import Stage
 from ...iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
+from ...rng import SMALL
 from ..cost import CACHED, INDEX_BYTES, Cost
 from ..operation import BuildContext, Operation, Sample, Sizing
 from ..options import Option, integer, one_of, seed
@@ -37,8 +38,11 @@ def _shuffle(context: BuildContext) -> Stage:
 def _cost(sizing: Sizing) -> Cost:
     n = sizing.size
     if _has_reservoir(sizing.spec.options):
-        return Cost(CACHED * INDEX_BYTES * n, n * (1 + math.ceil(math.log(n + 1))))
-    return Cost(2 * CACHED * INDEX_BYTES * n, 2 * n)
+        draws = n * (1 + math.ceil(math.log(n + 1)))
+        return Cost(resume_work=draws, cached=CACHED * INDEX_BYTES * n)
+    # Larger blocks have no tables.
+    small = min(n, SMALL)
+    return Cost(resume_work=2 * small, cached=2 * CACHED * INDEX_BYTES * small)
 
 
 SHUFFLE = Operation(

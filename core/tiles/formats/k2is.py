@@ -125,7 +125,8 @@ class K2is(Format):
         _check_ends(source, data, starts, frames)
         closed = _closed(source, data[0], starts[0], frames)
         if closed is None:
-            notes.append("no frame is marked as having the shutter open: all frames are used")
+            looked = f"of the first {SEARCHED} frames none" if frames > SEARCHED else "no frame"
+            notes.append(f"{looked} is marked as having the shutter open: all frames are used")
         skipped = (closed or 0) + _skip(hints)
         frames = max(frames - skipped, 0)
         scan: tuple[int, ...] = (frames,)
@@ -208,7 +209,7 @@ def _check_ends(source: Source, data: Sequence[int], starts: Sequence[int], fram
 
 
 def _closed(source: Source, file: int, start: int, frames: int) -> int | None:
-    """Count the frames before the shutter opens; None if it never does."""
+    """Count the frames before the shutter opens; None if it is closed as far as is searched."""
     for index in range(min(frames, SEARCHED)):
         if _block(source, file, start + index * STRIDE).shutter:
             return index

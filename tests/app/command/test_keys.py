@@ -89,7 +89,7 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 def test_handing_over(data_dir: Path, capsys: Output) -> None:
     heads = store(data_dir)
-    migrate(heads, iter(()))
+    migrate(heads, ())
     Namespaces(heads, "dataset").create("old", "a", {"n": 1})
     Namespaces(heads, "dataset").create("old", "b", {"n": 1})
     Namespaces(heads, "dataset").create("new", "b", {"n": 2})

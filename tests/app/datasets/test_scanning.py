@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import json
 from pathlib import Path
 
 import h5py
@@ -9,8 +12,15 @@ import numpy as np
 import pytest
 import zarr
 
+from app.datasets import scanning
 from app.datasets.files.roots import Roots
+from app.datasets.routes import list_datasets
 from app.datasets.scanning import scan
+from app.decoding.base import Parse, Request, T
+from app.errors import DatasetUnreadableError
+from app.http.identity import SINGLE_USER
+from app.main import create_app
+from app.settings import Settings
 from tests.decoders import DECODERS
 
 FRAMES = np.arange(4 * 3 * 5 * 6, dtype="<u2").reshape(4, 3, 5, 6)
@@ -40,16 +50,101 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_every_recording_whose_format_shows_is_found(root: Path) -> None:
-    found = scan(Roots([root]), DECODERS)
+    found = scan(Roots([root]), DECODERS).specs
     assert sorted(found) == ["deep.b.npy", "one.h5", "scan.1.npy", "store.zarr"]
     assert found["store.zarr"].files == (str(root / "store.zarr"),)
 
 
 def test_a_store_is_not_looked_into(root: Path) -> None:
-    assert not [ident for ident in scan(Roots([root]), DECODERS) if ident.startswith("store.zarr.")]
+    assert not [
+        ident for ident in scan(Roots([root]), DECODERS).specs if ident.startswith("store.zarr.")
+    ]
 
 
 def test_a_root_that_is_a_store_itself_is_looked_through(tmp_path: Path) -> None:
     store(tmp_path / "inner")
     (tmp_path / "zarr.json").write_text("{}")
-    assert sorted(scan(Roots([tmp_path]), DECODERS)) == ["inner"]
+    assert sorted(scan(Roots([tmp_path]), DECODERS).specs) == ["inner"]
+
+
+# -- budgets --------------------------------------------------------------------------
+
+
+class Crashing:
+    """Decoders that crash over every file."""
+
+    max_bytes = 1 << 30
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def ask(self, request: Request, parse: Parse[T]) -> T:  # noqa: ARG002 - crashes before
+        self.asked += 1
+        raise DatasetUnreadableError(f"decoding {request.source!r} crashed")
+
+    def forget(self, key: str) -> None:
+        """Nothing is remembered."""
+
+
+def test_files_that_cannot_be_decoded_end_a_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scanning, "MAX_FAILURES", 3)
+    np.save(tmp_path / "a.npy", FRAMES)
+    (tmp_path / "b").mkdir()
+    for name in "abcdef":
+        with h5py.File(tmp_path / "b" / f"{name}.h5", "w") as file:
+            file["data"] = FRAMES
+    np.save(tmp_path / "b" / "z.npy", FRAMES)
+    decoders = Crashing()
+    found = scan(Roots([tmp_path]), decoders)
+    assert list(found.specs) == ["a.npy"]
+    assert decoders.asked == 3
+    assert found.ended is not None
+    assert "after 3 files that cannot be decoded; not all datasets are listed" in found.ended
+    log = capsys.readouterr().out
+    assert "the scan ended early" in log
+    assert str(tmp_path / "b" / "d.h5") in log
+
+
+def test_a_scan_ends_when_its_time_is_up(tmp_path: Path) -> None:
+    for name in "abcd":
+        np.save(tmp_path / f"{name}.npy", FRAMES)
+    times = iter(range(100))
+    found = scan(Roots([tmp_path]), None, 4.0, lambda: next(times))
+    assert list(found.specs) == ["a.npy", "b.npy"]
+    assert found.ended is not None
+    assert "ended after 4 seconds and 2 files" in found.ended
+    assert len(scan(Roots([tmp_path])).specs) == 4
+
+
+def test_directories_without_files_take_time_too(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+    times = iter(range(100))
+    assert scan(Roots([tmp_path]), None, 2.0, lambda: next(times)).ended is not None
+
+
+def test_lists_say_that_a_scan_ended_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in "abc":
+        np.save(root / f"{name}.npy", FRAMES)
+    settings = Settings(data_dir=tmp_path / "data", dataset_roots=str(root), scan=True)
+
+    def listed() -> dict[str, object]:
+        datasets = create_app(settings).state.datasets
+        answer = asyncio.run(list_datasets(datasets, SINGLE_USER, "", 100, None))
+        page: dict[str, object] = json.loads(bytes(answer.body))
+        # Other tests count descriptors: those of the application are closed now.
+        del datasets
+        gc.collect()
+        return page
+
+    assert listed() == {"datasets": ["a.npy", "b.npy", "c.npy"], "after": None}
+    monkeypatch.setattr(scanning, "MAX_FILES", 2)
+    assert listed() == {
+        "datasets": ["a.npy", "b.npy"],
+        "after": None,
+        "notice": "the scan of the roots ended after 2 files; not all datasets are listed",
+    }

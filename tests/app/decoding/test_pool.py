@@ -16,11 +16,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from app.datasets.files.file_set import FileSet
 from app.datasets.files.hdf5 import Hdf5Array, open_hdf5
 from app.datasets.files.roots import Roots
+from app.datasets.items.tables import TableItems
 from app.datasets.opening import open_recording
 from app.decoding.limits import DecoderLimits, Sandbox
 from app.decoding.pool import DecoderPool
@@ -73,9 +76,10 @@ def status(pid: int) -> dict[str, str]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process is no more, or only waits to be counted."""
+    """Whether a process is no more, or only waits to be counted, all of its threads ended."""
     try:
-        return status(pid)["State"].startswith("Z")
+        found = status(pid)
+        return found["State"].startswith("Z") and found["Threads"] == "1"
     except FileNotFoundError:
         return True
 
@@ -144,6 +148,68 @@ def test_a_worker_that_dies_costs_one_request(tmp_path: Path, pools: Pools) -> N
         wait_until(lambda: gone(pool.pids[0]))
         # One that died while it was idle costs nothing.
         assert np.array_equal(read(array), FRAMES)
+
+
+class Idle:
+    """A worker that waits."""
+
+    def __init__(self, *known: str, alive: bool = True) -> None:
+        self.known = dict.fromkeys(known)
+        self.alive = alive
+        self.killed = False
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def test_the_worker_that_has_the_file_open_is_preferred(pools: Pools) -> None:
+    pool = pools()
+    dead, one, two, three = Idle("c", alive=False), Idle("a"), Idle("b", "a"), Idle("c")
+    pool._idle = [dead, one, two, three]  # type: ignore[list-item]  # as far as it is looked at
+    # Any other one is better than a new one; those that died are cleared away.
+    chosen: list[object] = [pool._choose(key) for key in ("b", "a", "b", "c")]
+    assert chosen == [two, one, three, None]
+    assert dead.killed
+    assert pool._idle == []
+
+
+def test_what_a_library_refuses_is_an_error_and_the_worker_goes_on(
+    tmp_path: Path, pools: Pools
+) -> None:
+    pool = pools()
+    with opened(write(tmp_path / "a.h5"), pool) as array:
+        (pid,) = pool.pids
+        for _ in range(2):
+            with pytest.raises(FormatError):
+                array.foreign.ask("nonsense", {}, lambda *_: None)
+        assert np.array_equal(read(array), FRAMES)
+        assert pool.pids == [pid]
+
+
+def test_memory_of_a_known_size_leaves_one_descriptor(tmp_path: Path, pools: Pools) -> None:
+    with opened(write(tmp_path / "a.h5"), pools()) as array:
+        before = descriptors()
+        values = read(array)
+        left = [n for n, name in descriptors().items() if "thalweg-decoded" in name]
+        # The map of the shared memory has one itself.
+        assert len([n for n in left if n not in before]) == 1
+        assert np.array_equal(values, FRAMES)
+
+
+def test_memory_of_a_size_that_the_worker_tells_leaves_one_descriptor(
+    tmp_path: Path, pools: Pools
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": np.arange(10)}), path)
+    with FileSet([path], Roots([tmp_path]).open) as files:
+        before = descriptors()
+        source = TableItems(files, "parquet", pools()).source("row", None)
+        column = source.at(np.arange(3))["x"]
+        assert isinstance(column, np.ndarray)
+        assert column.tolist() == [0, 1, 2]
+        left = [n for n, name in descriptors().items() if "thalweg-decoded" in name]
+        # The map of the shared memory has one itself.
+        assert len([n for n in left if n not in before]) == 1
 
 
 def test_a_worker_that_hangs_is_killed(tmp_path: Path, pools: Pools) -> None:

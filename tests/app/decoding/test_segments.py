@@ -57,6 +57,15 @@ def test_a_few_small_ones_are_kept() -> None:
     assert segments.dropped() == []
 
 
+def test_sizes_leave_room_for_the_next_request_unless_they_are_large() -> None:
+    segments = Segments()
+    sizes = [segments.take(n).size for n in (1, MIB, MIB + 1, 5 * MIB)]
+    assert all(size & (size - 1) == 0 for size in sizes)
+    assert sizes[1:] == [MIB, 2 * MIB, 8 * MIB]
+    large = 100 * MIB + 1
+    assert segments.take(large).size == large - 1 + mmap.PAGESIZE
+
+
 def test_memory_is_returned() -> None:
     def shared() -> int:
         return Path("/proc/self/maps").read_text().count("thalweg-decoded")

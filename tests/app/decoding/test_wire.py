@@ -80,6 +80,30 @@ def test_an_end_is_told(pair: Pair) -> None:
         send(pair[1], {})
 
 
+@pytest.mark.parametrize(
+    ("octets", "error"),
+    [
+        (b"TWD1\2", GoneError),
+        (b"TWD1\2\0\0\0\1\0\0\0{", GoneError),
+        (b"TWD1\2\0\0\0\1\0\0\0{]", WireError),
+    ],
+    ids=["head breaks off", "body breaks off", "makes no sense"],
+)
+def test_descriptors_of_a_message_that_fails_are_closed(
+    pair: Pair, octets: bytes, error: type[Exception]
+) -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    socket.send_fds(pair[0], [octets], [write])
+    pair[0].close()
+    os.close(write)
+    with pytest.raises(error):
+        receive(pair[1], 1)
+    # The last writer is closed: the pipe has ended.
+    assert os.read(read, 1) == b""
+    os.close(read)
+
+
 def test_descriptors_that_nobody_asked_for_are_closed(pair: Pair) -> None:
     read, write = os.pipe()
     send(pair[0], {}, [write])

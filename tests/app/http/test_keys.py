@@ -85,6 +85,10 @@ def test_stored_keys_are_noticed_and_forgotten_in_time(stored: Counted, clock: C
     for _ in range(10):
         identify(keys, secret)
     assert stored.looks == 1
+    clock.now += keys_module.BELIEVED_SECONDS / 2
+    identify(keys, secret)
+    assert stored.looks == 1
+    clock.now -= keys_module.BELIEVED_SECONDS / 2
     stored.revoke(record.ident, clock.now)
     assert identify(keys, secret).owner == "bob"
     clock.now += keys_module.BELIEVED_SECONDS

@@ -130,7 +130,7 @@ class Shared:
         self.service = Service(
             directory, api_keys=fixed, dataset_roots=self.roots, catalogue=catalogue
         )
-        self._numbers = itertools.count()
+        self.numbers = itertools.count()
 
     def ask(self, who: str | None, method: str, path: str, body: object = None) -> Answer:
         data = (
@@ -158,7 +158,7 @@ class Shared:
 
     def cell(self, row: Row, column: str) -> str:
         """Make one request about new things of alice; what came of it."""
-        number = next(self._numbers)
+        number = next(self.numbers)
         things = self.make("alice", number)
         if column == "shared":
             self.make("bob", number)
@@ -255,6 +255,31 @@ def test_the_table_is_true(shared: Shared) -> None:
     ]
     wrong = [row for row, true in zip(found, ROWS, strict=True) if row != true]
     assert not wrong, f"\n{rendered(found)}\nwrong:\n{rendered(wrong)}"
+
+
+def test_what_is_anothers_is_answered_as_what_is_nowhere(shared: Shared) -> None:
+    """Nobody can tell from an answer whether another owner has a thing."""
+    number = next(shared.numbers)
+    things = shared.make("alice", number)
+    view, digits = things.view[::-1], things.input[::-1]
+    nowhere = things._replace(
+        dataset=f"nope-{number}", input=digits, view=view, pipeline=things.pipeline[::-1]
+    )
+    rows = [row for row in ROWS if row.expected[1] in {"404", "410"}]
+    assert {row.method for row in rows} == {"GET", "POST", "DELETE"}
+    for row in rows:
+        answers = []
+        for about in (things, nowhere):
+            path = row.path.format(**about._asdict())
+            answer = shared.ask("bob", row.method, path, body_of(row, about, number))
+            text = answer.body.decode().replace(answer.headers["X-Request-Id"], "")
+            for name, ident in about._asdict().items():
+                text = text.replace(ident, name)
+            varying = {"x-request-id", "date", "content-length"}
+            headers = {k: v for k, v in answer.headers.items() if k.lower() not in varying}
+            answers.append((answer.status, headers, text))
+        assert answers[0] == answers[1], row
+        assert str(answers[0][0]) == row.expected[1]
 
 
 def test_the_table_is_documented() -> None:

@@ -12,11 +12,11 @@ from app.errors import InputGoneError, QuotaExceededError, StorageFullError
 from app.http.identity import Identity
 from app.losses.input_store import KIND, InputStore, digest_of
 from app.losses.inputs import Inputs
+from app.state.admission import AdmittedHeads
 from app.state.blob_files import FileBlobStore
 from app.state.memory import MemoryStateStore
 from app.state.memory_blobs import MemoryBlobStore
-from app.state.ownership import Shares
-from app.state.quotas import Limit, Quotas, blob_meter
+from app.state.quotas import Limit, Quotas
 
 DATA = b"0.5\n0.9\n"
 DIGEST = digest_of(DATA)
@@ -37,7 +37,7 @@ def blobs(tmp_path: Path) -> FileBlobStore:
 
 @pytest.fixture
 def store(blobs: FileBlobStore) -> InputStore:
-    return InputStore(blobs, 1, Quotas({}))
+    return InputStore(blobs, 1)
 
 
 def path_of(tmp_path: Path) -> Path:
@@ -47,7 +47,7 @@ def path_of(tmp_path: Path) -> Path:
 
 def test_a_file_is_kept_until_nobody_uses_it(blobs: FileBlobStore) -> None:
     clock = Clock()
-    store = InputStore(blobs, 1, Quotas({}), clock)
+    store = InputStore(blobs, 1, clock)
     first = store.put("quantiles", DIGEST, DATA)
     assert first.created
     assert first.expires == clock.now + 86400
@@ -108,7 +108,10 @@ def test_one_that_is_removed(store: InputStore, tmp_path: Path) -> None:
     for _ in range(2):
         store.put("quantiles", DIGEST, DATA)
         store.put("occurrence", DIGEST, DATA)
-        assert list(store.idents()) == [f"{DIGEST}.occurrence", f"{DIGEST}.quantiles"]
+        assert list(store.sizes()) == [
+            (f"{DIGEST}.occurrence", len(DATA)),
+            (f"{DIGEST}.quantiles", len(DATA)),
+        ]
         assert store.remove("quantiles", DIGEST) == DATA
         assert store.remove("quantiles", DIGEST) is None
         with pytest.raises(InputGoneError):
@@ -116,21 +119,19 @@ def test_one_that_is_removed(store: InputStore, tmp_path: Path) -> None:
         assert store.read("occurrence", DIGEST) == DATA
     path_of(tmp_path).write_bytes(b"damaged")
     assert store.remove("occurrence", DIGEST) is None
-    assert list(store.idents()) == []
+    assert list(store.sizes()) == []
 
 
 def test_what_cannot_be_kept_is_said() -> None:
-    store = InputStore(MemoryBlobStore(limit=4), 1, Quotas({}))
+    store = InputStore(MemoryBlobStore(limit=4), 1)
     with pytest.raises(StorageFullError, match="cannot be stored"):
         store.put("quantiles", DIGEST, DATA)
 
 
 def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
     heads = MemoryStateStore()
-    shares = Shares(heads, KIND)
-    meter = blob_meter(blobs, KIND, lambda blob: shares.owners(blob.id))
-    quotas = Quotas({KIND: (Limit("inputs", 2, 100), meter)})
-    inputs = Inputs(InputStore(blobs, 1, quotas), heads)
+    quotas = Quotas({KIND: Limit("inputs", 2, 11)})
+    inputs = Inputs(InputStore(blobs, 1), AdmittedHeads(heads, quotas))
     alice, bob = (Identity(name, frozenset({"losses"})) for name in ("alice", "bob"))
     first = inputs.put(alice, "quantiles", b"0.1")
     inputs.put(alice, "quantiles", b"0.2")
@@ -143,6 +144,8 @@ def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
     with pytest.raises(QuotaExceededError):
         inputs.put(alice, "quantiles", b"0.3")
     inputs.delete(alice, "quantiles", first.digest)
+    with pytest.raises(QuotaExceededError, match="11 bytes of inputs"):
+        inputs.put(alice, "quantiles", b"0.3456789")
     inputs.put(alice, "quantiles", b"0.3")
 
 
@@ -186,8 +189,8 @@ def test_files_that_cannot_be_moved_stay(tmp_path: Path) -> None:
     old = tmp_path / "inputs"
     old.mkdir()
     (old / f"{DIGEST}.quantiles").write_bytes(DATA)
-    InputStore(MemoryBlobStore(limit=4), 1, Quotas({})).import_files(old, KINDS)
+    InputStore(MemoryBlobStore(limit=4), 1).import_files(old, KINDS)
     assert (old / f"{DIGEST}.quantiles").read_bytes() == DATA
-    store = InputStore(MemoryBlobStore(), 1, Quotas({}))
+    store = InputStore(MemoryBlobStore(), 1)
     store.import_files(old, KINDS)
     assert store._blobs.range(KIND, f"{DIGEST}.quantiles") == DATA

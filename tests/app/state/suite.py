@@ -29,6 +29,7 @@ from app.state.base import (
     HeadMissingError,
     StateStore,
     StoreError,
+    Usage,
 )
 from tests.scale import examples
 
@@ -303,6 +304,43 @@ class StateStoreSuite:
                 pass
         head = store.get("view", "n")
         assert (head.value, head.generation) == (b"100", 101)
+
+    def test_usage_is_counted_by_kind_and_space(self, store: StateStore) -> None:
+        seen: list[Usage] = []
+
+        def refuse(usage: Usage) -> None:
+            seen.append(usage)
+            raise ZeroDivisionError
+
+        def usage_with(kind: str, head_id: str, size: int) -> Usage:
+            with pytest.raises(ZeroDivisionError):
+                store.create(kind, head_id, b"", size=size, admit=refuse)
+            return seen.pop()
+
+        head = store.create("view", "a.x", b"12345", admit=seen.append)
+        assert (seen.pop(), head.size) == (Usage(1, 5), 5)
+        assert store.get("view", "a.x").size == 5
+        store.create("view", "a.y", b"", size=100)
+        store.create("view", "b.x", b"1")
+        store.create("view", "x", b"123")
+        store.create("input", "a.x", b"")
+        with pytest.raises(HeadExistsError):
+            store.create("view", "a.x", b"123", admit=refuse)
+        assert usage_with("view", "a.z", 7) == Usage(3, 112)
+        assert usage_with("view", "y", 7) == Usage(2, 10)
+        swapped = store.compare_and_swap(head, b"1234567", admit=seen.append)
+        assert (seen.pop(), swapped.size) == (Usage(2, 107), 7)
+        with pytest.raises(ZeroDivisionError):
+            store.compare_and_swap(swapped, b"", admit=refuse)
+        assert seen.pop() == Usage(2, 100)
+        assert store.get("view", "a.x") == swapped
+        with pytest.raises(HeadConflictError):
+            store.compare_and_swap(head, b"", admit=refuse)
+        store.delete("view", "a.y")
+        assert usage_with("view", "a.z", 0) == Usage(2, 7)
+        store.delete("view", "a.x")
+        assert usage_with("view", "a.z", 1) == Usage(1, 1)
+        assert not seen
 
     def test_two_openings_see_each_other(self, make_store: MakeStore) -> None:
         if not self.durable:

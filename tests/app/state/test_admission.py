@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.errors import QuotaExceededError
+from app.errors import QuotaExceededError, problem_of
 from app.state.admission import NOTED, AdmittedHeads
-from app.state.base import Head, HeadExistsError, HeadMissingError, StoreFullError
+from app.state.base import HeadExistsError, HeadMissingError, StateStore, StoreFullError
 from app.state.memory import MemoryStateStore
-from app.state.quotas import Limit, Quotas, all_of_operator, head_meter
+from app.state.quotas import Limit, Quotas
 from tests.app.state.suite import MakeStore, StateStoreSuite
 
 
@@ -27,15 +27,8 @@ class Touched(MemoryStateStore):
         self.touched.append(head_id)
 
 
-def owners(head: Head) -> list[str]:
-    return head.value.decode().split()
-
-
-def admitted(heads: MemoryStateStore, count: int = 2) -> AdmittedHeads:
-    meter = head_meter(heads, "view", owners)
-    return AdmittedHeads(
-        heads, Quotas({"view": (Limit("views", count, 1000), meter)}), owners, ["view"]
-    )
+def admitted(heads: StateStore, count: int = 2, nbytes: int = 1000) -> AdmittedHeads:
+    return AdmittedHeads(heads, Quotas({"view": Limit("views", count, nbytes)}))
 
 
 class TestAdmitted(StateStoreSuite):
@@ -43,7 +36,7 @@ class TestAdmitted(StateStoreSuite):
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        return lambda: AdmittedHeads(MemoryStateStore(), Quotas({}), all_of_operator, ["view"])
+        return lambda: AdmittedHeads(MemoryStateStore(), Quotas({}))
 
     def test_what_is_used_is_not_deleted(self, store: object) -> None:
         """Notes are rare here: see below."""
@@ -51,30 +44,50 @@ class TestAdmitted(StateStoreSuite):
 
 def test_owners_have_quotas() -> None:
     store = admitted(MemoryStateStore())
-    store.create("view", "a", b"alice bob")
-    store.create("view", "b", b"alice")
-    with pytest.raises(QuotaExceededError):
-        store.create("view", "c", b"alice")
-    with pytest.raises(QuotaExceededError):
-        store.create("view", "c", b"bob alice")
-    # Heads of other kinds need have no owners.
-    made = store.create("dataset", "c", b"\xff")
-    store.compare_and_swap(made, b"\xfe")
+    store.create("view", "alice.a", b"1")
+    store.create("view", "alice.b", b"1")
+    with pytest.raises(QuotaExceededError, match="may have 2 views") as caught:
+        store.create("view", "alice.c", b"1")
+    problem = problem_of(caught.value)
+    assert (problem.status, problem.code) == (429, "quota-exceeded")
+    assert problem.members["limit"] == "views.count"
+    assert problem.members["allowed"] == problem.members["used"] == 2
+    assert problem.retry_after
+    # Other owners and other kinds have their own.
+    store.create("view", "bob.c", b"1")
+    made = store.create("dataset", "alice.c", b"1" * 2000)
+    store.compare_and_swap(made, b"2" * 3000)
     # What exists asks for nothing more.
     with pytest.raises(HeadExistsError):
-        store.create("view", "a", b"alice bob")
-    seen = store.create("view", "c", b"bob")
+        store.create("view", "alice.a", b"1")
+    store.delete("view", "alice.b")
+    store.create("view", "alice.d", b"1")
+
+
+def test_bytes_have_a_quota_too() -> None:
+    store = admitted(MemoryStateStore(), 10, 100)
+    large = store.create("view", "alice.a", b"1", size=60)
+    with pytest.raises(QuotaExceededError, match="100 bytes of views") as caught:
+        store.create("view", "alice.b", bytes(41))
+    assert problem_of(caught.value).members["used"] == 60
+    small = store.create("view", "alice.b", bytes(40))
     with pytest.raises(QuotaExceededError):
-        store.compare_and_swap(seen, b"bob alice")
-    assert store.compare_and_swap(seen, b"bob carol").value == b"bob carol"
-    store.delete("view", "b")
-    store.create("view", "d", b"alice")
+        store.compare_and_swap(small, bytes(41))
+    assert store.get("view", "alice.b") == small
+    store.compare_and_swap(large, bytes(59))
+    small = store.compare_and_swap(small, bytes(41))
+    # Less is possible even where a limit was lowered since.
+    lowered = admitted(store, 1, 10)
+    small = lowered.compare_and_swap(small, bytes(20))
+    with pytest.raises(QuotaExceededError):
+        lowered.compare_and_swap(small, bytes(21))
+    lowered.delete("view", "alice.b")
 
 
 def test_a_read_is_noted_once_an_hour() -> None:
     heads = Touched()
     now = [0.0]
-    store = AdmittedHeads(heads, Quotas({}), all_of_operator, [], lambda: now[0])
+    store = AdmittedHeads(heads, Quotas({}), lambda: now[0])
     now[0] = store.create("view", "x", b"").used
     for _ in range(3):
         store.get("view", "x")
@@ -91,7 +104,7 @@ def test_a_read_is_noted_once_an_hour() -> None:
 
 def test_what_is_deleted_is_forgotten() -> None:
     heads = Touched()
-    store = AdmittedHeads(heads, Quotas({}), all_of_operator, [])
+    store = AdmittedHeads(heads, Quotas({}))
     store.create("view", "x", b"")
     store.touch("view", "x")
     store.delete("view", "x")
@@ -101,7 +114,7 @@ def test_what_is_deleted_is_forgotten() -> None:
 
 def test_what_can_be_read_is_read_where_nothing_can_be_written() -> None:
     heads = Touched()
-    store = AdmittedHeads(heads, Quotas({}), all_of_operator, [], lambda: 1e12)
+    store = AdmittedHeads(heads, Quotas({}), lambda: 1e12)
     store.create("view", "x", b"1")
     heads.fails = True
     assert store.get("view", "x").value == b"1"

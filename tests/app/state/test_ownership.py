@@ -9,7 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.losses.input_store import InputStore, digest_of
-from app.state.base import Head, HeadConflictError, HeadExistsError, HeadMissingError
+from app.state.base import (
+    Admit,
+    Head,
+    HeadConflictError,
+    HeadExistsError,
+    HeadMissingError,
+    Usage,
+)
 from app.state.memory import MemoryStateStore
 from app.state.memory_blobs import MemoryBlobStore
 from app.state.ownership import (
@@ -20,9 +27,7 @@ from app.state.ownership import (
     is_migrated,
     migrate,
     namespace,
-    owners_of,
 )
-from app.state.quotas import Quotas
 
 
 @pytest.fixture
@@ -98,9 +103,9 @@ class Content:
 
 def test_the_last_owner_takes_the_content_along(store: MemoryStateStore) -> None:
     shares, content = Shares(store, "input"), Content()
-    shares.put("alice", "x", content.put)
-    shares.put("alice", "x", content.put)
-    shares.put("bob", "x", content.put)
+    shares.put("alice", "x", 1, content.put)
+    shares.put("alice", "x", 1, content.put)
+    shares.put("bob", "x", 1, content.put)
     assert set(shares.owners("x")) == {"alice", "bob"}
     shares.delete("alice", "x", content.remove)
     assert (content.stored, shares.has("alice", "x"), shares.has("bob", "x")) == (True, False, True)
@@ -113,8 +118,8 @@ def test_the_last_owner_takes_the_content_along(store: MemoryStateStore) -> None
 
 def test_content_that_is_stored_again_while_it_is_deleted_stays(store: MemoryStateStore) -> None:
     shares, content = Shares(store, "input"), Content()
-    shares.put("alice", "x", content.put)
-    content.meanwhile = lambda: shares.put("bob", "x", lambda: None)
+    shares.put("alice", "x", 1, content.put)
+    content.meanwhile = lambda: shares.put("bob", "x", 1, lambda: None)
     shares.delete("alice", "x", content.remove)
     assert content.stored
     assert shares.has("bob", "x")
@@ -122,7 +127,7 @@ def test_content_that_is_stored_again_while_it_is_deleted_stays(store: MemorySta
 
 def test_owners_that_race_lose_nothing(store: MemoryStateStore) -> None:
     """Whoever has put last still has the content when all is quiet."""
-    inputs, shares = InputStore(MemoryBlobStore(), 1, Quotas({})), Shares(store, "input")
+    inputs, shares = InputStore(MemoryBlobStore(), 1), Shares(store, "input")
     digest = digest_of(b"content")
 
     def remove() -> Callable[[], None]:
@@ -136,7 +141,7 @@ def test_owners_that_race_lose_nothing(store: MemoryStateStore) -> None:
 
     def run(owner: str, *, keep: bool) -> None:
         for turn in range(40):
-            shares.put(owner, "x", lambda: inputs.put("quantiles", digest, b"content"))
+            shares.put(owner, "x", 7, lambda: inputs.put("quantiles", digest, b"content"))
             if turn < 39 or not keep:
                 shares.delete(owner, "x", remove)
 
@@ -157,28 +162,34 @@ def test_content_that_cannot_be_stored_is_not_owned(store: MemoryStateStore) -> 
         raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011 - it is the one above
-        shares.put("alice", "x", fail)
+        shares.put("alice", "x", 1, fail)
     assert not shares.has("alice", "x")
 
 
 def test_everyone_is_removed_by_who_is_none_of_them(store: MemoryStateStore) -> None:
     shares, content = Shares(store, "input"), Content()
     for owner in ("alice", "bob"):
-        shares.put(owner, "x", content.put)
+        shares.put(owner, "x", 1, content.put)
+    shares.put(ADMIN, "x", 1, content.put)
+    shares.delete(ADMIN, "x", content.remove, everyone=True)
+    assert (content.stored, set(shares.owners("x"))) == (True, {"alice", "bob"})
     shares.delete(ADMIN, "x", content.remove, everyone=True)
     assert not content.stored
     with pytest.raises(HeadMissingError):
         shares.delete(ADMIN, "x", content.remove, everyone=True)
 
 
-def test_what_earlier_versions_stored_belongs_to_admin(store: MemoryStateStore) -> None:
+def test_what_earlier_versions_stored_belongs_to_admin(
+    store: MemoryStateStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     old = {"dataset": "scan", "view": "ab" * 12, "pipeline": "cd" * 16}
     for kind, ident in old.items():
         store.create(kind, ident, json.dumps({"id": ident, "spec": {}}).encode())
     Namespaces(store, "view").create("alice", "new", {})
     assert not is_migrated(store)
-    for _ in range(2):
-        migrate(store, iter(["x.quantiles"]))
+    for turn in range(2):
+        migrate(store, [("x.quantiles", 7)])
+        assert ("things=4" in capsys.readouterr().out) == (turn == 0)
         assert is_migrated(store)
         for kind, ident in old.items():
             assert Namespaces(store, kind).get(ADMIN, ident).value["id"] == ident
@@ -188,15 +199,38 @@ def test_what_earlier_versions_stored_belongs_to_admin(store: MemoryStateStore) 
             )
         assert Shares(store, "input").has(ADMIN, "x.quantiles")
     Shares(store, "input").delete(ADMIN, "x.quantiles", lambda: lambda: None)
-    migrate(store, iter(["x.quantiles"]))
+    migrate(store, [("x.quantiles", 7)])
     assert Shares(store, "input").owners("x.quantiles") == []
 
 
 def test_a_head_names_its_owner(store: MemoryStateStore) -> None:
     things = Namespaces(store, "view")
     things.create("alice", "v", {})
-    assert owners_of(things.head("alice", "v")) == ("alice",)
-    assert owners_of(store.create("view", "old", b'{"dataset": "scan"}')) == (ADMIN,)
+    assert json.loads(things.head("alice", "v").value)["owner"] == "alice"
+    assert [owned.owner for owned in things.of_anyone("v")] == ["alice"]
+
+
+def test_content_counts_with_its_size(store: MemoryStateStore) -> None:
+    Shares(store, "input").put("alice", "x", 700, lambda: None)
+    assert usage(store, "input", "alice") == Usage(1, 700)
+    adopt(store, "alice", "bob")
+    assert usage(store, "input", "alice") == Usage()
+    assert usage(store, "input", "bob") == Usage(1, 700)
+    migrate(store, [("y.quantiles", 30)])
+    assert usage(store, "input", ADMIN) == Usage(1, 30)
+
+
+def usage(store: MemoryStateStore, kind: str, owner: str) -> Usage:
+    """What an owner has, as an admission sees it without the head that it refuses."""
+    seen: list[Usage] = []
+
+    def refuse(usage: Usage) -> None:
+        seen.append(Usage(usage.count - 1, usage.nbytes))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store.create(kind, f"{namespace(owner)}.probe", b"", admit=refuse)
+    return seen[0]
 
 
 @pytest.mark.parametrize("calls", range(12))
@@ -209,9 +243,17 @@ def test_a_migration_that_was_killed_goes_on(calls: int) -> None:
                 raise KeyboardInterrupt
             self.left -= 1
 
-        def create(self, kind: str, head_id: str, value: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        def create(
+            self,
+            kind: str,
+            head_id: str,
+            value: bytes,
+            *,
+            size: int | None = None,
+            admit: Admit | None = None,
+        ) -> Head:
             self._live()
-            return super().create(kind, head_id, value)
+            return super().create(kind, head_id, value, size=size, admit=admit)
 
         def delete(
             self,
@@ -230,10 +272,10 @@ def test_a_migration_that_was_killed_goes_on(calls: int) -> None:
         store.create("dataset", ident, json.dumps({"id": ident}).encode())
     store.left = calls
     try:
-        migrate(store, iter(["x.quantiles"]))
+        migrate(store, [("x.quantiles", 7)])
     except KeyboardInterrupt:
         store.left = 100
-        migrate(store, iter(["x.quantiles"]))
+        migrate(store, [("x.quantiles", 7)])
     store.left = 100
     assert Namespaces(store, "dataset").ids(ADMIN) == ["a", "b"]
     assert len(store.list("dataset").heads) == 2

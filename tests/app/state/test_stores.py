@@ -28,6 +28,7 @@ from app.state.base import (
     StoreForeignError,
     StoreFullError,
     StoreReadOnlyError,
+    Usage,
 )
 from app.state.memory import MemoryStateStore
 from app.state.space import Space
@@ -238,11 +239,11 @@ class TestSqlite(StateStoreSuite):
     def test_a_newer_version_is_refused_and_left_alone(self, path: Path) -> None:
         SqliteStateStore(path).close()
         with contextlib.closing(sqlite3.connect(path)) as other:
-            other.execute("PRAGMA user_version = 3")
-        with pytest.raises(StoreForeignError, match="version 3, but this server supports only 2"):
+            other.execute("PRAGMA user_version = 4")
+        with pytest.raises(StoreForeignError, match="version 4, but this server supports only 3"):
             SqliteStateStore(path)
         with contextlib.closing(sqlite3.connect(path)) as other:
-            assert other.execute("PRAGMA user_version").fetchone() == (3,)
+            assert other.execute("PRAGMA user_version").fetchone() == (4,)
 
     def test_a_file_of_version_1_is_brought_up_to_date(self, path: Path) -> None:
         path.parent.mkdir()
@@ -257,9 +258,11 @@ class TestSqlite(StateStoreSuite):
             assert [head.nonce for head in heads] == ["1f" * 8, "2e" * 8]
             assert all(head.used >= begun for head in heads)
             assert store.compare_and_swap(heads[0], b"2").generation == 2
-            store.create("view", "c", b"3")
+            seen: list[Usage] = []
+            store.create("view", "c", b"3", admit=seen.append)
+            assert seen == [Usage(3, 258)]
         with contextlib.closing(sqlite3.connect(path)) as other:
-            assert other.execute("PRAGMA user_version").fetchone() == (2,)
+            assert other.execute("PRAGMA user_version").fetchone() == (3,)
             other.execute("UPDATE head SET value = x'31' WHERE id = 'c'")
             other.commit()
         with (

@@ -16,7 +16,13 @@ from app.state import sweeper as sweeper_module
 from app.state.base import HeadMissingError, StoreError
 from app.state.blob_files import FileBlobStore
 from app.state.memory import MemoryStateStore
-from app.state.sweeper import Sweeper, always_done, expired_blobs, expired_heads
+from app.state.sweeper import (
+    Sweeper,
+    always_done,
+    expired_blobs,
+    expired_heads,
+    heads_without_blobs,
+)
 
 ROOT = Path(__file__).parents[3]
 ACTIVE = """
@@ -73,6 +79,37 @@ def test_one_that_is_deleted_in_between_is_no_error() -> None:
     heads.create("view", "x", b"")
     expired_heads(heads, "view", 1, lambda: time.time() + 100)()
     assert not heads.list("view").heads
+
+
+def test_owners_of_what_is_not_stored_are_removed_unless_they_may_be_storing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sweeper_module, "PAGE", 2)
+    heads, blobs = MemoryStateStore(), FileBlobStore(tmp_path)
+    blobs.put("input", "stored.quantiles", b"x")
+    blobs.put("input", "damaged.quantiles", b"x")
+    for path in (tmp_path / "input").rglob("damaged.*"):
+        path.write_bytes(b"?")
+    heads.create("view", "alice.lost.quantiles", b"")
+    for name in ("stored", "damaged", "lost"):
+        heads.create("input", f"alice.{name}.quantiles", b"")
+        heads.create("input", f"bob.{name}.quantiles", b"")
+    now = time.time()
+    chore = heads_without_blobs(heads, blobs, "input", 50, lambda: now + 40)
+    assert [chore() for _ in range(3)] == [True, True, False]
+    assert len(heads.list("input").heads) == 6
+    monkeypatch.setattr(time, "time", lambda: now + 40)
+    heads.touch("input", "bob.lost.quantiles")
+    chore = heads_without_blobs(heads, blobs, "input", 50, lambda: now + 60)
+    assert [chore() for _ in range(3)] == [True, True, False]
+    assert [head.id for head in heads.list("input").heads] == [
+        "alice.damaged.quantiles",
+        "alice.stored.quantiles",
+        "bob.damaged.quantiles",
+        "bob.lost.quantiles",
+        "bob.stored.quantiles",
+    ]
+    assert len(heads.list("view").heads) == 1
 
 
 def test_blobs_that_nobody_used_are_removed_a_page_at_a_time(

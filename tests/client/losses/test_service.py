@@ -204,8 +204,7 @@ def test_wrong_streams(url: str) -> None:
         assert caught.value.status in {404, 422}
 
 
-def test_it_resumes_when_the_service_restarts(connect: Connect, tmp_path: Path) -> None:
-    server = ServerProcess(tmp_path)
+def test_it_resumes_when_the_service_restarts(connect: Connect, server: ServerProcess) -> None:
     with connect(server.url, retries=100) as client:
         answer = client.losses.post("selt", STREAM, part_size=PART)
         got = next(answer).tobytes()
@@ -213,4 +212,3 @@ def test_it_resumes_when_the_service_restarts(connect: Connect, tmp_path: Path) 
         server.start()
         got += b"".join(rows.tobytes() for rows in answer)
         assert got == b"".join(rows.tobytes() for rows in client.losses.post("selt", STREAM))
-    server.stop()

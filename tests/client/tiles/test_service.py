@@ -189,8 +189,7 @@ def test_files_that_change(url: str, roots: Path) -> None:
         assert view.read().tobytes()[:5] == b"other"
 
 
-def test_the_service_is_killed(connect: Connect, roots: Path, tmp_path: Path) -> None:
-    server = ServerProcess(tmp_path, dataset_roots=roots)
+def test_the_service_is_killed(connect: Connect, server: ServerProcess) -> None:
     client = connect(server.url, retries=30)
     client.datasets.register(raw("large.raw", LARGE, 1, "large"))
     out = np.zeros_like(LARGE)
@@ -199,7 +198,6 @@ def test_the_service_is_killed(connect: Connect, roots: Path, tmp_path: Path) ->
     server.kill()
     server.start()
     indices += [tile.index for tile in tiles]
-    server.stop()
     assert indices == list(range(len(indices)))
     assert np.array_equal(out, LARGE)
 

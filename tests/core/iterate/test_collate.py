@@ -74,6 +74,17 @@ def test_the_schema_says_so() -> None:
             Padding(value=value).padded(schema)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8"])
+def test_a_number_never_becomes_an_infinite_padding(dtype: str) -> None:
+    schema = (Field("a", np.dtype(dtype), ragged=True),)
+    for value in (-1, 0.1, np.inf, -np.inf, np.nan):
+        Padding(value=value).padded(schema)
+    too_large = 10**400 if dtype == "f8" else 1e300
+    for value in (too_large, -too_large):
+        with pytest.raises(CastingError, match="cannot hold the padding value"):
+            Padding(value=value).padded(schema)
+
+
 def test_paddings_that_cannot_be() -> None:
     for options in (
         {"length": 0}, {"multiple": 0}, {"length": 3, "multiple": 2}, {"truncate": True},

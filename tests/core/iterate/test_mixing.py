@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.iterate.base import Block, Schema, Sequential, State
+from core.iterate.columns import block_length
+from core.iterate.inorder import InOrder
 from core.iterate.mapping import Map, named_map
 from core.iterate.mixing import Mix, RandomMix
 from tests.core.iterate.drain import drain, first
@@ -57,6 +61,39 @@ def test_quotas_are_kept_and_nothing_is_lost(inputs: list[tuple[int, int]]) -> N
         for j, weight in enumerate(weights):
             share = k * weight / sum(weights)
             assert abs(sum(x // 1000 == j for x in some[:k]) - share) < len(inputs)
+
+
+class Reading(Sequential):
+    """Items one after another, and how many were read."""
+
+    def __init__(self, items: int) -> None:
+        self._items = InOrder(Counter(items))
+        self.read = 0
+
+    @property
+    def schema(self) -> Schema:
+        return self._items.schema
+
+    @property
+    def initial(self) -> State:
+        return self._items.initial
+
+    def take(self, state: State, count: int) -> tuple[Block, State]:
+        block, after = self._items.take(state, count)
+        self.read += block_length(block)
+        return block, after
+
+
+@pytest.mark.parametrize(("stop", "ahead"), [("first", 0), ("all", 4)])
+def test_random_mixes_read_items_once(stop: str, ahead: int) -> None:
+    inputs = [Reading(10_000), Reading(10_000)]
+    mix = RandomMix(inputs, stop=stop)
+    state = mix.initial
+    for calls in range(1, 4):
+        block, state = mix.take(state, 1000)
+        assert block_length(block) == 1000
+        # To see whether an input goes on, its next item is read.
+        assert sum(stage.read for stage in inputs) <= calls * (1000 + ahead)
 
 
 def test_random_mixes() -> None:

@@ -26,7 +26,7 @@ from core.iterate.shuffle import BlockShuffle, OverlapShuffle, ReservoirShuffle
 from core.iterate.sources import ArraySource
 from core.iterate.window import Window
 from tests.core.iterate.drain import drain, rows, states
-from tests.scale import examples
+from tests.scale import examples, half
 
 Make = Callable[[Stage], Stage]
 
@@ -113,7 +113,7 @@ compositions = st.tuples(st.integers(1, 23), st.lists(every_name, max_size=5))
 
 
 @given(compositions, st.integers(1, 9))
-@settings(max_examples=examples(250))
+@settings(max_examples=half(250))
 def test_every_checkpoint_gives_the_same_tail(made: tuple[int, list[str]], count: int) -> None:
     n, names = made
     everything = drain(compose(n, names), 40, 80)
@@ -130,7 +130,7 @@ def test_every_checkpoint_gives_the_same_tail(made: tuple[int, list[str]], count
 
 
 @given(compositions, st.randoms(use_true_random=False))
-@settings(max_examples=examples(150))
+@settings(max_examples=half(150))
 def test_random_access_equals_reading_in_order(made: tuple[int, list[str]], random: Random) -> None:
     n, names = made
     stage = compose(n, [name for name in names if name in INDEXED])

@@ -34,7 +34,7 @@ from core.losses.inputs import EventRates
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 from tests import oracle
-from tests.scale import PURE_PYTHON, examples
+from tests.scale import PURE_PYTHON, examples, half
 from tests.streams import (
     ALL_REPORTS,
     QUANTILES,
@@ -101,7 +101,7 @@ def joined(first: dict[str, bytes], second: dict[str, bytes]) -> dict[str, bytes
 # -- right rows ----------------------------------------------------------------------
 
 
-@settings(max_examples=examples(250))
+@settings(max_examples=half(250))
 @example(SMALL)
 @given(streams())
 def test_rows_equal_the_oracle(stream: Stream) -> None:
@@ -125,7 +125,7 @@ def test_rows_equal_the_oracle(stream: Stream) -> None:
     assert analysis.received == analysis.offset == len(data)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=half(60))
 @given(streams(negative=True))
 def test_negative_losses_are_kept_where_asked_for(stream: Stream) -> None:
     data = stream.encode()
@@ -206,7 +206,7 @@ def test_pieces_do_not_matter(stream: Stream, seed: int) -> None:
     assert run(stream, random_cuts(rng, data, 3)) == whole
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=half(60))
 @given(streams(max_samples=130), SEEDS)
 def test_alignment_and_kind_of_buffer_do_not_matter(stream: Stream, seed: int) -> None:
     data = stream.encode()
@@ -253,7 +253,7 @@ def test_large_pieces_at_any_alignment() -> None:
     assert run(stream, cut_at(data, range(0, len(data), 65536))) == whole
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=half(60))
 @given(streams(max_samples=130), st.integers(1, 3))
 def test_small_tables_give_the_same_rows(stream: Stream, rows: int) -> None:
     data = stream.encode()
@@ -283,7 +283,7 @@ def test_received_counts_what_waits_for_the_rest_of_a_block() -> None:
 # -- state ---------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=half(60))
 @example(SMALL, 0)
 @given(streams(max_samples=130, max_events=4), st.integers(0, 11))
 def test_a_state_at_every_block_restores(stream: Stream, more: int) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.losses.policy import Policy
 from core.losses.reader import LossReader
-from tests.scale import examples
+from tests.scale import half
 from tests.streams import (
     ALL_REPORTS,
     TYPES,
@@ -95,26 +95,26 @@ def damaged(draw: st.DrawFn) -> tuple[bytes, int]:
     return damage(stream.encode(), draw), stream.width
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=half(400))
 @given(damaged(), POLICIES, SEEDS)
 def test_damaged_streams(case: tuple[bytes, int], policy: Policy, seed: int) -> None:
     check(case[0], policy, seed)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=half(150))
 @given(damaged(), SEEDS)
 def test_damaged_streams_of_the_right_width(case: tuple[bytes, int], seed: int) -> None:
     data, width = case
     check(data, Policy(float_width=width, max_samples=5000), seed)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=half(100))
 @given(st.binary(max_size=400), POLICIES, SEEDS)
 def test_random_bytes(data: bytes, policy: Policy, seed: int) -> None:
     check(data, policy, seed)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=half(150))
 @given(
     st.sampled_from(sorted(TYPES)),
     st.integers(1, 5),
@@ -129,7 +129,7 @@ def test_random_words_behind_a_header(
     check(data, policy, seed)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=half(100))
 @given(streams(max_samples=130), st.booleans(), SEEDS)
 def test_the_wrong_width_never_passes_with_losses(stream: Stream, tall: bool, seed: int) -> None:
     # 12345.678 has no zero word in either width, so that neither can be read as the other.

@@ -20,7 +20,7 @@ from core.losses._kernels.rows import event_rate
 from core.losses.parameters import locate_quantiles
 from core.losses.records import make_scratch
 from core.losses.seen import SeenEvents
-from tests.scale import PURE_PYTHON, examples
+from tests.scale import PURE_PYTHON, examples, half
 
 F = TypeVar("F", bound=Callable[..., Any])
 Floats = npt.NDArray[np.floating]
@@ -134,7 +134,7 @@ def test_select_falls_back_on_a_heap_where_too_many_segments_wait(
     np.testing.assert_array_equal(values, np.sort(values))
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=half(200))
 @given(
     st.sampled_from([4, 8]),
     st.sampled_from(sorted(SHAPES)),
@@ -157,7 +157,7 @@ def test_order_statistics_count_absent_samples_as_zero(
     np.testing.assert_array_equal(scratch.picked, dense[ranks])
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=half(100))
 @given(
     st.lists(st.floats(0, 1, width=32), min_size=1, max_size=30),
     st.one_of(st.integers(1, 300), st.integers(1, 10**6)),
@@ -205,7 +205,7 @@ def test_fold_is_the_sum_of_the_lanes() -> None:
         assert fold(np.arange(float(width))) == sum(range(width))
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=half(150))
 @given(
     st.sampled_from([4, 8]),
     st.integers(1, 300),
@@ -261,7 +261,7 @@ def test_equal_values_do_not_deviate(samples: int, value: float) -> None:
         assert found[1] <= 1e-14 * value
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=half(100))
 @given(st.integers(1, 400), st.integers(0, 6), st.booleans(), SEEDS)
 def test_totals_of_an_event(samples: int, blocks: int, negative: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)

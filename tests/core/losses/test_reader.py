@@ -23,7 +23,7 @@ from core.losses.policy import Policy
 from core.losses.position import Position
 from core.losses.reader import LossReader
 from tests import oracle
-from tests.scale import PURE_PYTHON, examples
+from tests.scale import PURE_PYTHON, examples, half
 from tests.streams import (
     Block,
     Collector,
@@ -83,7 +83,7 @@ def expected_keys(data: bytes, width: int) -> list[tuple[Any, ...]]:
     return made
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=half(150))
 @given(streams())
 def test_events_equal_the_oracle(stream: Stream) -> None:
     data = stream.encode()
@@ -115,7 +115,7 @@ def test_pieces_do_not_matter(stream: Stream, seed: int) -> None:
         assert keys(read(pieces, reader_of(stream))) == expected
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=half(60))
 @given(streams(max_samples=130))
 def test_an_event_is_handed_out_with_the_first_block_of_the_next(stream: Stream) -> None:
     data = stream.encode()
@@ -219,7 +219,7 @@ def test_a_cut_event_is_not_handed_out() -> None:
 # -- places --------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=half(60))
 @given(streams(max_samples=130))
 def test_a_reader_goes_on_from_the_position_of_another(stream: Stream) -> None:
     data = stream.encode()
@@ -282,7 +282,7 @@ def test_the_event_before_a_position_may_not_come_again() -> None:
 OPEN_END = Policy(missing_end="accept")
 
 
-@settings(max_examples=examples(80))
+@settings(max_examples=half(80))
 @given(streams(max_samples=70), SEEDS)
 def test_a_last_block_without_its_end_is_read_as_it_is_where_that_is_accepted(
     stream: Stream, seed: int

@@ -26,7 +26,7 @@ from core.iterate.profile import Profile, timed
 from core.iterate.sources import ArraySource, CounterSource
 from core.pipelines.pipeline import Bounds, Pipeline, Step, build_pipeline, parse_pipeline
 from tests.core.pipelines_made import Stages, array_source, built, open_source, random_stages, same
-from tests.scale import examples
+from tests.scale import half
 
 SOURCE = {"op": "source", "dataset": "a"}
 BATCH = {"op": "batch", "size": 4}
@@ -76,7 +76,7 @@ def random_cases() -> list[int]:
 
 @pytest.mark.parametrize("part", random_cases())
 def test_every_state_of_random_pipelines_resumes_to_the_same_tail(part: int) -> None:
-    for case in range(examples(500) // 20 + 1):
+    for case in range(half(500) // 20 + 1):
         rng = random.Random(f"resume {part} {case}")  # noqa: S311 - a test
         stages = random_stages(rng)
         whole = steps(built(stages))
@@ -92,7 +92,7 @@ def test_every_state_of_random_pipelines_resumes_to_the_same_tail(part: int) -> 
 
 @pytest.mark.parametrize("part", random_cases())
 def test_ranks_of_changing_worlds_share_every_batch(part: int) -> None:
-    for case in range(examples(240) // 20 + 1):
+    for case in range(half(240) // 20 + 1):
         rng = random.Random(f"elastic {part} {case}")  # noqa: S311 - a test
         stages = random_stages(rng)
         pipeline = built(stages)
@@ -116,7 +116,7 @@ def joined_blocks(blocks: list[Block]) -> Block:
 
 @pytest.mark.parametrize("last", ["keep", "pad", "wrap"])
 def test_each_item_comes_once_per_epoch_while_the_world_changes(last: str) -> None:
-    for case in range(examples(60)):
+    for case in range(half(60)):
         rng = random.Random(f"once {last} {case}")  # noqa: S311 - a test
         stages: Stages = [
             SOURCE,
@@ -144,7 +144,7 @@ def test_each_item_comes_once_per_epoch_while_the_world_changes(last: str) -> No
 
 @pytest.mark.parametrize("part", random_cases())
 def test_skipping_is_stepping_without_looking(part: int) -> None:
-    for case in range(examples(100) // 20 + 1):
+    for case in range(half(100) // 20 + 1):
         rng = random.Random(f"skip {part} {case}")  # noqa: S311 - a test
         stages = random_stages(rng)
         whole = steps(built(stages))
@@ -161,7 +161,7 @@ def test_skipping_is_stepping_without_looking(part: int) -> None:
 
 @pytest.mark.parametrize("part", random_cases())
 def test_parsed_again_a_pipeline_is_the_same(part: int) -> None:
-    for case in range(examples(400) // 20 + 1):
+    for case in range(half(400) // 20 + 1):
         rng = random.Random(f"canonical {part} {case}")  # noqa: S311 - a test
         stages = random_stages(rng)
         one = parse_pipeline(spec(*stages))
@@ -460,6 +460,24 @@ def test_bounds_are_looked_at_before_anything_is_read() -> None:
     made = build(SOURCE, reservoir, BATCH)
     assert 0 < made.memory < 1 << 30
     assert 1 << 17 < made.resume_work < 1 << 25
+
+
+def test_what_a_shuffle_keeps_counts_for_every_cached_epoch() -> None:
+    def memory(*stages: Mapping[str, Any]) -> int:
+        parsed = parse_pipeline(spec(SOURCE, *stages, {"op": "batch", "size": 1}))
+        return build_pipeline(parsed, lambda *_: Untouched(1 << 40)).memory
+
+    reservoir = {"op": "shuffle", "kind": "reservoir", "size": 1 << 17}
+    without = memory()
+    once = memory(reservoir) - without
+    assert once >= 8 << 17
+    for epochs, cached in ((1, 1), (3, 3), (8, 8), (9, 8), (None, 8)):
+        repeat = {"op": "repeat", "times": epochs}
+        assert memory(repeat, reservoir) - without == cached * once
+        # Before the epochs there is one.
+        assert memory({"op": "shuffle", "size": 1 << 10}, repeat) - without < once
+    # Large blocks are permuted without tables.
+    assert memory({"op": "shuffle", "size": 1 << 20}) - without < 1 << 23
 
 
 # -- what batches are ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from core.arrays import Array
 from core.tiles import chunked
 from core.tiles.chunked import ArrayFrames, boxes, pieces
 from core.tiles.plan import Box
-from tests.scale import examples
+from tests.scale import half
 
 
 def chunks_of(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -42,7 +42,7 @@ class Spy:
         return found
 
 
-@pytest.mark.parametrize("seed", range(examples(200)))
+@pytest.mark.parametrize("seed", range(half(200)))
 def test_no_chunk_is_read_twice_and_no_read_is_larger_than_it_must_be(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import CoreError
+from core.tiles.formats import k2is
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
 from tests.core.tiles.files import frames_of, read, tiles_of
@@ -560,6 +561,18 @@ def test_mrc_bytes_are_signed_unless_imod_wrote_them() -> None:
 
 
 # -- K2IS -------------------------------------------------------------------------
+
+
+def test_k2is_says_how_far_it_looked_for_an_open_shutter(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = np.zeros((3, 1860, 256), np.uint16)
+    files = {f"c_{s + 1}.bin": writers.k2is_sector(frames, opens=2) for s in range(8)}
+    assert read(files).frames == 1
+    monkeypatch.setattr(k2is, "SEARCHED", 2)
+    recording = read(files)
+    assert recording.frames == 3
+    assert recording.notes[0].startswith("of the first 2 frames none is marked")
+    monkeypatch.setattr(k2is, "SEARCHED", 3)
+    assert read(files).frames == 1
 
 
 def test_k2is() -> None:

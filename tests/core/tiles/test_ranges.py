@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.tiles.ranges import Ranges, arrange, gather
+from core.tiles.ranges import Ranges, are_present, arrange, gather, last_start
 
 Rows = list[tuple[int, int, int, int]]
 """(file, start, stop, offset) of each."""
@@ -183,3 +184,19 @@ def test_gathering_nothing() -> None:
     out = np.ones(3, np.uint8)
     gather(np.zeros(0, np.uint8), np.zeros(0, np.int64), ranges_of([]), out)
     assert out.tolist() == [1, 1, 1]
+
+
+def test_the_last_start_is_the_largest_unless_one_is_negative() -> None:
+    assert last_start(np.array([3, 9, 4])) == 9
+    assert last_start(np.array([0])) == 0
+    assert last_start(np.array([5, -1, 7])) == -1
+    assert last_start(np.array([5, np.iinfo(np.int64).min])) == -1
+
+
+def test_pages_are_present_if_each_range_finds_enough() -> None:
+    present = np.array([3, 2, 1, 0, 1], np.int32)
+    pages = partial(are_present, present, page_bits=12)
+    assert pages(starts=np.array([0, 4096]), pages=2)
+    assert pages(starts=np.array([4095, 4 * 4096 + 9]), pages=1)
+    assert not pages(starts=np.array([0, 2 * 4096]), pages=2)
+    assert not pages(starts=np.array([3 * 4096]), pages=1)

@@ -19,7 +19,7 @@ from core.tiles.recording import Extent, Recording
 from core.tiles.view import parse_view
 from tests.core.tiles import reference
 from tests.core.tiles.files import Ranges
-from tests.scale import examples
+from tests.scale import half
 
 Array = npt.NDArray[Any]
 
@@ -181,7 +181,7 @@ def expected(case: Case, spec: dict[str, Any], plan: Plan) -> tuple[Array, bool]
     return values.reshape(plan.shape), inexact
 
 
-@pytest.mark.parametrize("seed", range(examples(800)))
+@pytest.mark.parametrize("seed", range(half(800)))
 def test_tiles_are_what_numpy_says(seed: int) -> None:
     rng = np.random.default_rng(seed)
     case = Case(rng)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,9 @@ import pytest
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.backends import open_backend
 from app.datasets.files.buffers import BufferPool
+from app.datasets.files.identity import is_young
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
+from app.datasets.files.zarr_files import StoreFiles
 from app.datasets.inspection import inspect_files
 from app.datasets.opened import OpenDataset
 from app.datasets.opening import Source, open_recording
@@ -523,6 +526,29 @@ def test_zarr_axes_and_names(store: Path) -> None:
         assert found.recording.axes[1].name == "x"
 
 
+@pytest.mark.parametrize(
+    ("units", "expected"),
+    [
+        (["nm", "nm", "1/nm", "mrad"], ["nm", "nm", "1/nm", "mrad"]),
+        (["", 5, None, "mrad"], [None, None, None, "mrad"]),
+        ([None, "", None, 5], [None, "px", None, None]),
+        (["nm"], [None, "px", None, None]),
+        ("nm", [None, "px", None, None]),
+        (None, [None, "px", None, None]),
+    ],
+)
+def test_zarr_units_that_make_no_sense_are_left_out(
+    store: Path, units: object, expected: list[str | None]
+) -> None:
+    for name, value in (("data", units), ("x", "px")):
+        path = store / name / "zarr.json"
+        metadata = json.loads(path.read_text())
+        metadata["attributes"] = {"units": value}
+        path.write_text(json.dumps(metadata))
+    with (found := opened(store.parent, "a.zarr", array="data")).files:
+        assert [axis.unit for axis in found.recording.axes] == expected
+
+
 def test_zarr_array_is_chosen_or_asked_for(store: Path) -> None:
     library = pytest.importorskip("zarr")
     refused(store.parent, "a.zarr", "no array 'other'", array="other")
@@ -566,6 +592,56 @@ def test_zarr_that_changes(store: Path, change: Callable[[Path], None]) -> None:
                 whole_view(found, {})
     with (after := opened(store.parent, "a.zarr")).files:
         assert after.fingerprint() != before
+
+
+def keep_times(path: Path, change: Callable[[], object]) -> None:
+    """Change a directory and set its modification time back."""
+    status = path.stat()
+    change()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_mtime_ns == status.st_mtime_ns
+
+
+def add_unseen(directory: Path) -> None:
+    keep_times(directory, lambda: shutil.copy(directory / "0", directory / "1"))
+
+
+def swap_unseen(directory: Path) -> None:
+    """Put a copy in the directory's place, whose files are links to the old ones."""
+    old = directory.with_name(".old")
+
+    def swap() -> None:
+        directory.rename(old)
+        directory.mkdir()
+        for path in old.iterdir():
+            (directory / path.name).hardlink_to(path)
+        shutil.copystat(old, directory)
+
+    keep_times(directory.parent, swap)
+
+
+@pytest.mark.parametrize("change", [add_unseen, swap_unseen])
+def test_zarr_directories_that_change_with_their_times_set_back(
+    store: Path, change: Callable[[Path], None]
+) -> None:
+    with opened(store.parent, "a.zarr").files as files:
+        files.verify()
+        change(store / "data/c/1/1/0")
+        with pytest.raises(DataChangedError, match="was modified"):
+            files.verify()
+
+
+def test_zarr_directories_whose_mode_changes_are_unchanged(store: Path) -> None:
+    with opened(store.parent, "a.zarr").files as files:
+        directory = store / "data/c/1/1/0"
+        directory.chmod(0o700)
+        files.verify()
+        while is_young(directory.stat().st_ctime_ns):
+            time.sleep(0.001)
+        files.verify()
+        # From now on it is not listed again.
+        assert isinstance(files, StoreFiles)
+        assert files._directories[directory].changed == directory.stat().st_ctime_ns
 
 
 def test_zarr_stays_under_the_roots(store: Path, tmp_path: Path) -> None:

@@ -472,6 +472,25 @@ def test_what_is_cold_is_asked_for_all_at_once(
     assert asked == wanted * times
 
 
+def test_one_range_that_takes_one_call_is_not_announced(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would be asked whether it is in memory, just to be asked for it next."""
+    asked = 0
+    real = os.preadv
+
+    def count(descriptor: int, buffers: Sequence[memoryview], at: int, *flags: int) -> int:
+        nonlocal asked
+        asked += len(flags)
+        return real(descriptor, buffers, at, *flags)
+
+    monkeypatch.setattr(os, "preadv", count)
+    assert setup.visit(FAR[:1], 9000) == setup.expected_of(FAR[:1], 9000)
+    assert not asked
+    assert setup.visit(FAR[:2], 9000) == setup.expected_of(FAR[:2], 9000)
+    assert bool(asked) == (setup.backend.name != "direct")
+
+
 def test_hints_never_fail(setup: Setup) -> None:
     shrink(setup.paths[0])
     setup.backend.hint(np.zeros(1, np.int64), np.array([250_000]), 2000)

@@ -46,6 +46,59 @@ def test_what_was_written_is_read(how: str) -> None:
     assert np.array_equal(decode(octets, *({"name": name} for name in names)), VALUES)
 
 
+@pytest.mark.parametrize("how", SOUND)
+def test_values_are_decoded_into_a_room_or_elsewhere(how: str) -> None:
+    names, octets = SOUND[how]
+    room = np.zeros_like(VALUES)
+    chain = parse_chain([BYTES, *({"name": name} for name in names)], VALUES.dtype, 3)
+    values = chain.decode(octets, VALUES.shape, room)
+    assert np.array_equal(values, VALUES)
+    assert (values is room) == (how in {"zstd", "chain"})
+
+
+@pytest.mark.parametrize("code", ["<c8", "<f2", "|b1", ">f8"])
+def test_every_dtype_has_a_room(code: str) -> None:
+    values = np.arange(24).reshape(2, 12).astype(code)
+    native = values.dtype.newbyteorder("=")
+    endian = "big" if code.startswith(">") else "little"
+    codecs = [{"name": "bytes", "configuration": {"endian": endian}}, {"name": "zstd"}]
+    chain = parse_chain(codecs, native, 2)
+    room = np.zeros(values.shape, native)
+    decoded = chain.decode(zstd_compress(values.tobytes()), values.shape, room)
+    assert np.array_equal(decoded, values)
+    assert (decoded is room) == (endian == "little")
+
+
+@pytest.mark.parametrize("octets", [zstd_compress(RAW)[:-3], zstd_compress(RAW) * 2, b"noise"])
+def test_a_room_changes_no_refusal(octets: bytes) -> None:
+    messages = []
+    for room in (None, np.zeros_like(VALUES)):
+        with pytest.raises(Fault) as caught:
+            parse_chain([BYTES, {"name": "zstd"}], VALUES.dtype, 3).decode(
+                octets, VALUES.shape, room
+            )
+        messages.append(caught.value.message)
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize(
+    ("names", "fixed"),
+    [
+        ((), 0),
+        (("crc32c",), 4),
+        (("crc32c", "crc32c"), 8),
+        (("gzip",), None),
+        (("gzip", "crc32c"), None),
+        (("crc32c", "zstd"), None),
+    ],
+)
+def test_only_checksums_have_a_size_that_is_known_before(
+    names: tuple[str, ...], fixed: int | None
+) -> None:
+    chain = parse_chain([BYTES, *({"name": name} for name in names)], VALUES.dtype, 3)
+    assert chain.fixed == fixed
+
+
 def test_byte_order_and_axes() -> None:
     codecs = [
         {"name": "transpose", "configuration": {"order": [2, 0, 1]}},

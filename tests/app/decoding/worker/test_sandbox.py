@@ -106,6 +106,23 @@ def test_nothing_is_left_but_reading_what_is_open(tmp_path: Path) -> None:
     assert [name for name in ALLOWED if outcome[name] is not None] == []
 
 
+@pytest.mark.parametrize("lacking", ["landlock", "seccomp", None])
+def test_what_is_required_and_lacking_is_an_error(lacking: str | None, tmp_path: Path) -> None:
+    active = attempts("auto", tmp_path)["active"]
+    if not (active["landlock"] and active["seccomp"]):
+        pytest.skip(f"this kernel has not all of it: {active}")
+    script = f"""
+from app.decoding.worker import landlock, sandbox, seccomp
+if {lacking!r}:
+    {lacking or "sandbox"}.restrict = lambda: None
+sandbox.close(sandbox.Limits(128 << 20, 64, "require"), [])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
+    assert (b"SandboxError" in done.stderr) == (lacking is not None), done.stderr
+
+
 def test_limits_hold_without_help_of_the_kernel(tmp_path: Path) -> None:
     outcome = attempts("off", tmp_path)
     assert outcome["active"] == {"landlock": None, "seccomp": False, "memory": 128 << 20}
