@@ -66,8 +66,8 @@ class LedgerReader:
         Raises:
             LimitError: a summary alone takes more than the budget.
         """
-        summaries, cells = self._cells_by_summary()
-        sizes = self._weigh(cells) + _READING_BYTES * cells
+        summaries, cells, words = self._sizes_by_summary()
+        sizes = self._weigh(cells) + _READING_BYTES * cells + _WORD_BYTES * words
         budget = self._ledger.budget
         if len(sizes) and sizes.max() > budget:
             worst = int(sizes.argmax())
@@ -88,17 +88,20 @@ class LedgerReader:
             begin = end
         return parts
 
-    def _cells_by_summary(self) -> tuple[npt.NDArray[np.int32], Indices]:
-        """Summaries, and at least as many cells as each has."""
+    def _sizes_by_summary(self) -> tuple[npt.NDArray[np.int32], Indices, Indices]:
+        """Summaries, at least as many cells as each has, and words of it to be read."""
         if not self._ledger.runs:
-            return self._cells_in_arena()
+            summaries, cells = self._cells_in_arena()
+            return summaries, cells, np.zeros_like(cells)
         ids = [run.summaries for run in self._ledger.runs]
-        # A cell takes a word or more.
-        words = [np.diff(run.starts) for run in self._ledger.runs]
         summaries, places = np.unique(np.concatenate(ids), return_inverse=True)
-        cells = np.zeros(len(summaries), np.int64)
-        np.add.at(cells, places.ravel(), np.concatenate(words))
-        return summaries, cells
+        words = np.zeros(len(summaries), np.int64)
+        sizes = [np.diff(run.starts) for run in self._ledger.runs]
+        np.add.at(words, places.ravel(), np.concatenate(sizes))
+        # A cell takes a word or more, and there are no more than in every busy period.
+        calendar, samples = self._ledger.calendar, self._ledger.header.len_sample
+        cells = np.minimum(words, calendar.busy_periods * (samples + 1))
+        return summaries, cells, words
 
     def _cells_in_arena(self) -> tuple[npt.NDArray[np.int32], Indices]:
         ids = (self._keys >> 32).astype(np.int32)
@@ -147,6 +150,8 @@ class LedgerReader:
         return arena, keys, places
 
 
+_WORD_BYTES = 8
+"""Memory for each word of runs: itself, and references to stretches."""
 _READING_BYTES = 32
 """Memory for each cell besides that of its reports: its place in the batch and in runs."""
 

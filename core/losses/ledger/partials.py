@@ -27,6 +27,7 @@ import numpy.typing as npt
 from ...errors import FormatError, InputError, LimitError, MismatchError
 from .._kernels.checking import check_run
 from ..events import StreamHeader
+from ..format import SOURCE_SUMMARY, Kind
 from .batches import LedgerReader
 from .ledger import Ledger
 from .memory import make_sums
@@ -250,8 +251,6 @@ def header_of(pieces: Iterable[bytes], name: str | None = None) -> StreamHeader:
     Raises:
         FormatError: it is damaged or foreign.
     """
-    from ..format import SOURCE_SUMMARY, Kind  # noqa: PLC0415
-
     described = _read_header(_Source(pieces, name))
     return StreamHeader(
         Kind(described["kind"]),
