@@ -75,7 +75,7 @@ class LedgerReports:
         self._resources = resources
         self._calculators: dict[str, Calculator] = {}
         self.ledger: Ledger | None = None
-        self.arena: Arena = make_arena(0, 4)
+        self.arena: Arena = make_arena(0)
 
     @property
     def needed(self) -> bool:
@@ -85,7 +85,7 @@ class LedgerReports:
 
     def begin(self, header: StreamHeader, rules: Record, inputs: Mapping[str, Any]) -> None:
         """Make the ledger of a stream with this header, and ask the kernels for it."""
-        self.arena = make_arena(0, header.float_width)
+        self.arena = make_arena(0)
         if not self.needed:
             return
         rules["ledger"] = 1

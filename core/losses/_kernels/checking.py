@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
-from ...arrays import Floats, Indices
-from .layout import ZERO, Losses
+from ...arrays import Array, Floats, Indices
+from .layout import ZERO
 from .stretches import (
     HEAD,
     LISTED,
@@ -49,7 +49,7 @@ def _is_bitmap(longs: Indices, at: int, count: int, samples: int) -> bool:
 
 
 @subkernel
-def _are_finite(values: Losses) -> bool:
+def _are_finite(values: Array) -> bool:
     odd = ZERO
     for i in range(len(values)):
         odd += int(not abs(values[i]) < np.inf)
@@ -61,7 +61,7 @@ def check_run(
     words: npt.NDArray[np.int32],
     longs: Indices,
     doubles: Floats,
-    losses: Losses,
+    singles: Array,
     samples: int,
     width: int,
     periods: int,
@@ -72,7 +72,7 @@ def check_run(
         words: the sequence, and the same memory as the next three.
         longs: for bitmaps.
         doubles: for sums.
-        losses: for largest losses.
+        singles: for largest losses of four bytes.
         samples: len_sample.
         width: bytes of a loss.
         periods: number of periods.
@@ -102,9 +102,12 @@ def check_run(
         cells = cells_of(code, count, samples)
         values = (at + values_at(code, count, samples)) >> 1
         first = at + largest_at(code, count, samples)
-        first = first if width == 4 else first >> 1
         good = good and _are_finite(doubles[values : values + (code & _KIND) * cells])
-        if not (good and _are_finite(losses[first : first + cells])):
+        if width == 4:
+            good = good and _are_finite(singles[first : first + cells])
+        else:
+            good = good and _are_finite(doubles[first >> 1 : (first >> 1) + cells])
+        if not good:
             return -1 - at
         at += size
     return 0

@@ -37,6 +37,7 @@ from .stretches import (
     bitmap_longs,
     cells_of,
     largest_at,
+    store,
     stretch_size,
     values_at,
     write_head,
@@ -55,6 +56,8 @@ class Sums(NamedTuple):
     """Shape (samples + 1,), as those that follow."""
     low: Floats
     largest: Floats
+    losses: Floats
+    """Losses of a stretch, in float64."""
     marks: Indices
     """Bitmap of the cells that are there."""
     limbs: Indices
@@ -238,19 +241,35 @@ def _group_end(keys: Indices, begin: int) -> int:
 
 
 @subkernel
+def _read_losses(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> Floats:
+    """Losses, or largest losses, of a stretch in float64; valid until the next."""
+    code = int(arena.words[at + 2])
+    count = cells_of(code, int(arena.words[at + 3]), samples)
+    first = at + largest_at(code, count, samples)
+    losses = sums.losses[:count]
+    if width == 4:
+        singles = arena.singles[first : first + count]
+        for i in range(count):
+            losses[i] = np.float64(singles[i])
+    else:
+        doubles = arena.doubles[first >> 1 : (first >> 1) + count]
+        for i in range(count):
+            losses[i] = doubles[i]
+    return losses
+
+
+@subkernel
 def _add_list(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> bool:
     code = int(arena.words[at + 2])
     count = int(arena.words[at + 3])
     kind = code & _KIND
     ids = arena.words[at + HEAD : at + HEAD + count]
-    first = at + largest_at(code, count, samples)
-    first = first if width == 4 else first >> 1
-    largest = arena.losses[first : first + count]
+    largest = _read_losses(arena, at, samples, width, sums)
     values = (at + values_at(code, count, samples)) >> 1
     lost = False
     for i in range(count):
         cell = int(ids[i])
-        x = np.float64(largest[i])
+        x = largest[i]
         sums.largest[cell] = max(sums.largest[cell], x)
         sums.marks[cell >> 6] |= np.int64(1) << np.int64(cell & 63)
         if kind != PLAIN:
@@ -269,11 +288,9 @@ def _add_dense(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> b
     bitmap = (at + HEAD) >> 1
     for i in range(bitmap_longs(samples)):
         sums.marks[i] |= arena.longs[bitmap + i]
-    first = at + largest_at(code, cells, samples)
-    first = first if width == 4 else first >> 1
-    largest = arena.losses[first : first + cells]
+    largest = _read_losses(arena, at, samples, width, sums)
     for i in range(cells):
-        sums.largest[i] = max(sums.largest[i], np.float64(largest[i]))
+        sums.largest[i] = max(sums.largest[i], largest[i])
     if kind == PLAIN:
         return add_all_to_pairs(sums.high, sums.low, largest)
     values = (at + values_at(code, cells, samples)) >> 1
@@ -313,8 +330,10 @@ def _add_value(
     kind = code & _KIND
     if kind == PLAIN:
         first = at + largest_at(code, count, samples)
-        first = first if width == 4 else first >> 1
-        _add_exactly(np.float64(arena.losses[first + index]), cell, sums)
+        if width == 4:
+            _add_exactly(np.float64(arena.singles[first + index]), cell, sums)
+        else:
+            _add_exactly(arena.doubles[(first >> 1) + index], cell, sums)
         return
     values = (at + values_at(code, count, samples)) >> 1
     _add_exactly(arena.doubles[values + index], cell, sums)
@@ -374,18 +393,18 @@ def _take_cells(samples: int, sums: Sums, cells: Cells, k: int) -> int:
 
 
 @subkernel
-def _copy_list(arena: Arena, at: int, samples: int, width: int, cells: Cells, k: int) -> int:
+def _copy_list(
+    arena: Arena, at: int, samples: int, width: int, sums: Sums, cells: Cells, k: int
+) -> int:
     code = int(arena.words[at + 2])
     count = int(arena.words[at + 3])
     ids = arena.words[at + HEAD : at + HEAD + count]
-    first = at + largest_at(code, count, samples)
-    first = first if width == 4 else first >> 1
-    losses = arena.losses[first : first + count]
+    losses = _read_losses(arena, at, samples, width, sums)
     to_ids = cells.samples[k : k + count]
     to_sums = cells.sums[k : k + count]
     to_largest = cells.largest[k : k + count]
     for i in range(count):
-        x = np.float64(losses[i])
+        x = losses[i]
         to_ids[i] = ids[i]
         to_sums[i] = x
         to_largest[i] = max(x, 0.0)
@@ -429,7 +448,7 @@ def sum_cells(
         cells.starts[group] = k
         at = places[begin]
         if end == begin + 1 and arena.words[at + 2] & LISTED:
-            k = _copy_list(arena, at, samples, width, cells, k)
+            k = _copy_list(arena, at, samples, width, sums, cells, k)
         else:
             if _add_group(places[begin:end], arena, samples, width, sums):
                 _sum_in_limbs(places[begin:end], arena, samples, width, sums)
@@ -506,7 +525,7 @@ def _write_sums(
         out.doubles[values + k] = sums.high[cell]
         if kind == PAIRED:
             out.doubles[values + parts + k] = sums.low[cell]
-        out.losses[first + k] = sums.largest[cell]
+        store(out, first + k, width, sums.largest[cell])
         k += 1
     return size
 

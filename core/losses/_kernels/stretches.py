@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import subkernel
-from ...arrays import Floats, Indices
+from ...arrays import Array, Floats, Indices
 from ..format import SIDX_MEAN
-from .layout import ARENA_FULL, OK, Losses, Record, Scratch
+from .layout import ARENA_FULL, OK, Record, Scratch
 
 HEAD = 4
 """Words before the cells."""
@@ -47,8 +47,8 @@ class Arena(NamedTuple):
     words: npt.NDArray[np.int32]
     longs: Indices
     doubles: Floats
-    losses: Losses
-    """In the float type of the stream."""
+    singles: Array
+    """float32."""
 
 
 @subkernel
@@ -95,6 +95,15 @@ def better_code(kind: int, count: int, samples: int, width: int) -> int:
 
 
 @subkernel
+def store(arena: Arena, place: int, width: int, loss: float) -> None:
+    """Write a loss, at a place counted in losses of the stream's width."""
+    if width == 4:
+        arena.singles[place] = loss
+    else:
+        arena.doubles[place] = loss
+
+
+@subkernel
 def write_head(arena: Arena, at: int, owner: int, summary: int, code: int, count: int) -> None:
     """Write the first words of a stretch."""
     arena.words[at] = owner
@@ -129,20 +138,26 @@ def _ascends(scratch: Scratch, first: int, last: int) -> bool:
 
 @subkernel
 def _write_list(
-    scratch: Scratch, mean: int, first: int, last: int, arena: Arena, ids: int, values: int
+    scratch: Scratch,
+    mean: int,
+    first: int,
+    last: int,
+    arena: Arena,
+    ids: int,
+    values: int,
+    width: int,
 ) -> None:
     k = 0
     if mean >= 0:
         arena.words[ids] = 0
-        arena.losses[values] = scratch.losses[mean]
+        store(arena, values, width, scratch.losses[mean])
         k = 1
     sidx = scratch.sidx[first:last]
     losses = scratch.losses[first:last]
     to_ids = arena.words[ids + k : ids + k + len(sidx)]
-    to_values = arena.losses[values + k : values + k + len(sidx)]
     for i in range(len(sidx)):
         to_ids[i] = sidx[i]
-        to_values[i] = losses[i]
+        store(arena, values + k + i, width, losses[i])
     if (k + len(sidx)) & 1:
         arena.words[ids + k + len(sidx)] = 0
 
@@ -157,17 +172,18 @@ def _write_dense(
     bitmap: int,
     values: int,
     samples: int,
+    width: int,
 ) -> None:
     arena.longs[bitmap : bitmap + bitmap_longs(samples)] = 0
-    to = arena.losses[values : values + samples + 1]
-    to[:] = 0
+    for i in range(samples + 1):
+        store(arena, values + i, width, 0.0)
     if mean >= 0:
-        to[0] = scratch.losses[mean]
+        store(arena, values, width, scratch.losses[mean])
         _mark(arena.longs, bitmap, 0)
     sidx = scratch.sidx[first:last]
     losses = scratch.losses[first:last]
     for i in range(len(sidx)):
-        to[sidx[i]] = losses[i]
+        store(arena, values + sidx[i], width, losses[i])
         _mark(arena.longs, bitmap, int(sidx[i]))
 
 
@@ -198,9 +214,10 @@ def append_block(rules: Record, state: Record, scratch: Scratch, arena: Arena) -
     # The last word of a part of uneven length is written, so that equal stretches are equal.
     arena.words[at + size - 1] = 0
     if code & LISTED:
-        _write_list(scratch, mean, first, last, arena, at + HEAD, values)
+        _write_list(scratch, mean, first, last, arena, at + HEAD, values, width)
     else:
-        _write_dense(scratch, mean, first, last, arena, (at + HEAD) >> 1, values, samples)
+        bitmap = (at + HEAD) >> 1
+        _write_dense(scratch, mean, first, last, arena, bitmap, values, samples, width)
     s["ledger_words"] = at + size
     s["ledger_blocks"] += 1
     return OK

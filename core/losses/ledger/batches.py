@@ -135,7 +135,7 @@ class LedgerReader:
         """Bring the sections of all runs together."""
         header = self._ledger.header
         sections = [run.section(part.first, part.last) for run in self._ledger.runs]
-        arena = make_arena(sum(end - begin for begin, end in sections), header.float_width)
+        arena = make_arena(sum(end - begin for begin, end in sections))
         sizes = (header.len_sample, header.float_width)
         nothing = np.zeros(0, np.int64)
         at = 0

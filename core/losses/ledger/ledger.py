@@ -81,7 +81,7 @@ class Ledger:
         self.budget = budget
         self.spill = spill
         self.runs: list[Run] = []
-        self.arena: Arena = make_arena(min(_FIRST_WORDS, budget // 8), header.float_width)
+        self.arena: Arena = make_arena(min(_FIRST_WORDS, budget // 8))
         self.used = 0
         """Words of stretches in the arena."""
         self.partitions: list[str] = []
@@ -117,7 +117,7 @@ class Ledger:
         return int(self.budget / 2 / per_word)
 
     def _enlarge(self, words: int) -> None:
-        arena = make_arena(words, self.header.float_width)
+        arena = make_arena(words)
         arena.words[: self.used] = self.arena.words[: self.used]
         self.arena = arena
 
@@ -225,7 +225,7 @@ class Ledger:
 
     def close(self, *, keep_runs: bool = False) -> None:
         """Give memory and spilled runs back."""
-        self.arena = make_arena(0, self.header.float_width)
+        self.arena = make_arena(0)
         self.used = 0
         if not keep_runs:
             for run in self.runs:

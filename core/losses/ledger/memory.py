@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...arrays import Indices
 from .._kernels import ordering
 from .._kernels.exact import LIMBS
 from .._kernels.groups import TILE, Cells, Sums
 from .._kernels.stretches import Arena
-from ..format import LOSS_DTYPES
 
 _SPARE = 64
 """Cells written beyond the last."""
 
 
-def make_arena(words: int, float_width: int) -> Arena:
+def make_arena(words: int) -> Arena:
     """Reserve memory for stretches; it is taken from the system only when written.
 
     Args:
         words: of 32 bits, at least.
-        float_width: bytes of a loss.
     """
     longs = np.empty((words + 1) // 2, np.int64)
-    return Arena(
-        longs.view(np.int32), longs, longs.view(np.float64), longs.view(LOSS_DTYPES[float_width])
-    )
+    return arena_of(longs)
+
+
+def arena_of(longs: Indices) -> Arena:
+    """Memory as an arena."""
+    return Arena(longs.view(np.int32), longs, longs.view(np.float64), longs.view(np.float32))
 
 
 def make_sums(samples: int, largest_group: int) -> Sums:
@@ -34,6 +36,7 @@ def make_sums(samples: int, largest_group: int) -> Sums:
         high=np.zeros(samples + 1),
         low=np.zeros(samples + 1),
         largest=np.zeros(samples + 1),
+        losses=np.zeros(samples + 1),
         marks=np.zeros((samples + 64) >> 6, np.int64),
         limbs=np.zeros(TILE * LIMBS, np.int64),
         cursors=np.zeros(max(largest_group, 1), np.int64),
@@ -54,7 +57,7 @@ def make_cells(groups: int, cells: int) -> Cells:
     )
 
 
-def sort_references(keys: np.ndarray, places: np.ndarray) -> None:
+def sort_references(keys: Indices, places: Indices) -> None:
     """Sort references by summary and period, in place."""
     counts = np.zeros(ordering.COUNTS, np.int64)
     ordering.sort_pairs(keys, places, np.empty_like(keys), np.empty_like(places), counts)

@@ -334,7 +334,7 @@ def _checked_words(section: _Section, ledger: Ledger, source: _Source) -> npt.ND
         words,
         longs,
         longs.view(np.float64),
-        longs.view(f"f{header.float_width}"),
+        longs.view(np.float32),
         header.len_sample,
         header.float_width,
         ledger.calendar.periods,

@@ -58,7 +58,7 @@ class RunWriter:
         self._samples = samples
         self._width = float_width
         self._octets: Spilled = HeldInMemory() if octets is None else octets
-        self._out = make_arena(_PIECE, float_width)
+        self._out = make_arena(_PIECE)
         self._summaries: list[npt.NDArray[np.int32]] = []
         self._starts: list[Indices] = []
         self._words = 0
@@ -72,7 +72,7 @@ class RunWriter:
                 keys, places, arena, self._samples, self._width, sums, self._out, progress
             )
             if progress[1] == 0 and status == layout.ARENA_FULL:
-                self._out = make_arena(int(progress[2]), self._width)
+                self._out = make_arena(int(progress[2]))
             self.append(self._out.words[: progress[1]])
             progress[1] = 0
 
