@@ -241,8 +241,8 @@ def _group_end(keys: Indices, begin: int) -> int:
 
 
 @subkernel
-def _read_losses(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> Floats:
-    """Losses, or largest losses, of a stretch in float64; valid until the next."""
+def _read_losses(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> None:
+    """Bring the losses, or largest losses, of a stretch into scratch, in float64."""
     code = int(arena.words[at + 2])
     count = cells_of(code, int(arena.words[at + 3]), samples)
     first = at + largest_at(code, count, samples)
@@ -255,7 +255,6 @@ def _read_losses(arena: Arena, at: int, samples: int, width: int, sums: Sums) ->
         doubles = arena.doubles[first >> 1 : (first >> 1) + count]
         for i in range(count):
             losses[i] = doubles[i]
-    return losses
 
 
 @subkernel
@@ -264,7 +263,8 @@ def _add_list(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> bo
     count = int(arena.words[at + 3])
     kind = code & _KIND
     ids = arena.words[at + HEAD : at + HEAD + count]
-    largest = _read_losses(arena, at, samples, width, sums)
+    _read_losses(arena, at, samples, width, sums)
+    largest = sums.losses[:count]
     values = (at + values_at(code, count, samples)) >> 1
     lost = False
     for i in range(count):
@@ -288,7 +288,8 @@ def _add_dense(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> b
     bitmap = (at + HEAD) >> 1
     for i in range(bitmap_longs(samples)):
         sums.marks[i] |= arena.longs[bitmap + i]
-    largest = _read_losses(arena, at, samples, width, sums)
+    _read_losses(arena, at, samples, width, sums)
+    largest = sums.losses[:cells]
     for i in range(cells):
         sums.largest[i] = max(sums.largest[i], largest[i])
     if kind == PLAIN:
@@ -399,7 +400,8 @@ def _copy_list(
     code = int(arena.words[at + 2])
     count = int(arena.words[at + 3])
     ids = arena.words[at + HEAD : at + HEAD + count]
-    losses = _read_losses(arena, at, samples, width, sums)
+    _read_losses(arena, at, samples, width, sums)
+    losses = sums.losses[:count]
     to_ids = cells.samples[k : k + count]
     to_sums = cells.sums[k : k + count]
     to_largest = cells.largest[k : k + count]
