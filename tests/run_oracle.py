@@ -42,6 +42,7 @@ class Run:
     sums: dict[tuple[int, int, int], Fraction] = field(default_factory=dict)
     """By summary, period and sample; sample 0 is the numerical mean."""
     largest: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    blocks: set[int] = field(default_factory=set)
 
     def add(self, stream: bytes, width: int, occurrences: Iterable[tuple[int, int]]) -> None:
         """Add a partition, whose events occur in these (event, period)."""
@@ -49,6 +50,8 @@ class Run:
         for event, period in occurrences:
             periods[event].append(period)
         for block in oracle.parse(stream, width).blocks:
+            if periods[block.event]:
+                self.blocks.add(block.ident)
             for period, (sidx, loss) in itertools.product(periods[block.event], block.pairs):
                 if sidx == -1 or sidx > 0:
                     key = (block.ident, period, max(sidx, 0))
@@ -57,8 +60,8 @@ class Run:
 
     @property
     def summaries(self) -> list[int]:
-        """Ids, ascending."""
-        return sorted({summary for summary, _, _ in self.sums})
+        """Ids, ascending, of those with a block that occurs, even without a loss."""
+        return sorted(self.blocks)
 
     def matrix(self, summary: int) -> Floats:
         """Sums of a summary, shape (periods, 1 + samples)."""

@@ -45,7 +45,13 @@ def use_losses(float_width: int) -> None:
             continue
 
 
-def use_ledger(float_width: int) -> None:
+def use_ledgers() -> None:
+    """Fill ledgers of both widths."""
+    for float_width in FLOAT_WIDTHS:
+        _use_ledger(float_width)
+
+
+def _use_ledger(float_width: int) -> None:
     """Fill a ledger of this width with sums that lose bits, spill it, export and import it."""
     wide = [1e38, 1.0, 1e-38] if float_width == FLOAT_WIDTHS[0] else [1e300, 1.0, 1e-300]
     header = StreamHeader(Kind.SUMMARY, 1, 3, _SAMPLES, 1, float_width)

@@ -309,7 +309,8 @@ def import_ledger(
     ids = np.concatenate([np.zeros(0, np.int32), *events])
     if merges:
         _check_new(ledger, ids, end, source)
-    ledger.partitions += end["partitions"] or ([end["digest"]] if merges else [])
+    if len(ids):
+        ledger.partitions += end["partitions"] or ([end["digest"]] if merges else [])
     ledger.add_run(writer.finish(), ids)
 
 
