@@ -167,7 +167,9 @@ def _read(
     weighted = bool(years) and years[0].weight is not None
     if weighted:
         largest = [year for year in years if year.weight]
-        highest = 1 / largest[0].weight + 1e-4 if largest else 0.0  # type: ignore[operator]
+        if not largest:
+            return [], []
+        highest = 1 / largest[0].weight + 1e-4  # type: ignore[operator]
         years = years + [_Year(0.0, weight) for weight in unused]
         points = _with_zeros(years, len(years) - len(unused))
     else:

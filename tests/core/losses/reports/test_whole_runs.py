@@ -51,9 +51,9 @@ def test_curves_equal_the_oracle(seed: int, width: int) -> None:
 def test_annual_losses_equal_the_oracle(seed: int) -> None:
     rng = np.random.default_rng(seed)
     case = random_run(rng, width=8)
-    # Squares of losses from 1e154 on are beyond float64, in any order.
+    # Squares of losses from 1e154 on, and below 1e-154, are beyond float64.
     blocks = [
-        Block(b.event, b.ident, tuple((s, min(x, 1e9)) for s, x in b.pairs))
+        Block(b.event, b.ident, tuple((s, x if 1e-9 < x < 1e9 else 1.0) for s, x in b.pairs))
         for b in case.stream.blocks
     ]
     case = RunCase(case.stream.with_blocks(blocks), case.periods, case.occurrences, case.weights)
