@@ -176,6 +176,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/_kernels/exceedance.py": _WHOLE_RUNS,
     "core/losses/_kernels/groups.py": _LEDGER,
     "core/losses/_kernels/ordering.py": _LEDGER,
+    "core/losses/_kernels/references.py": _LEDGER,
     "core/losses/_kernels/stretches.py": _LEDGER,
     "core/losses/buffer.py": _READER,
     "core/losses/completeness.py": _ANALYSIS,

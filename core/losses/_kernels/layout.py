@@ -118,7 +118,6 @@ STATE = np.dtype(
         ("qplt_rows", "i8"),
         ("events_rows", "i8"),
         ("ledger_words", "i8"),  # words of stretches in the ledger's memory
-        ("ledger_blocks", "i8"),  # blocks that went to the ledger
         ("needed", "i8"),
         ("fault", "i8"),
         ("fault_offset", "i8"),

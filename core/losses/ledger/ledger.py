@@ -41,8 +41,8 @@ import numpy.typing as npt
 
 from ...arrays import Indices
 from ...errors import LimitError, MismatchError
-from .._kernels.groups import find_events, measure, refer_to_blocks
 from .._kernels.layout import Record
+from .._kernels.references import find_events, measure, refer_to_blocks
 from .._kernels.stretches import Arena
 from ..events import StreamHeader
 from .calendar import Calendar
