@@ -56,9 +56,9 @@ def use_losses(float_width: int) -> None:
 
 
 def use_ledgers() -> None:
-    """Add up sums that lose bits, spill them, export and import them.
+    """Add up sums that lose bits, spill, export and import them, and compute reports of them.
 
-    Kernels of ledgers are the same for both widths, and whichever report is computed.
+    Kernels of ledgers are the same for both widths.
     """
     events = range(1, 4)
     blocks = [(e, 1, [x, x]) for e, x in zip(events, (1e38, 1.0, 1e-38), strict=True)]
@@ -70,9 +70,10 @@ def use_ledgers() -> None:
     import_ledger(spilled, parts, merges=False)
     for _ in sums_of(spilled):
         """Cells are not what this is for."""
+    _use_curves()
 
 
-def use_curves() -> None:
+def _use_curves() -> None:
     """Compute reports of whole runs with and without weights and return periods."""
     names = [name for name, report in REPORTS.items() if report.calculate is not None]
     for periods in (None, Periods(np.ones(1))):
