@@ -266,12 +266,15 @@ class Posting:
         completeness = "declared" if declared else "undeclared"
         absent = end.events_without_occurrence
         return Ending(
-            "complete", completeness, None, events, size, end.reopened_check, absent, self._rates
+            "complete",
+            completeness,
+            None,
+            events,
+            size,
+            end.reopened_check,
+            absent,
+            self._request.rates,
         )
-
-    @property
-    def _rates(self) -> str | None:
-        return "event_rates" if self._request.has_rates_twice else None
 
     def suspend(self) -> Ending:
         """End the post at its last mark, because the server stops.
@@ -298,7 +301,14 @@ class Posting:
         check = "since resume" if resumed else "whole"
         absent = self._closed_without_occurrence()
         return Ending(
-            reason, "partial", mark, position.events, self.offset, check, absent, self._rates
+            reason,
+            "partial",
+            mark,
+            position.events,
+            self.offset,
+            check,
+            absent,
+            self._request.rates,
         )
 
     def _closed_without_occurrence(self) -> int | None:
