@@ -7,8 +7,9 @@ they arise. :meth:`Analysis.close` says how the stream ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +22,20 @@ from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
 from .buffer import as_octets
-from .events import Completeness, StreamEnd, StreamHeader
-from .inputs import EventRates
+from .completeness import certify
+from .events import StreamEnd, StreamHeader
+from .finishing import LedgerReports, LedgerResources, Sink
+from .header import whole
+from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
 from .intake import Intake
-from .outputs import Outputs, Sink
+from .ledger.ledger import Ledger
+from .outputs import Outputs
 from .parameters import ReportInputs, make_parameters
 from .policy import Policy
 from .position import Position
 from .reports import Report
 from .reports.choosing import check_inputs, check_kind, choose_reports, digest
+from .reports.running import RunOptions
 from .scanner import Scanner
 from .seen import SeenEvents
 from .snapshots import encode_aggregators, encode_totals, restore_aggregators, restore_totals
@@ -47,7 +53,14 @@ class Analysis:
             through, and the analysis cannot be used any more.
         policy: what to accept.
         quantiles: for QELT, float32, shape (k,), each 0 to 1.
-        event_rates: for MELT's EventRate; without them it is NaN.
+        event_rates: for MELT's EventRate. Without them it is that of the occurrences, without
+            either NaN.
+        occurrence: for reports of periods and of whole runs: in which periods and when each
+            event happens.
+        periods: weights of the periods; equal ones without them.
+        return_periods: at which EPT and PSEPT are read; without them they have every point.
+        options: how reports of whole runs are computed.
+        resources: what the ledger of reports of whole runs may use.
         aggregators: the caller's functions to run in the same pass.
         expect_events: number of events the stream is declared to have.
         expect_bytes: number of bytes the stream is declared to have.
@@ -60,6 +73,7 @@ class Analysis:
 
     Raises:
         ReportError: the reports need other inputs than those given.
+        InputError: occurrences and period weights are of different numbers of periods.
     """
 
     def __init__(  # noqa: PLR0913 - all optional, each documented
@@ -70,6 +84,11 @@ class Analysis:
         policy: Policy | None = None,
         quantiles: npt.NDArray[np.float32] | None = None,
         event_rates: EventRates | None = None,
+        occurrence: Occurrence | None = None,
+        periods: Periods | None = None,
+        return_periods: ReturnPeriods | None = None,
+        options: RunOptions | None = None,
+        resources: LedgerResources | None = None,
         aggregators: Mapping[str, Aggregator] | None = None,
         expect_events: int | None = None,
         expect_bytes: int | None = None,
@@ -81,12 +100,15 @@ class Analysis:
         self.reports: tuple[Report, ...] = ()
         if reports or not self.aggregators:
             self.reports = choose_reports(reports)
-        self._inputs = ReportInputs(quantiles, event_rates)
+        self._inputs = ReportInputs(quantiles, event_rates, occurrence, periods, return_periods)
         check_inputs(self.reports, self._inputs.to_dict())
-        self._outputs = Outputs(self.reports, sink, at_event)
+        options = options or RunOptions()
+        ledger = LedgerReports(self.reports, options, resources or LedgerResources())
+        self._outputs = Outputs(self.reports, sink, ledger, at_event)
         self._expect_events = expect_events
         self._expect_bytes = expect_bytes
-        self._digest = digest(self.reports, self._inputs.octets())
+        octets = [*self._inputs.octets(), *([options.octets()] if ledger.needed else [])]
+        self._digest = digest(self.reports, octets)
         self._scanner = Scanner(policy or Policy(), name, seen)
         self._intake = Intake(self._scanner)
         self._failure: BaseException | None = None
@@ -133,6 +155,16 @@ class Analysis:
     def events(self) -> int:
         """Events begun so far."""
         return int(self._scanner.state["events"][0])
+
+    @property
+    def unplaced(self) -> int:
+        """Events begun so far that never occur."""
+        return int(self._scanner.state["unplaced"][0])
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Sums of the partition, once its header has come, if a report needs them."""
+        return self._outputs.ledger.ledger
 
     @property
     def blocks(self) -> int:
@@ -226,6 +258,9 @@ class Analysis:
                 self._flush()
                 self._outputs.make_room(int(self._scanner.state["needed"][0]))
                 continue
+            if status == layout.ARENA_FULL:
+                self._outputs.ledger.make_room(self._scanner.state)
+                continue
             if status == layout.FAULT:
                 # Rows before the fault are right, and part of the answer.
                 self._flush()
@@ -240,7 +275,8 @@ class Analysis:
     def _scan(self, words: Words, stop: int) -> int:
         s = self._scanner
         args = (words, stop, s.rules, s.state, s.scratch, s.seen)
-        outputs = (self._totals, self._parameters, self._outputs.tables)
+        arena = self._outputs.ledger.arena
+        outputs = (self._totals, self._parameters, self._outputs.tables, arena)
         max_events = _NO_LIMIT if self._expect_events is None else self._expect_events
         if self._scan_with_aggregators is None:
             return scan(*args, *outputs, _NO_LIMIT, max_events)
@@ -250,6 +286,14 @@ class Analysis:
     def _flush(self) -> None:
         if self._scanner.header is not None:
             self._outputs.flush(self._scanner.state, self.position)
+
+    def leave_unexpanded(self) -> None:
+        """Hand on one row for all occurrences of an event, for :meth:`expand` to repeat later."""
+        self._outputs.leave_unexpanded()
+
+    def expand(self, report: str, rows: Rows) -> Iterable[Rows]:
+        """Rows of a report from those left unexpanded, in pieces valid until the next."""
+        return self._outputs.expand(report, rows)
 
     # -- end ---------------------------------------------------------------------
 
@@ -270,7 +314,10 @@ class Analysis:
             self._intake.finish(self._step)
             end = self._scanner.finish(self._intake.rest)
             self._close_event()
-            self._end = self._certify(end)
+            self._outputs.ledger.take(self._scanner.state)
+            if self._inputs.occurrence is not None:
+                end = replace(end, events_without_occurrence=self.unplaced)
+            self._end = certify(end, self._expect_events, self._expect_bytes, self._scanner.name)
             if ends_run:
                 self._outputs.finish()
         except BaseException as e:
@@ -295,29 +342,6 @@ class Analysis:
         close_event(scanner.state)
         self._flush()
 
-    def _certify(self, end: StreamEnd) -> StreamEnd:
-        for noun, expected, got in (
-            ("bytes", self._expect_bytes, end.bytes),
-            ("events", self._expect_events, end.events),
-        ):
-            if expected is not None and got < expected:
-                self._raise_incomplete(noun, expected, got, end.bytes)
-        declared = self._expect_events is not None or self._expect_bytes is not None
-        known = end.completeness
-        if declared and known is Completeness.UNDECLARED:
-            known = Completeness.DECLARED
-        return StreamEnd(
-            known, end.bytes, end.events, end.blocks, end.pairs, end.ascending, end.reopened_check
-        )
-
-    def _raise_incomplete(self, noun: str, expected: int, got: int, offset: int) -> NoReturn:
-        raise errors.IncompleteError(
-            f"the stream has {got} {noun}, but {expected} were declared",
-            offset=offset,
-            hint="It ended between two blocks, so its writer stopped early",
-            source=self._scanner.name,
-        )
-
     # -- state -------------------------------------------------------------------
 
     def getstate(self) -> dict[str, Any]:
@@ -337,6 +361,11 @@ class Analysis:
             "totals": totals,
             "aggregators": encode_aggregators(self.aggregators),
         }
+        if self._inputs.occurrence is not None:
+            state["unplaced"] = self.unplaced
+        ledger = self._outputs.ledger.getstate(self._scanner.state)
+        if ledger is not None:
+            state["ledger"] = ledger
         collected = self._outputs.getstate()
         return {**state, "reports": collected} if collected else state
 
@@ -388,9 +417,11 @@ class Analysis:
             if self._scanner.rules["events"][0]:
                 restore_totals(self._totals, state["totals"])
             self._outputs.setstate(state.get("reports", {}))
+            self._outputs.ledger.setstate(state.get("ledger"))
             parameters = self._parameters
             rate = event_rate(self.open_event, parameters.rate_ids, parameters.rates)
             self._scanner.state["rate"] = rate
+            self._scanner.state["unplaced"] = whole(state.get("unplaced", 0), 0, self.events)
         restore_aggregators(self.aggregators, state["aggregators"])
 
 

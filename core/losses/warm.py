@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from ..arrays import Rows
 from ..errors import TruncatedError
+from ._kernels.stretches import LISTED, PLAIN
 from .analysis import Analysis
 from .events import StreamHeader
+from .finishing import LedgerReports, LedgerResources
 from .format import FLOAT_WIDTHS, Kind
-from .inputs import EventRates
+from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
+from .ledger.batches import sums_of
+from .ledger.calendar import make_calendar
+from .ledger.ledger import Ledger
+from .ledger.partials import export_ledger, import_ledger
+from .parameters import ReportInputs
 from .policy import Policy
 from .reader import LossReader
+from .records import make_rules
 from .reports import REPORTS
+from .reports.choosing import choose_reports
+from .reports.running import RunOptions
 from .tables import CsvEncoder
 from .writer import LossWriter
 
@@ -43,6 +55,59 @@ def use_losses(float_width: int) -> None:
             continue
 
 
+def use_ledgers() -> None:
+    """Add up sums that lose bits, spill, export and import them, and compute reports of them.
+
+    Kernels of ledgers are the same for both widths.
+    """
+    events = range(1, 4)
+    blocks = [(e, 1, [x, x]) for e, x in zip(events, (1e38, 1.0, 1e-38), strict=True)]
+    blocks += [(e, 2, [1.0, 2.0]) for e in events]
+    whole, spilled = (_filled_ledger(blocks) for _ in range(2))
+    spilled.write_run()
+    parts: list[bytes] = []
+    export_ledger(whole, parts.append)
+    import_ledger(spilled, parts, merges=False)
+    for _ in sums_of(spilled):
+        """Cells are not what this is for."""
+    _use_curves()
+
+
+def _use_curves() -> None:
+    """Compute reports of whole runs with and without weights and return periods."""
+    names = [name for name, report in REPORTS.items() if report.calculate is not None]
+    for periods in (None, Periods(np.ones(1))):
+        for years in (None, ReturnPeriods(np.ones(1, np.int32))):
+            inputs = ReportInputs(occurrence=_occurrence(1), periods=periods, return_periods=years)
+            reports = LedgerReports(choose_reports(names), RunOptions(), LedgerResources())
+            reports.begin(_LEDGER_HEADER, make_rules(_LEDGER_HEADER, Policy()), inputs.to_dict())
+            if reports.ledger is not None:
+                _fill(reports.ledger, [(1, 1, [1.0, 2.0])])
+            reports.finish(lambda _report, _rows: None)
+
+
+_LEDGER_HEADER = StreamHeader(Kind.SUMMARY, 1, 3, _SAMPLES, 1, 4)
+_Block = tuple[int, int, list[float]]
+"""Event, summary, and losses of the mean and of sample 1."""
+
+
+def _filled_ledger(blocks: Sequence[_Block]) -> Ledger:
+    ledger = Ledger(_LEDGER_HEADER, make_calendar(_occurrence(3)))
+    _fill(ledger, blocks)
+    return ledger
+
+
+def _fill(ledger: Ledger, blocks: Iterable[_Block]) -> None:
+    """Append blocks as the pass does, whose kernels take far longer to compile than those here."""
+    for event, summary, losses in blocks:
+        head = np.array([event, summary, PLAIN | LISTED, len(losses)], np.int32)
+        samples = np.arange(len(losses), dtype=np.int32)
+        stretch = np.concatenate([head, samples, np.array(losses, np.float32).view(np.int32)])
+        end = ledger.used + len(stretch)
+        ledger.arena.words[ledger.used : end] = stretch
+        ledger.used = end
+
+
 def use_tables() -> None:
     """Print a row of every report in both widths."""
     for float_width in FLOAT_WIDTHS:
@@ -59,14 +124,21 @@ def _stream(float_width: int) -> bytes:
     return writer.begin() + b"".join(blocks)
 
 
+def _occurrence(events: int) -> Occurrence:
+    """Events from 1 on, all in the only period."""
+    ids = np.arange(1, events + 1, dtype=np.int32)
+    return Occurrence(1, ids, np.ones(events, np.int32), np.zeros(events, np.int64))
+
+
 def _analysis(float_width: int) -> Analysis:
     def sink(_report: str, _rows: Rows) -> None:
         """Rows are not what this is for."""
 
     return Analysis(
-        list(REPORTS),
+        [name for name, report in REPORTS.items() if report.calculate is None],
         sink,
         policy=Policy(float_width=float_width, event_order="ascending"),
         quantiles=np.array([0.0, 0.5, 0.9], np.float32),
         event_rates=EventRates(np.array([1], np.int32), np.array([0.5])),
+        occurrence=_occurrence(1),
     )

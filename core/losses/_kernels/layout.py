@@ -37,6 +37,8 @@ FAULT = 5
 """The stream is wrong; the ``fault`` fields of STATE say how and where."""
 EVENT_DONE = 6
 """The next block belongs to another event (reader only)."""
+ARENA_FULL = 7
+"""The ledger's memory has no room for the next block; ``needed`` in STATE says how many words."""
 
 # What a fault is.
 FAULT_EVENT_ID = 1
@@ -79,6 +81,9 @@ RULES = np.dtype(
         ("selt", "i8"),
         ("melt", "i8"),
         ("qelt", "i8"),
+        ("mplt", "i8"),
+        ("qplt", "i8"),
+        ("ledger", "i8"),  # 1: blocks go to the ledger
     ]
 )
 """What the caller asked for; constant over a stream."""
@@ -95,6 +100,7 @@ STATE = np.dtype(
         ("event_blocks", "i8"),
         ("rate", "f8"),  # event rate of the open event
         ("events", "i8"),  # counts over the stream
+        ("unplaced", "i8"),  # events without occurrence
         ("blocks", "i8"),
         ("pairs", "i8"),
         ("ascending", "i8"),  # 1 while every event id was above the one before
@@ -108,7 +114,10 @@ STATE = np.dtype(
         ("selt_rows", "i8"),  # rows waiting in the tables
         ("melt_rows", "i8"),
         ("qelt_rows", "i8"),
+        ("mplt_rows", "i8"),
+        ("qplt_rows", "i8"),
         ("events_rows", "i8"),
+        ("ledger_words", "i8"),  # words of stretches in the ledger's memory
         ("needed", "i8"),
         ("fault", "i8"),
         ("fault_offset", "i8"),
@@ -214,12 +223,19 @@ class Parameters(NamedTuple):
     """How far each quantile lies between the two, in the stream's float type."""
     ranks: Ranks
     """Requested ranks of the sorted samples, 0-based, ascending."""
+    occurring: npt.NDArray[np.int32]
+    """Events that have occurrences, ascending; empty without a file of them."""
 
 
 class Tables(NamedTuple):
-    """Room for rows, by the report they are those of; empty where it is not requested."""
+    """Room for rows, by the report they are for; empty where they are not needed.
+
+    Rows for reports of periods are those of an event that happens once.
+    """
 
     selt: Rows
     melt: Rows
     qelt: Rows
+    mplt: Rows
+    qplt: Rows
     events: Rows

@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import DataChangedError, InvalidOptionError, TokenForeignError, problem_of
+from app.errors import (
+    DataChangedError,
+    DrainingError,
+    InvalidOptionError,
+    TokenForeignError,
+    problem_of,
+)
 from app.http.decompression import decoder
 from app.losses.encoding import row_encoder
 from app.losses.posting import Ending, Posting
@@ -30,6 +36,8 @@ from core.errors import (
     WorkStoppedError,
 )
 from core.losses.analysis import Analysis
+from core.losses.inputs import Occurrence
+from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.position import Position
 from tests.streams import QUANTILES, Block, Stream, feed, random_cuts, random_stream, streams
@@ -47,7 +55,9 @@ def request(
 ) -> LossRequest:
     quantiles = QUANTILES if "qelt" in reports else None
     policy = Policy(float_width=stream.width)
-    return LossRequest(reports=reports, policy=policy, quantiles=quantiles, partial=partial, **more)
+    return LossRequest(
+        reports=reports, policy=policy, inputs=ReportInputs(quantiles), partial=partial, **more
+    )
 
 
 class Desk:
@@ -166,11 +176,30 @@ def test_a_token_is_of_one_request_only() -> None:
 def test_what_one_option_ends_with_is_not_taken_for_the_beginning_of_the_next() -> None:
     half = np.array([0.5], np.float32)
     quantiles = np.array([0.1, 0.5], np.float32)
-    two = LossRequest(reports=("qelt",), quantiles=quantiles)
-    one = LossRequest(reports=("qelt",), quantiles=quantiles[:1], summary_ids=half.view(np.int32))
+    two = LossRequest(reports=("qelt",), inputs=ReportInputs(quantiles))
+    one = LossRequest(
+        reports=("qelt",),
+        inputs=ReportInputs(quantiles[:1]),
+        summary_ids=half.view(np.int32),
+    )
     assert two.identity != one.identity
     assert identity_of((b"ab", b"c")) != identity_of((b"a", b"bc"))
     assert identity_of((b"", b"a")) != identity_of((b"a", b""))
+
+
+def test_a_report_of_a_run_cannot_be_suspended() -> None:
+    """Nothing continues within the stream: the client has to post it again."""
+    ids = np.array([4, 7], np.int32)
+    occurrence = Occurrence(2, ids, np.array([1, 2], np.int32), ids.astype(np.int64))
+    post = Posting(
+        LossRequest(reports=("events", "aal"), inputs=ReportInputs(occurrence=occurrence)),
+        decoder(None, None),
+        Spool(Path(), 1 << 20, 1 << 20),
+    )
+    post.feed(memoryview(SMALL.encode()))
+    with pytest.raises(DrainingError) as caught:
+        post.suspend()
+    assert caught.value.retry_after
 
 
 def test_identities_are_frozen() -> None:
@@ -179,7 +208,7 @@ def test_identities_are_frozen() -> None:
     assert plain.identity.hex() == "98bcbf0376bf6515"
     full = LossRequest(
         reports=("qelt", "melt"),
-        quantiles=np.array([0.1, 0.5], np.float32),
+        inputs=ReportInputs(np.array([0.1, 0.5], np.float32)),
         policy=Policy(float_width=8, nan="zero"),
         summary_ids=np.array([1, 5], np.int32),
     )
