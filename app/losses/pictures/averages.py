@@ -139,7 +139,7 @@ class AveragesSheet:
         axes.set_xlim(0, end)
         axes.set_xlabel(unit.title("Loss per year"))
         axes.grid(visible=False, axis="y")
-        axes.set_title("Mean and standard deviation")
+        axes.set_title("Mean and standard deviation", loc="left")
 
     def _draw_panels(self, figure: Figure, unit: Unit, palette: Palette) -> None:
         panels = make_panels(figure, len(self._summaries), _BARS_INCHES)
@@ -147,7 +147,7 @@ class AveragesSheet:
         largest = max(int(s.sizes.max(initial=1)) for s in self._summaries)
         low, high = (1.0, float(largest)) if largest > 1 else (0.5, 2.0)
         for axes, summary in zip(panels, self._summaries, strict=True):
-            axes.set_title(f"Summary {summary.id}")
+            axes.set_title(f"Summary {summary.id}", loc="left")
             _draw_estimates(axes, summary, palette)
             scale_years(axes, low, high, columns)
             scale_losses(axes, *_extent(summary), unit, columns)

@@ -112,7 +112,6 @@ def _settings(palette: Palette) -> dict[str, Any]:
         "axes.linewidth": 0.8,
         "axes.spines.right": False,
         "axes.spines.top": False,
-        "axes.titlelocation": "left",
         "axes.titlesize": 10,
         "axes.titleweight": "bold",
         "axes.titlecolor": palette.text,

@@ -107,7 +107,7 @@ class ExceedanceSheet:
         if low == high:
             low, high = low / 2, high * 2
         for axes, summary, table, top in zip(panels, self._summaries, tables, highest, strict=True):
-            axes.set_title(f"Summary {summary}")
+            axes.set_title(f"Summary {summary}", loc="left")
             self._draw_curves(axes, table, palette)
             scale_years(axes, low, high, columns)
             scale_losses(axes, 0.0, top, unit, columns)

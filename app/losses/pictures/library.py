@@ -21,6 +21,5 @@ def require_library() -> None:
     if not can_draw():
         raise OptionError(
             "pictures need matplotlib, which is not installed",
-            hint="Install the extra plot: pip install 'thalweg-server[plot]', or in a checkout"
-            " pip install -r deploy/requirements-plot.lock",
+            hint="Install the extra plot, in a checkout with pip install '.[plot]'",
         )

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _UNITS = ((1.0, ""), (1e6, "million"), (1e9, "billion"), (1e12, "trillion"))
-_TOO_LONG = 1e5
+_TOO_LONG = 9e5
+"""Amounts from which ticks would have seven digits."""
 _MANTISSAS = (1, 2, 5)
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
