@@ -270,6 +270,12 @@ class Posting:
         )
 
     @property
+    def summary_set(self) -> int | None:
+        """Of a summary stream, once its header has come."""
+        header = self._analysis.header
+        return None if header is None else header.summary_set
+
+    @property
     def _rates(self) -> str | None:
         return "event_rates" if self._request.has_rates_twice else None
 

@@ -101,7 +101,7 @@ def _encode(figure: Figure, title: str, form: str) -> bytes:
     return file.getvalue()
 
 
-def _settings(palette: Palette) -> dict[str, Any]:
+def _settings(palette: Palette) -> Any:  # noqa: ANN401 - a dictionary with a thousand types
     return {
         "axes.axisbelow": True,
         "axes.edgecolor": palette.muted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
+class _Series(NamedTuple):
+    """A line and its entry in the legend."""
+
+    label: str
+    colour: Literal["first", "second"]
+    dashes: Literal["-"] | tuple[float, tuple[float, float]]
+    marker: str
+
+
 _CALCULATIONS = {
     2: "full uncertainty (all samples)",
     4: "sample means",
@@ -39,13 +49,12 @@ _CALCULATIONS = {
 }
 """EPCalc, the most informative first."""
 _SERIES = {
-    3: ("AEP (all losses of a year)", "second", "-", "s"),
-    4: ("AEP TVaR", "second", (0, (4, 2)), "s"),
-    1: ("OEP (largest loss of a year)", "first", "-", "o"),
-    2: ("OEP TVaR", "first", (0, (4, 2)), "o"),
+    3: _Series("AEP (all losses of a year)", "second", "-", "s"),
+    4: _Series("AEP TVaR", "second", (0, (4, 2)), "s"),
+    1: _Series("OEP (largest loss of a year)", "first", "-", "o"),
+    2: _Series("OEP TVaR", "first", (0, (4, 2)), "o"),
 }
-"""EPType: label, colour, dashes and marker. AEP first, as it lies above: OEP covers it where both
-are equal, and its line is thinner."""
+"""By EPType. AEP is drawn first and thicker, so that both show where they are equal."""
 _MARKED = 30
 """Points of a curve up to which each has a marker."""
 _SECOND_WIDTH, _FIRST_WIDTH = 3.0, 1.5

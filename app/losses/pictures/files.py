@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from core.arrays import Rows
 from core.errors import OptionError, ReportError
@@ -14,7 +13,7 @@ from core.errors import OptionError, ReportError
 from ..outputs import FileOutput
 from .drawing import PICTURES, PictureCollector
 from .library import require_library
-from .options import FORMS, PictureForm, PictureOptions
+from .options import FORMS, PictureOptions
 
 
 class PictureFiles:
@@ -46,7 +45,7 @@ class PictureFiles:
                     f"{target} takes a single picture, but {' and '.join(drawn)} have one each",
                     hint="Name a directory with --plot",
                 )
-            options = replace(options, form=cast("PictureForm", form))
+            options = replace(options, form=form)
             self._paths = {drawn[0]: path}
         else:
             self._paths = {name: path / f"{name}.{options.form}" for name in drawn}

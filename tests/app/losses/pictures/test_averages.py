@@ -40,7 +40,7 @@ def test_bars_lines_and_bands_are_the_rows_of_the_tables() -> None:
         analytical = tables["aal"]["MeanLoss"][tables["aal"]["SummaryId"] == summary][0]
         assert np.array_equal(reference.get_ydata(), [analytical, analytical])
         (band,) = axes.collections
-        corners = {tuple(corner) for path in band.get_paths() for corner in path.vertices}
+        corners = {(x, y) for path in band.get_paths() for x, y in np.asarray(path.vertices)}
         for name in ("LowerCI", "UpperCI"):
             ends = zip(rows["SampleSize"][1:], rows[name][1:], strict=True)
             assert {tuple(map(float, end)) for end in ends} <= corners
