@@ -55,11 +55,14 @@ def paint(sheet: Sheet, options: PictureOptions) -> bytes:
     with _DRAWING:
         import matplotlib as mpl  # noqa: PLC0415 - half a second, and an extra
 
-        with mpl.rc_context():
-            # Not the user's settings: equal rows give equal bytes everywhere.
-            mpl.rcdefaults()
-            mpl.rcParams.update(_settings(palette))
-            return _encode(build_figure(sheet, palette), sheet.title, options.form)
+        try:
+            with mpl.rc_context():
+                # Not the user's settings: equal rows give equal bytes everywhere.
+                mpl.rcdefaults()
+                mpl.rcParams.update(_settings(palette))
+                return _encode(build_figure(sheet, palette), sheet.title, options.form)
+        finally:
+            _close_fonts()
 
 
 def build_figure(sheet: Sheet, palette: Palette) -> Figure:
@@ -87,6 +90,16 @@ def build_figure(sheet: Sheet, palette: Palette) -> Figure:
             borderaxespad=0,
         )
     return figure
+
+
+def _close_fonts() -> None:
+    """Close the font files, which Matplotlib would keep open for each thread that drew."""
+    from matplotlib import font_manager  # noqa: PLC0415 - as above
+
+    # The cache is private: another version may do without, and then leaves files open.
+    cache = getattr(font_manager, "_get_font", None)
+    if hasattr(cache, "cache_clear"):
+        cache.cache_clear()
 
 
 def _encode(figure: Figure, title: str, form: str) -> bytes:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
@@ -63,6 +64,14 @@ def test_threads_get_the_bytes_that_each_would_get_alone() -> None:
     alone = [draw("ept", TABLES, each) for each in options]
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(lambda each: draw("ept", TABLES, each), options)) == alone
+
+
+def test_no_file_stays_open() -> None:
+    draw("ept", TABLES, PictureOptions())
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(draw, "ept", TABLES, PictureOptions()).result()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_settings_of_the_process_neither_matter_nor_change() -> None:

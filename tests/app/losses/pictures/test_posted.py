@@ -7,10 +7,14 @@ import sys
 from collections.abc import Mapping
 
 import pytest
+from starlette.datastructures import Headers
 
+from app.errors import NotAcceptableError
+from app.losses.options import _format
 from app.losses.pictures.drawing import PICTURES, draw
 from app.losses.pictures.options import PictureOptions
 from app.losses.request import parse_ids
+from app.losses.schemas import LossQuery
 from core.losses.analysis import aggregate
 from core.losses.inputs import parse_occurrence
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
@@ -86,24 +90,23 @@ def test_pictures_that_cannot_be_drawn_are_problems(service: Service, digest: st
     is_problem(post(service, "ept", options | {"theme": "blue"}), "option", option="theme")
     is_problem(post(service, "ept", options | {"currency": "$"}), "option", option="currency")
     part = post(service, "ept", options, {"Upload-Complete": "?0"})
-    is_problem(part, "report-needs-whole-stream")
+    is_problem(part, "report-needs-whole-stream", 422)
 
 
 def test_other_reports_have_no_picture(service: Service, digest: str) -> None:
     options = {"occurrence": digest}
-    found = is_problem(post(service, "alct", options | {"format": "png"}), "not-acceptable")
+    found = is_problem(post(service, "alct", options | {"format": "png"}), "not-acceptable", 406)
     assert found["detail"] == "there is no picture of ALCT"
-    is_problem(post(service, "melt", options, {"Accept": "image/*"}), "not-acceptable")
+    is_problem(post(service, "melt", options, {"Accept": "image/*"}), "not-acceptable", 406)
     path = with_query("/v1/losses", options | {"reports": "ept,aal", "format": "svg"})
-    is_problem(ask(service, Post(path, [STREAM])), "not-acceptable")
+    is_problem(ask(service, Post(path, [STREAM])), "not-acceptable", 406)
 
 
-def test_a_server_without_the_library_says_what_it_lacks(
-    service: Service, digest: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_without_the_library_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    options = {"occurrence": digest}
-    found = is_problem(post(service, "ept", options | {"format": "svg"}), "not-acceptable")
-    assert "extra plot" in found["hint"]
-    is_problem(post(service, "ept", options, {"Accept": "image/svg+xml"}), "not-acceptable")
-    assert post(service, "ept", options).media_type == "text/csv"
+    with pytest.raises(NotAcceptableError, match="draws no pictures") as refused:
+        _format(LossQuery(format="svg"), Headers(), ("ept",))
+    assert "extra plot" in str(refused.value.hint)
+    with pytest.raises(NotAcceptableError, match="none of the media types"):
+        _format(LossQuery(), Headers({"Accept": "image/svg+xml"}), ("ept",))
+    assert _format(LossQuery(), Headers({"Accept": "image/png, */*"}), ("ept",)) == "csv"
