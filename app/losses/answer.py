@@ -149,8 +149,6 @@ class LossAnswer:
         }
         if ending.events_without_occurrence is not None:
             headers["Thalweg-Events-Without-Occurrence"] = str(ending.events_without_occurrence)
-        if ending.rates is not None:
-            headers["Thalweg-Rates"] = ending.rates
         if ending.mark is not None:
             headers["Thalweg-Token"] = self.checkpoints.token(ending.mark)
             headers["Thalweg-Offset"] = str(ending.mark.position.offset)
@@ -250,13 +248,16 @@ class LossAnswer:
         return None if self.options.request.needs_whole_stream else posting.start
 
     def _headers(self, completeness: str) -> dict[str, str]:
+        request = self.options.request
+        further = {} if request.rates is None else {"Thalweg-Rates": request.rates}
         head = Head.of_stream(
             (MEDIA_TYPES | PICTURE_TYPES)[self.options.form],
             self.options.coding,
             {
                 "Vary": "Accept, Accept-Encoding",
                 "Thalweg-Completeness": completeness,
-                "Upload-Complete": "?0" if self.options.request.partial else "?1",
+                "Upload-Complete": "?0" if request.partial else "?1",
+                **further,
             },
         )
         return dict(head.headers)

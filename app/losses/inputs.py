@@ -39,6 +39,7 @@ KIND = "input"
 UNUSED = ("ensemble", "items", "coverages")
 """Files of a model that no report is computed from."""
 
+_PARQUET = b"PAR1"
 _ANY_PERIODS = 2**31 - 1
 _CACHED = 16
 _CACHED_BYTES = 128 << 20
@@ -112,6 +113,11 @@ class Inputs:
             QuotaExceededError: too much is stored already.
             StorageFullError: the file cannot be stored.
         """
+        if data.startswith(_PARQUET):
+            raise InputError(
+                "it is a parquet file",
+                hint="Send csv or packed records; thalweg-server aggregate reads parquet too",
+            )
         # One at a time, because parsing takes several times the memory of the file.
         with self._parsing:
             _CHECKS[kind](data, periods)

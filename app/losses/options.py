@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import cast
 
 from app.errors import BadRequestError, InvalidOptionError, NotAcceptableError
 from app.http.identity import Identity
@@ -21,8 +20,6 @@ from .pictures.options import PictureForm, PictureOptions
 from .request import LossRequest, parse_ids, require_whole_stream
 from .schemas import LossQuery, ReportsQuery
 from .service import LossService
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +116,18 @@ def _read_inputs(who: Identity, query: LossQuery, stored: Inputs) -> ReportInput
     """Read the auxiliary files that the query names, and the lists in it."""
     if query.no_of_periods is not None and query.occurrence is None:
         raise InvalidOptionError("no_of_periods requires occurrence", option="no_of_periods")
-    occurrence = None
-    if query.occurrence is not None:
-        occurrence = stored.occurrence(who, query.occurrence, query.no_of_periods)
-
-    def read(text: str | None, reader: Callable[[Identity, str], T]) -> T | None:
-        return None if text is None else reader(who, text)
-
     return ReportInputs(
-        quantiles=read(query.quantiles, stored.quantiles),
-        event_rates=read(query.event_rates, stored.event_rates),
-        occurrence=occurrence,
-        periods=read(query.periods, stored.periods),
-        return_periods=read(query.return_periods, stored.return_periods),
+        quantiles=None if query.quantiles is None else stored.quantiles(who, query.quantiles),
+        event_rates=None
+        if query.event_rates is None
+        else stored.event_rates(who, query.event_rates),
+        occurrence=None
+        if query.occurrence is None
+        else stored.occurrence(who, query.occurrence, query.no_of_periods),
+        periods=None if query.periods is None else stored.periods(who, query.periods),
+        return_periods=None
+        if query.return_periods is None
+        else stored.return_periods(who, query.return_periods),
     )
 
 

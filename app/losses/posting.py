@@ -266,7 +266,14 @@ class Posting:
         completeness = "declared" if declared else "undeclared"
         absent = end.events_without_occurrence
         return Ending(
-            "complete", completeness, None, events, size, end.reopened_check, absent, self._rates
+            "complete",
+            completeness,
+            None,
+            events,
+            size,
+            end.reopened_check,
+            absent,
+            self._request.rates,
         )
 
     @property
@@ -274,10 +281,6 @@ class Posting:
         """Of a summary stream, once its header has come."""
         header = self._analysis.header
         return None if header is None else header.summary_set
-
-    @property
-    def _rates(self) -> str | None:
-        return "event_rates" if self._request.has_rates_twice else None
 
     def suspend(self) -> Ending:
         """End the post at its last mark, because the server stops.
@@ -304,7 +307,14 @@ class Posting:
         check = "since resume" if resumed else "whole"
         absent = self._closed_without_occurrence()
         return Ending(
-            reason, "partial", mark, position.events, self.offset, check, absent, self._rates
+            reason,
+            "partial",
+            mark,
+            position.events,
+            self.offset,
+            check,
+            absent,
+            self._request.rates,
         )
 
     def _closed_without_occurrence(self) -> int | None:

@@ -71,12 +71,11 @@ class LossRequest:
         return any(report.scope == "run" for report in self.tables)
 
     @property
-    def has_rates_twice(self) -> bool:
-        """Whether event rates are given that are not those of the occurrences given."""
+    def rates(self) -> str | None:
+        """The input that event rates are from, if two have them; else None."""
         inputs = self.inputs
-        return (
-            inputs.event_rates is not None and inputs.occurrence is not None and self._takes_rates
-        )
+        both = inputs.event_rates is not None and inputs.occurrence is not None
+        return "event_rates" if both and self._takes_rates else None
 
     @property
     def _takes_rates(self) -> bool:

@@ -41,6 +41,7 @@ PUBLIC = [
     "Progress",
     "ProtocolError",
     "Ragged",
+    "ReportTable",
     "SourceError",
     "StateError",
     "ThalwegError",

@@ -97,7 +97,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/http/schemas.py": _OPENAPI,
     "app/logs.py": _COMMAND,
     "app/losses/aggregation.py": _COMMAND,
-    "app/losses/answer.py": ("tests/app/losses/test_bad_streams.py", "tests/e2e/test_clients.py"),
     "app/losses/encoding.py": _POSTING,
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
     "app/losses/inspection.py": _COMMAND,

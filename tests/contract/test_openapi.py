@@ -86,7 +86,10 @@ from tests.streams import ALL_REPORTS, Block, Stream
 
 BLOCKS = [Block(e, i, ((-1, 2.5), (1, 1.0), (3, 4.0))) for e in (1, 2, 5) for i in (1, 2)]
 BODY = Stream("summary", 4, 4, tuple(BLOCKS)).encode()
-DEEP = ("after", "event_rates", "occurrence", "no_of_periods", "expect_events", "expect_bytes")
+DEEP = (
+    *("after", "event_rates", "occurrence", "no_of_periods", "periods", "return_periods"),
+    *("expect_events", "expect_bytes"),
+)
 
 
 def often(value):
@@ -245,7 +248,7 @@ def test_every_option_is_documented(document: Any) -> None:  # noqa: ANN401 - JS
 def test_every_format_and_header_is_documented(document: Any) -> None:  # noqa: ANN401 - JSON
     table = CONTRACT[CONTRACT.index("| response header |") : CONTRACT.index("In a duplex answer")]
     named = set(re.findall(r"`([A-Z][\w-]+)`", table))
-    assert len(named) == 7
+    assert len(named) == 9
     for _, path, operation in operations(document):
         if not path.startswith("/v1/losses"):
             continue

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_UNITS = ((1.0, ""), (1e6, "million"), (1e9, "billion"), (1e12, "trillion"))
+_UNITS = ((1.0, ""), (1e3, "thousand"), (1e6, "million"), (1e9, "billion"), (1e12, "trillion"))
 _TOO_LONG = 9e5
 """Amounts from which ticks would have seven digits."""
 _MANTISSAS = (1, 2, 5)
@@ -39,12 +39,11 @@ def choose_unit(maxima: Iterable[float], currency: str | None) -> Unit:
         currency: code of the currency, or None.
     """
     positive = [value for value in maxima if value > 0] or [1.0]
-    divisor, name = next(
-        ((divisor, name) for divisor, name in reversed(_UNITS) if divisor <= min(positive)),
-        _UNITS[0],
-    )
-    for larger, larger_name in _UNITS:
-        if larger > divisor and max(positive) / divisor >= _TOO_LONG:
+    divisor, name = _UNITS[0]
+    for larger, larger_name in _UNITS[1:]:
+        # Thousands only shorten: an axis that ends at 50,000 is written out.
+        suits = larger <= min(positive) and larger_name != "thousand"
+        if suits or max(positive) / divisor >= _TOO_LONG:
             divisor, name = larger, larger_name
     if currency is not None:
         return Unit(divisor, f"{name} {currency}".strip())

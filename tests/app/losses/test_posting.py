@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import DataChangedError, InvalidOptionError, TokenForeignError, problem_of
+from app.errors import (
+    DataChangedError,
+    DrainingError,
+    InvalidOptionError,
+    TokenForeignError,
+    problem_of,
+)
 from app.http.decompression import decoder
 from app.losses.encoding import row_encoder
 from app.losses.posting import Ending, Posting
@@ -30,6 +36,7 @@ from core.errors import (
     WorkStoppedError,
 )
 from core.losses.analysis import Analysis
+from core.losses.inputs import Occurrence
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.position import Position
@@ -178,6 +185,21 @@ def test_what_one_option_ends_with_is_not_taken_for_the_beginning_of_the_next() 
     assert two.identity != one.identity
     assert identity_of((b"ab", b"c")) != identity_of((b"a", b"bc"))
     assert identity_of((b"", b"a")) != identity_of((b"a", b""))
+
+
+def test_a_report_of_a_run_cannot_be_suspended() -> None:
+    """Nothing continues within the stream: the client has to post it again."""
+    ids = np.array([4, 7], np.int32)
+    occurrence = Occurrence(2, ids, np.array([1, 2], np.int32), ids.astype(np.int64))
+    post = Posting(
+        LossRequest(reports=("events", "aal"), inputs=ReportInputs(occurrence=occurrence)),
+        decoder(None, None),
+        Spool(Path(), 1 << 20, 1 << 20),
+    )
+    post.feed(memoryview(SMALL.encode()))
+    with pytest.raises(DrainingError) as caught:
+        post.suspend()
+    assert caught.value.retry_after
 
 
 def test_identities_are_frozen() -> None:

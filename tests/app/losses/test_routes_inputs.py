@@ -29,6 +29,7 @@ BAD_INPUTS = [
     ("occurrence", b"event_id\n1\n"),
     ("occurrence", INPUTS["occurrence.bin"][:-3]),
     ("occurrence", bytes(8)),
+    ("occurrence", b"PAR1" + bytes(96) + b"PAR1"),
     ("periods", b""),
     ("periods", b"period_no,weighting\n1,0.5\n3,0.5\n"),
     ("periods", b"period_no,weighting\n1,-1\n"),

@@ -24,6 +24,7 @@ from app.losses.pictures.scales import (
         ([1e6, 3e8], None, "millions"),
         ([2e9, 5e12], "USD", "billion USD"),
         ([5e15], None, "trillions"),
+        ([84_000.0, 950_000.0], None, "thousands"),
         ([10.0, 5e12], None, "billions"),  # in millions the long axis would have seven digits
     ],
 )
