@@ -28,7 +28,7 @@ address() {
 }
 
 say "A portfolio's summary stream with its auxiliary files, as a model run leaves them"
-run thalweg-server sample --events 2000 --summaries 20 --samples 500 --out "$work/run" \
+run thalweg-server sample --events 2000 --periods 1000 --summaries 20 --samples 500 --out "$work/run" \
     | sed "s|$work|DIR|"
 
 say "A detector's scan: 64 x 64 positions of 128 x 128 pixels, raw 16-bit counts"

@@ -304,6 +304,13 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
             f"--{name}", type=_count, default=default, metavar="N", help=f"default {default}"
         )
     parser.add_argument(
+        "--periods",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="periods in which events occur, 1000 to 1000000 (default ten for each event)",
+    )
+    parser.add_argument(
         "--density",
         type=float,
         default=spec.density,
