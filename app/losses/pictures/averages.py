@@ -120,7 +120,6 @@ class AveragesSheet:
         height = self.inches[1] - _BARS_BELOW - _BARS_ABOVE
         axes = add_axes(figure, _BARS_LEFT, _BARS_BELOW, _BARS_WIDTH, height)
         places = np.arange(len(self._summaries))
-        longest = max(max(s.mean, s.deviation) for s in self._summaries)
         for offset, name, colour in (
             (-_BAR / 2, "mean", palette.first),
             (_BAR / 2, "deviation", palette.second),
@@ -132,11 +131,14 @@ class AveragesSheet:
         axes.set_yticks(places, [_label(s.id) for s in self._summaries])
         room = 0.9 if len(places) == 1 else 0.6
         axes.set_ylim(len(places) - 1 + room, -room)
-        # Room for the label of the longest bar.
-        end = 1.28 * longest or unit.divisor
-        ticks = ticks_within(0.0, end, 4)
+        amounts = [amount for s in self._summaries for amount in (s.mean, s.deviation)]
+        # Room for the labels of the longest bars.
+        start, end = 1.28 * min(0.0, *amounts), 1.28 * max(0.0, *amounts)
+        if start == end:
+            end = unit.divisor
+        ticks = ticks_within(start, end, 4)
         axes.set_xticks(ticks, tick_labels(ticks, unit))
-        axes.set_xlim(0, end)
+        axes.set_xlim(start, end)
         axes.set_xlabel(unit.title("Loss per year"))
         axes.grid(visible=False, axis="y")
         axes.set_title("Mean and standard deviation", loc="left")

@@ -119,7 +119,9 @@ class ExceedanceSheet:
             axes.set_title(f"Summary {summary}", loc="left")
             self._draw_curves(axes, table, palette)
             scale_years(axes, low, high, columns)
-            scale_losses(axes, 0.0, top, unit, columns)
+            # Below 0 only where the pass keeps negative losses.
+            bottom = min(0.0, float(table["Loss"].min(initial=0.0)))
+            scale_losses(axes, bottom, top, unit, columns)
         label_edges(panels, "Return period (years)", unit.title("Loss"))
         return self._entries(palette)
 

@@ -71,6 +71,12 @@ def test_losses_of_zero_have_axes_that_begin_at_zero() -> None:
     assert panel.get_ylim()[0] == 0 < panel.get_ylim()[1]
 
 
+def test_negative_means_lie_within_their_axes() -> None:
+    bars, panel = figure_of(aal([1], scale=-100.0), [1]).axes
+    assert bars.get_xlim()[0] < min(lengths(bars)) < 0
+    assert panel.get_ylim()[0] < np.min(panel.lines[1].get_ydata())
+
+
 def test_tables_without_rows_say_that_there_are_no_losses() -> None:
     tables = {name: rows_of(name, []) for name in ("aal", "alct")}
     (axes,) = figure_of(tables, []).axes

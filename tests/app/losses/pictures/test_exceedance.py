@@ -108,6 +108,11 @@ def test_losses_of_zero_lie_on_the_axis() -> None:
     assert axes.get_ylim()[0] == 0 < axes.get_ylim()[1]
 
 
+def test_negative_losses_lie_within_the_axes() -> None:
+    (axes,) = figure_of(ept([1], scale=-10.0), [1]).axes
+    assert axes.get_ylim()[0] < np.min(curve(axes, AEP_TVAR)[1])
+
+
 def test_a_table_without_rows_says_that_there_are_no_losses() -> None:
     (axes,) = figure_of(rows_of("ept", []), []).axes
     assert [text.get_text() for text in axes.texts] == ["No losses"]
