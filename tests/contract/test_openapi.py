@@ -100,9 +100,13 @@ def often(value):
 def map_query(context, query):
     if query and often(query):
         query = {name: value for name, value in query.items() if name not in DEEP}
-        sensible = {"quantiles": "0.1,0.5", "summary_ids": "1-3", "reports": "melt,events"}
-        query |= {name: value for name, value in sensible.items() if name in query}
         query.pop("float_width", None)
+        # Most reports take no quantiles, and a query does not know its path.
+        query.pop("quantiles", None)
+        if "summary_ids" in query:
+            query["summary_ids"] = "1-3"
+        if "reports" in query:
+            query |= {"reports": "melt,qelt", "quantiles": "0.1,0.5"}
     return query
 
 
