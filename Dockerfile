@@ -3,16 +3,17 @@
 # and how to run it.
 ARG BASE=python:3.11-slim-bookworm
 
-# The libraries, in a layer that changes only with the lock.
+# The libraries, those of the extras hdf5, plot and zarr too, in a layer that changes only with
+# the lock.
 FROM ${BASE} AS libraries
 WORKDIR /src
-COPY deploy/requirements.lock deploy/
+COPY deploy/requirements-image.lock deploy/
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \
     python3 -m venv /opt/pip \
     && python3 -m venv --without-pip /opt/thalweg \
     && /opt/pip/bin/pip --python /opt/thalweg/bin/python install --quiet --no-compile \
-        --require-hashes -r deploy/requirements.lock \
+        --require-hashes -r deploy/requirements-image.lock \
     && /opt/thalweg/bin/python -m compileall -q -x '/tests/' \
         --invalidation-mode unchecked-hash /opt/thalweg/lib
 

@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 TOOLS := $(VENV)/.tools
 CLIENT := $(VENV)/.client
+PLOT := $(VENV)/.plot
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Tests start hundreds of processes: none should compile modules that another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,6 +41,11 @@ $(TOOLS): $(RUNTIME) deploy/requirements-dev.lock
 	$(PIP) install --no-compile --require-hashes -r deploy/requirements-dev.lock
 	@touch $@
 
+# What draws pictures: an extra of the service, which the demo shows.
+$(PLOT): $(RUNTIME) deploy/requirements-plot.lock
+	$(PIP) install --no-compile --require-hashes -r deploy/requirements-plot.lock
+	@touch $@
+
 # The client is a package of its own: installed as its users install it, never editable.
 $(CLIENT): $(RUNTIME) $(shell find app/client -name '*.py' -o -name '*.toml' -o -name '*.md')
 	rm -rf build/client
@@ -50,7 +56,7 @@ $(CLIENT): $(RUNTIME) $(shell find app/client -name '*.py' -o -name '*.toml' -o 
 serve: install  ## start the service on its defaults
 	$(BIN)/thalweg-server serve
 
-demo: install  ## the service, a connection that keeps breaking, and a table that is complete
+demo: install $(PLOT)  ## the service, a connection that keeps breaking, and a table that is complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
 
 # Two jobs at a time, as downloads, types and many tests leave a core idle.
@@ -122,10 +128,16 @@ audit: $(RUNTIME)  ## known vulnerabilities of the locked versions, where they c
 lock:  ## renew the locked versions (needs uv on the PATH)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url --output-file deploy/requirements.lock
+	uv pip compile pyproject.toml --extra plot --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements.lock \
+		--output-file deploy/requirements-plot.lock
+	uv pip compile pyproject.toml --extra hdf5 --extra plot --extra zarr --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--constraint deploy/requirements-plot.lock --output-file deploy/requirements-image.lock
 	uv pip compile --group build --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url --output-file deploy/requirements-build.lock
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements.lock --constraint deploy/requirements-build.lock \
+		--no-header --no-annotate --no-emit-index-url --constraint deploy/requirements-image.lock --constraint deploy/requirements-build.lock \
 		--output-file deploy/requirements-dev.lock
 
 clean:  ## remove what was built here

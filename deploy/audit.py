@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 DEPLOY = Path(__file__).parent
-LOCKS = ("requirements.lock", "requirements-build.lock")
+LOCKS = ("requirements-image.lock", "requirements-build.lock")
 
 
 def find_tool() -> str | None:

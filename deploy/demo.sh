@@ -28,7 +28,7 @@ address() {
 }
 
 say "A portfolio's summary stream with its auxiliary files, as a model run leaves them"
-run thalweg-server sample --events 2000 --summaries 20 --samples 500 --out "$work/run" \
+run thalweg-server sample --events 2000 --periods 1000 --summaries 20 --samples 500 --out "$work/run" \
     | sed "s|$work|DIR|"
 
 say "A detector's scan: 64 x 64 positions of 128 x 128 pixels, raw 16-bit counts"
@@ -74,6 +74,16 @@ if ! cmp "$work/melt.csv" "$work/unbroken/melt.csv"; then
     exit 1
 fi
 echo "identical, byte for byte: $(wc -l <"$work/melt.csv") lines"
+
+say "Average annual losses and exceedance curves of the run, as tables and as pictures"
+run thalweg-server aggregate "$work/run/summary.bin" --reports aal,ept --no-progress \
+    --occurrence "$work/run/input/occurrence.bin" --periods "$work/run/input/periods.bin" \
+    --return-periods "$work/run/input/returnperiods.bin" --out "$work/annual" \
+    --plot thalweg-pictures --plot-format png --plot-summaries 1-6 2>/dev/null
+head -4 "$work/annual/aal.csv"
+for picture in aal ept; do
+    echo "thalweg-pictures/$picture.png: $(wc -c <"thalweg-pictures/$picture.png") bytes"
+done
 
 say "Half of the stream as a part: the answer has a token, from which any server continues"
 head -c 20000001 "$work/run/summary.bin" >"$work/half.bin"
@@ -183,5 +193,6 @@ curl -N -T - 'localhost:8000/v1/losses/selt?duplex=true' < run/summary.bin | hea
 .venv/bin/thalweg post run/summary.bin --report melt,qelt --quantiles 0.5,0.9 -o reports
 .venv/bin/thalweg-server serve --dataset-roots DIR --scan  # detector files: curl localhost:8000/v1/datasets
 xdg-open http://localhost:8000/docs                        # and thalweg-detector.png
+xdg-open thalweg-pictures/ept.png                          # and aal.png
 .venv/bin/thalweg-server aggregate run/summary.bin --reports melt --out reports    # no service
 TEXT

@@ -6,17 +6,20 @@ import argparse
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import structlog
 
 from app.engine.warmup import warm_kernels
 from app.losses.aggregation import Aggregation, Job
+from app.losses.pictures.files import PictureFiles
+from app.losses.pictures.options import PictureOptions
 from app.losses.sources import STDIN
 from core._jit import is_build_published
 from core.arrays import Rows
-from core.losses.events import Completeness, StreamEnd
+from core.errors import CoreError
+from core.losses.events import Completeness, StreamEnd, StreamHeader
 from core.losses.inputs import Occurrence
 from core.losses.reports.running import RunOptions
 
@@ -52,6 +55,7 @@ def _is_piped() -> bool:
 def aggregate(args: argparse.Namespace) -> int:
     """Compute the reports of some streams; return the exit code."""
     streams = _streams(args)
+    pictures = _pictures(args)
     job = Job(
         streams=streams,
         reports=args.reports,
@@ -74,7 +78,7 @@ def aggregate(args: argparse.Namespace) -> int:
     if not is_build_published():
         log.info("compiling kernels, once per machine", hint="This takes about half a minute")
         warm_kernels()
-    taps: dict[str, Callable[[Rows], None]] = {}
+    taps = {} if pictures is None else dict(pictures.taps)
     if args.log_level == "debug":
         taps["events"] = _log_events
     start = time.perf_counter()
@@ -86,7 +90,35 @@ def aggregate(args: argparse.Namespace) -> int:
         log.info("partial files merged", files=len(job.partials), events=aggregation.merged_events)
     elif job.inputs.occurrence is not None:
         _log_occurrences(ends, job.inputs.occurrence)
+    if pictures is not None:
+        _write_pictures(pictures, aggregation.header)
     return 0
+
+
+def _pictures(args: argparse.Namespace) -> PictureFiles | None:
+    if args.plot is None:
+        return None
+    options = PictureOptions(
+        form=args.plot_format,
+        theme=args.theme,
+        summary_ids=args.plot_summaries,
+        tail_means=args.plot_tvar,
+        confidence=args.confidence,
+        perspective=args.perspective,
+        currency=args.currency,
+    )
+    return PictureFiles(args.plot, args.reports, options)
+
+
+def _write_pictures(pictures: PictureFiles, header: StreamHeader | None) -> None:
+    log = structlog.get_logger()
+    try:
+        paths = pictures.write(None if header is None else header.summary_set)
+    except CoreError:
+        log.warning("the tables are complete, but the pictures are not drawn")
+        raise
+    for path in paths:
+        log.info("picture drawn", file=str(path))
 
 
 def _log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float) -> None:

@@ -8,8 +8,16 @@ from __future__ import annotations
 import argparse
 import re
 
+import numpy as np
+import numpy.typing as npt
+
+from app.errors import InvalidOptionError
 from app.losses.aggregation import STDOUT
-from app.losses.tables import FORMATS
+from app.losses.pictures.collecting import MOST_SUMMARIES
+from app.losses.pictures.options import FORMS as PICTURE_FORMS
+from app.losses.pictures.options import PERSPECTIVES, THEMES, PictureOptions
+from app.losses.request import parse_ids
+from app.losses.tables import FORMATS as TABLE_FORMATS
 from core.losses.format import MAX_SAMPLES
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import READ_AHEAD
@@ -106,7 +114,7 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         help="directory for one file per report; - for a single report on stdout (default -)",
     )
     parser.add_argument(
-        "--format", choices=FORMATS, default="csv", help="output format (default csv)"
+        "--format", choices=TABLE_FORMATS, default="csv", help="output format (default csv)"
     )
     inputs = parser.add_argument_group(
         "auxiliary files (csv, packed or parquet, detected by content)"
@@ -137,6 +145,7 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         " (default: every point of a curve)",
     )
     _add_whole_runs(parser)
+    _add_pictures(parser)
     _add_policy(parser)
     completeness = parser.add_argument_group("completeness (a stream has no end marker)")
     _add_count(completeness, "--expect-events", "fail unless the stream has N events")
@@ -204,6 +213,46 @@ def _add_whole_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_pictures(parser: argparse.ArgumentParser) -> None:
+    defaults = PictureOptions()
+    group = parser.add_argument_group("pictures of ept and aal (with the extra plot)")
+    group.add_argument(
+        "--plot",
+        metavar="DIR|FILE",
+        help="directory for their pictures; FILE.svg or FILE.png for a single one",
+    )
+    group.add_argument(
+        "--plot-format",
+        choices=PICTURE_FORMS,
+        default=defaults.form,
+        help=f"format of pictures in a directory (default {defaults.form})",
+    )
+    group.add_argument(
+        "--theme",
+        choices=THEMES,
+        default=defaults.theme,
+        help=f"colours (default {defaults.theme})",
+    )
+    group.add_argument(
+        "--plot-summaries",
+        type=_ids,
+        metavar="LIST",
+        help=f"summaries to draw, such as 1,5,10-12 (default all, up to {MOST_SUMMARIES})",
+    )
+    group.add_argument("--plot-tvar", action="store_true", help="draw TVaR beside the EP curves")
+    group.add_argument(
+        "--perspective", choices=tuple(PERSPECTIVES), help="perspective of the run, for titles"
+    )
+    group.add_argument("--currency", metavar="CODE", help="currency of the losses, for axes")
+
+
+def _ids(text: str) -> npt.NDArray[np.int32]:
+    try:
+        return parse_ids(text)
+    except InvalidOptionError as e:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a list such as 1,5,10-20") from e
+
+
 def _bytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     if match is None:
@@ -244,6 +293,13 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", type=_count, default=default, metavar="N", help=f"default {default}"
         )
+    parser.add_argument(
+        "--periods",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="periods in which events occur, 1000 to 1000000 (default ten for each event)",
+    )
     parser.add_argument(
         "--density",
         type=float,

@@ -21,6 +21,7 @@ def sample(args: argparse.Namespace) -> int:
         seed=args.seed,
         kind=Kind(args.kind),
         float_width=args.float_width,
+        periods=args.periods,
     )
     for path, size in write_sample(spec, Path(args.out)):
         print(f"{size:>12,} bytes  {path}")  # noqa: T201 - the command's output

@@ -12,4 +12,7 @@ MEDIA_TYPES = {
 }
 """Formats of tables and their media types; the first is the default."""
 
+PICTURE_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
+"""Formats of pictures of reports, and their media types."""
+
 PROBLEM = "application/problem+json"

@@ -18,6 +18,8 @@ _FORMAT_OF = {
     "application/vnd.apache.parquet": "parquet",
     "application/octet-stream": "bin",
     "application/vnd.thalweg.frames": "frames",
+    "image/svg+xml": "svg",
+    "image/png": "png",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from core.arrays import Rows
 from core.errors import OptionError, ReportError
 from core.losses.analysis import Analysis
-from core.losses.events import StreamEnd
+from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import READ_AHEAD, Order, Partitions
@@ -157,6 +157,8 @@ class Aggregation:
         self._job = job
         self._observer = observer
         self._taps = dict(taps or {})
+        self.header: StreamHeader | None = None
+        """Of the streams or partial files, once they have been read."""
 
     def run(self) -> list[StreamEnd]:
         """Read all streams and write the reports; return how each stream ended.
@@ -195,7 +197,14 @@ class Aggregation:
             resources = self._resources(spill, len(sources.sources))
             partitions = self._partitions(sources, sink, resources)
             self._pump(sources, partitions)
+        self.header = partitions.analyses[0].header
         return partitions.ends
+
+    @property
+    def _computed(self) -> list[str]:
+        """Reports to compute: those requested, and those that only taps take."""
+        requested = self._job.reports
+        return [*requested, *(tap for tap in self._taps if tap not in requested)]
 
     @property
     def merged_events(self) -> int:
@@ -216,8 +225,8 @@ class Aggregation:
     def _merge(self, sink: Sink, resources: LedgerResources) -> None:
         """Compute the reports of partial files alone."""
         job = self._job
-        header = partial_header(job.partials[0])
-        reports = choose_reports(job.reports)
+        header = self.header = partial_header(job.partials[0])
+        reports = choose_reports(self._computed)
         check_kind(reports, header, job.partials[0])
         ledger = LedgerReports(reports, job.options, resources)
         ledger.begin(header, make_rules(header, job.policy), job.inputs.to_dict())
@@ -228,7 +237,7 @@ class Aggregation:
 
         def analyse(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
             return Analysis(
-                [*job.reports, *(tap for tap in self._taps if tap not in job.reports)],
+                self._computed,
                 sink,
                 policy=job.policy,
                 **job.inputs.to_dict(),

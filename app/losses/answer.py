@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.errors import DrainingError, ProblemError, ServiceError, problem_of
 from app.http.bodies import discard
 from app.http.decompression import decoder
-from app.http.media_types import MEDIA_TYPES
+from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.server.drain import Drain
 from app.server.responses import Exchange
 from app.streams.driver import Stream
@@ -18,9 +18,9 @@ from core.errors import CoreError
 
 from .encoding import RowEncoder, row_encoder
 from .options import PostOptions
+from .pictures.posted import PictureAnswer, draw_posted
 from .posting import Ending, Posting
 from .pump import Pump
-from .request import LossRequest
 from .rows import PostedRows, RowStream
 from .service import LossService
 from .spool import Mark, Spool
@@ -39,10 +39,14 @@ _PERIOD_BYTES = 32
 """Memory for each period with a weight."""
 
 
-def _memory(request: LossRequest) -> int:
+_PICTURE_BYTES = 32 << 20
+"""Memory of a picture while it is drawn: pixels, and the points of up to 48 curves."""
+
+
+def _memory(options: PostOptions) -> int:
     """Return about how much memory a post takes besides buffers, sums and rows that wait."""
-    inputs = request.inputs
-    nbytes = _POST_BYTES
+    inputs = options.request.inputs
+    nbytes = _POST_BYTES if options.picture is None else _POST_BYTES + _PICTURE_BYTES
     if inputs.quantiles is not None:
         nbytes += _QUANTILE_BYTES * len(inputs.quantiles)
     if inputs.occurrence is not None:
@@ -78,7 +82,7 @@ class LossAnswer:
             ClientDisconnected: the client left.
         """
         losses, payer = self.losses, self.options.payer
-        with losses.ledger.hold(payer, _memory(self.options.request), "posts"):
+        with losses.ledger.hold(payer, _memory(self.options), "posts"):
             spool, room = losses.spools.new(payer), SumsRoom(losses.spools, payer)
             try:
                 await self._answer(exchange, spool, room)
@@ -118,12 +122,19 @@ class LossAnswer:
                 retry_after=1,
             )
         self._count_events(ending, posting)
-        # A part that ends inside the stream's header does not begin the table yet.
-        begun = ending.mark is None or ending.mark.position.offset > 0
-        encoder = self._encoder(posting, titled=begun and posting.start.position.offset == 0)
+        encoder: RowEncoder
+        if self.options.picture is not None:
+            picture = await self.losses.threads.start(
+                draw_posted, spool, self.options.request, self.options.picture, posting.summary_set
+            )
+            encoder, length = PictureAnswer(picture), len(picture)
+        else:
+            # A part that ends inside the stream's header does not begin the table yet.
+            begun = ending.mark is None or ending.mark.position.offset > 0
+            encoder = self._encoder(posting, titled=begun and posting.start.position.offset == 0)
+            length = spool.waiting if self.options.form == "bin" else None
         ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         ended.set_result(ending)
-        length = spool.waiting if self.options.form == "bin" else None
         head = Head(self._final_headers(ending), length=length)
         rows = PostedRows(
             spool, encoder, posting, self.losses.threads, ended, lambda: exchange.started
@@ -240,7 +251,7 @@ class LossAnswer:
         request = self.options.request
         further = {} if request.rates is None else {"Thalweg-Rates": request.rates}
         head = Head.of_stream(
-            MEDIA_TYPES[self.options.form],
+            (MEDIA_TYPES | PICTURE_TYPES)[self.options.form],
             self.options.coding,
             {
                 "Vary": "Accept, Accept-Encoding",

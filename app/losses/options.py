@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from app.errors import BadRequestError, InvalidOptionError, NotAcceptableError
 from app.http.identity import Identity
-from app.http.media_types import MEDIA_TYPES
+from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.reports.running import RunOptions
 
 from .inputs import Inputs
+from .pictures.drawing import PICTURES
+from .pictures.library import can_draw
+from .pictures.options import PictureForm, PictureOptions
 from .request import LossRequest, parse_ids, require_whole_stream
 from .schemas import LossQuery, ReportsQuery
 from .service import LossService
@@ -34,6 +38,8 @@ class PostOptions:
     duplex: bool
     after: str | None
     """Token to resume from."""
+    picture: PictureOptions | None = None
+    """How the report is drawn; None for its rows."""
 
 
 def read_options(
@@ -56,8 +62,14 @@ def read_options(
             "duplex does not work for a part of a stream (Upload-Complete: ?0)",
             option="duplex",
         )
+    form = _format(query, headers, reports)
+    drawn = form in PICTURE_TYPES
+    if drawn and query.duplex:
+        raise InvalidOptionError(
+            "duplex does not work for a picture, which shows the whole run", option="duplex"
+        )
     request = LossRequest(
-        reports=reports,
+        reports=PICTURES[reports[0]] if drawn else reports,
         policy=Policy(
             float_width=int(query.float_width),
             nan=query.nan,
@@ -79,11 +91,24 @@ def read_options(
     return PostOptions(
         who.payer,
         request,
-        _format(query, headers),
+        form,
         answer_coding(headers),
         joined(headers, "content-encoding"),
         query.duplex,
         query.after,
+        _picture(query, form, request) if drawn else None,
+    )
+
+
+def _picture(query: LossQuery, form: str, request: LossRequest) -> PictureOptions:
+    return PictureOptions(
+        form=cast("PictureForm", form),
+        theme=query.theme,
+        summary_ids=request.summary_ids,
+        tail_means=query.plot_tvar,
+        confidence=query.confidence,
+        perspective=query.perspective,
+        currency=query.currency,
     )
 
 
@@ -106,16 +131,29 @@ def _read_inputs(who: Identity, query: LossQuery, stored: Inputs) -> ReportInput
     )
 
 
-def _format(query: LossQuery, headers: Headers) -> str:
-    formats = ("frames",) if isinstance(query, ReportsQuery) else tuple(MEDIA_TYPES)
+def _format(query: LossQuery, headers: Headers, reports: tuple[str, ...]) -> str:
+    several = isinstance(query, ReportsQuery)
+    formats = ("frames",) if several else tuple(MEDIA_TYPES)
+    if not several and reports[0] in PICTURES and can_draw():
+        formats += tuple(PICTURE_TYPES)
     if query.format is None:
         return choose_format(joined(headers, "accept"), formats)
-    if query.format not in formats:
+    if query.format in formats:
+        return query.format
+    if several:
         raise NotAcceptableError(
             f"several reports are available as frames, not as {query.format}",
             hint="Post to /v1/losses/{report}, or use format=frames",
         )
-    return query.format
+    if reports[0] in PICTURES:
+        raise NotAcceptableError(
+            "this server draws no pictures, because matplotlib is not installed there",
+            hint=f"Ask its operator for the extra plot, or use {', '.join(formats)}",
+        )
+    raise NotAcceptableError(
+        f"there is no picture of {reports[0].upper()}",
+        hint=f"Reports with a picture are {' and '.join(PICTURES)}",
+    )
 
 
 def _is_partial(headers: Headers) -> bool:

@@ -282,6 +282,12 @@ class Posting:
             self._request.rates,
         )
 
+    @property
+    def summary_set(self) -> int | None:
+        """Of a summary stream, once its header has come."""
+        header = self._analysis.header
+        return None if header is None else header.summary_set
+
     def suspend(self) -> Ending:
         """End the post at its last mark, because the server stops.
 

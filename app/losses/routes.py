@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, from_state
 from app.http.identity import identity_of
-from app.http.media_types import MEDIA_TYPES
+from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.openapi import problem_responses
 from app.server.drain import Drain
 from app.server.responses import ExchangeResponse
@@ -59,8 +59,11 @@ _HEADERS: dict[str, Any] = {
 
 
 def _responses(*formats: str) -> dict[int | str, dict[str, Any]]:
-    content = {MEDIA_TYPES[name].split(";")[0]: _BINARY for name in formats}
-    tables = {200: {"description": "Rows", "content": content, "headers": _HEADERS}}
+    types = MEDIA_TYPES | PICTURE_TYPES
+    content = {types[name].split(";")[0]: _BINARY for name in formats}
+    tables = {
+        200: {"description": "Rows, or a picture of them", "content": content, "headers": _HEADERS}
+    }
     statuses = (400, 401, 403, 406, 408, 409, 410, 412, 413, 415, 422, 429, 503)
     return tables | problem_responses(*statuses)
 
@@ -130,7 +133,7 @@ for _method in ("POST", "PUT"):
         operation_id=f"{_method.lower()}_report",
         status_code=200,
         response_class=ExchangeResponse,
-        responses=_responses(*MEDIA_TYPES),
+        responses=_responses(*MEDIA_TYPES, *PICTURE_TYPES),
         openapi_extra=_BODY,
     )
 router.add_api_route(

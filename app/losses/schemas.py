@@ -12,8 +12,9 @@ from core.losses.reports import REPORTS
 from core.losses.reports.running import CURVES
 
 from .inputs import KINDS, UNUSED
+from .pictures.options import Perspective, Theme
 
-Format = Literal["csv", "ndjson", "arrow", "parquet", "bin", "frames"]
+Format = Literal["csv", "ndjson", "arrow", "parquet", "bin", "frames", "svg", "png"]
 
 
 def _refuse_unused(name: object) -> object:
@@ -75,6 +76,14 @@ class LossQuery(BaseModel):
     tvar: Literal["count", "weight"] = Field(
         "count", description="TVaR as the mean of losses by their number or by period weight"
     )
+    theme: Theme = Field("light", description="Pictures of ept and aal: colours")
+    plot_tvar: bool = Field(False, description="Pictures of ept: TVaR beside the curves")
+    perspective: Perspective | None = Field(
+        None, description="Pictures: perspective of the run, for the title"
+    )
+    currency: str | None = Field(
+        None, pattern="^[A-Z]{3}$", description="Pictures: currency of the losses, for the axes"
+    )
     float_width: Literal["4", "8"] = Field("4", description="Bytes per loss")
     nan: Literal["error", "zero", "drop"] = Field(
         "error", description="Treat NaN and infinite losses as an error, as 0 or as absent"
@@ -89,7 +98,8 @@ class LossQuery(BaseModel):
         "received", description="event: require ascending event ids"
     )
     summary_ids: str | None = Field(
-        None, description="Report these summaries only: a list such as 1,5,10-20"
+        None,
+        description="Report these summaries only: a list such as 1,5,10-20; a picture has up to 12",
     )
     expect_events: int | None = Field(
         None, ge=0, le=MAX_NUMBER, description="Declared number of events of the whole stream"

@@ -111,9 +111,18 @@ class SampleSpec:
     """SUMMARY, or GUL for an item stream as gulmc and gulpy write it: of source type 2."""
     float_width: int = 4
     """Bytes of a loss, 4 or 8."""
+    periods: int = 0
+    """Periods of the auxiliary files, 1,000 to 1 million; 0 chooses ten for each event within these
+    bounds."""
 
     def __post_init__(self) -> None:
         bounds = {"events": _MAX_EVENTS, "summaries": _MAX_SUMMARIES, "samples": MAX_SAMPLES}
+        if self.periods == 0:
+            periods = min(max(_MIN_PERIODS, _PERIODS_PER_EVENT * self.events), _MAX_PERIODS)
+            object.__setattr__(self, "periods", periods)
+        if not _MIN_PERIODS <= self.periods <= _MAX_PERIODS:
+            message = f"periods {self.periods} is not in {_MIN_PERIODS} to {_MAX_PERIODS}"
+            raise InputError(message, hint=_HINT)
         for name, most in bounds.items():
             value = getattr(self, name)
             if not 1 <= value <= most:
@@ -127,11 +136,6 @@ class SampleSpec:
             raise InputError(message, hint="Choose summary, or gul for an item stream")
         if self.float_width not in FLOAT_WIDTHS:
             raise InputError(f"float width {self.float_width} is not 4 or 8", hint=_HINT)
-
-    @property
-    def periods(self) -> int:
-        """Number of periods of the auxiliary files."""
-        return min(max(_MIN_PERIODS, _PERIODS_PER_EVENT * self.events), _MAX_PERIODS)
 
 
 def _generator(spec: SampleSpec, purpose: int) -> np.random.Generator:
@@ -290,7 +294,7 @@ def generate_inputs(spec: SampleSpec) -> dict[str, bytes]:
     """Generate auxiliary files for the events of a stream.
 
     Args:
-        spec: of the stream; only events and seed matter.
+        spec: of the stream; only events, periods and seed matter.
 
     Returns:
         Contents by file name: ``occurrence``, ``periods``, ``returnperiods`` and

@@ -31,7 +31,7 @@ COMPOSE = DEPLOY / "compose.yaml"
 NGINX = (DEPLOY / "nginx.conf").read_text()
 NGINX_TLS = (DEPLOY / "nginx-tls.conf").read_text()
 README = (DEPLOY / "README.md").read_text()
-LOCKS = [DEPLOY / f"requirements{name}.lock" for name in ("", "-build", "-dev")]
+LOCKS = [DEPLOY / f"requirements{name}.lock" for name in ("", "-build", "-dev", "-image", "-plot")]
 
 
 def check(*command: str | Path) -> None:
@@ -176,7 +176,7 @@ def test_what_the_image_does_not_need_is_not_sent(path: str) -> None:
 def test_what_the_dockerfile_copies_is_sent() -> None:
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     sources = " ".join(copied).split()
-    assert {"app", "core", "pyproject.toml", "deploy/requirements.lock"} <= set(sources)
+    assert {"app", "core", "pyproject.toml", "deploy/requirements-image.lock"} <= set(sources)
     for source in sources:
         assert (ROOT / source).exists()
         assert is_sent(source)
@@ -358,6 +358,25 @@ def test_locked_versions_have_hashes_and_no_origin(path: Path) -> None:
         assert re.match(r"[a-z0-9.-]+(\[[a-z0-9,-]+\])?==\S+", first)
         assert hashes
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each.strip()) for each in hashes)
+
+
+def locked(name: str) -> set[str]:
+    """Names and versions in a lock."""
+    text = (DEPLOY / f"requirements{name}.lock").read_text()
+    return set(re.findall(r"^([a-z0-9.-]+(?:\[[a-z0-9,-]+\])?==.*?) \\$", text, re.MULTILINE))
+
+
+def test_locks_of_extras_add_to_that_of_the_service() -> None:
+    assert locked("") < locked("-plot") < locked("-image")
+    assert locked("-plot") < locked("-dev")
+
+
+def test_the_demo_and_the_image_can_draw() -> None:
+    for name in ("-plot", "-image"):
+        assert any(line.startswith("matplotlib==") for line in locked(name))
+    assert "-r deploy/requirements-image.lock" in DOCKERFILE
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^demo: .*\$\(PLOT\)", makefile, re.MULTILINE)
 
 
 def test_no_file_names_a_package_index() -> None:

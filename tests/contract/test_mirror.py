@@ -44,6 +44,7 @@ _WHOLE_RUNS = ("tests/core/losses/reports/test_whole_runs.py",)
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _READING = ("tests/core/tiles/test_reading.py",)
 _FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
+_PICTURES = ("tests/app/losses/pictures/test_drawing.py",)
 _PROTOCOL = "a protocol, held by mypy"
 _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
 _TYPES = "types and constants"
@@ -99,6 +100,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/encoding.py": _POSTING,
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
     "app/losses/inspection.py": _COMMAND,
+    "app/losses/pictures/": _PICTURES,
     "app/losses/request.py": (*_POSTING, "tests/app/losses/test_options.py"),
     "app/losses/routes.py": ("tests/app/losses/test_options.py", "tests/e2e/test_nothing_lost.py"),
     "app/losses/sampling.py": _COMMAND,

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from app.errors import KINDS
 from app.http.access import is_open
-from app.http.media_types import MEDIA_TYPES
+from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.losses.schemas import InputQuery, LossQuery, ReportsQuery
 from app.main import create_app
 from app.settings import Settings
@@ -258,6 +258,7 @@ def test_every_format_and_header_is_documented(document: Any) -> None:  # noqa: 
             continue
         rows = operation["responses"]["200"]
         media = {text.split(";")[0] for text in MEDIA_TYPES.values()}
+        media |= set(PICTURE_TYPES.values())
         one = {"application/vnd.thalweg.frames"}
         assert set(rows["content"]) == (media if "{report}" in path else one)
         assert named <= set(rows["headers"])

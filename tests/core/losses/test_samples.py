@@ -240,6 +240,14 @@ def test_the_number_of_periods_is_bounded(events: int, periods: int) -> None:
     assert SampleSpec(events=events).periods == periods
 
 
+def test_periods_may_be_chosen() -> None:
+    spec = SampleSpec(events=300, periods=1500)
+    files = generate_inputs(spec)
+    assert parse_occurrence(files["occurrence.bin"]).periods == 1500
+    assert len(files["periods.bin"]) == 12 * 1500
+    assert b"".join(generate_stream(spec)) == b"".join(generate_stream(SampleSpec(events=300)))
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -254,6 +262,8 @@ def test_the_number_of_periods_is_bounded(events: int, periods: int) -> None:
         ({"seed": -1}, "seed -1 is negative"),
         ({"kind": Kind.LOSS}, "streams of kind loss are not generated"),
         ({"float_width": 2}, "float width 2 is not 4 or 8"),
+        ({"periods": 999}, "periods 999 is not in 1000 to 1000000"),
+        ({"periods": 1_000_001}, "periods 1000001 is not in"),
     ],
 )
 def test_an_unusable_specification_is_refused(values: dict[str, Any], message: str) -> None:

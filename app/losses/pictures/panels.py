@@ -1,0 +1,125 @@
+"""The arrangement of axes: one for each summary, in rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .options import PERSPECTIVES, PictureOptions
+from .scales import Unit, log_ticks, short_number, tick_labels, ticks_within
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_TICKS = {1: 16, 2: 9, 3: 7, 4: 5}
+"""Labels that fit on a logarithmic axis, by the number of panels side by side."""
+_STEPS = {1: 8, 2: 6, 3: 5, 4: 5}
+"""Steps that fit on an axis of losses, by the same."""
+_CELLS = {1: (7.6, 4.1), 2: (4.4, 3.1), 3: (3.4, 2.5), 4: (2.8, 2.2)}
+"""Width and height of a panel with its labels in inches, by the same."""
+_EDGE = (0.30, 0.34)
+"""Inches at the left and below, for the titles of axes."""
+_LEFT, _RIGHT, _BELOW, _ABOVE = 0.54, 0.16, 0.22, 0.34
+"""Inches around the axes of a panel: tick labels, and above them the title."""
+
+
+def columns_of(panels: int) -> int:
+    """How many panels stand side by side."""
+    if panels in {1, 2, 4}:
+        return min(panels, 2)
+    return 4 if panels > 9 else 3  # noqa: PLR2004 - three rows of three
+
+
+def inches_of(panels: int) -> tuple[float, float]:
+    """Width and height of that many panels."""
+    columns = columns_of(panels)
+    width, height = _CELLS[columns]
+    return _EDGE[0] + width * columns, _EDGE[1] + height * math.ceil(panels / columns)
+
+
+def add_axes(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
+    """Axes at a place in inches from the lower left corner of the figure."""
+    across, up = figure.get_size_inches()
+    return figure.add_axes((x / across, y / up, width / across, height / up))
+
+
+def make_panels(figure: Figure, panels: int, left: float = 0.0) -> list[Axes]:
+    """Axes side by side and in rows; only those without a panel below label their x axis.
+
+    Args:
+        figure: to add them to.
+        panels: how many.
+        left: inches from the left edge of the figure.
+    """
+    columns = columns_of(panels)
+    width, height = _CELLS[columns]
+    rows = math.ceil(panels / columns)
+    found = []
+    for index in range(panels):
+        row, column = divmod(index, columns)
+        axes = add_axes(
+            figure,
+            left + _EDGE[0] + column * width + _LEFT,
+            _EDGE[1] + (rows - 1 - row) * height + _BELOW,
+            width - _LEFT - _RIGHT,
+            height - _BELOW - _ABOVE,
+        )
+        axes.tick_params(labelbottom=index + columns >= panels)
+        found.append(axes)
+    return found
+
+
+def label_edges(panels: Sequence[Axes], x: str, y: str) -> None:
+    """Label the x axes without a panel below, and the y axes at the left."""
+    columns = columns_of(len(panels))
+    for index, axes in enumerate(panels):
+        if index + columns >= len(panels):
+            axes.set_xlabel(x)
+        if index % columns == 0:
+            axes.set_ylabel(y, va="bottom")
+            width = _CELLS[columns][0] - _LEFT - _RIGHT
+            axes.yaxis.set_label_coords(-_LEFT / width, 0.5)
+
+
+def scale_years(axes: Axes, low: float, high: float, columns: int) -> None:
+    """A logarithmic x axis of years or samples."""
+    ticks = log_ticks(low, high, _TICKS[columns])
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.set_xticks(ticks, [short_number(tick) for tick in ticks])
+    margin = (high / low) ** 0.02
+    axes.set_xlim(low / margin, high * margin)
+
+
+def scale_losses(axes: Axes, low: float, high: float, unit: Unit, columns: int) -> None:
+    """A linear y axis of amounts with some room around them, unless it begins at 0."""
+    if high <= low:
+        high = low + (abs(low) or unit.divisor)
+    room = 0.06 * (high - low)
+    # Amounts that are not negative need no room below 0.
+    bottom = min(low, max(low - room, 0.0)) if low >= 0 else low - room
+    ticks = ticks_within(bottom, high + room, _STEPS[columns])
+    axes.set_yticks(ticks, tick_labels(ticks, unit))
+    axes.set_ylim(bottom, high + room)
+
+
+def say_no_losses(axes: Axes) -> None:
+    """An empty panel, and why it is empty."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, "No losses", transform=axes.transAxes, ha="center", va="center")
+
+
+def describe_run(options: PictureOptions) -> list[str]:
+    """Parts of the subtitle that every picture has."""
+    if options.summary_set is None:
+        return []
+    return [f"Summary set {options.summary_set}"]
+
+
+def title_of(subject: str, options: PictureOptions) -> str:
+    """The title of a picture, with the perspective where it is known."""
+    if options.perspective is None:
+        return subject
+    return f"{subject}: {PERSPECTIVES[options.perspective]} ({options.perspective.upper()})"
