@@ -377,6 +377,7 @@ def test_small_pieces_of_a_fast_body_are_gathered(monkeypatch: pytest.MonkeyPatc
         await sleep(0)
 
     monkeypatch.setattr(asyncio, "sleep", recorded)
+    monkeypatch.setattr(pump_module, "_QUIET_SECONDS", 60)
 
     async def run() -> None:
         desk = Desk(body=SocketLike())
