@@ -186,6 +186,7 @@ class DecoderPool:
         """Return a busy worker, or None if one is to be started, which counts as starting."""
         deadline = time.monotonic() + self._limits.wait_seconds
         while True:
+            self._check_unlocked()
             if self._closed:
                 raise BusyError("the decoders are being stopped", retry_after=5)
             owner = min(self._waiting, key=lambda owner: self._held[owner])
@@ -196,7 +197,6 @@ class DecoderPool:
                 if len(self._busy) + self._starting < self._limits.workers:
                     self._starting += 1
                     return None
-            current().check("decode")
             left = deadline - time.monotonic()
             if left <= 0:
                 raise BusyError(
@@ -205,6 +205,14 @@ class DecoderPool:
                     retry_after=5,
                 )
             self._changed.wait(min(left, _POLL_SECONDS))
+
+    def _check_unlocked(self) -> None:
+        """Check the budget without the lock, as a check may take a moment."""
+        self._changed.release()
+        try:
+            current().check("decode")
+        finally:
+            self._changed.acquire()
 
     def _return_share(self, owner: str) -> None:
         with self._changed:

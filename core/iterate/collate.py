@@ -129,12 +129,15 @@ def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
     cut_lengths = np.minimum(lengths, width)
     shape = (len(lengths), width, *column.values.shape[1:])
     current().hold("pad", math.prod(shape) * column.values.itemsize)
-    out = np.full(shape, _filler(column.values.dtype, padding.value), column.values.dtype)
+    out = np.empty(shape, column.values.dtype)
+    filler = _filler(column.values.dtype, padding.value)
     step = max(_STRETCH // max(width, 1), 1)
     for first in range(0, len(lengths), step):
         if first:
             current().check("pad")
-        _place(column, cut_lengths, first, out[first : first + step])
+        rows = out[first : first + step]
+        rows.fill(filler)
+        _place(column, cut_lengths, first, rows)
     return out, cut_lengths
 
 

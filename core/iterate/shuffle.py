@@ -18,8 +18,8 @@ alone. So the content of the reservoir after any number of items can be computed
 running up to there: each slot holds the last item that was sent to it, and a scan *backwards*
 over k finds that item. Filling all B slots takes about B ln B draws (the coupon collector's
 problem), a few milliseconds for B = 100,000, in stretches. The next call takes the slots from a
-pool. The state is one integer, the number of items emitted. The reservoir holds positions, not items,
-so the inner stage must have random access, and reads an item only when it is emitted.
+pool. The state is one integer, the number of items emitted. The reservoir holds positions, not
+items, so the inner stage must have random access, and reads an item only when it is emitted.
 
 When the items end, the B items that are left come out in the order of a permutation.
 """

@@ -373,6 +373,8 @@ class SequentialStepper(Stepper):
         return None if count == 0 or (dropped and not self._makes_batches) else entry[1]
 
     def _read(self, epoch: int, state: State, count: int) -> Batch:
+        # A window of a bucketed stage has up to a million batches, which look at no item.
+        current().check("batch")
         stage = self._chain(epoch)
         if isinstance(stage, BucketBatch):
             return stage.next_batch(state) or (empty_block(self.schema), state)

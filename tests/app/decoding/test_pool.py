@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -405,6 +406,9 @@ def test_owners_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     choose = pool._choose
 
+    def are_waiting(count: int) -> bool:
+        return sum(map(len, pool._waiting.values())) == count
+
     def noted(key: str) -> DecoderProcess | None:
         process = choose(key)
         if process is not None:
@@ -419,7 +423,7 @@ def test_owners_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         for count, name in enumerate(["abuser", "abuser", "abuser", "alice", "bob"]):
             threads.append(threading.Thread(target=read, args=(array,), name=name))
             threads[-1].start()
-            wait_until(lambda count=count: sum(map(len, pool._waiting.values())) == count)
+            wait_until(partial(are_waiting, count))
         os.kill(pid, signal.SIGCONT)
         for thread in threads:
             thread.join()

@@ -15,7 +15,7 @@ import pytest
 
 from app.engine.budgets import BudgetLimits, Budgets, RequestBudget
 from core.budget import Scope
-from core.errors import BudgetExceededError, CoreError, PipelineError
+from core.errors import BudgetExceededError, CancelledError, CoreError, PipelineError
 from core.iterate.base import Block, Indexed, Ragged, State
 from core.iterate.sources import ArraySource
 from core.pipelines.pipeline import Pipeline, build_pipeline, parse_pipeline
@@ -158,6 +158,8 @@ def nbytes_of(block: Block) -> int:
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_work_ends_wherever_it_is_when_the_client_leaves(seed: int) -> None:
     pipeline = drawn(seed)
+    if SOAK:
+        run(pipeline, pipeline.initial, 1)  # kernels are loaded when a server starts
     limits = BudgetLimits(memory=1 << 28, cpu_seconds=1e9, items=1 << 62)
     with allowance(limits) as (request, gone):
         ended: list[float] = []
@@ -181,3 +183,16 @@ def test_work_ends_wherever_it_is_when_the_client_leaves(seed: int) -> None:
         thread.join(PATIENCE)
         assert not thread.is_alive(), pipeline.spec.to_json()
         assert not SOAK or ended[0] - left < CANCEL_SECONDS
+
+
+def test_batches_of_a_window_that_is_in_memory_end_with_their_client() -> None:
+    source = {"op": "source", "dataset": "short", "fields": ["x"]}
+    bucket = {"op": "bucket_batch", "read_ahead": 50, "key": "x", "size": 1}
+    spec = parse_pipeline({"order": 1, "stages": [source, bucket]})
+    pipeline = build_pipeline(spec, open_source)
+    with allowance() as (request, gone), request.in_thread():
+        step = pipeline.step(pipeline.initial)
+        assert step is not None
+        gone.set()
+        with pytest.raises(CancelledError):
+            pipeline.step(step.state)
