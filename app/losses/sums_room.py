@@ -92,6 +92,8 @@ def hold_for_request(nbytes: int, *, required: bool) -> bool:
     except (BudgetExceededError, BusyError, ShareExceededError, TooLargeError) as e:
         if not required:
             return False
-        e.hint = "Compute the reports of whole runs with thalweg-server aggregate"
+        if isinstance(e, BudgetExceededError | TooLargeError):
+            # Nothing that a client waits for makes them fit.
+            e.hint = "Compute the reports of whole runs with thalweg-server aggregate"
         raise
     return True

@@ -93,6 +93,7 @@ def test_a_summary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BudgetExceededError) as caught:
         rooms.compute(FIRST + 1000)
     assert caught.value.setting == "request_memory"
+    assert "aggregate" in str(caught.value.hint)
     assert rooms.claims.claimed == 0
 
 
