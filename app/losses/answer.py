@@ -123,6 +123,7 @@ class LossAnswer:
             )
         self._count_events(ending, posting)
         encoder: RowEncoder
+        length: int | None
         if self.options.picture is not None:
             picture = await self.losses.threads.start(
                 draw_posted, spool, self.options.request, self.options.picture, posting.summary_set

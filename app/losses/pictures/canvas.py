@@ -97,9 +97,9 @@ def _close_fonts() -> None:
     from matplotlib import font_manager  # noqa: PLC0415 - as above
 
     # The cache is private: another version may do without, and then leaves files open.
-    cache = getattr(font_manager, "_get_font", None)
-    if hasattr(cache, "cache_clear"):
-        cache.cache_clear()
+    clear = getattr(getattr(font_manager, "_get_font", None), "cache_clear", None)
+    if clear is not None:
+        clear()
 
 
 def _encode(figure: Figure, title: str, form: str) -> bytes:

@@ -105,8 +105,11 @@ def test_other_reports_have_no_picture(service: Service, digest: str) -> None:
 def test_a_server_without_the_library_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(NotAcceptableError, match="draws no pictures") as refused:
-        _format(LossQuery(format="svg"), Headers(), ("ept",))
+        _format(LossQuery.model_validate({"format": "svg"}), Headers(), ("ept",))
     assert "extra plot" in str(refused.value.hint)
     with pytest.raises(NotAcceptableError, match="none of the media types"):
-        _format(LossQuery(), Headers({"Accept": "image/svg+xml"}), ("ept",))
-    assert _format(LossQuery(), Headers({"Accept": "image/png, */*"}), ("ept",)) == "csv"
+        _format(LossQuery.model_validate({}), Headers({"Accept": "image/svg+xml"}), ("ept",))
+    assert (
+        _format(LossQuery.model_validate({}), Headers({"Accept": "image/png, */*"}), ("ept",))
+        == "csv"
+    )
