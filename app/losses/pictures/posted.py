@@ -45,6 +45,7 @@ class PictureAnswer:
     """
 
     tells_end = False
+    shows_marks = False
 
     def __init__(self, picture: bytes) -> None:
         self._picture = picture
