@@ -240,6 +240,8 @@ class Tables(NamedTuple):
     """
 
     selt: Rows
+    selt_words: Words
+    """The same memory as ``selt``, as words."""
     melt: Rows
     qelt: Rows
     mplt: Rows

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import subkernel
+from ..._jit import inlined, subkernel
 from .layout import ZERO, Bits, Losses, Ranks, Scratch, Sidx
 
 # See block.py.
@@ -198,7 +198,7 @@ def select(values: Losses, ranks: Ranks, begin: int, end: int, spare: Losses, st
                 low = middle
 
 
-@subkernel
+@inlined
 def _place_in_buckets(bits: Bits, buckets: Sidx) -> None:
     """Tell the bucket of each value; all are of one sign."""
     least = bits[0]
@@ -215,7 +215,7 @@ def _place_in_buckets(bits: Bits, buckets: Sidx) -> None:
         buckets[i] = (bits[i] - least) >> by
 
 
-@subkernel
+@inlined
 def _count_buckets(buckets: Sidx, counts: Sidx) -> None:
     """Count the values of each bucket in the first table of ``counts``."""
     for b in range(TALLIES * BUCKETS):
@@ -237,7 +237,7 @@ def _count_buckets(buckets: Sidx, counts: Sidx) -> None:
         first[b] += second[b] + third[b] + fourth[b]
 
 
-@subkernel
+@inlined
 def _choose_buckets(counts: Sidx, chosen: Sidx, ranks: Ranks, begin: int, end: int) -> None:
     """Set ``chosen`` for buckets that hold a rank in [begin, end), else clear it.
 
@@ -261,7 +261,7 @@ def _choose_buckets(counts: Sidx, chosen: Sidx, ranks: Ranks, begin: int, end: i
         bucket += 1
 
 
-@subkernel
+@inlined
 def _keep_chosen(bits: Bits, buckets: Sidx, chosen: Sidx) -> int:
     """Move the values of chosen buckets to the front; return how many they are."""
     k = ZERO
@@ -271,7 +271,7 @@ def _keep_chosen(bits: Bits, buckets: Sidx, chosen: Sidx) -> int:
     return k
 
 
-@subkernel
+@inlined
 def _narrow(bits: Bits, ranks: Ranks, begin: int, end: int, scratch: Scratch) -> int:
     """Move values to the front among which the requested ranks lie; return how many.
 
@@ -286,7 +286,7 @@ def _narrow(bits: Bits, ranks: Ranks, begin: int, end: int, scratch: Scratch) ->
     return _keep_chosen(bits, buckets, chosen)
 
 
-@subkernel
+@inlined
 def _sort_by_rank(bits: Bits, places: Sidx, spare: Bits) -> None:
     """Sort values of one sign: each goes where as many are below it as there are.
 
@@ -305,7 +305,7 @@ def _sort_by_rank(bits: Bits, places: Sidx, spare: Bits) -> None:
         bits[i] = spare[i]
 
 
-@subkernel
+@inlined
 def _select_from(n: int, negatives: int, begin: int, end: int, scratch: Scratch) -> None:
     """Put the values of ranks [begin, end) of scratch in place among n in its work memory."""
     ranks = scratch.ranks
@@ -319,7 +319,7 @@ def _select_from(n: int, negatives: int, begin: int, end: int, scratch: Scratch)
     select(scratch.work[:n], ranks, begin, end, scratch.work[n:], scratch.stack)
 
 
-@subkernel
+@inlined
 def order_statistics(
     losses: Losses, negatives: int, samples: int, ranks: Ranks, scratch: Scratch
 ) -> None:
