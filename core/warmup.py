@@ -49,7 +49,6 @@ def tasks() -> list[Task]:
         Task(f"losses of {width} bytes", 11, partial(use_losses, width)) for width in FLOAT_WIDTHS
     ]
     listed += [
-        # In one task, because most of its kernels are the same for both widths.
         Task("ledgers", 6, use_ledgers),
         Task("curves", 5, use_curves),
         Task("tables", 1.5, use_tables),
