@@ -25,6 +25,7 @@ from .records import make_rules
 from .reports import REPORTS
 from .reports.choosing import choose_reports
 from .reports.running import RunOptions
+from .sections import find_boundary
 from .tables import CsvEncoder
 from .writer import LossWriter
 
@@ -45,6 +46,7 @@ def use_losses(float_width: int) -> None:
     second.setstate(first.getstate())
     second.receive(data[first.offset :])
     second.close()
+    find_boundary(np.frombuffer(data, np.uint8), float_width)
     for octets in (data, data[:-4]):
         reader = LossReader(Policy(float_width=float_width))
         reader.receive(octets)
