@@ -289,7 +289,7 @@ class Aggregation:
             read = sources.sources
             threads: OrderedThreads[Section, SectionResult] = OrderedThreads(self._threads)
             run = SectionedRun(analyse, self._threads, threads, sink)
-            ends = run.run(sections_of(read, job.policy), observe)
+            ends = run.run(sections_of(read, job.policy, SECTION), observe)
         return [_declared(end, job) for end in ends]
 
     def _options(self, resources: LedgerResources) -> dict[str, Any]:

@@ -63,9 +63,7 @@ def _pieces(source: Source, begin: int, end: int | None) -> Iterator[memoryview]
         begin += count
 
 
-def sections_of(
-    sources: Sequence[Source], policy: Policy, section: int = SECTION
-) -> Iterator[Section]:
+def sections_of(sources: Sequence[Source], policy: Policy, section: int) -> Iterator[Section]:
     """The sections of files, in order.
 
     Args:
