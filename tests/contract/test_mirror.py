@@ -169,6 +169,8 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py",),
     "core/losses/_kernels/": (*_KERNELS, *_FAULTS),
     "core/losses/_kernels/annual.py": _WHOLE_RUNS,
+    "core/losses/_kernels/boundaries.py": ("tests/core/losses/test_sections.py",),
+    "core/losses/_kernels/cells.py": _LEDGER,
     "core/losses/_kernels/checking.py": ("tests/core/losses/ledger/test_partials.py",),
     "core/losses/_kernels/curves.py": _WHOLE_RUNS,
     "core/losses/_kernels/exact.py": _LEDGER,
