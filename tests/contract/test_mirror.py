@@ -172,7 +172,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/_kernels/boundaries.py": ("tests/core/losses/test_sections.py",),
     "core/losses/_kernels/cells.py": _LEDGER,
     "core/losses/_kernels/checking.py": ("tests/core/losses/ledger/test_partials.py",),
-    "core/losses/_kernels/curves.py": _WHOLE_RUNS,
+    "core/losses/_kernels/curves.py": ("tests/core/losses/ledger/test_curves.py", *_WHOLE_RUNS),
     "core/losses/_kernels/exact.py": _LEDGER,
     "core/losses/_kernels/exceedance.py": _WHOLE_RUNS,
     "core/losses/_kernels/groups.py": _LEDGER,

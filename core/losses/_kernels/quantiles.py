@@ -110,21 +110,20 @@ def _heap_sort(values: Losses, low: int, high: int) -> None:
 def _split_below(values: Losses, low: int, high: int, pivot: float, spare: Losses) -> int:
     """Move values below the pivot to the front; return where the others begin.
 
-    Both targets are written for every value and only the counters depend on the
+    Both targets are written for every value and only the counter depends on the
     comparison, so that there is no branch to mispredict.
     """
-    front = low
-    back = 0
-    for i in range(low, high):
-        x = values[i]
-        values[front] = x
-        spare[back] = x
-        below = int(x < pivot)
-        front += below
-        back += 1 - below
-    for i in range(back):
-        values[front + i] = spare[i]
-    return front
+    segment = values[low:high]
+    front = ZERO
+    for i in range(high - low):
+        x = segment[i]
+        segment[_U(front)] = x
+        spare[_U(i - front)] = x
+        front += int(x < pivot)
+    others = segment[front:]
+    for i in range(len(others)):
+        others[i] = spare[i]
+    return low + front
 
 
 @subkernel
