@@ -114,9 +114,9 @@ def _spread(values: Floats, bits: Indices, counts: Indices, spare: Floats) -> No
         counts[b] = begin
         begin += count
     for i in range(n):
-        b = _U((bits[i] - least) >> shift)
-        spare[_U(counts[b])] = values[i]
-        counts[b] += 1
+        bucket = _U((bits[i] - least) >> shift)
+        spare[_U(counts[bucket])] = values[i]
+        counts[bucket] += 1
     copy(spare[:n], values)
 
 
