@@ -237,6 +237,7 @@ ACROSS: dict[str, str] = {
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
     "tests/app/server/test_connections.py": "connections and their limits",
     "tests/app/state/test_stores.py": "every store, under one contract",
+    "tests/core/losses/ledger/test_curves.py": "long curves, against NumPy",
     "tests/core/losses/reports/test_whole_runs.py": "reports of whole runs, against the oracle",
     "tests/core/compat/infinibatch/test_checkpoints.py": "every iterator, under one contract",
     "tests/core/compat/test_dataio.py": "the package, under the names it has elsewhere",
