@@ -267,18 +267,28 @@ def kernel(function: F) -> F:
     return _cached(function)
 
 
-def subkernel(function: F) -> F:
+def subkernel(function: F, **options: bool) -> F:
     """Compile a function that only kernels call.
 
     It has no entry point for Python, which takes longer to compile than most of these
     functions themselves; calling it from Python is a TypeError.
     """
-    compiled = _cached(function, no_cpython_wrapper=True)
+    compiled = _cached(function, no_cpython_wrapper=True, **options)
     if is_jitted(compiled):
         # numba would call the missing entry point and crash the process.
         setattr(compiled, "add_overload", partial(_add_subkernel, compiled))  # noqa: B010
         setattr(compiled, "_compile_for_args", partial(_refuse_call, function.__name__))  # noqa: B010
     return compiled
+
+
+def inlined(function: F) -> F:
+    """Compile a subkernel into each of its callers.
+
+    An array is passed as seven words, and a block's scratch memory as a hundred: more work
+    than most functions do for a block. It is for the few functions that every block goes
+    through, as each of their callers takes longer to compile.
+    """
+    return subkernel(function, forceinline=True)
 
 
 def _add_subkernel(compiled: Any, result: Any) -> None:  # noqa: ANN401 - numba's dispatcher

@@ -73,6 +73,7 @@ def aggregate(args: argparse.Namespace) -> int:
         expect_bytes=args.expect_bytes,
         read_ahead=args.read_ahead,
         idle_timeout=args.idle_timeout,
+        threads=args.threads,
     )
     log = structlog.get_logger()
     if not is_build_published():

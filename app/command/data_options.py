@@ -163,6 +163,12 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     several.add_argument(
         "--idle-timeout", type=float, metavar="S", help="fail after S seconds without a byte"
     )
+    parser.add_argument(
+        "--threads",
+        type=_count,
+        metavar="N",
+        help="threads that share the pass over files (default: one for each core)",
+    )
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import os
+import stat
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import structlog
 
 from core.arrays import Rows
-from core.errors import OptionError, ReportError
+from core.errors import CoreError, ExcessError, OptionError, ReportError
 from core.losses.analysis import Analysis
+from core.losses.completeness import certify
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.ledger.ledger import MEMORY_BUDGET
@@ -21,16 +28,21 @@ from core.losses.records import make_rules
 from core.losses.reports import REPORTS, Report
 from core.losses.reports.choosing import check_inputs, check_kind, choose_reports
 from core.losses.reports.running import RunOptions
+from core.losses.sections import Section, SectionAnalysis, SectionedRun, SectionResult
 from core.losses.seen import SeenEvents
 
 from .outputs import Output, PipeOutput, open_output
 from .parallel import OrderedThreads
 from .partials import Exchange, partial_header
+from .sections import SECTION, sections_of
 from .sources import Sources
 from .spilling import SpillFiles
 from .tables import TableEncoder, table_encoder
 
 STDOUT = "-"
+
+_WORTH_CUTTING = 2 * SECTION
+"""Bytes of streams from which on a second core is of use."""
 
 
 def _check_merged(reports: Sequence[Report]) -> None:
@@ -68,6 +80,8 @@ class Job:
     expect_bytes: int | None = None
     read_ahead: int = READ_AHEAD
     idle_timeout: float | None = None
+    threads: int | None = None
+    """Threads for files; by default, the cores this process may use."""
 
 
 @dataclass(slots=True)
@@ -81,6 +95,27 @@ class Progress:
 
 
 Observer = Callable[[Progress], None]
+
+
+def _table_path(job: Job, name: str) -> Path:
+    return Path(job.out) / f"{name}.{job.format}"
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is a pipe or device at the path."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _file_size(name: str) -> float:
+    """Bytes of a file; below every number for anything else."""
+    try:
+        status = Path(name).stat()
+    except OSError:
+        return -math.inf
+    return status.st_size if stat.S_ISREG(status.st_mode) else -math.inf
 
 
 class _Tables:
@@ -102,7 +137,7 @@ class _Tables:
     def _open(job: Job, name: str) -> Output:
         if job.out == STDOUT:
             return PipeOutput(1, owned=False)
-        return open_output(Path(job.out) / f"{name}.{job.format}")
+        return open_output(_table_path(job, name))
 
     def begin(self) -> None:
         for name, encoder in self._encoders.items():
@@ -120,6 +155,14 @@ class _Tables:
     def discard(self) -> None:
         for output in self._outputs.values():
             output.discard()
+
+
+def _declared(end: StreamEnd, job: Job) -> StreamEnd:
+    """The end of a stream that is as long as it was declared to be."""
+    for declared, counted in ((job.expect_bytes, end.bytes), (job.expect_events, end.events)):
+        if declared is not None and counted > declared:
+            raise ExcessError("the stream is longer than declared")
+    return certify(end, job.expect_events, job.expect_bytes, None)
 
 
 class Aggregation:
@@ -143,6 +186,7 @@ class Aggregation:
         reports = choose_reports(job.reports)
         check_inputs(reports, job.inputs.to_dict())
         self._exchange = Exchange(job.partials, job.partial_out)
+        self._threads = job.threads or len(os.sched_getaffinity(0))
         if self._exchange.wanted and job.inputs.occurrence is None:
             raise OptionError("partial files need occurrences", hint="Name them with --occurrence")
         if not job.streams:
@@ -166,11 +210,45 @@ class Aggregation:
         Raises:
             CoreError: an input or a stream is faulty; no report file is written then.
         """
+        if self._can_be_cut():
+            try:
+                return self._attempt(self._run_sections)
+            except (CoreError, OSError) as e:
+                # What one pass finds wrong is what comes first in the streams.
+                structlog.get_logger().debug("one pass follows that of all cores", reason=str(e))
+        return self._attempt(self._run_streams)
+
+    def _can_be_cut(self) -> bool:
+        """Whether all cores can share the pass with the results of one.
+
+        Rows that went to a pipe cannot be taken back, nor can those that a tap has taken.
+        """
+        job = self._job
+        return (
+            self._threads > 1
+            and not self._taps
+            and (job.order == "received" or len(job.streams) == 1)
+            and job.policy.missing_end == "error"
+            and job.out != STDOUT
+            and not any(_is_special(_table_path(job, name)) for name in job.reports)
+            and sum(_file_size(name) for name in job.streams) >= _WORTH_CUTTING
+        )
+
+    def _attempt(self, run: Callable[[Sink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
+        job = self._job
+        self._exchange = Exchange(job.partials, job.partial_out)
         spill = SpillFiles(self._spill_dir())
-        tables = _Tables(self._job)
+        tables = _Tables(job)
+
+        def sink(name: str, rows: Rows) -> None:
+            if name in job.reports:
+                tables.write(name, rows)
+            if name in self._taps:
+                self._taps[name](rows)
+
         try:
             tables.begin()
-            ends = self._run(tables, spill)
+            ends = run(sink, spill)
             self._exchange.commit()
             tables.commit()
         except BaseException:
@@ -181,15 +259,8 @@ class Aggregation:
             spill.close()
         return ends
 
-    def _run(self, tables: _Tables, spill: SpillFiles) -> list[StreamEnd]:
+    def _run_streams(self, sink: Sink, spill: SpillFiles) -> list[StreamEnd]:
         job = self._job
-
-        def sink(name: str, rows: Rows) -> None:
-            if name in job.reports:
-                tables.write(name, rows)
-            if name in self._taps:
-                self._taps[name](rows)
-
         if not job.streams:
             self._merge(sink, self._resources(spill, 1))
             return []
@@ -199,6 +270,40 @@ class Aggregation:
             self._pump(sources, partitions)
         self.header = partitions.analyses[0].header
         return partitions.ends
+
+    def _run_sections(self, sink: Sink, spill: SpillFiles) -> list[StreamEnd]:
+        job = self._job
+        with Sources(job.streams) as sources:
+            resources = self._resources(spill, self._threads)
+            options = self._options(resources)
+
+            def analyse(sink: Sink, seen: SeenEvents) -> SectionAnalysis:
+                return SectionAnalysis(job.reports, sink, **options, seen=seen)
+
+            progress = Progress(sources.total)
+
+            def observe(result: SectionResult) -> None:
+                if self._observer is not None:
+                    progress.bytes = sum(source.size or 0 for source in read[: result.stream])
+                    progress.bytes += result.end.bytes
+                    progress.events += result.end.events
+                    self._observer(progress)
+
+            read = sources.sources
+            threads: OrderedThreads[Section, SectionResult] = OrderedThreads(self._threads)
+            run = SectionedRun(analyse, self._threads, threads, sink)
+            ends = run.run(sections_of(read, job.policy, SECTION), observe)
+        return [_declared(end, job) for end in ends]
+
+    def _options(self, resources: LedgerResources) -> dict[str, Any]:
+        """Options of every analysis."""
+        job = self._job
+        return {
+            "policy": job.policy,
+            **job.inputs.to_dict(),
+            "options": job.options,
+            "resources": resources,
+        }
 
     @property
     def _computed(self) -> list[str]:
@@ -239,10 +344,7 @@ class Aggregation:
             return Analysis(
                 self._computed,
                 sink,
-                policy=job.policy,
-                **job.inputs.to_dict(),
-                options=job.options,
-                resources=resources,
+                **self._options(resources),
                 expect_events=job.expect_events,
                 expect_bytes=job.expect_bytes,
                 name=name,

@@ -84,7 +84,8 @@ class Outputs:
             rows = max(report.buffer_rows, least) if name in self._sources else 0
             return np.zeros(rows, report.table_dtype(self._float_width))
 
-        return Tables(**{name: table(name) for name in Tables._fields})
+        tables = {name: table(name) for name in Tables._fields if name in REPORTS}
+        return Tables(**tables, selt_words=tables["selt"].view(np.int32))
 
     def resume(self, position: Position) -> None:
         """Continue from a place between two events.

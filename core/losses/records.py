@@ -6,7 +6,7 @@ import numpy as np
 
 from ._kernels import layout
 from ._kernels.layout import Record, Scratch
-from ._kernels.quantiles import STACK
+from ._kernels.quantiles import BUCKETS, STACK, TALLIES
 from .events import StreamHeader
 from .format import LOSS_DTYPES, Kind
 from .policy import Policy
@@ -18,6 +18,7 @@ def make_scratch(samples: int, float_width: int, ranks: int = 0) -> Scratch:
     """Allocate scratch memory for blocks of up to ``samples`` samples."""
     losses = np.zeros(layout.scratch_size(samples), LOSS_DTYPES[float_width])
     bits = losses.view(f"i{float_width}")
+    work = np.zeros(2 * samples, losses.dtype)
     infinity = np.array([np.inf], losses.dtype).view(bits.dtype)[0]
     return Scratch(
         block=np.zeros(1, layout.BLOCK),
@@ -26,7 +27,10 @@ def make_scratch(samples: int, float_width: int, ranks: int = 0) -> Scratch:
         losses=losses,
         limits=np.array([infinity, np.iinfo(bits.dtype).max, 0], bits.dtype),
         marks=np.zeros(samples + 1, np.uint8),
-        work=np.zeros(2 * samples, losses.dtype),
+        work=work,
+        work_bits=work.view(bits.dtype),
+        buckets=np.zeros(samples, np.int32),
+        counts=np.zeros((TALLIES + 1) * BUCKETS, np.int32),
         lanes=np.zeros(layout.LANES),
         ranks=np.zeros(ranks, np.int64),
         picked=np.zeros(ranks, losses.dtype),

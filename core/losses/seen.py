@@ -36,3 +36,11 @@ class SeenEvents:
         """Mark an event id."""
         self.make_page(event)
         mark_event(event, self.directory, self.pages)
+
+    def overlaps(self, other: SeenEvents) -> bool:
+        """Whether an event id is marked in both."""
+        for slot in np.flatnonzero(self.directory):
+            page, theirs = self.directory[slot], other.directory[slot]
+            if theirs and (self.pages[page] & other.pages[theirs]).any():
+                return True
+        return False

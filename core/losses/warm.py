@@ -8,11 +8,14 @@ import numpy as np
 
 from ..arrays import Rows
 from ..errors import TruncatedError
+from ._kernels.block import read_block
+from ._kernels.layout import STATE
 from ._kernels.stretches import LISTED, PLAIN
 from .analysis import Analysis
 from .events import StreamHeader
 from .finishing import LedgerReports, LedgerResources
 from .format import FLOAT_WIDTHS, Kind
+from .header import parse_header
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
 from .ledger.batches import sums_of
 from .ledger.calendar import make_calendar
@@ -21,10 +24,11 @@ from .ledger.partials import export_ledger, import_ledger
 from .parameters import ReportInputs
 from .policy import Policy
 from .reader import LossReader
-from .records import make_rules
+from .records import make_rules, make_scratch
 from .reports import REPORTS
 from .reports.choosing import choose_reports
 from .reports.running import RunOptions
+from .sections import find_boundary
 from .tables import CsvEncoder
 from .writer import LossWriter
 
@@ -45,6 +49,8 @@ def use_losses(float_width: int) -> None:
     second.setstate(first.getstate())
     second.receive(data[first.offset :])
     second.close()
+    find_boundary(np.frombuffer(data, np.uint8), float_width)
+    _read_first_block(data, float_width)
     for octets in (data, data[:-4]):
         reader = LossReader(Policy(float_width=float_width))
         reader.receive(octets)
@@ -53,6 +59,15 @@ def use_losses(float_width: int) -> None:
             reader.drain()
         except TruncatedError:
             continue
+
+
+def _read_first_block(data: bytes, float_width: int) -> None:
+    """As after a fault, to see whether losses have another width."""
+    header = parse_header(data[:12], Policy(float_width=float_width), None)
+    assert header is not None  # noqa: S101 - it is whole
+    words = np.frombuffer(data[12:], np.int32)
+    rules, scratch = make_rules(header, Policy()), make_scratch(header.len_sample, float_width)
+    read_block(words, len(words), rules, np.zeros(1, STATE), scratch)
 
 
 def use_ledgers() -> None:

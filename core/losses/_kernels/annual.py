@@ -12,7 +12,7 @@ import numpy as np
 
 from ..._jit import kernel, subkernel
 from ...arrays import Floats, Indices
-from .groups import Cells
+from .cells import Cells
 from .layout import ZERO
 
 MEAN = 0

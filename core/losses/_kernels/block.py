@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import kernel, subkernel
+from ..._jit import inlined, kernel, subkernel
 from ..format import SIDX_LOWEST, SIDX_MAX_LOSS, SIDX_MEAN, SIDX_TIV, SPECIALS
 from .layout import (
     FAULT,
@@ -66,7 +66,7 @@ _U3 = np.uintp(3)
 _LOW_WORD = np.int64(0xFFFFFFFF)
 
 
-@subkernel
+@inlined
 def _unpack4(words: Words, sidx: Sidx, bits: Bits) -> None:
     """Deinterleave four-byte pairs."""
     for i in range(len(words) >> 1):
@@ -74,7 +74,7 @@ def _unpack4(words: Words, sidx: Sidx, bits: Bits) -> None:
         bits[i] = words[_U2 * _U(i) + _U1]
 
 
-@subkernel
+@inlined
 def _unpack8(words: Words, sidx: Sidx, bits: Bits) -> None:
     """Deinterleave eight-byte pairs."""
     for i in range(len(words) // 3):
@@ -83,7 +83,7 @@ def _unpack8(words: Words, sidx: Sidx, bits: Bits) -> None:
         bits[i] = (np.int64(words[_U3 * _U(i) + _U2]) << 32) | low
 
 
-@subkernel
+@inlined
 def _unpack(words: Words, begin: int, end: int, width: int, sidx: Sidx, bits: Bits) -> None:
     """Put the pairs of words [begin, end) into scratch."""
     if width == 4:
@@ -92,7 +92,7 @@ def _unpack(words: Words, begin: int, end: int, width: int, sidx: Sidx, bits: Bi
         _unpack8(words[begin:end], sidx, bits)
 
 
-@subkernel
+@inlined
 def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
     """Word of the first pair in [begin, stop) whose sidx is 0; if none, the first not whole.
 
@@ -120,35 +120,45 @@ def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
     return int(at)
 
 
+@inlined
+def _is_unordered(sidx: Sidx) -> int:
+    """Whether one of the sample ids is not above the one before."""
+    unordered = np.int32(0)
+    for i in range(1, len(sidx)):
+        unordered = np.int32(unordered | np.int32(sidx[i] <= sidx[i - 1]))
+    return int(unordered)
+
+
 @subkernel
+def _count_negatives(bits: Bits) -> int:
+    negatives = ZERO
+    for i in range(len(bits)):
+        negatives += int(bits[i] < 0)
+    return negatives
+
+
+@inlined
 def _summarise(first: int, last: int, scratch: Scratch) -> tuple[int, int]:
     """Count samples [first, last) by sign; return whether one does not ascend, is not finite.
 
-    Losses are compared as integers, which order like the floats they encode as long
-    as the sign is masked: integer reductions vectorise twice as well.
+    Losses are compared as integers, which order like the floats they encode if none is
+    negative. Every result is cast back to the type of the bits: the compiler would add up
+    32 bits in 64, and so handle half as many at a time. The second result is not right if
+    losses are negative, which is counted.
     """
-    sidx = scratch.sidx[first:last]
-    unordered = np.int32(0)
-    for i in range(1, len(sidx)):
-        unordered |= np.int32(sidx[i] <= sidx[i - 1])
     bits = scratch.bits[first:last]
-    magnitude = scratch.limits[1]
+    least = scratch.limits[2]
     largest = scratch.limits[2]
-    signs = scratch.limits[2]
-    positives = np.int32(0)
+    positives = scratch.limits[2]
     for i in range(len(bits)):
         b = bits[i]
-        largest = max(largest, b & magnitude)
-        signs |= b
-        positives += np.int32(b > 0)
-    negatives = np.int32(0)
-    if signs < 0:
-        for i in range(len(bits)):
-            negatives += np.int32(bits[i] < 0)
+        least = min(least, b)
+        largest = max(largest, b)
+        positives = bits.dtype.type(positives + bits.dtype.type(b > 0))
     block = scratch.block[0]
     block["positives"] = positives
-    block["negatives"] = negatives
-    return int(unordered), int(largest >= scratch.limits[0])
+    block["negatives"] = _count_negatives(bits) if least < 0 else 0
+    return _is_unordered(scratch.sidx[first:last]), int(largest >= scratch.limits[0])
 
 
 @subkernel
@@ -238,7 +248,7 @@ def _repair(n: int, sidx: Sidx, bits: Bits, losses: Losses, drop: bool) -> int:
     return k
 
 
-@subkernel
+@inlined
 def _take_special(sidx: int, loss: float, block: Record) -> None:
     """Note a special pair in the block record."""
     b = block[0]
@@ -252,7 +262,7 @@ def _take_special(sidx: int, loss: float, block: Record) -> None:
         b["has_tiv"] = 1
 
 
-@subkernel
+@inlined
 def _clear_specials(block: Record) -> None:
     b = block[0]
     b["mean"] = 0.0
@@ -262,7 +272,7 @@ def _clear_specials(block: Record) -> None:
     b["has_tiv"] = 0
 
 
-@subkernel
+@inlined
 def _accept_clean(n: int, rules: Record, scratch: Scratch) -> bool:
     """Fill the block record if nothing about the n pairs is unusual."""
     b = scratch.block[0]
@@ -310,7 +320,7 @@ def _accept_repaired(n: int, rules: Record, scratch: Scratch) -> None:
     _summarise(n, k, scratch)
 
 
-@subkernel
+@inlined
 def _read_header(words: Words, rules: Record, state: Record, scratch: Scratch) -> int:
     """Read and check a block's ids and exposure; OK or FAULT."""
     r = rules[0]
@@ -339,7 +349,7 @@ def _read_header(words: Words, rules: Record, state: Record, scratch: Scratch) -
     return OK
 
 
-@subkernel
+@inlined
 def header_words(rules: Record) -> int:
     """Words of a block before its first pair."""
     r = rules[0]
@@ -361,7 +371,7 @@ def _find_pair_fault(n: int, rules: Record, state: Record, scratch: Scratch) -> 
     return report_fault(state, code, offset, b["event"], b["id"], int(scratch.sidx[i]), loss)
 
 
-@subkernel
+@inlined
 def _check_end(words: Words, at: int, rules: Record, state: Record, block: Record) -> int:
     """Check that the pair at word ``at``, whose sidx is 0, has no loss."""
     dirty = words[at + 1] != 0
@@ -374,8 +384,8 @@ def _check_end(words: Words, at: int, rules: Record, state: Record, block: Recor
     return report_fault(state, FAULT_TERMINATOR, offset, event, block[0]["id"], 0, 0.0)
 
 
-@kernel
-def read_block(words: Words, stop: int, rules: Record, state: Record, scratch: Scratch) -> int:
+@inlined
+def take_block(words: Words, stop: int, rules: Record, state: Record, scratch: Scratch) -> int:
     """Read and check the block at the cursor, without moving the cursor.
 
     Args:
@@ -417,6 +427,12 @@ def read_block(words: Words, stop: int, rules: Record, state: Record, scratch: S
             return FAULT
         _accept_repaired(n, rules, scratch)
     return _check_end(words, end, rules, state, block)
+
+
+@kernel
+def read_block(words: Words, stop: int, rules: Record, state: Record, scratch: Scratch) -> int:
+    """Read a block as :func:`take_block`, called from Python."""
+    return take_block(words, stop, rules, state, scratch)
 
 
 @kernel

@@ -6,7 +6,9 @@ is read at the first i with M/i <= r: the loss there, or the straight line from 
 TVaR is the mean of the losses down to there.
 
 Without weights i is known before any loss is, so a curve at return periods needs two order
-statistics for each of them, and the sum above: it is selected, not sorted (``quantiles.select``).
+statistics for each of them, and the sum above: it is selected, not sorted. Losses are brought
+into buckets by their bits first, which grow with the logarithm of a loss; only the few buckets in
+which a rank lies are looked into (``quantiles.select``).
 With weights it depends on which years have the large losses, so the curve is sorted: by loss and
 then as the losses came, by period and sample, so that ties have an order.
 
@@ -24,12 +26,22 @@ import numpy.typing as npt
 from ..._jit import kernel, subkernel
 from ...arrays import Floats, Indices
 from .layout import ZERO
-from .ordering import sort_pairs
+from .ordering import copy, sort_pairs
 from .quantiles import select
 
 _SIGN = 0x7FFFFFFFFFFFFFFF
 _LIFT = 0.0001
 """Return periods this much above that of the largest loss are still read, as the peer does."""
+
+BUCKETS = 2048
+_FEW_BUCKETS = 256
+_MANY = 4096
+"""Losses from which on more buckets pay."""
+_WORTH_SPREADING = 100
+"""Losses of a curve from which on they are brought into buckets first."""
+
+# See block.py.
+_U = np.uintp
 
 LEVEL = 0
 BEFORE = 1
@@ -80,8 +92,62 @@ def _sort_curve(sorting: Sorting, begin: int, end: int) -> None:
 
 
 @subkernel
+def _spread(values: Floats, bits: Indices, counts: Indices, spare: Floats) -> None:
+    """Bring losses into the order of buckets of their bits; ``counts`` tells where each ends."""
+    n = len(values)
+    least = bits[0]
+    largest = bits[0]
+    for i in range(n):
+        least = min(least, bits[i])
+        largest = max(largest, bits[i])
+    buckets = _FEW_BUCKETS if n < _MANY else BUCKETS
+    shift = 0
+    while (largest - least) >> shift >= buckets:
+        shift += 1
+    for b in range(buckets):
+        counts[b] = 0
+    for i in range(n):
+        counts[_U((bits[i] - least) >> shift)] += 1
+    begin = ZERO
+    for b in range(buckets):
+        count = counts[b]
+        counts[b] = begin
+        begin += count
+    for i in range(n):
+        bucket = _U((bits[i] - least) >> shift)
+        spare[_U(counts[bucket])] = values[i]
+        counts[bucket] += 1
+    copy(spare[:n], values)
+
+
+@subkernel
+def _select_in_buckets(
+    values: Floats, ranks: Indices, count: int, counts: Indices, spare: Floats, stack: Indices
+) -> None:
+    """Select among losses in the order of buckets, of which few hold a rank."""
+    bucket = ZERO
+    begin = ZERO
+    k = ZERO
+    while k < count:
+        while counts[bucket] <= ranks[k]:
+            begin = counts[bucket]
+            bucket += 1
+        first = k
+        while k < count and ranks[k] < counts[bucket]:
+            ranks[k] -= begin
+            k += 1
+        select(values[begin : counts[bucket]], ranks, first, k, spare, stack)
+
+
+@subkernel
 def _select_places(
-    values: Floats, first: Indices, ranks: Indices, spare: Floats, stack: Indices
+    values: Floats,
+    bits: Indices,
+    first: Indices,
+    ranks: Indices,
+    counts: Indices,
+    spare: Floats,
+    stack: Indices,
 ) -> None:
     """Bring losses where a full sort would put them, as far as they are read."""
     n = len(values)
@@ -94,15 +160,21 @@ def _select_places(
         if 1 < i <= n + 1:
             ranks[k] = n - i + 1
             k += 1
-    select(values, ranks, ZERO, k, spare, stack)
+    if n < _WORTH_SPREADING:
+        select(values, ranks, ZERO, k, spare, stack)
+    else:
+        _spread(values, bits, counts, spare)
+        _select_in_buckets(values, ranks, k, counts, spare, stack)
 
 
 @kernel
 def find_levels(
     values: Floats,
+    bits: Indices,
     starts: Indices,
     first: Indices,
     ranks: Indices,
+    counts: Indices,
     spare: Floats,
     stack: Indices,
     found: Floats,
@@ -111,9 +183,11 @@ def find_levels(
 
     Args:
         values: losses above 0; reordered within each curve.
+        bits: the same memory as integers, which order as the losses do.
         starts: first loss of each curve, shape (curves + 1,).
         first: the i that belongs to each return period, 0 where it is above M; ascending.
         ranks: scratch, shape (2 * return periods,).
+        counts: scratch, shape (BUCKETS,).
         spare: scratch, as long as the longest curve.
         stack: scratch, shape (4 * quantiles.STACK,).
         found: receives LEVEL, BEFORE and TOTAL; shape (curves, 3, return periods).
@@ -121,7 +195,8 @@ def find_levels(
     for curve in range(len(starts) - 1):
         losses = values[starts[curve] : starts[curve + 1]]
         n = len(losses)
-        _select_places(losses, first, ranks, spare, stack)
+        of_curve = bits[starts[curve] : starts[curve + 1]]
+        _select_places(losses, of_curve, first, ranks, counts, spare, stack)
         total = 0.0
         added = ZERO
         for k in range(len(first)):

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
 from ...arrays import Floats, Indices
-from .groups import Cells
+from .cells import Cells
 from .layout import ZERO
 
 MEAN_DAMAGE = 1

@@ -16,13 +16,11 @@ are wanted, and is left as it is where a run is written: then nothing is ever ro
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
-from ...arrays import Floats, Indices
+from ...arrays import Indices
+from .cells import KIND, Cells, Sums, copy_dense, copy_list, read_losses
 from .exact import LIMBS, add_all_to_pairs, add_to_limbs, add_to_pair, rounded
 from .layout import ARENA_FULL, OK, ZERO
 from .ordering import copy
@@ -44,46 +42,8 @@ from .stretches import (
 )
 
 _PERIOD = 0x7FFFFFFF
-_KIND = 3
 TILE = 64
 """Cells whose limbs are in memory at once."""
-
-
-class Sums(NamedTuple):
-    """Scratch for the cells of one group; all zero between groups."""
-
-    high: Floats
-    """Shape (samples + 1,), as those that follow."""
-    low: Floats
-    largest: Floats
-    losses: Floats
-    """Losses of a stretch, in float64."""
-    marks: Indices
-    """Bitmap of the cells that are there."""
-    limbs: Indices
-    """Shape (TILE * LIMBS,)."""
-    cursors: Indices
-    """Next cell of each stretch of a group, shape (stretches of the largest group,)."""
-    bits: Indices
-    """One float64 as integer, shape (1,)."""
-    value: Floats
-    """The same memory as a float."""
-
-
-class Cells(NamedTuple):
-    """Sums and largest losses of several summaries, by summary, period and sample."""
-
-    summaries: npt.NDArray[np.int32]
-    """Summary of each group, shape (groups,)."""
-    periods: npt.NDArray[np.int32]
-    """Period of each group, shape (groups,)."""
-    starts: Indices
-    """First cell of each group, shape (groups + 1,)."""
-    samples: npt.NDArray[np.int32]
-    """Sample of each cell, 0 for the numerical mean; shape (cells,)."""
-    sums: Floats
-    largest: Floats
-    """Not below 0."""
 
 
 @subkernel
@@ -95,29 +55,12 @@ def _group_end(keys: Indices, begin: int) -> int:
 
 
 @subkernel
-def _read_losses(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> None:
-    """Bring the losses, or largest losses, of a stretch into scratch, in float64."""
-    code = int(arena.words[at + 2])
-    count = cells_of(code, int(arena.words[at + 3]), samples)
-    first = at + largest_at(code, count, samples)
-    losses = sums.losses[:count]
-    if width == 4:
-        singles = arena.singles[first : first + count]
-        for i in range(count):
-            losses[i] = np.float64(singles[i])
-    else:
-        doubles = arena.doubles[first >> 1 : (first >> 1) + count]
-        for i in range(count):
-            losses[i] = doubles[i]
-
-
-@subkernel
 def _add_list(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> bool:
     code = int(arena.words[at + 2])
     count = int(arena.words[at + 3])
-    kind = code & _KIND
+    kind = code & KIND
     ids = arena.words[at + HEAD : at + HEAD + count]
-    _read_losses(arena, at, samples, width, sums)
+    read_losses(arena, at, samples, width, sums)
     largest = sums.losses[:count]
     values = (at + values_at(code, count, samples)) >> 1
     lost = False
@@ -137,12 +80,12 @@ def _add_list(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> bo
 @subkernel
 def _add_dense(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> bool:
     code = int(arena.words[at + 2])
-    kind = code & _KIND
+    kind = code & KIND
     cells = samples + 1
     bitmap = (at + HEAD) >> 1
     for i in range(bitmap_longs(samples)):
         sums.marks[i] |= arena.longs[bitmap + i]
-    _read_losses(arena, at, samples, width, sums)
+    read_losses(arena, at, samples, width, sums)
     largest = sums.losses[:cells]
     for i in range(cells):
         sums.largest[i] = max(sums.largest[i], largest[i])
@@ -182,7 +125,7 @@ def _add_value(
     """Add value ``index`` of a stretch to the limbs of a cell of the tile."""
     code = int(arena.words[at + 2])
     count = cells_of(code, int(arena.words[at + 3]), samples)
-    kind = code & _KIND
+    kind = code & KIND
     if kind == PLAIN:
         first = at + largest_at(code, count, samples)
         if width == 4:
@@ -247,31 +190,6 @@ def _take_cells(samples: int, sums: Sums, cells: Cells, k: int) -> int:
     return k
 
 
-@subkernel
-def _copy_list(
-    arena: Arena, at: int, samples: int, width: int, sums: Sums, cells: Cells, k: int
-) -> int:
-    code = int(arena.words[at + 2])
-    count = int(arena.words[at + 3])
-    ids = arena.words[at + HEAD : at + HEAD + count]
-    _read_losses(arena, at, samples, width, sums)
-    losses = sums.losses[:count]
-    to_ids = cells.samples[k : k + count]
-    to_sums = cells.sums[k : k + count]
-    to_largest = cells.largest[k : k + count]
-    for i in range(count):
-        x = losses[i]
-        to_ids[i] = ids[i]
-        to_sums[i] = x
-        to_largest[i] = max(x, 0.0)
-    if code & _KIND != PLAIN:
-        values = (at + values_at(code, count, samples)) >> 1
-        for i in range(count):
-            # The high part of an exact sum is the sum, correctly rounded.
-            to_sums[i] = arena.doubles[values + i]
-    return k + count
-
-
 @kernel
 def sum_cells(
     keys: Indices,
@@ -303,8 +221,11 @@ def sum_cells(
         cells.periods[group] = keys[begin] & _PERIOD
         cells.starts[group] = k
         at = places[begin]
-        if end == begin + 1 and arena.words[at + 2] & LISTED:
-            k = _copy_list(arena, at, samples, width, sums, cells, k)
+        code = int(arena.words[at + 2])
+        if end == begin + 1 and code & LISTED:
+            k = copy_list(arena, at, samples, width, sums, cells, k)
+        elif end == begin + 1 and code & KIND == PLAIN:
+            k = copy_dense(arena, at, samples, width, sums, cells, k)
         else:
             if _add_group(places[begin:end], arena, samples, width, sums):
                 _sum_in_limbs(places[begin:end], arena, samples, width, sums)

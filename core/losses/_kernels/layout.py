@@ -176,6 +176,12 @@ class Scratch(NamedTuple):
     """All zero, shape (len_sample + 1,)."""
     work: Losses
     """For reordering, shape (2 * len_sample,)."""
+    work_bits: Bits
+    """The same memory as integers."""
+    buckets: npt.NDArray[np.int32]
+    """Where values belong, shape (len_sample,)."""
+    counts: npt.NDArray[np.int32]
+    """Values in each bucket, and which buckets are chosen."""
     lanes: Floats
     """Partial sums, shape (LANES,)."""
     ranks: Ranks
@@ -234,6 +240,8 @@ class Tables(NamedTuple):
     """
 
     selt: Rows
+    selt_words: Words
+    """The same memory as ``selt``, as words."""
     melt: Rows
     qelt: Rows
     mplt: Rows

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import subkernel
+from ..._jit import inlined, subkernel
 from ...arrays import Floats
 from .layout import Losses
 
 _U = np.uintp
 
 
-@subkernel
+@inlined
 def fold(lanes: Floats) -> float:
     """Sum of the lanes, as a tree."""
     half = len(lanes) >> 1
@@ -66,7 +66,7 @@ def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
     return fold(lanes)
 
 
-@subkernel
+@inlined
 def _shifted_sums(values: Losses, shift: float, lanes: Floats) -> tuple[float, float]:
     """Sums of (value - shift) and of its square, in one pass over half the lanes each."""
     half = len(lanes) >> 1
@@ -87,7 +87,7 @@ def _shifted_sums(values: Losses, shift: float, lanes: Floats) -> tuple[float, f
     return fold(lanes[:half]), fold(lanes[half:])
 
 
-@subkernel
+@inlined
 def mean_and_deviation(
     values: Losses, samples: int, shift: float, lanes: Floats
 ) -> tuple[float, float]:

@@ -1,22 +1,35 @@
 """Order statistics of a block's samples by selection; absent samples are 0.
 
-QELT asks for a few quantiles of each block: a dozen of perhaps a thousand samples.
-Sorting them all would compute far more than is asked for, so :func:`select` is a
-quicksort that follows only the segments in which a requested rank lies::
+QELT asks for a few quantiles of each block: a dozen of perhaps a thousand samples. Sorting
+them all would compute far more than is asked for, and even a quickselect, which follows only
+the parts in which a requested rank lies, moves every value several times and mispredicts a
+branch at each step. Losses that are not negative have a shortcut: their bit patterns order
+like the losses, so integer arithmetic can tell roughly where a loss belongs::
 
-    values   [ ........ | ....................... | ...... ]
-    ranks        r0              r1  r2               r3
-               segment         segment             segment
+    bits      least |......................................................| largest
+    buckets         [ 12 | 31 | 50 | 61 | 44 | 30 | 17 | 9 | 4 | 2 | 0 | 1 ]   counts
+    ranks                           r0 r1           r2                   r3
+    kept                           [ 61 ]         [ 17 ]               [ 1 ]
 
-A partition splits a segment, and the ranks in it, in two; a part without ranks is
-left as it is. Parts that wait are on an explicit stack, because kernels cannot
-recurse. Three details make it fast and safe:
+1. :func:`_count_buckets` counts the values in ``_BUCKETS`` buckets of equal width.
+2. :func:`_choose_buckets` finds the buckets with a requested rank, and what a rank becomes
+   among the values of these buckets alone. Bits grow with the logarithm of a loss, so even
+   heavy-tailed losses spread over the buckets.
+3. :func:`_keep_chosen` packs these values, a twentieth of all, without a branch.
+4. :func:`_sort_by_rank` counts for each of them how many are below, in loops that vectorise.
+
+If too many remain, as where most losses are equal, or if some are negative, :func:`select`
+does the rest: a quicksort that follows only the segments in which a requested rank lies.
+Parts that wait are on an explicit stack, because kernels cannot recurse. Three details make
+it fast and safe:
 
 * Partitioning has no branch that depends on the data (:func:`_split_below`): on
   random losses half of such branches would be mispredicted, at 15 cycles each.
 * Segments of ``_SMALL`` values are insertion-sorted.
 * An order made to defeat the median of three costs a bounded number of moves
   (``_PATIENCE``); after that, segments are heap-sorted.
+
+Every step only compares and moves values, so all ways give the same result.
 
 A stream leaves out samples whose loss is zero. They are not put back: all of them
 sort between the negative losses and the others, so a rank falls before, among or
@@ -27,8 +40,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import subkernel
-from .layout import ZERO, Losses, Ranks, Scratch
+from ..._jit import inlined, subkernel
+from .layout import ZERO, Bits, Losses, Ranks, Scratch, Sidx
+
+# See block.py.
+_U = np.uintp
+
+BUCKETS = 256
+"""Enough to leave a twentieth of a thousand losses, few enough to go through."""
+
+TALLIES = 4
+"""Tables that counts are spread over, so that equal buckets in a row do not wait for each other."""
+
+RANKED = 64
+"""Up to this many values are sorted by their ranks."""
 
 _SMALL = 20
 """Below this many values insertion sort beats another partition."""
@@ -85,21 +110,20 @@ def _heap_sort(values: Losses, low: int, high: int) -> None:
 def _split_below(values: Losses, low: int, high: int, pivot: float, spare: Losses) -> int:
     """Move values below the pivot to the front; return where the others begin.
 
-    Both targets are written for every value and only the counters depend on the
+    Both targets are written for every value and only the counter depends on the
     comparison, so that there is no branch to mispredict.
     """
-    front = low
-    back = 0
-    for i in range(low, high):
-        x = values[i]
-        values[front] = x
-        spare[back] = x
-        below = int(x < pivot)
-        front += below
-        back += 1 - below
-    for i in range(back):
-        values[front + i] = spare[i]
-    return front
+    segment = values[low:high]
+    front = ZERO
+    for i in range(high - low):
+        x = segment[i]
+        segment[_U(front)] = x
+        spare[_U(i - front)] = x
+        front += int(x < pivot)
+    others = segment[front:]
+    for i in range(len(others)):
+        others[i] = spare[i]
+    return low + front
 
 
 @subkernel
@@ -173,7 +197,128 @@ def select(values: Losses, ranks: Ranks, begin: int, end: int, spare: Losses, st
                 low = middle
 
 
-@subkernel
+@inlined
+def _place_in_buckets(bits: Bits, buckets: Sidx) -> None:
+    """Tell the bucket of each value; all are of one sign."""
+    least = bits[0]
+    largest = bits[0]
+    for i in range(len(bits)):
+        least = min(least, bits[i])
+        largest = max(largest, bits[i])
+    spread = np.int64(largest) - np.int64(least)
+    shift = 0
+    while (spread >> shift) >= BUCKETS:
+        shift += 1
+    by = least - least + shift
+    for i in range(len(bits)):
+        buckets[i] = (bits[i] - least) >> by
+
+
+@inlined
+def _count_buckets(buckets: Sidx, counts: Sidx) -> None:
+    """Count the values of each bucket in the first table of ``counts``."""
+    for b in range(TALLIES * BUCKETS):
+        counts[b] = 0
+    first = counts[:BUCKETS]
+    second = counts[BUCKETS : 2 * BUCKETS]
+    third = counts[2 * BUCKETS : 3 * BUCKETS]
+    fourth = counts[3 * BUCKETS : 4 * BUCKETS]
+    n = len(buckets)
+    whole = n - n % TALLIES
+    for i in range(0, whole, TALLIES):
+        first[_U(buckets[_U(i)])] += 1
+        second[_U(buckets[_U(i) + _U(1)])] += 1
+        third[_U(buckets[_U(i) + _U(2)])] += 1
+        fourth[_U(buckets[_U(i) + _U(3)])] += 1
+    for i in range(whole, n):
+        first[_U(buckets[i])] += 1
+    for b in range(BUCKETS):
+        first[b] += second[b] + third[b] + fourth[b]
+
+
+@inlined
+def _choose_buckets(counts: Sidx, chosen: Sidx, ranks: Ranks, begin: int, end: int) -> None:
+    """Set ``chosen`` for buckets that hold a rank in [begin, end), else clear it.
+
+    These ranks become those among the values of chosen buckets.
+    """
+    for b in range(BUCKETS):
+        chosen[b] = 0
+    below = 0
+    skipped = 0
+    bucket = 0
+    while begin < end:
+        count = counts[bucket]
+        if ranks[begin] < below + count:
+            chosen[bucket] = 1
+            while begin < end and ranks[begin] < below + count:
+                ranks[begin] -= skipped
+                begin += 1
+        else:
+            skipped += count
+        below += count
+        bucket += 1
+
+
+@inlined
+def _keep_chosen(bits: Bits, buckets: Sidx, chosen: Sidx) -> int:
+    """Move the values of chosen buckets to the front; return how many they are."""
+    k = ZERO
+    for i in range(len(bits)):
+        bits[_U(k)] = bits[i]
+        k += chosen[_U(buckets[i])]
+    return k
+
+
+@inlined
+def _narrow(bits: Bits, ranks: Ranks, begin: int, end: int, scratch: Scratch) -> int:
+    """Move values to the front among which the requested ranks lie; return how many.
+
+    ``ranks`` in [begin, end) become those among these values.
+    """
+    buckets = scratch.buckets[: len(bits)]
+    counts = scratch.counts
+    chosen = counts[TALLIES * BUCKETS :]
+    _place_in_buckets(bits, buckets)
+    _count_buckets(buckets, counts)
+    _choose_buckets(counts, chosen, ranks, begin, end)
+    return _keep_chosen(bits, buckets, chosen)
+
+
+@inlined
+def _sort_by_rank(bits: Bits, places: Sidx, spare: Bits) -> None:
+    """Sort values of one sign: each goes where as many are below it as there are.
+
+    Equal values count as below those after them, so that no two have the same place.
+    """
+    n = len(bits)
+    for i in range(n):
+        places[i] = 0
+    for j in range(n):
+        x = bits[j]
+        for i in range(n):
+            places[i] += np.int32(bits[i] > x) | (np.int32(bits[i] == x) & np.int32(i > j))
+    for i in range(n):
+        spare[_U(places[i])] = bits[i]
+    for i in range(n):
+        bits[i] = spare[i]
+
+
+@inlined
+def _select_from(n: int, negatives: int, begin: int, end: int, scratch: Scratch) -> None:
+    """Put the values of ranks [begin, end) of scratch in place among n in its work memory."""
+    ranks = scratch.ranks
+    if negatives == 0 and begin < end:
+        bits = scratch.work_bits
+        if n > RANKED:
+            n = _narrow(bits[:n], ranks, begin, end, scratch)
+        if n <= RANKED:
+            _sort_by_rank(bits[:n], scratch.buckets, bits[n : 2 * n])
+            return
+    select(scratch.work[:n], ranks, begin, end, scratch.work[n:], scratch.stack)
+
+
+@inlined
 def order_statistics(
     losses: Losses, negatives: int, samples: int, ranks: Ranks, scratch: Scratch
 ) -> None:
@@ -181,10 +326,10 @@ def order_statistics(
 
     Args:
         losses: samples that are present, shape (n,), n <= samples.
-        negatives: how many of them are below zero; -0.0 may be counted.
+        negatives: how many of them are below zero, -0.0 counted.
         samples: how many there are with the absent ones, which are 0.
         ranks: requested ranks of the sorted whole, 0-based, ascending.
-        scratch: its work, ranks, picked and stack are overwritten.
+        scratch: all but its block, pairs and marks is overwritten.
     """
     n = len(losses)
     values = scratch.work[:n]
@@ -203,7 +348,7 @@ def order_statistics(
     begin = ZERO
     if negatives == 0:
         begin = _first_rank_from(ranks, begin, len(ranks), absent)
-    select(values, shifted, begin, len(ranks), scratch.work[n:], scratch.stack)
+    _select_from(n, negatives, begin, len(ranks), scratch)
     for i in range(len(ranks)):
         rank = ranks[i]
         if negatives <= rank < negatives + absent:

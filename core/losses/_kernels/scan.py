@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from ..._jit import kernel, subkernel
 from ...arrays import Floats
-from .block import read_block, report_fault
+from .block import report_fault, take_block
 from .layout import (
     EVENT_DONE,
     FAULT,
@@ -175,7 +175,7 @@ def _write_rows(
     last = first + b["count"]
     samples = scratch.losses[first:last]
     if r["selt"]:
-        write_selt(state, scratch.block, scratch.sidx, scratch.losses, tables.selt)
+        write_selt(rules, state, scratch, tables.selt_words)
     if r["mplt"]:
         write_mplt(rules, state, scratch, samples, tables.mplt)
     if r["qelt"] or r["qplt"]:
@@ -217,7 +217,7 @@ def scan(
     others = r["selt"] or r["qelt"] or r["mplt"] or r["qplt"] or r["events"]
     quantiles = len(inputs.quantiles)
     for _ in range(limit):
-        status = read_block(words, stop, rules, state, scratch)
+        status = take_block(words, stop, rules, state, scratch)
         if status != OK:
             return status
         if b["event"] != s["event"]:
@@ -275,7 +275,7 @@ def collect(
     s = state[0]
     b = scratch.block[0]
     while True:
-        status = read_block(words, stop, rules, state, scratch)
+        status = take_block(words, stop, rules, state, scratch)
         if status != OK:
             return status
         if b["event"] != s["event"]:

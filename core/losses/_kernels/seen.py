@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel, subkernel
+from ..._jit import inlined, kernel, subkernel
 from ...arrays import Indices, Octets
 from .layout import SEEN_PAGE_BITS, ZERO
 
@@ -43,7 +43,7 @@ def mark_event(event: int, directory: npt.NDArray[np.int32], pages: Octets) -> N
     pages[directory[event >> SEEN_PAGE_BITS], bit >> 3] |= np.uint8(1 << (bit & 7))
 
 
-@subkernel
+@inlined
 def add_block(ident: int, serial: int, table: Indices) -> bool:
     """Put a block id into the event's hash table; return False if it was there.
 

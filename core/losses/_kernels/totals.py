@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import subkernel
+from ..._jit import inlined, subkernel
 from ...arrays import Floats
 from .layout import Losses, Sidx, Totals
 from .moments import fold
@@ -12,15 +12,16 @@ from .moments import fold
 _PAGE_BITS = 6
 
 
-@subkernel
+@inlined
 def add_samples(sidx: Sidx, losses: Losses, totals: Totals) -> None:
     """Add one block's samples to the event's totals."""
     sums = totals.sums
     touched = totals.touched
     for i in range(len(sidx)):
-        s = sidx[i] - 1
+        # Unsigned, so that numpy's wrap-around of negative indices costs nothing.
+        s = np.uintp(np.uint32(sidx[i] - 1))
         sums[s] += np.float64(losses[i])
-        touched[s >> _PAGE_BITS] = 1
+        touched[s >> np.uintp(_PAGE_BITS)] = 1
 
 
 @subkernel

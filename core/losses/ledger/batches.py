@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from ...arrays import Indices
 from ...errors import LimitError
-from .._kernels.groups import Cells, sum_cells
+from .._kernels.cells import Cells
+from .._kernels.groups import sum_cells
 from .._kernels.references import measure, refer_to_run, weigh
 from .._kernels.stretches import Arena
 from .ledger import Ledger

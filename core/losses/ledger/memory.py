@@ -6,8 +6,9 @@ import numpy as np
 
 from ...arrays import Indices
 from .._kernels import ordering
+from .._kernels.cells import Cells, Sums
 from .._kernels.exact import LIMBS
-from .._kernels.groups import TILE, Cells, Sums
+from .._kernels.groups import TILE
 from .._kernels.stretches import Arena
 
 _SPARE = 64

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from ...arrays import Indices
 from .._kernels import layout
-from .._kernels.groups import Sums, write_run
+from .._kernels.cells import Sums
+from .._kernels.groups import write_run
 from .._kernels.references import find_summaries
 from .._kernels.stretches import Arena
 from .memory import make_arena

@@ -134,9 +134,11 @@ class Drawing:
         curves.found = np.empty((len(curves), 3, len(self._returns)))
         kernel.find_levels(
             curves.values,
+            curves.values.view(np.int64),
             curves.starts,
             self._first(curves.count),
             np.zeros(2 * len(self._returns), np.int64),
+            np.zeros(kernel.BUCKETS, np.int64),
             np.empty(longest),
             np.zeros(4 * STACK, np.int64),
             curves.found,

@@ -1,0 +1,86 @@
+"""Files of loss streams, cut into sections for all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from core.errors import TruncatedError
+from core.losses.events import StreamHeader
+from core.losses.format import header_size
+from core.losses.header import parse_header
+from core.losses.policy import Policy
+from core.losses.sections import Section, find_boundary
+
+from .sources import CHUNK, Source
+
+SECTION = 8 << 20
+"""Bytes from one cut to the next: enough for hundreds of calls of kernels, and few enough for
+the rows of some sections to wait in memory."""
+
+_WINDOW = 1 << 18
+"""Bytes that are searched for a cut at a time."""
+_HEADER = 12
+
+
+def _read(source: Source, size: int, offset: int) -> bytes:
+    return os.pread(source.fd, size, offset)
+
+
+def _header(source: Source, policy: Policy) -> StreamHeader:
+    header = parse_header(_read(source, _HEADER, 0), policy, source.name)
+    if header is None:
+        raise TruncatedError("the stream ends inside its header", source=source.name)
+    return header
+
+
+def _cuts(source: Source, header: StreamHeader, size: int, section: int) -> Iterator[int]:
+    """Offsets of events, about ``section`` bytes apart."""
+    target = header_size(header.kind) + section
+    while target < size:
+        octets = np.frombuffer(_read(source, _WINDOW, target), np.uint8)
+        found = find_boundary(octets, header.float_width)
+        if found is None:
+            # Half a window on, so that two blocks that are cut apart are looked at together.
+            target += _WINDOW // 2
+            continue
+        yield target + found
+        target += found + section - (found & 3)
+
+
+def _pieces(source: Source, begin: int, end: int | None) -> Iterator[memoryview]:
+    """The bytes of a file from ``begin`` up to ``end``, or to the end of the file."""
+    buffer = memoryview(bytearray(CHUNK))
+    while end is None or begin < end:
+        room = buffer if end is None else buffer[: end - begin]
+        count = os.preadv(source.fd, [room], begin)
+        if not count:
+            return
+        yield room[:count]
+        begin += count
+
+
+def sections_of(sources: Sequence[Source], policy: Policy, section: int) -> Iterator[Section]:
+    """The sections of files, in order.
+
+    Args:
+        sources: files of a known size.
+        policy: what to accept.
+        section: bytes of a section, about.
+
+    Raises:
+        CoreError: a file has no header of a loss stream.
+        OSError: it cannot be read.
+    """
+    for index, source in enumerate(sources):
+        header = _header(source, policy)
+        begin = header_size(header.kind)
+        pieces: Callable[[], Iterator[memoryview]]
+        for end in _cuts(source, header, source.size or 0, section):
+            pieces = partial(_pieces, source, begin, end)
+            yield Section(index, header, begin, pieces)
+            begin = end
+        yield Section(index, header, begin, partial(_pieces, source, begin, None))

@@ -1,0 +1,255 @@
+"""A stream in sections, analysed side by side with the results of one pass.
+
+A stream has no index, and where a block begins is known only from the one before it. But a run
+of zeros gives the end of a block away (:func:`find_boundary`), so that a stream can be cut
+between two events without reading it::
+
+    file      |header|  event 1  |  event 2  | event 3 |  event 4  |   event 5   |
+    sections          [------- 0 -----------)[-------- 1 ---------)[----- 2 -----)
+    analyses                A                        B                   A
+
+Each section goes to an :class:`Analysis` that is free at the moment; there is one for every
+thread. Rows wait until those of the sections before have been handed on, so they come in the
+order of one pass. Sums of whole runs do not depend on order: each analysis has a ledger of its
+own, and they are merged at the end.
+
+A cut is a guess until the section before it has ended exactly there, between two blocks. What
+one pass would notice across a cut is checked afterwards: events that come again, by comparing
+the analyses' sets of events, and whether event ids ascend. If anything is wrong, in a section
+or between two, the whole run fails with what was noticed first. That need not be the fault that
+comes first in the stream, so the caller runs one pass instead, which reports it as ever.
+
+The caller has threads and files; this module has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..arrays import Octets, Rows
+from ..errors import LimitError, StreamError
+from ._kernels.boundaries import find_event
+from .analysis import Analysis
+from .events import StreamEnd, StreamHeader
+from .finishing import Sink
+from .header import check_same_header
+from .position import Position
+from .seen import SeenEvents
+
+MAX_ROW_BYTES = 256 << 20
+"""Most bytes of rows of one section that may wait."""
+
+_COUNTERS = ("events", "blocks", "pairs", "unplaced")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Whole events of a stream, one after another."""
+
+    stream: int
+    """Index of the stream; sections are in order of streams."""
+    header: StreamHeader
+    begin: int
+    """Byte offset of its first block."""
+    pieces: Callable[[], Iterable[Any]]
+    """Reads its bytes, in pieces that are valid until the next."""
+
+
+class ParallelMap(Protocol):
+    """Calls a function for each section, in any number of threads; gives results in order."""
+
+    def __call__(
+        self, function: Callable[[Section], SectionResult], sections: Iterable[Section], /
+    ) -> Iterator[SectionResult]:
+        """Call the function; at most a few results may wait to be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class SectionResult:
+    """A section's rows, and its part of the end of its stream."""
+
+    stream: int
+    analysis: int
+    """Index of the analysis that it went to."""
+    rows: Sequence[tuple[str, Rows]]
+    first_event: int
+    last_event: int
+    end: StreamEnd
+
+
+def find_boundary(octets: Octets, float_width: int) -> int | None:
+    """Byte of a block that begins an event, in bytes from anywhere in a stream.
+
+    Args:
+        octets: 4-aligned in the stream and in memory.
+        float_width: bytes of a loss.
+
+    Returns:
+        Index of its first byte; None if there is none that can be told.
+    """
+    words = octets[: len(octets) & ~3].view(np.int32)[:]
+    words.flags.writeable = False
+    at = int(find_event(words, 1 + float_width // 4))
+    return None if at < 0 else 4 * at
+
+
+class SectionAnalysis(Analysis):
+    """One pass over some sections of streams that have the same header."""
+
+    def take(self, section: Section) -> tuple[int, StreamEnd]:
+        """Analyse a section, all events of which are complete.
+
+        Returns:
+            The id of its first event, 0 if it has none, and how it ended, counted from its
+            beginning.
+
+        Raises:
+            CoreError: as :meth:`receive` and :meth:`close`.
+        """
+        self._enter(section)
+        state = self._scanner.state
+        before = [int(state[name][0]) for name in _COUNTERS]
+        first = 0
+        for piece in section.pieces():
+            first = first or int.from_bytes(memoryview(piece).cast("B")[:4], "little")
+            self.receive(piece)
+        end = self._scanner.finish(self._intake.rest)
+        self._close_event()
+        self._outputs.ledger.take(state)
+        counts = zip(_COUNTERS, before, strict=True)
+        events, blocks, pairs, unplaced = (int(state[name][0]) - was for name, was in counts)
+        end = replace(end, events=events, blocks=blocks, pairs=pairs, reopened_check="whole")
+        if self._inputs.occurrence is not None:
+            end = replace(end, events_without_occurrence=unplaced)
+        return first, end
+
+    def _enter(self, section: Section) -> None:
+        scanner = self._scanner
+        if scanner.header is None:
+            scanner.resume(Position(section.header))
+            self._begin()
+        elif scanner.header is not None:
+            check_same_header(section.header, "a section", scanner.header, "the first")
+        scanner.offset = section.begin
+        scanner.state["last_event"] = scanner.state["closed_event"] = 0
+        scanner.state["ascending"] = 1
+
+    @property
+    def must_ascend(self) -> bool:
+        """Whether event ids must ascend."""
+        return self._scanner.policy.event_order == "ascending"
+
+    @property
+    def last_event(self) -> int:
+        """The event begun last in a section."""
+        return int(self._scanner.state["last_event"][0])
+
+
+Make = Callable[[Sink, SeenEvents], SectionAnalysis]
+"""Builds the analysis of a thread."""
+
+
+class SectionedRun:
+    """Analyses the sections of streams side by side.
+
+    Args:
+        make: builds an analysis.
+        count: most sections to analyse at a time.
+        map: calls a function for each section in that many threads.
+        sink: receives the rows of all, in the order of the streams.
+    """
+
+    def __init__(self, make: Make, count: int, map: ParallelMap, sink: Sink) -> None:  # noqa: A002 - as in LedgerResources
+        self._map = map
+        self._sink = sink
+        self._rows: list[list[tuple[str, Rows]]] = [[] for _ in range(count)]
+        self._seen = [SeenEvents() for _ in range(count)]
+        self._analyses = [
+            make(self._collector(rows), seen)
+            for rows, seen in zip(self._rows, self._seen, strict=True)
+        ]
+        for analysis in self._analyses:
+            # Rows that follow from one, such as those of its periods, need not wait too.
+            analysis.leave_unexpanded()
+        self._free = list(range(count))
+
+    @staticmethod
+    def _collector(rows: list[tuple[str, Rows]]) -> Sink:
+        waiting = 0
+
+        def collect(report: str, more: Rows) -> None:
+            nonlocal waiting
+            waiting = waiting + more.nbytes if rows else more.nbytes
+            if waiting > MAX_ROW_BYTES:
+                raise LimitError(f"a section has more than {MAX_ROW_BYTES} bytes of rows")
+            rows.append((report, more.copy()))
+
+        return collect
+
+    def run(
+        self, sections: Iterable[Section], observe: Callable[[SectionResult], None]
+    ) -> list[StreamEnd]:
+        """Analyse all sections and hand on their rows; return how each stream ended.
+
+        Args:
+            sections: of all streams, in order.
+            observe: called after the rows of each section.
+
+        Raises:
+            CoreError: something is wrong, not necessarily what is wrong first.
+        """
+        ends: list[StreamEnd] = []
+        before: SectionResult | None = None
+        for result in self._map(self._analyse, sections):
+            for report, rows in result.rows:
+                for piece in self._analyses[result.analysis].expand(report, rows):
+                    self._sink(report, piece)
+            if before is None or before.stream != result.stream:
+                ends.append(result.end)
+            else:
+                ends[-1] = _joined(ends[-1], before, result)
+            if not ends[-1].ascending and self._analyses[0].must_ascend:
+                raise StreamError("an event id is below the one before")
+            before = result
+            observe(result)
+        self._check_apart()
+        first, *others = [analysis for analysis in self._analyses if analysis.header is not None]
+        first.finish_run(self._sink, others)
+        return ends
+
+    def _analyse(self, section: Section) -> SectionResult:
+        # Taking from a list and appending to it are atomic.
+        index = self._free.pop()
+        analysis = self._analyses[index]
+        first, end = analysis.take(section)
+        rows = list(self._rows[index])
+        self._rows[index].clear()
+        last = analysis.last_event
+        self._free.append(index)
+        return SectionResult(section.stream, index, rows, first, last, end)
+
+    def _check_apart(self) -> None:
+        for index, seen in enumerate(self._seen):
+            for other in self._seen[:index]:
+                if seen.overlaps(other):
+                    raise StreamError("an event comes again")
+
+
+def _joined(end: StreamEnd, before: SectionResult, result: SectionResult) -> StreamEnd:
+    """The end of the sections of a stream up to one, and of the next."""
+    more = result.end
+    unplaced = end.events_without_occurrence
+    if unplaced is not None and more.events_without_occurrence is not None:
+        unplaced += more.events_without_occurrence
+    return replace(
+        more,
+        events=end.events + more.events,
+        blocks=end.blocks + more.blocks,
+        pairs=end.pairs + more.pairs,
+        ascending=end.ascending and more.ascending and before.last_event < result.first_event,
+        events_without_occurrence=unplaced,
+    )
