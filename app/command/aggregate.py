@@ -7,47 +7,21 @@ import os
 import stat
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
+import numpy as np
 import structlog
 
 from app.engine.warmup import warm_kernels
 from app.losses.aggregation import Aggregation, Job
-from app.losses.sources import STDIN, read_file
+from app.losses.sources import STDIN
 from core._jit import is_build_published
 from core.arrays import Rows
-from core.errors import OptionError
 from core.losses.events import Completeness, StreamEnd
-from core.losses.inputs import (
-    EventRates,
-    parse_event_rates,
-    parse_occurrence,
-    parse_quantiles,
-    quantiles_from_text,
-)
+from core.losses.inputs import Occurrence
 
+from .loss_inputs import read_inputs
 from .policy import policy_of
 from .progress import progress_bar
-
-
-def _event_rates(args: argparse.Namespace) -> EventRates | None:
-    if args.no_of_periods is not None and not args.occurrence:
-        raise OptionError("--no-of-periods applies only to --occurrence")
-    if args.event_rates:
-        return parse_event_rates(read_file(args.event_rates), args.event_rates)
-    if args.occurrence:
-        data = read_file(args.occurrence)
-        return parse_occurrence(data, args.no_of_periods, args.occurrence).event_rates()
-    return None
-
-
-def _quantiles(text: str | None) -> Any:  # noqa: ANN401 - an array or None
-    if text is None:
-        return None
-    if set(text) <= set("0123456789.eE+-, ") and not Path(text).exists():
-        return quantiles_from_text(text, "--quantiles")
-    return parse_quantiles(read_file(text), text)
 
 
 def _log_events(rows: Rows) -> None:
@@ -82,8 +56,7 @@ def aggregate(args: argparse.Namespace) -> int:
         format=args.format,
         policy=policy_of(args, event_order="ascending" if args.order == "event" else "any"),
         order=args.order,
-        quantiles=_quantiles(args.quantiles),
-        event_rates=_event_rates(args),
+        inputs=read_inputs(args),
         expect_events=args.expect_events,
         expect_bytes=args.expect_bytes,
         read_ahead=args.read_ahead,
@@ -100,6 +73,8 @@ def aggregate(args: argparse.Namespace) -> int:
     with progress_bar(enabled=not args.no_progress) as observer:
         ends = Aggregation(job, observer, taps).run()
     _log_ends(streams, ends, time.perf_counter() - start)
+    if job.inputs.occurrence is not None:
+        _log_occurrences(ends, job.inputs.occurrence)
     return 0
 
 
@@ -119,3 +94,16 @@ def _log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float) -
             log.debug("a missing end would go unnoticed", hint="Pass --expect-events N")
     total = sum(end.bytes for end in ends)
     log.info("reports written", seconds=round(seconds, 3), mb_per_s=round(total / seconds / 1e6, 1))
+
+
+def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence) -> None:
+    """Tell which events streams and occurrences do not have in common."""
+    log = structlog.get_logger()
+    events = sum(end.events for end in ends)
+    absent = sum(end.events_without_occurrence or 0 for end in ends)
+    if absent:
+        log.warning("events have no occurrence, and so no rows by period", events=absent, of=events)
+    occurring = len(np.unique(occurrence.event_ids))
+    unused = occurring - (events - absent)
+    if unused:
+        log.info("occurrences are of events that no stream has", events=unused, of=occurring)

@@ -95,17 +95,32 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, default="csv", help="output format (default csv)"
     )
-    inputs = parser.add_argument_group("auxiliary files (csv or packed, detected by content)")
-    inputs.add_argument(
-        "--quantiles", metavar="FILE", help="quantiles of QELT: a file, or a list such as 0.5,0.9"
-    )
-    rates = inputs.add_mutually_exclusive_group()
-    rates.add_argument("--event-rates", metavar="FILE", help="event rates of MELT")
-    rates.add_argument(
-        "--occurrence", metavar="FILE", help="occurrences from which to derive event rates"
+    inputs = parser.add_argument_group(
+        "auxiliary files (csv, packed or parquet, detected by content)"
     )
     inputs.add_argument(
-        "--no-of-periods", type=_count, metavar="N", help="number of periods, for an occurrence csv"
+        "--quantiles",
+        metavar="FILE",
+        help="quantiles of QELT and QPLT: a file, or a list such as 0.5,0.9",
+    )
+    inputs.add_argument(
+        "--event-rates", metavar="FILE", help="event rates of MELT, instead of the occurrences'"
+    )
+    inputs.add_argument(
+        "--occurrence",
+        metavar="FILE",
+        help="when events happen: for SPLT, MPLT, QPLT and the event rates of MELT",
+    )
+    inputs.add_argument(
+        "--no-of-periods",
+        type=_count,
+        metavar="N",
+        help="number of periods, for an occurrence csv or parquet",
+    )
+    inputs.add_argument(
+        "--periods",
+        metavar="FILE",
+        help="weights of the periods (default: equal ones)",
     )
     _add_policy(parser)
     completeness = parser.add_argument_group("completeness (a stream has no end marker)")

@@ -6,16 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from core.arrays import Rows
 from core.errors import OptionError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd
-from core.losses.inputs import EventRates
 from core.losses.merge import READ_AHEAD, Order, Partitions
 from core.losses.outputs import Sink
+from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 from core.losses.reports.choosing import check_inputs, choose_reports
@@ -39,8 +36,7 @@ class Job:
     format: str = "csv"
     policy: Policy = field(default_factory=Policy)
     order: Order = "received"
-    quantiles: npt.NDArray[np.float32] | None = None
-    event_rates: EventRates | None = None
+    inputs: ReportInputs = field(default_factory=ReportInputs)
     expect_events: int | None = None
     expect_bytes: int | None = None
     read_ahead: int = READ_AHEAD
@@ -117,8 +113,7 @@ class Aggregation:
         observer: Observer | None = None,
         taps: Mapping[str, Callable[[Rows], None]] | None = None,
     ) -> None:
-        inputs = {"quantiles": job.quantiles, "event_rates": job.event_rates}
-        check_inputs(choose_reports(job.reports), inputs)
+        check_inputs(choose_reports(job.reports), job.inputs.to_dict())
         if job.out == STDOUT and len(job.reports) > 1:
             raise OptionError(
                 "standard output takes a single report", hint="Name a directory with --out"
@@ -163,8 +158,7 @@ class Aggregation:
                 [*job.reports, *(tap for tap in self._taps if tap not in job.reports)],
                 sink,
                 policy=job.policy,
-                quantiles=job.quantiles,
-                event_rates=job.event_rates,
+                **job.inputs.to_dict(),
                 expect_events=job.expect_events,
                 expect_bytes=job.expect_bytes,
                 name=name,

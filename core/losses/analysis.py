@@ -7,7 +7,8 @@ they arise. :meth:`Analysis.close` says how the stream ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,7 +23,8 @@ from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
 from .buffer import as_octets
 from .events import Completeness, StreamEnd, StreamHeader
-from .inputs import EventRates
+from .header import whole
+from .inputs import EventRates, Occurrence, Periods
 from .intake import Intake
 from .outputs import Outputs, Sink
 from .parameters import ReportInputs, make_parameters
@@ -47,7 +49,10 @@ class Analysis:
             through, and the analysis cannot be used any more.
         policy: what to accept.
         quantiles: for QELT, float32, shape (k,), each 0 to 1.
-        event_rates: for MELT's EventRate; without them it is NaN.
+        event_rates: for MELT's EventRate. Without them it is that of the occurrences, without
+            either NaN.
+        occurrence: for SPLT, MPLT and QPLT: in which periods and when each event happens.
+        periods: weights of the periods; equal ones without them.
         aggregators: the caller's functions to run in the same pass.
         expect_events: number of events the stream is declared to have.
         expect_bytes: number of bytes the stream is declared to have.
@@ -60,6 +65,7 @@ class Analysis:
 
     Raises:
         ReportError: the reports need other inputs than those given.
+        InputError: occurrences and period weights are of different numbers of periods.
     """
 
     def __init__(  # noqa: PLR0913 - all optional, each documented
@@ -70,6 +76,8 @@ class Analysis:
         policy: Policy | None = None,
         quantiles: npt.NDArray[np.float32] | None = None,
         event_rates: EventRates | None = None,
+        occurrence: Occurrence | None = None,
+        periods: Periods | None = None,
         aggregators: Mapping[str, Aggregator] | None = None,
         expect_events: int | None = None,
         expect_bytes: int | None = None,
@@ -81,7 +89,7 @@ class Analysis:
         self.reports: tuple[Report, ...] = ()
         if reports or not self.aggregators:
             self.reports = choose_reports(reports)
-        self._inputs = ReportInputs(quantiles, event_rates)
+        self._inputs = ReportInputs(quantiles, event_rates, occurrence, periods)
         check_inputs(self.reports, self._inputs.to_dict())
         self._outputs = Outputs(self.reports, sink, at_event)
         self._expect_events = expect_events
@@ -251,6 +259,14 @@ class Analysis:
         if self._scanner.header is not None:
             self._outputs.flush(self._scanner.state, self.position)
 
+    def leave_unexpanded(self) -> None:
+        """Hand on one row for all occurrences of an event, for :meth:`expand` to repeat later."""
+        self._outputs.leave_unexpanded()
+
+    def expand(self, report: str, rows: Rows) -> Iterable[Rows]:
+        """Rows of a report from those left unexpanded, in pieces valid until the next."""
+        return self._outputs.expand(report, rows)
+
     # -- end ---------------------------------------------------------------------
 
     def close(self, *, ends_run: bool = True) -> StreamEnd:
@@ -306,9 +322,10 @@ class Analysis:
         known = end.completeness
         if declared and known is Completeness.UNDECLARED:
             known = Completeness.DECLARED
-        return StreamEnd(
-            known, end.bytes, end.events, end.blocks, end.pairs, end.ascending, end.reopened_check
-        )
+        unplaced = None
+        if self._inputs.occurrence is not None:
+            unplaced = int(self._scanner.state["unplaced"][0])
+        return replace(end, completeness=known, events_without_occurrence=unplaced)
 
     def _raise_incomplete(self, noun: str, expected: int, got: int, offset: int) -> NoReturn:
         raise errors.IncompleteError(
@@ -337,6 +354,8 @@ class Analysis:
             "totals": totals,
             "aggregators": encode_aggregators(self.aggregators),
         }
+        if self._inputs.occurrence is not None:
+            state["unplaced"] = int(self._scanner.state["unplaced"][0])
         collected = self._outputs.getstate()
         return {**state, "reports": collected} if collected else state
 
@@ -391,6 +410,7 @@ class Analysis:
             parameters = self._parameters
             rate = event_rate(self.open_event, parameters.rate_ids, parameters.rates)
             self._scanner.state["rate"] = rate
+            self._scanner.state["unplaced"] = whole(state.get("unplaced", 0), 0, self.events)
         restore_aggregators(self.aggregators, state["aggregators"])
 
 

@@ -98,3 +98,6 @@ class StreamEnd:
     reopened_check: str
     """The part of the stream that the check of reopened events covers: ``whole`` or
     ``since resume``."""
+    events_without_occurrence: int | None = None
+    """Events that the occurrences do not have, since a resume if there was one; None without
+    occurrences. They have no rows in reports of periods."""

@@ -86,6 +86,9 @@ class Partitions:
             make(name, sink if order == "received" else partial(self._hold, i), seen)
             for i, name in enumerate(names)
         ]
+        if order == "event":
+            for analysis in self.analyses:
+                analysis.leave_unexpanded()
 
     def receive(self, index: int, data: Any) -> None:  # noqa: ANN401 - any buffer
         """Take the next bytes of a partition.
@@ -165,7 +168,9 @@ class Partitions:
             rows = np.concatenate(parts)
             rows = rows[np.argsort(rows["EventId"], kind="stable")]
         self._waiting_bytes -= rows.nbytes
-        self._sink(report, rows)
+        # The first partition can expand the rows of all: they are of the same reports and inputs.
+        for piece in self.analyses[0].expand(report, rows):
+            self._sink(report, piece)
 
     def _starved(self) -> errors.StarvedError:
         index = self.slowest()

@@ -3,13 +3,13 @@
 Kernels write rows into tables of a fixed size, one for each table that a requested report is
 computed from. When one is full, when a piece of the stream has been read, and before a fault
 is raised, the tables are emptied: their rows go to the sink of the reports that are such a
-table, and to the collectors of the others.
+table, and to the collectors or expanders of the others.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ._kernels.layout import Record, Tables
 from .events import StreamHeader
 from .position import Position
 from .reports import REPORTS
-from .reports.report import Collector, Report, RunCollector, Setting
+from .reports.report import Collector, Expander, Report, RunCollector, Setting
 
 Sink = Callable[[str, Rows], None]
 """Takes (report name, rows of it); the rows are valid only during the call."""
@@ -50,6 +50,8 @@ class Outputs:
         self._told = 0
         self._float_width = 0
         self._collectors: dict[str, Collector] = {}
+        self._expanders: dict[str, Expander] = {}
+        self._expands = True
         self.tables: Tables
 
     def begin(self, header: StreamHeader, rules: Record, inputs: Mapping[str, Any]) -> None:
@@ -60,8 +62,12 @@ class Outputs:
         self.tables = self._make_tables(0)
         for report in self._reports:
             if report.collect is not None:
-                dtype = report.dtype(header.float_width)
-                self._collectors[report.name] = report.collect(Setting(header, dtype, inputs))
+                setting = Setting(header, report.dtype(header.float_width), inputs)
+                collector = report.collect(setting)
+                if isinstance(collector, Expander):
+                    self._expanders[report.name] = collector
+                else:
+                    self._collectors[report.name] = collector
 
     def make_room(self, needed: int) -> None:
         """Make tables, emptied before, that hold as many rows as one block needs."""
@@ -72,7 +78,7 @@ class Outputs:
         def table(name: str) -> Rows:
             report = REPORTS[name]
             rows = max(report.buffer_rows, least) if name in self._sources else 0
-            return np.zeros(rows, report.dtype(self._float_width))
+            return np.zeros(rows, report.table_dtype(self._float_width))
 
         return Tables(**{name: table(name) for name in Tables._fields})
 
@@ -121,11 +127,27 @@ class Outputs:
                 rows: Rows | None = taken[name]
                 if collector is not None and rows is not None and len(rows):
                     rows = collector.take(name, rows)
-                self._emit(report.name, rows)
+                if rows is None or not len(rows):
+                    continue
+                for piece in self.expand(report.name, rows) if self._expands else (rows,):
+                    self._sink(report.name, piece)
 
-    def _emit(self, report: str, rows: Rows | None) -> None:
-        if rows is not None and len(rows):
-            self._sink(report, rows)
+    def leave_unexpanded(self) -> None:
+        """Hand on rows of tables instead of the reports that have many rows for each."""
+        self._expands = False
+
+    def expand(self, report: str, rows: Rows) -> Iterable[Rows]:
+        """The rows of a report that follow from rows of its table, in pieces.
+
+        Args:
+            report: name of a requested report; of most, rows are those of the table.
+            rows: of the table, shape (n,).
+
+        Returns:
+            Pieces, each valid until the next.
+        """
+        expander = self._expanders.get(report)
+        return (rows,) if expander is None else expander.take(rows)
 
     def finish(self, sink: Sink | None = None, others: Sequence[Outputs] = ()) -> None:
         """Hand on the rows of whole runs, of this and other partitions together.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Indices
+from ..errors import InputError
 from ._kernels.layout import Parameters
 from .format import LOSS_DTYPES
-from .inputs import EventRates
+from .inputs import EventRates, Occurrence, Periods, encode_occurrence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,10 +22,29 @@ class ReportInputs:
     quantiles: npt.NDArray[np.float32] | None = None
     """Shape (k,), each 0 to 1."""
     event_rates: EventRates | None = None
+    occurrence: Occurrence | None = None
+    periods: Periods | None = None
+
+    def __post_init__(self) -> None:
+        if self.occurrence is None or self.periods is None:
+            return
+        weighted, declared = len(self.periods.weights), self.occurrence.periods
+        if weighted != declared:
+            raise InputError(
+                f"{weighted} periods have a weight, but occurrences are of {declared} periods",
+                hint="Give the periods file of the same model",
+            )
 
     def to_dict(self) -> dict[str, Any]:
-        """All of them, by name."""
-        return {"quantiles": self.quantiles, "event_rates": self.event_rates}
+        """Those given, by name."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+
+    @property
+    def rates(self) -> EventRates | None:
+        """Event rates as given, else those of the occurrences."""
+        if self.event_rates is None and self.occurrence is not None:
+            return self.occurrence.event_rates()
+        return self.event_rates
 
     def octets(self) -> list[bytes]:
         """Those given, as bytes to identify them by."""
@@ -33,6 +53,10 @@ class ReportInputs:
             parts.append(self.quantiles.tobytes())
         if self.event_rates is not None:
             parts += [self.event_rates.event_ids.tobytes(), self.event_rates.rates.tobytes()]
+        if self.occurrence is not None:
+            parts += [b"occurrence", encode_occurrence(self.occurrence, "bin")]
+        if self.periods is not None:
+            parts += [b"periods", self.periods.weights.tobytes()]
         return parts
 
 
@@ -65,10 +89,10 @@ def make_parameters(samples: int, float_width: int, inputs: ReportInputs) -> Par
     """
     q = np.zeros(0, np.float32) if inputs.quantiles is None else inputs.quantiles
     positions, fractions, ranks = locate_quantiles(q, samples)
-    if inputs.event_rates is None:
-        ids, rates = np.zeros(0, np.int32), np.zeros(0)
-    else:
-        ids, rates = inputs.event_rates.event_ids, inputs.event_rates.rates
+    given = inputs.rates
+    ids, rates = (np.zeros(0), np.zeros(0)) if given is None else (given.event_ids, given.rates)
+    occurrence = inputs.occurrence
+    occurring = np.zeros(0) if occurrence is None else np.unique(occurrence.event_ids)
     return Parameters(
         rate_ids=np.array(ids, np.int32),
         rates=np.array(rates, np.float64),
@@ -76,4 +100,5 @@ def make_parameters(samples: int, float_width: int, inputs: ReportInputs) -> Par
         positions=positions,
         fractions=fractions.astype(LOSS_DTYPES[float_width]),
         ranks=ranks,
+        occurring=np.array(occurring, np.int32),
     )

@@ -9,7 +9,7 @@ from ..errors import TruncatedError
 from .analysis import Analysis
 from .events import StreamHeader
 from .format import FLOAT_WIDTHS, Kind
-from .inputs import EventRates
+from .inputs import EventRates, Occurrence
 from .policy import Policy
 from .reader import LossReader
 from .reports import REPORTS
@@ -59,6 +59,11 @@ def _stream(float_width: int) -> bytes:
     return writer.begin() + b"".join(blocks)
 
 
+def _occurrence() -> Occurrence:
+    once = np.ones(1, np.int32)
+    return Occurrence(1, once, once, np.zeros(1, np.int64))
+
+
 def _analysis(float_width: int) -> Analysis:
     def sink(_report: str, _rows: Rows) -> None:
         """Rows are not what this is for."""
@@ -69,4 +74,5 @@ def _analysis(float_width: int) -> Analysis:
         policy=Policy(float_width=float_width, event_order="ascending"),
         quantiles=np.array([0.0, 0.5, 0.9], np.float32),
         event_rates=EventRates(np.array([1], np.int32), np.array([0.5])),
+        occurrence=_occurrence(),
     )

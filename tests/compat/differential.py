@@ -1,10 +1,11 @@
-"""Compares SELT, MELT and QELT with a live peer on generated streams.
+"""Compares the reports of events and of periods with a live peer on generated streams.
 
 ``python -m tests.compat.differential --peer PYTHON --cases 200`` where PYTHON is an
 interpreter that has ``oasislmf`` installed. Every case is a random portfolio: several
 summaries, 1 to 1,000 samples, sparse to dense, events shuffled or not, in 1 to 4
-partitions, with and without event rates. Rows are compared after sorting, because
-the peer interleaves partitions as they become ready.
+partitions, with and without event rates and period weights, with dates in days or minutes.
+Rows are compared after sorting, because the peer interleaves partitions as they become ready.
+Dates with a time of day are before the 31st, where the peer is wrong.
 """
 
 from __future__ import annotations
@@ -26,12 +27,21 @@ from core.arrays import Rows
 from core.losses.analysis import Analysis
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
-from core.losses.inputs import parse_event_rates
+from core.losses.inputs import (
+    EventRates,
+    Occurrence,
+    Periods,
+    day_ids,
+    encode_occurrence,
+    encode_periods,
+    parse_event_rates,
+)
 from core.losses.merge import Partitions
+from core.losses.parameters import ReportInputs
 from core.losses.reports import REPORTS
 from core.losses.writer import LossWriter
 
-NAMES = ("selt", "melt", "qelt")
+NAMES = ("selt", "melt", "qelt", "splt", "mplt", "qplt")
 RTOL = 1e-6
 
 
@@ -59,6 +69,33 @@ class Case:
         if rng.random() < 0.5:
             lines = [f"{e},{rng.random():.6f}" for e in range(1, self.events + 1)]
             self.rates.write_text("EventIds,Event_rates\n" + "\n".join(lines) + "\n")
+
+        self._write_occurrences(rng)
+
+    def _write_occurrences(self, rng: np.random.Generator) -> None:
+        """Some events do not occur, some twice in a period; some occurring events have no loss."""
+        count = int(rng.integers(1, 80))
+        periods = int(rng.choice([1, 5, 40]))
+        granular = bool(rng.random() < 0.3)
+        years, months, days = (rng.integers(1, top, count) for top in (9999, 13, 28))
+        dates = day_ids(years, months, days)
+        if granular:
+            dates = dates * 1440 + rng.integers(0, 1440, count)
+        self.occurrence = Occurrence(
+            periods,
+            rng.integers(1, self.events + 9, count).astype("i4"),
+            rng.integers(1, periods, count, endpoint=True).astype("i4"),
+            dates,
+            granular=granular,
+        )
+        data = encode_occurrence(self.occurrence, "bin")
+        (self.directory / "input" / "occurrence.bin").write_bytes(data)
+        self.periods = None
+        if rng.random() < 0.5:
+            weights = rng.gamma(4, size=periods)
+            self.periods = Periods(weights / weights.sum())
+            packed = encode_periods(self.periods, "bin")
+            (self.directory / "input" / "periods.bin").write_bytes(packed)
 
     def _write(self, rng: np.random.Generator) -> None:
         writer = LossWriter(StreamHeader(Kind.SUMMARY, 1, 3, self.samples, 1, 4))
@@ -94,12 +131,14 @@ class Case:
 def ours(case: Case) -> dict[str, Rows]:
     """Our rows of one case."""
     rates = parse_event_rates(case.rates.read_bytes()) if case.rates.exists() else None
+    if rates is None:
+        # The peer has no rates then; ours would be those of the occurrences.
+        rates = EventRates(np.zeros(0, np.int32), np.zeros(0))
+    inputs = ReportInputs(case.quantiles, rates, case.occurrence, case.periods)
     parts: dict[str, list[Rows]] = {name: [] for name in NAMES}
 
     def make(name: str, sink: Any, seen: Any) -> Analysis:  # noqa: ANN401
-        return Analysis(
-            NAMES, sink, quantiles=case.quantiles, event_rates=rates, name=name, seen=seen
-        )
+        return Analysis(NAMES, sink, name=name, seen=seen, **inputs.to_dict())
 
     together = Partitions(case.files, make, lambda n, rows: parts[n].append(rows.copy()))
     for i, path in enumerate(case.files):
@@ -113,7 +152,7 @@ def difference(got: Rows, expected: Rows) -> str | None:
     if len(got) != len(expected):
         return f"{len(got)} rows, the peer has {len(expected)}"
     names = got.dtype.names or ()
-    keys = [n for n in names if n.endswith("Id") or n in {"SampleType", "Quantile"}]
+    keys = _keys(got)
     got, expected = np.sort(got, order=keys), np.sort(expected, order=keys)
     for name in names:
         a: npt.NDArray[Any] = got[name]
@@ -123,6 +162,11 @@ def difference(got: Rows, expected: Rows) -> str | None:
             i = int(np.flatnonzero(~close)[0])
             return f"{(~close).sum()} values of {name}, first {a[i]!r} for {b[i]!r} in {got[i]}"
     return None
+
+
+def _keys(rows: Rows) -> list[str]:
+    """Columns by which rows are told apart: integers and the quantile."""
+    return [n for n in rows.dtype.names or () if rows.dtype[n].kind == "i" or n == "Quantile"]
 
 
 def main() -> int:
@@ -135,7 +179,7 @@ def main() -> int:
     outcome: Counter[str] = Counter()
     identical: Counter[str] = Counter()
     start = time.perf_counter()
-    driver = [args.peer, str(Path(__file__).with_name("peer_elt.py"))]
+    driver = [args.peer, str(Path(__file__).with_name("peer_rows.py"))]
     with (
         tempfile.TemporaryDirectory() as scratch,
         subprocess.Popen(
@@ -158,7 +202,7 @@ def main() -> int:
                 theirs = np.fromfile(case.directory / f"{name}.bin", rows[name].dtype)
                 wrong = difference(rows[name], theirs)
                 outcome["differ" if wrong else "equal"] += 1
-                keys = [n for n in rows[name].dtype.names or () if n.endswith("Id")]
+                keys = _keys(theirs)
                 same = len(theirs) == len(rows[name]) and (
                     np.sort(theirs, order=keys).tobytes()
                     == np.sort(rows[name], order=keys).tobytes()

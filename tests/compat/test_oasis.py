@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from core.losses.analysis import aggregate
 from core.losses.inputs import parse_event_rates, parse_quantiles
 
 OASIS = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "oasis"
+RUN = OASIS.parent / "oasis-run"
 ELT = OASIS / "elt"
 
 pytestmark = pytest.mark.skipif(
@@ -35,6 +37,39 @@ def test_event_loss_tables(
     assert main([*command, "--format", form, "--out", str(tmp_path)]) == 0
     got = (tmp_path / f"{report}.{form}").read_bytes()
     assert got == (ELT / f"{expected}.{form}").read_bytes()
+
+
+def inputs_of(folder: Path) -> list[str]:
+    """Options that name the inputs of period tables in a folder; weights if it has them."""
+    names = {"occurrence": "occurrence", "periods": "periods", "quantiles": "quantile"}
+    files = {option: folder / f"{name}.bin" for option, name in names.items()}
+    return [a for name, file in files.items() if file.exists() for a in (f"--{name}", str(file))]
+
+
+@pytest.mark.parametrize("case", ["plt_periods", "plt_no_periods"])
+@pytest.mark.parametrize("form", ["csv", "bin"])
+def test_period_loss_tables(tmp_path: Path, case: str, form: str) -> None:
+    folder = OASIS / case
+    command = ["aggregate", str(folder / "summarypy.bin"), "--reports", "splt,mplt,qplt"]
+    command += inputs_of(folder / "input")
+    assert main([*command, "--format", form, "--out", str(tmp_path)]) == 0
+    for name in ("splt", "mplt", "qplt"):
+        expected = (folder / f"py_{name}.{form}").read_bytes()
+        assert (tmp_path / f"{name}.{form}").read_bytes() == expected
+
+
+@pytest.mark.parametrize("perspective", ["gul", "il", "ri_IP1", "ri"])
+@pytest.mark.parametrize("summary_set", [1, 2])
+def test_period_loss_tables_of_a_run_of_two_processes(
+    tmp_path: Path, perspective: str, summary_set: int
+) -> None:
+    name = f"{perspective}_S{summary_set}"
+    streams = [str(RUN / f"streams/work/{name}_summary/P{i}.bin") for i in (1, 2)]
+    command = ["aggregate", *streams, "--reports", "splt,mplt,qplt", "--order", "event"]
+    assert main([*command, *inputs_of(RUN / "run/input"), "--out", str(tmp_path)]) == 0
+    for report in ("splt", "mplt", "qplt"):
+        expected = gzip.decompress((RUN / f"expected/{name}_{report}.csv.gz").read_bytes())
+        assert (tmp_path / f"{report}.csv").read_bytes() == expected
 
 
 def test_all_at_once_equal_each_alone() -> None:

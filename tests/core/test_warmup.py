@@ -25,6 +25,7 @@ import numpy as np
 from app.losses.tables import FORMATS, table_encoder
 from core.errors import CoreError
 from core.losses.analysis import Analysis
+from core.losses.inputs import Occurrence
 from core.losses.policy import Policy
 from core.losses.reader import LossReader
 from core.losses.reports import REPORTS
@@ -36,7 +37,11 @@ for width in (4, 8):
         spec = SampleSpec(events=4, summaries=3, samples=30, kind=kind, float_width=width)
         data = b"".join(generate_stream(spec))
         names = list(REPORTS) if kind is Kind.SUMMARY else ["events"]
-        options = {"quantiles": np.array([0.5], np.float32)} if len(names) > 1 else {}
+        options = {}
+        if len(names) > 1:
+            once = np.ones(1, np.int32)
+            occurrence = Occurrence(1, once, once, np.zeros(1, np.int64))
+            options = {"quantiles": np.array([0.5], np.float32), "occurrence": occurrence}
         for nan in ("error", "drop"):
             policy = Policy(float_width=width, nan=nan, sample_order="any")
             def sink(name, rows):

@@ -80,6 +80,8 @@ RULES = np.dtype(
         ("selt", "i8"),
         ("melt", "i8"),
         ("qelt", "i8"),
+        ("mplt", "i8"),
+        ("qplt", "i8"),
     ]
 )
 """What the caller asked for; constant over a stream."""
@@ -96,6 +98,7 @@ STATE = np.dtype(
         ("event_blocks", "i8"),
         ("rate", "f8"),  # event rate of the open event
         ("events", "i8"),  # counts over the stream
+        ("unplaced", "i8"),  # events without occurrence
         ("blocks", "i8"),
         ("pairs", "i8"),
         ("ascending", "i8"),  # 1 while every event id was above the one before
@@ -109,6 +112,8 @@ STATE = np.dtype(
         ("selt_rows", "i8"),  # rows waiting in the tables
         ("melt_rows", "i8"),
         ("qelt_rows", "i8"),
+        ("mplt_rows", "i8"),
+        ("qplt_rows", "i8"),
         ("events_rows", "i8"),
         ("needed", "i8"),
         ("fault", "i8"),
@@ -215,12 +220,19 @@ class Parameters(NamedTuple):
     """How far each quantile lies between the two, in the stream's float type."""
     ranks: Ranks
     """Requested ranks of the sorted samples, 0-based, ascending."""
+    occurring: npt.NDArray[np.int32]
+    """Events that have occurrences, ascending; empty without a file of them."""
 
 
 class Tables(NamedTuple):
-    """Room for rows, by the report they are those of; empty where it is not requested."""
+    """Room for rows, by the report they are for; empty where they are not needed.
+
+    Rows for reports of periods are those of an event that happens once.
+    """
 
     selt: Rows
     melt: Rows
     qelt: Rows
+    mplt: Rows
+    qplt: Rows
     events: Rows

@@ -11,19 +11,20 @@ import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
 from ...arrays import Floats, Rows
-from ..format import SIDX_MAX_LOSS
-from .layout import FULL, OK, Losses, Parameters, Record, Scratch, Sidx, Totals
+from ..format import SIDX_MAX_LOSS, SIDX_MEAN
+from .layout import FULL, OK, Losses, Parameters, Record, Scratch, Sidx, Tables, Totals
 from .moments import mean_and_deviation
 from .quantiles import order_statistics
+from .repeated import repeated_sum
 from .totals import statistics
 
 ANALYTICAL = 1
 SAMPLE = 2
 
 
-@kernel
-def event_rate(event: int, ids: npt.NDArray[np.int32], rates: Floats) -> float:
-    """Rate of an event; NaN if it has none. ``ids`` ascend."""
+@subkernel
+def place_of(event: int, ids: npt.NDArray[np.int32]) -> int:
+    """Index of an event in ascending ids; -1 if it is not among them."""
     low = 0
     high = len(ids)
     while low < high:
@@ -32,9 +33,14 @@ def event_rate(event: int, ids: npt.NDArray[np.int32], rates: Floats) -> float:
             low = middle + 1
         else:
             high = middle
-    if low < len(ids) and ids[low] == event:
-        return float(rates[low])
-    return np.nan
+    return low if low < len(ids) and ids[low] == event else -1
+
+
+@kernel
+def event_rate(event: int, ids: npt.NDArray[np.int32], rates: Floats) -> float:
+    """Rate of an event; NaN if it has none. ``ids`` ascend."""
+    place = place_of(event, ids)
+    return float(rates[place]) if place >= 0 else np.nan
 
 
 @subkernel
@@ -102,25 +108,104 @@ def write_melt(
 
 
 @subkernel
-def write_qelt(
+def _max_loss_so_far(scratch: Scratch) -> float:
+    """The maximum loss if it comes before the mean in the block, else 0."""
+    b = scratch.block[0]
+    for i in range(b["pairs"]):
+        if scratch.sidx[i] == SIDX_MAX_LOSS:
+            return float(b["max_loss"])
+        if scratch.sidx[i] == SIDX_MEAN:
+            break
+    return 0.0
+
+
+@subkernel
+def _differ(losses: Losses, samples: int) -> bool:
+    """Whether two samples differ, absent ones being 0: whether their true deviation is above 0."""
+    first = losses[0] if len(losses) == samples else 0.0
+    equal = 0
+    while equal < len(losses) and losses[equal] == first:
+        equal += 1
+    return equal < len(losses)
+
+
+@subkernel
+def write_mplt(rules: Record, state: Record, scratch: Scratch, losses: Losses, rows: Rows) -> None:
+    """The analytical row if the mean is a loss, the sample row if samples are.
+
+    Three things are as ``pltpy`` has them, to the last byte: chance and mean impacted exposure
+    are rounded after every sample, and the analytical row has the maximum loss only if that
+    comes before the mean in the stream. ``losses`` are the block's samples only.
+    """
+    s = state[0]
+    b = scratch.block[0]
+    exposure = b["exposure"]
+    k = s["mplt_rows"]
+    if b["mean"] > 0:
+        row = rows[k]
+        row["EventId"] = b["event"]
+        row["SummaryId"] = b["id"]
+        row["SampleType"] = ANALYTICAL
+        row["ChanceOfLoss"] = 0.0
+        row["MeanLoss"] = b["mean"]
+        row["SDLoss"] = 0.0
+        row["MaxLoss"] = _max_loss_so_far(scratch)
+        row["FootprintExposure"] = exposure
+        row["MeanImpactedExposure"] = exposure
+        row["MaxImpactedExposure"] = exposure
+        k += 1
+    if len(losses) > 0:
+        samples = rules[0]["samples"]
+        width = rules[0]["width"]
+        hits = b["positives"]
+        mean, deviation = mean_and_deviation(losses, samples, b["mean"], scratch.lanes)
+        if mean > 0 or _differ(losses, samples):
+            row = rows[k]
+            row["EventId"] = b["event"]
+            row["SummaryId"] = b["id"]
+            row["SampleType"] = SAMPLE
+            row["ChanceOfLoss"] = repeated_sum(1.0 / samples, hits, width)
+            row["MeanLoss"] = mean
+            row["SDLoss"] = deviation
+            row["MaxLoss"] = b["max_loss"]
+            row["FootprintExposure"] = exposure
+            row["MeanImpactedExposure"] = repeated_sum(exposure / samples, hits, width)
+            row["MaxImpactedExposure"] = exposure if hits > 0 else 0.0
+            k += 1
+    s["mplt_rows"] = k
+
+
+@subkernel
+def write_quantiles(
     rules: Record,
     state: Record,
     scratch: Scratch,
     losses: Losses,
     inputs: Parameters,
-    rows: Rows,
+    tables: Tables,
 ) -> None:
-    """One row per quantile of a summary that has exposure.
+    """One row per quantile: in QPLT of every summary, in QELT of one that has exposure.
 
     ``losses`` are the block's samples only.
     """
     s = state[0]
+    r = rules[0]
     b = scratch.block[0]
-    if not b["exposure"] > 0:
+    exposed = r["qelt"] and b["exposure"] > 0
+    if not (exposed or r["qplt"]):
         return
-    order_statistics(losses, b["negatives"], rules[0]["samples"], inputs.ranks, scratch)
+    order_statistics(losses, b["negatives"], r["samples"], inputs.ranks, scratch)
+    if exposed:
+        s["qelt_rows"] = _write_picked(scratch, inputs, s["qelt_rows"], tables.qelt)
+    if r["qplt"]:
+        s["qplt_rows"] = _write_picked(scratch, inputs, s["qplt_rows"], tables.qplt)
+
+
+@subkernel
+def _write_picked(scratch: Scratch, inputs: Parameters, k: int, rows: Rows) -> int:
+    """Write a row per quantile from row ``k`` on; return the row after."""
+    b = scratch.block[0]
     picked = scratch.picked
-    k = s["qelt_rows"]
     for i in range(len(inputs.quantiles)):
         below = picked[inputs.positions[i, 0]]
         above = picked[inputs.positions[i, 1]]
@@ -130,7 +215,7 @@ def write_qelt(
         row["Quantile"] = inputs.quantiles[i]
         row["Loss"] = below + (above - below) * inputs.fractions[i]
         k += 1
-    s["qelt_rows"] = k
+    return k
 
 
 @kernel

@@ -49,9 +49,11 @@ from .layout import (
 from .rows import (
     add_to_event,
     event_rate,
+    place_of,
     write_event,
     write_melt,
-    write_qelt,
+    write_mplt,
+    write_quantiles,
     write_selt,
 )
 from .seen import NO_PAGE, SEEN, add_block, mark_event, test_event
@@ -148,8 +150,11 @@ def _enter_event(
     if s["events"] >= max_events:
         return EVENT_DONE
     status = open_event(rules, state, scratch.block, seen)
-    if status == OK and rules[0]["melt"]:
-        s["rate"] = event_rate(s["event"], inputs.rate_ids, inputs.rates)
+    if status == OK:
+        if rules[0]["melt"]:
+            s["rate"] = event_rate(s["event"], inputs.rate_ids, inputs.rates)
+        if len(inputs.occurring) and place_of(s["event"], inputs.occurring) < 0:
+            s["unplaced"] += 1
     return status
 
 
@@ -170,8 +175,10 @@ def _write_rows(
     samples = scratch.losses[first:last]
     if r["selt"]:
         write_selt(state, scratch.block, scratch.sidx, scratch.losses, tables.selt)
-    if r["qelt"]:
-        write_qelt(rules, state, scratch, samples, inputs, tables.qelt)
+    if r["mplt"]:
+        write_mplt(rules, state, scratch, samples, tables.mplt)
+    if r["qelt"] or r["qplt"]:
+        write_quantiles(rules, state, scratch, samples, inputs, tables)
     if r["events"]:
         add_samples(scratch.sidx[first:last], samples, totals)
         add_to_event(rules, state, scratch.block)
@@ -205,7 +212,7 @@ def scan(
     s = state[0]
     r = rules[0]
     b = scratch.block[0]
-    others = r["selt"] or r["qelt"] or r["events"]
+    others = r["selt"] or r["qelt"] or r["mplt"] or r["qplt"] or r["events"]
     quantiles = len(inputs.quantiles)
     for _ in range(limit):
         status = read_block(words, stop, rules, state, scratch)
@@ -220,6 +227,8 @@ def scan(
             (r["selt"] and s["selt_rows"] + pairs > len(tables.selt))
             or (r["melt"] and s["melt_rows"] + 2 > len(tables.melt))
             or (r["qelt"] and s["qelt_rows"] + quantiles > len(tables.qelt))
+            or (r["mplt"] and s["mplt_rows"] + 2 > len(tables.mplt))
+            or (r["qplt"] and s["qplt_rows"] + quantiles > len(tables.qplt))
         ):
             s["needed"] = max(pairs, 2, quantiles)
             return FULL

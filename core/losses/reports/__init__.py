@@ -7,13 +7,16 @@ from types import MappingProxyType
 
 from .events import EVENTS
 from .melt import MELT
+from .mplt import MPLT
 from .qelt import QELT
+from .qplt import QPLT
 from .report import Column, Report
 from .selt import SELT
+from .splt import SPLT
 
-__all__ = ["EVENTS", "MELT", "QELT", "REPORTS", "SELT", "Column", "Report"]
+__all__ = ["EVENTS", "MELT", "MPLT", "QELT", "QPLT", "REPORTS", "SELT", "SPLT", "Column", "Report"]
 
 REPORTS: Mapping[str, Report] = MappingProxyType(
-    {report.name: report for report in (EVENTS, SELT, MELT, QELT)}
+    {report.name: report for report in (EVENTS, SELT, MELT, QELT, SPLT, MPLT, QPLT)}
 )
 """Every report by its name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .columns import EVENT_ID, SUMMARY_ID, amount, integer, number
-from .report import EVENT_RATES, Report
+from .report import EVENT_RATES, OCCURRENCE, Report
 
 MELT = Report(
     name="melt",
@@ -21,6 +21,6 @@ MELT = Report(
         amount("MeanImpactedExposure", 6, "Mean over all samples of the impacted exposure"),
         amount("MaxImpactedExposure", 6, "Largest impacted exposure of a sample"),
     ),
-    takes=(EVENT_RATES,),
+    takes=(EVENT_RATES, OCCURRENCE),
     buffer_rows=1 << 14,
 )

@@ -4,19 +4,21 @@ A new report is a module of this package with a row, and its line in
 :data:`core.losses.reports.REPORTS`. Choosing, encoding, merging, the HTTP interface and the
 commands ask the row; none of them knows a report by name.
 
-The kernels write four tables in their pass over a stream: ``events``, ``selt``, ``melt`` and
-``qelt``. The reports of these names are those tables as they are. Any other report names the
-tables it is computed from and gives a :class:`Collector`, which takes their rows in pieces::
+The kernels write six tables in their pass over a stream: ``events``, ``selt``, ``melt``,
+``qelt``, ``mplt`` and ``qplt``. The reports of the first four are those tables as they are. Any
+other report names the tables it is computed from and gives a :class:`Collector`, which takes
+their rows in pieces::
 
     blocks --scan--> rows of the tables --+--------------------------------> sink
                                           +--> Collector.take -> its rows -> sink
+                                          +--> Expander.take -> many rows, in pieces -> sink
                                                RunCollector.finish --------> sink, at the end
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -59,6 +61,8 @@ class Input:
 
 QUANTILES = Input("quantiles", "quantiles", "Give a list or a quantile file")
 EVENT_RATES = Input("event_rates", "event rates", "Give a file of rates or of occurrences")
+OCCURRENCE = Input("occurrence", "occurrences", "Give an occurrence file")
+PERIODS = Input("periods", "period weights", "Give a periods file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,24 @@ class Collector(ABC):
         Args:
             table: name of the table.
             rows: of complete blocks, in the order of the stream; valid only during the call.
+        """
+
+
+class Expander(ABC):
+    """Computes many rows of a report from each row of the one table it is computed from.
+
+    Where rows have to wait, those of the table wait, because they are fewer.
+    """
+
+    @abstractmethod
+    def take(self, rows: Rows) -> Iterable[Rows]:
+        """Take rows of the table; return those of the report in pieces of bounded size.
+
+        Args:
+            rows: of complete blocks, in the order of the stream.
+
+        Returns:
+            Pieces, each valid until the next.
         """
 
 
@@ -131,8 +153,10 @@ class Report:
     """Inputs it can be computed without."""
     tables: tuple[str, ...] = ()
     """Tables of the pass it is computed from; empty for one that is such a table itself."""
-    collect: Callable[[Setting], Collector] | None = None
+    collect: Callable[[Setting], Collector | Expander] | None = None
     """Computes it from those tables; a :class:`RunCollector` for the scope ``run``."""
+    table_columns: tuple[Column, ...] = ()
+    """Columns of the table of the pass that has its name, if they are not its own."""
     buffer_rows: int = 0
     """Of a table of the pass: rows it holds before they are handed on. About a megabyte, so
     that they are still in the second-level cache when they are encoded."""
@@ -154,12 +178,19 @@ class Report:
 
     def dtype(self, float_width: int) -> np.dtype[np.void]:
         """Packed little-endian record of one row."""
-        loss = f"f{float_width}"
-        fields = [(c.name, f"<{loss if c.type == 'loss' else c.type}") for c in self.columns]
-        return np.dtype(fields)
+        return _record(self.columns, float_width)
+
+    def table_dtype(self, float_width: int) -> np.dtype[np.void]:
+        """Record of one row of the table of the pass that has its name."""
+        return _record(self.table_columns or self.columns, float_width)
 
     def describe(self, column: str) -> dict[str, str]:
         """What a column means and, for amounts, in which unit it is."""
         found = next(c for c in self.columns if c.name == column)
         unit = {} if found.unit is None else {"unit": found.unit}
         return {"description": found.description, **unit}
+
+
+def _record(columns: tuple[Column, ...], float_width: int) -> np.dtype[np.void]:
+    loss = f"f{float_width}"
+    return np.dtype([(c.name, f"<{loss if c.type == 'loss' else c.type}") for c in columns])

@@ -7,17 +7,23 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 
 from app.command.main import main
 from app.command.parser import build_parser
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
+from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from core.losses.writer import LossWriter
+from tests import oracle
 
 SPEC = SampleSpec(events=30, summaries=3, samples=20)
 
@@ -83,6 +89,93 @@ def test_event_rates_from_occurrences_and_from_rates_agree(
         tables.append((tmp_path / name / "melt.csv").read_text())
     assert tables[0] == tables[1] == tables[2]
     assert "nan" not in tables[0]
+
+
+def of_periods(run_directory: Path, out: Path, form: str = "csv") -> list[str]:
+    command = ["aggregate", str(run_directory / "summary.bin"), "--out", str(out)]
+    command += ["--reports", "splt,mplt,qplt", "--quantiles", "0.5,0.9", "--format", form]
+    return [*command, "--occurrence", str(run_directory / "occurrence.bin")]
+
+
+def test_reports_of_periods_in_every_format(run_directory: Path, tmp_path: Path) -> None:
+    for form in ("csv", "bin", "arrow", "parquet", "ndjson"):
+        weights = ["--periods", str(run_directory / "periods.csv")]
+        assert main([*of_periods(run_directory, tmp_path / form, form), *weights]) == 0
+    counts = {}
+    for name in ("splt", "mplt", "qplt"):
+        lines = rows(tmp_path / "csv" / f"{name}.csv")
+        counts[name] = len(lines)
+        data = (tmp_path / "bin" / f"{name}.bin").read_bytes()
+        assert len(data) == REPORTS[name].dtype(4).itemsize * len(lines)
+        table = pq.read_table(tmp_path / "parquet" / f"{name}.parquet")
+        assert table.num_rows == len(lines)
+        arrow = (tmp_path / "arrow" / f"{name}.arrow").read_bytes()
+        assert pa.ipc.open_stream(arrow).read_all().equals(table)
+        objects = (tmp_path / "ndjson" / f"{name}.ndjson").read_text().splitlines()
+        assert [json.loads(line)["Period"] for line in objects] == table["Period"].to_pylist()
+    times = Counter(line.split(",")[0] for line in rows(run_directory / "occurrence.csv"))
+    stream = oracle.parse((run_directory / "summary.bin").read_bytes(), 4)
+    assert counts["qplt"] == 2 * sum(times[str(block.event)] for block in stream.blocks)
+    assert counts["splt"] > counts["mplt"] > 0
+
+
+def test_inputs_may_be_parquet(run_directory: Path, tmp_path: Path) -> None:
+    for name in ("occurrence", "periods", "quantile", "event_rates"):
+        table = pa_csv.read_csv(run_directory / f"{name}.csv")
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    command = ["aggregate", str(run_directory / "summary.bin"), "--reports", "melt,qplt"]
+    for form, folder in (("csv", run_directory), ("parquet", tmp_path)):
+        inputs = {"quantiles": "quantile", "event-rates": "event_rates"}
+        inputs |= {"occurrence": "occurrence", "periods": "periods"}
+        files = [[f"--{option}", str(folder / f"{name}.{form}")] for option, name in inputs.items()]
+        count = ["--no-of-periods", str(SPEC.periods)]
+        out = ["--out", str(tmp_path / form)]
+        assert main([*command, *count, *out, *(word for pair in files for word in pair)]) == 0
+    for name in ("melt.csv", "qplt.csv"):
+        got = (tmp_path / "parquet" / name).read_bytes()
+        assert got == (tmp_path / "csv" / name).read_bytes()
+
+
+def logged(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    return {line["event"]: line for line in lines}
+
+
+def test_event_rates_win_over_occurrences_and_it_is_said(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = tmp_path / "rates.csv"
+    rates.write_text("1,0.125\n")
+    command = ["aggregate", str(run_directory / "summary.bin"), "--reports", "melt"]
+    command += ["--occurrence", str(run_directory / "occurrence.bin")]
+    command += ["--event-rates", str(rates), "--out", str(tmp_path)]
+    assert main(command) == 0
+    assert rows(tmp_path / "melt.csv")[0].split(",")[3] == "0.125000"
+    line = logged(capsys)["event rates are those of --event-rates, not of --occurrence"]
+    assert (line["level"], line["file"]) == ("warning", str(rates))
+
+
+def test_what_streams_and_occurrences_do_not_share_is_counted(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    occurrence = tmp_path / "occurrence.csv"
+    occurrence.write_text("1,1,2063,1,31\n1,2,2063,3,31\n31,1,2063,3,31\n32,1,2063,3,31\n")
+    weights = tmp_path / "periods.csv"
+    weights.write_text("1,0.5\n2,0.4\n")
+    command = ["aggregate", str(run_directory / "summary.bin"), "--reports", "splt"]
+    command += ["--occurrence", str(occurrence), "--no-of-periods", "2", "--out", str(tmp_path)]
+    assert main([*command, "--periods", str(weights)]) == 0
+    lines = logged(capsys)
+    absent = lines["events have no occurrence, and so no rows by period"]
+    assert (absent["level"], absent["events"], absent["of"]) == ("warning", 29, 30)
+    unused = lines["occurrences are of events that no stream has"]
+    assert (unused["events"], unused["of"]) == (2, 3)
+    assert lines["period weights do not sum to 1"]["sum"] == 0.9
+    keys = {tuple(line.split(",")[:6]) for line in rows(tmp_path / "splt.csv")}
+    assert keys == {
+        ("1", "0.500000", "1", "2063", "1", "31"),
+        ("2", "0.400000", "1", "2063", "3", "31"),
+    }
 
 
 def test_one_report_to_standard_output(run_directory: Path) -> None:
@@ -237,7 +330,9 @@ def test_partitions_that_do_not_belong_together(
         (["--reports", "melt,melt"], "twice"),
         (["--reports", "melt,selt"], "--out"),
         (["--reports", "qelt"], "quantiles"),
-        (["--quantiles", "0.5"], "QELT is not wanted"),
+        (["--quantiles", "0.5"], "QELT or QPLT is not wanted"),
+        (["--reports", "splt"], "SPLT needs occurrences"),
+        (["--reports", "melt", "--periods", "PERIODS"], "period weights are given, but"),
         (["--no-of-periods", "5"], "--occurrence"),
         (["--reports", ""], "no report is wanted"),
         (["--max-samples", "0"], "max_samples"),
@@ -246,6 +341,7 @@ def test_partitions_that_do_not_belong_together(
 def test_a_wrong_command_is_told_apart_from_wrong_data(
     run_directory: Path, capsys: pytest.CaptureFixture[str], args: list[str], words: str
 ) -> None:
+    args = [str(run_directory / "periods.bin") if arg == "PERIODS" else arg for arg in args]
     assert main(["aggregate", str(run_directory / "summary.bin"), *args]) == 2
     assert words in capsys.readouterr().err
 
@@ -256,6 +352,18 @@ def test_usage_errors_exit_with_2(args: list[str], capsys: pytest.CaptureFixture
         main(args)
     assert caught.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+def test_weights_of_other_periods_than_the_occurrences_are_refused(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = tmp_path / "periods.csv"
+    weights.write_text("1,0.5\n2,0.5\n")
+    command = of_periods(run_directory, tmp_path / "out")
+    assert main([*command, "--periods", str(weights)]) == 1
+    error = capsys.readouterr().err
+    assert f"{SPEC.periods - 2} of {SPEC.periods} periods have no weight" in error
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_summary_report_from_an_item_stream_is_refused(

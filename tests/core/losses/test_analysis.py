@@ -654,7 +654,7 @@ def test_a_declared_end_holds_across_a_resume() -> None:
         (["elt"], {}, "there is no report 'elt'"),
         (["melt", "melt"], {}, "twice"),
         (["qelt"], {}, "QELT needs quantiles"),
-        (["melt"], {"quantiles": QUANTILES}, "QELT is not wanted"),
+        (["melt"], {"quantiles": QUANTILES}, "QELT or QPLT is not wanted"),
         (["selt"], {"event_rates": RATES}, "MELT is not wanted"),
     ],
 )

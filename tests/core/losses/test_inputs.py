@@ -3,7 +3,6 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,25 +19,10 @@ from core.losses.inputs import (
     parse_quantiles,
     quantiles_from_text,
 )
-
-CONFORMANCE = Path(__file__).resolve().parents[4] / "shared" / "conformance" / "oasis"
+from tests.auxiliary import conformance, packed_occurrence
 
 OCCURRENCE_HEADER = b"event_id,period_no,occ_year,occ_month,occ_day"
 GRANULAR_HEADER = OCCURRENCE_HEADER + b",occ_hour,occ_minute"
-
-
-def conformance(name: str) -> bytes:
-    path = CONFORMANCE / name
-    if not path.exists():
-        pytest.skip(f"no conformance data at {path}")
-    return path.read_bytes()
-
-
-def packed_occurrence(*records: tuple[int, int, int], options: int = 1, periods: int = 10) -> bytes:
-    record = "<iiq" if options & 2 else "<iii"
-    return struct.pack("<ii", options, periods) + b"".join(
-        struct.pack(record, *fields) for fields in records
-    )
 
 
 def assert_same(one: Occurrence, other: Occurrence) -> None:

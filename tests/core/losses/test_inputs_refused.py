@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,31 +12,10 @@ from core.losses.inputs import (
     parse_quantiles,
     quantiles_from_text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.auxiliary import assert_refused, packed_occurrence
 
 OCCURRENCE_HEADER = b"event_id,period_no,occ_year,occ_month,occ_day"
 GRANULAR_HEADER = OCCURRENCE_HEADER + b",occ_hour,occ_minute"
-
-
-def packed_occurrence(*records: tuple[int, int, int], options: int = 1, periods: int = 10) -> bytes:
-    record = "<iiq" if options & 2 else "<iii"
-    return struct.pack("<ii", options, periods) + b"".join(
-        struct.pack(record, *fields) for fields in records
-    )
-
-
-def assert_refused(
-    message: str, offset: int | None, parse: Callable[..., object], *args: object
-) -> None:
-    with pytest.raises(InputError) as caught:
-        parse(*args, source="the-file")
-    error = caught.value
-    assert str(error).startswith(f"the-file: {message}")
-    assert error.source == "the-file"
-    assert error.offset == offset
-    assert error.hint
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,34 @@
-"""Rows of small tables in csv or packed records, with the place of every fault.
+"""Rows of small tables in csv, packed records or columns, with the place of every fault.
 
-The bytes alone decide which of the two a table is: packed records practically
-always hold a byte that UTF-8 text does not. Csv may start with a byte order mark
-and a header line, end its lines with LF, CRLF or CR and have blank lines at its end.
+The bytes alone decide whether a file is csv or packed: packed records practically always hold
+a byte that UTF-8 text does not. Csv may start with a byte order mark and a header line, end its
+lines with LF, CRLF or CR and have blank lines at its end. Columns come from files that the
+caller decodes, such as parquet.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from core.errors import InputError
+from ...arrays import Array
+from ...errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+
+Columns = Mapping[str, Array]
+"""Columns of a table by name, each of shape (rows,)."""
+Data = bytes | Columns
+"""A whole file, or its columns where the caller has decoded it."""
+Form = Literal["csv", "bin"]
+"""How a file is written: text, or packed records."""
 
 INT_MAX: Final = 2**31 - 1
 """Largest id of the formats."""
@@ -47,6 +57,8 @@ class Origin:
     """Number of the first row."""
     base: int | None = None
     """Byte offset of the first packed record, None in text."""
+    titled: bool = False
+    """Whether the input itself names its columns."""
 
     def place(self, row: int) -> str:
         """Name a row, counted from 0, as a person would."""
@@ -89,7 +101,7 @@ class Rows:
         self.require((values >= low) & (values <= high), field, f"is not in {low} to {high}")
         return values
 
-    def require_unique(self, values: NDArray[Any], field: str) -> None:
+    def require_unique(self, values: NDArray[Any], field: str, where: str = "") -> None:
         """Raise ``InputError`` about the first row whose value of ``field`` came before."""
         order = np.argsort(values, kind="stable")
         ordered = values[order]
@@ -97,7 +109,77 @@ class Rows:
         if len(again):
             row = int(again.min())
             earlier = self.origin.place(int(np.argmax(values == values[row])))
-            raise self.refuse(row, field, f"is already in {earlier}")
+            raise self.refuse(row, field, f"is already in {earlier}{where}")
+
+
+def decode_rows(
+    data: Data, csv: Sequence[np.dtype[np.void]], packed: np.dtype[np.void], source: str | None
+) -> Rows:
+    """Read the rows of a file without a header of its own.
+
+    Args:
+        data: the whole file, or its columns.
+        csv: layouts of its csv and columns, with fields of type ``<i8`` and ``<f8``.
+        packed: layout of its packed records.
+        source: name of the input, for messages.
+
+    Raises:
+        InputError: the rows are of no such layout, or there are none.
+    """
+    if not isinstance(data, bytes):
+        return column_rows(data, csv, source)
+    text = text_of(data, source)
+    return packed_rows(data, packed, 0, source) if text is None else csv_rows(text, csv, source)
+
+
+def column_rows(columns: Columns, layouts: Sequence[np.dtype[np.void]], source: str | None) -> Rows:
+    """Take columns of one of several layouts, whatever their order and the case of their names.
+
+    Args:
+        columns: by name.
+        layouts: fields of type ``<i8`` and ``<f8``.
+        source: name of the input, for messages.
+
+    Raises:
+        InputError: there are other columns, or none of a row; or one has another kind of
+            values than numbers, or fractions where integers belong.
+    """
+    named = {name.lower(): values for name, values in columns.items()}
+    layout = next(
+        (x for x in layouts if {name.lower() for name in x.names or ()} == set(named)), None
+    )
+    if layout is None:
+        message = f"the columns are {','.join(columns)[:_SHOWN]}"
+        hint = f"They have to be {' or '.join(map(_columns, layouts))}"
+        raise InputError(message, hint=hint, source=source)
+    hint = f"The columns were taken to be {_columns(layout)}"
+    count = max(map(len, named.values()))
+    if count == 0:
+        raise InputError("there are no rows", hint=hint, source=source)
+    data = np.empty(count, layout)
+    for name in layout.names or ():
+        values = named[name.lower()]
+        kinds = "iu" if layout[name].kind == "i" else "iuf"
+        if values.dtype.kind not in kinds or values.dtype == np.uint64:
+            message = (
+                f"column {name} has values of type {values.dtype}, not {_TYPES[layout[name].kind]}"
+            )
+            raise InputError(message, hint=hint, source=source)
+        data[name] = values
+    return Rows(data, Origin(source, hint, "row", titled=True))
+
+
+def encode_rows(rows: NDArray[np.void], form: Form) -> bytes:
+    """Write packed rows as they are, or as csv with a header.
+
+    Csv has the fewest digits that read back as the same number.
+    """
+    if form == "bin":
+        return rows.tobytes()
+    names = rows.dtype.names or ()
+    columns = [rows[name].astype(str).tolist() for name in names]
+    lines = [",".join(names), *map(",".join, zip(*columns, strict=True)), ""]
+    return "\n".join(lines).encode()
 
 
 def text_of(data: bytes, source: str | None) -> str | None:
@@ -171,7 +253,7 @@ def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None
         rows = rows_of_lines(lines, layout, Origin(source, hint, first=first))
         data[done : done + len(lines)] = rows.data
         done += len(lines)
-    return Rows(data, Origin(source, hint, first=1 + has_header))
+    return Rows(data, Origin(source, hint, first=1 + has_header, titled=has_header))
 
 
 def _blocks(text: str, start: int) -> Iterator[list[str]]:

@@ -1,0 +1,65 @@
+"""Auxiliary inputs of reports: one module for each file of the peer.
+
+Each is read from csv or from the packed records the peer's ``csvtobin`` writes,
+told apart by content. Bytes come in and arrays go out; what cannot be used is an
+``InputError`` that names the line of a csv, or the byte of a packed file.
+"""
+
+from __future__ import annotations
+
+from .event_rates import EventRates, encode_event_rates, parse_event_rates
+from .occurrence import (
+    EventIndex,
+    Occurrence,
+    calendar_dates,
+    day_ids,
+    encode_occurrence,
+    parse_occurrence,
+)
+from .periods import Periods, encode_periods, equal_periods, parse_periods
+from .quantiles import encode_quantiles, parse_quantiles, quantiles_from_text
+from .return_periods import (
+    ReturnPeriods,
+    encode_return_periods,
+    parse_return_periods,
+    return_periods_from_text,
+)
+from .rows import Columns, Data, Form
+from .summary_info import SummaryInfo, encode_summary_info, parse_summary_info
+from .summary_map import SummaryMap, encode_summary_map, parse_summary_map
+from .summary_xref import SummaryXref, encode_summary_xref, parse_summary_xref
+
+__all__ = [
+    "Columns",
+    "Data",
+    "EventIndex",
+    "EventRates",
+    "Form",
+    "Occurrence",
+    "Periods",
+    "ReturnPeriods",
+    "SummaryInfo",
+    "SummaryMap",
+    "SummaryXref",
+    "calendar_dates",
+    "day_ids",
+    "encode_event_rates",
+    "encode_occurrence",
+    "encode_periods",
+    "encode_quantiles",
+    "encode_return_periods",
+    "encode_summary_info",
+    "encode_summary_map",
+    "encode_summary_xref",
+    "equal_periods",
+    "parse_event_rates",
+    "parse_occurrence",
+    "parse_periods",
+    "parse_quantiles",
+    "parse_return_periods",
+    "parse_summary_info",
+    "parse_summary_map",
+    "parse_summary_xref",
+    "quantiles_from_text",
+    "return_periods_from_text",
+]

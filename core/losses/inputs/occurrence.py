@@ -1,0 +1,284 @@
+"""Occurrences, from csv or packed records with a header.
+
+A date id counts days of the proleptic Gregorian calendar whose years begin in March, from
+1 March of year 0; or, if dates are granular, minutes. A model without calendar has ids of its
+own, which mean nothing here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from ...errors import InputError
+from .event_rates import EventRates
+from .rows import (
+    INT_MAX,
+    PACKED_HINT,
+    Data,
+    Form,
+    Rows,
+    column_rows,
+    csv_rows,
+    encode_rows,
+    packed_rows,
+    text_of,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def _layout(ids: str, date: str, *dates: str) -> np.dtype[np.void]:
+    """Layout of an occurrence: two columns of type ``ids``, then dates of type ``date``."""
+    columns = [(name, ids) for name in ("event_id", "period_no")]
+    return np.dtype(columns + [(name, date) for name in dates])
+
+
+_DAY: Final = ("occ_year", "occ_month", "occ_day")
+_CSV: Final = (
+    _layout("<i8", "<i8", *_DAY),
+    _layout("<i8", "<i8", *_DAY, "occ_hour", "occ_minute"),
+    _layout("<i8", "<i8", "occ_date_id"),
+)
+_BIN: Final = {
+    False: _layout("<i4", "<i4", "occ_date_id"),
+    True: _layout("<i4", "<i8", "occ_date_id"),
+}
+"""Layout of a packed occurrence by whether its date is granular."""
+
+_HEADER_SIZE: Final = 8
+_DATE_ALGORITHM: Final = 1
+_GRANULAR: Final = 2
+
+_MAX_YEAR: Final = 5_879_609
+"""Last whole year whose date ids fit the four bytes they have in a packed file."""
+_MINUTES_PER_DAY: Final = 1440
+_LAST_MINUTE: Final = (INT_MAX + 1) * _MINUTES_PER_DAY - 1
+"""Date id of the last minute whose day fits four bytes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventIndex:
+    """Occurrences by event.
+
+    Those of ``event_ids[i]`` are the rows ``order[starts[i] : starts[i + 1]]`` of the
+    occurrences, in the order of the file.
+    """
+
+    event_ids: NDArray[np.int32]
+    """Ascending and unique; shape (events,)."""
+    starts: NDArray[np.int64]
+    """Shape (events + 1,)."""
+    order: NDArray[np.int64]
+    """Rows of the occurrences, shape (occurrences,)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Occurrence:
+    """In which periods and when the events happen, in the order of the file."""
+
+    periods: int
+    """Number of periods, those without events included."""
+    event_ids: NDArray[np.int32]
+    """At least 1; shape (occurrences,)."""
+    period_numbers: NDArray[np.int32]
+    """From 1 to ``periods``; shape (occurrences,)."""
+    dates: NDArray[np.int64]
+    """Date ids: days, minutes if granular, or the model's own; shape (occurrences,)."""
+    calendar: bool = True
+    """Whether date ids are those of the calendar, not the model's own."""
+    granular: bool = False
+    """Whether date ids count minutes instead of days."""
+
+    def by_event(self) -> EventIndex:
+        """Index the occurrences by event."""
+        order = np.argsort(self.event_ids, kind="stable")
+        event_ids, starts = np.unique(self.event_ids[order], return_index=True)
+        return EventIndex(event_ids, np.append(starts, len(order)), order)
+
+    def event_rates(self) -> EventRates:
+        """Occurrences of each event over the number of periods."""
+        event_ids, counts = np.unique(self.event_ids, return_counts=True)
+        return EventRates(event_ids, counts / self.periods)
+
+
+def parse_occurrence(
+    data: Data, periods: int | None = None, source: str | None = None
+) -> Occurrence:
+    """Read occurrences from csv, columns or a packed file with its header.
+
+    Csv and columns are ``event_id,period_no`` and then either
+    ``occ_year,occ_month,occ_day``, the same and ``occ_hour,occ_minute``, or the
+    ``occ_date_id`` of a model without calendar. A row may come twice: an event can
+    happen twice on one date.
+
+    Args:
+        data: the whole file, or its columns.
+        periods: number of periods; only a packed file has it.
+        source: name of the file, for messages.
+
+    Returns:
+        The occurrences in the order of the file.
+
+    Raises:
+        InputError: the file is neither of the two, is empty, has an id, period or date
+            out of range, or another number of periods than ``periods``;
+            with ``parameter`` set if ``periods`` itself is missing or below 1.
+    """
+    if periods is not None and not 1 <= periods <= INT_MAX:
+        message = f"the number of periods, {periods}, is not in 1 to {INT_MAX}"
+        raise InputError(
+            message, parameter="periods", hint="Correct --no-of-periods", source=source
+        )
+    text = None
+    if isinstance(data, bytes):
+        text = text_of(data, source)
+        if text is None:
+            return _packed_occurrence(data, periods, source)
+    if periods is None:
+        form = "columns" if text is None else "csv"
+        message = f"occurrences in {form} do not tell the number of periods"
+        raise InputError(
+            message, parameter="periods", hint="Give it with --no-of-periods", source=source
+        )
+    if isinstance(data, bytes):
+        rows = csv_rows(text or "", _CSV, source)
+    else:
+        rows = column_rows(data, _CSV, source)
+    calendar, granular = "occ_day" in rows.names, "occ_hour" in rows.names
+    return _checked_occurrence(rows, periods, _csv_dates(rows), calendar, granular)
+
+
+def _packed_occurrence(data: bytes, periods: int | None, source: str | None) -> Occurrence:
+    if len(data) < _HEADER_SIZE:
+        message = f"an occurrence header has 8 bytes, and here are {len(data)}"
+        raise InputError(message, offset=len(data), hint=PACKED_HINT, source=source)
+    options, declared = np.frombuffer(data, "<i4", count=2).tolist()
+    if options & ~(_DATE_ALGORITHM | _GRANULAR):
+        message = f"date options {options} have bits beyond 1 (calendar) and 2 (granular)"
+        raise InputError(message, offset=0, hint=PACKED_HINT, source=source)
+    if options == _GRANULAR:
+        message = "date options 2 say granular dates without a calendar"
+        raise InputError(message, offset=0, hint=PACKED_HINT, source=source)
+    if declared < 1:
+        message = f"the number of periods, {declared}, is below 1"
+        raise InputError(message, offset=4, hint=PACKED_HINT, source=source)
+    if periods not in {None, declared}:
+        message = f"the file is of {declared} periods, and {periods} were given"
+        hint = "Leave --no-of-periods out: the file has it"
+        raise InputError(message, offset=4, hint=hint, source=source)
+    layout = _BIN[bool(options & _GRANULAR)]
+    rows = packed_rows(data, layout, _HEADER_SIZE, source)
+    dates: NDArray[np.int64] = rows.data["occ_date_id"].astype(np.int64)
+    rows.require(dates >= 0, "occ_date_id", "is negative")
+    rows.require(dates <= _LAST_MINUTE, "occ_date_id", "is after the last day there is")
+    calendar, granular = bool(options & _DATE_ALGORITHM), bool(options & _GRANULAR)
+    return _checked_occurrence(rows, declared, dates, calendar, granular)
+
+
+def _checked_occurrence(
+    rows: Rows, periods: int, dates: NDArray[np.int64], calendar: bool, granular: bool
+) -> Occurrence:
+    event_ids = rows.integers("event_id", 1).astype(np.int32)
+    period_numbers = rows.integers("period_no", 1, periods).astype(np.int32)
+    return Occurrence(periods, event_ids, period_numbers, dates, calendar, granular)
+
+
+def encode_occurrence(occurrence: Occurrence, form: Form) -> bytes:
+    """Write occurrences as the peer's file of this form; csv lacks the number of periods."""
+    dates: dict[str, NDArray[np.int64]] = {"occ_date_id": occurrence.dates}
+    layout = _BIN[occurrence.granular]
+    if form == "csv":
+        if occurrence.calendar:
+            parts = calendar_dates(occurrence.dates, granular=occurrence.granular)
+            dates = {f"occ_{name}": values for name, values in parts._asdict().items()}
+            if not occurrence.granular:
+                del dates["occ_hour"], dates["occ_minute"]
+        layout = _layout("<i8", "<i8", *dates)
+    rows = np.empty(len(occurrence.event_ids), layout)
+    rows["event_id"] = occurrence.event_ids
+    rows["period_no"] = occurrence.period_numbers
+    for name, values in dates.items():
+        rows[name] = values
+    body = encode_rows(rows, form)
+    if form == "csv":
+        return body
+    options = _DATE_ALGORITHM * occurrence.calendar | _GRANULAR * occurrence.granular
+    return np.array([options, occurrence.periods], "<i4").tobytes() + body
+
+
+def _csv_dates(rows: Rows) -> NDArray[np.int64]:
+    if "occ_date_id" in rows.names:
+        return rows.integers("occ_date_id", 0)
+    years = rows.integers("occ_year", 1, _MAX_YEAR)
+    months = rows.integers("occ_month", 1, 12)
+    days = rows.integers("occ_day", 1, 31)
+    dates = day_ids(years, months, days)
+    next_month = day_ids(years + months // 12, months % 12 + 1, np.ones_like(days))
+    rows.require(dates < next_month, "occ_day", "is beyond the end of its month")
+    if "occ_hour" not in rows.names:
+        return dates
+    minutes = rows.integers("occ_hour", 0, 23) * 60 + rows.integers("occ_minute", 0, 59)
+    return dates * _MINUTES_PER_DAY + minutes
+
+
+def day_ids(
+    years: NDArray[np.int64], months: NDArray[np.int64], days: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Date ids of days of the proleptic Gregorian calendar; 0 is 1 March of year 0.
+
+    Args:
+        years: from 1, shape (n,).
+        months: 1 to 12, shape (n,).
+        days: from 1 to the length of the month, shape (n,).
+
+    Returns:
+        Days since day 0, shape (n,).
+    """
+    # A year that begins in March has its leap day at the end.
+    month = (months + 9) % 12
+    year = years - month // 10
+    ids: NDArray[np.int64] = _days_before(year) + (306 * month + 5) // 10 + days - 1
+    return ids
+
+
+class CalendarDates(NamedTuple):
+    """Dates of occurrences, each part of shape (n,)."""
+
+    year: NDArray[np.int64]
+    month: NDArray[np.int64]
+    """1 to 12."""
+    day: NDArray[np.int64]
+    """1 to 31."""
+    hour: NDArray[np.int64]
+    """0 to 23."""
+    minute: NDArray[np.int64]
+    """0 to 59."""
+
+
+def calendar_dates(dates: NDArray[np.int64], *, granular: bool) -> CalendarDates:
+    """Take date ids apart: the inverse of :func:`day_ids`.
+
+    Args:
+        dates: ids of days or, if ``granular``, minutes; not negative, shape (n,).
+        granular: whether they count minutes.
+    """
+    minutes = dates % _MINUTES_PER_DAY if granular else np.zeros_like(dates)
+    days = dates // _MINUTES_PER_DAY if granular else dates
+    # 400 years have 146,097 days. Near 1 March the quotient may give the year that follows.
+    year = (10_000 * days + 14_780) // 3_652_425
+    year -= days < _days_before(year)
+    rest = days - _days_before(year)
+    month = (100 * rest + 52) // 3060  # from March
+    day = rest - (306 * month + 5) // 10 + 1
+    year += (month + 2) // 12
+    return CalendarDates(year, (month + 2) % 12 + 1, day, minutes // 60, minutes % 60)
+
+
+def _days_before(year: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Days from day 0 to 1 March of a year."""
+    days: NDArray[np.int64] = 365 * year + year // 4 - year // 100 + year // 400
+    return days

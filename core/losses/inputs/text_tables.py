@@ -1,0 +1,159 @@
+"""Csv whose columns are chosen by name and may hold any text: summary maps and summary info."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import InputError
+from .rows import INT_MAX, Data, text_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextTable:
+    """A table of texts with a header."""
+
+    names: tuple[str, ...]
+    """Of all columns, in the order of the file."""
+    columns: dict[int, NDArray[np.str_]]
+    """Those asked for, by their index; shape (rows,) each, with at least one row."""
+    lines: NDArray[np.int64] | None
+    """Line of the file on which each row ends, shape (rows,); None if there are no lines."""
+    source: str | None
+
+    def column(self, name: str) -> NDArray[np.str_]:
+        """The column of this name, whatever the case of its letters.
+
+        Raises:
+            InputError: there is none, or several.
+        """
+        found = [i for i, each in enumerate(self.names) if each.lower() == name.lower()]
+        if len(found) == 1:
+            return self.columns[found[0]]
+        message = f"{'two columns are' if found else 'no column is'} named {name}"
+        hint = f"The columns are {','.join(self.names)[:200]}"
+        raise InputError(message, hint=hint, source=self.source)
+
+    def integers(self, name: str, low: int) -> NDArray[np.int64]:
+        """Values of a column of integers, each required to be in ``low`` to 2147483647.
+
+        Raises:
+            InputError: one is not.
+        """
+        texts = self.column(name)
+        try:
+            values = texts.astype(np.int64)
+        except (ValueError, OverflowError):
+            row = next(i for i, text in enumerate(texts) if not _is_integer(text))
+            raise self.refuse(row, f"{name} {texts[row][:60]!r} is not a 64-bit integer") from None
+        good = (values >= low) & (values <= INT_MAX)
+        if not good.all():
+            row = int(np.argmin(good))
+            raise self.refuse(row, f"{name} {values[row]} is not in {low} to {INT_MAX}")
+        return values
+
+    def require_unique(self, values: NDArray[np.int64], name: str) -> None:
+        """Raise ``InputError`` about the first row whose value came before."""
+        _, first = np.unique(values, return_index=True)
+        if len(first) < len(values):
+            again = np.ones(len(values), bool)
+            again[first] = False
+            row = int(np.argmax(again))
+            earlier = self._place(int(np.argmax(values == values[row])))
+            raise self.refuse(row, f"{name} {values[row]} is already in {earlier}")
+
+    def _place(self, row: int) -> str:
+        return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+
+    def refuse(self, row: int, text: str) -> InputError:
+        """Make the error about one row."""
+        hint = f"The columns are {','.join(self.names)[:200]}"
+        return InputError(f"{self._place(row)}: {text}", hint=hint, source=self.source)
+
+
+def decode_texts(data: Data, source: str | None, needed: Sequence[str] | None = None) -> TextTable:
+    """Read a csv with a header, or columns of any types.
+
+    Args:
+        data: the whole file, or its columns.
+        source: name of the file, for messages.
+        needed: names, in lower case, of the columns to keep; None for all.
+
+    Raises:
+        InputError: it is not csv text, has no row, or a line has more or fewer values than
+            the header.
+    """
+    if not isinstance(data, bytes):
+        kept = _kept(tuple(data), needed)
+        columns = {i: _as_text(data[list(data)[i]]) for i in kept}
+        if not all(map(len, data.values())):
+            raise InputError("there are no rows", hint="It has to have some", source=source)
+        return TextTable(tuple(data), columns, None, source)
+    text = text_of(data, source)
+    if text is None:
+        hint = "This file has to be csv: it has no packed form"
+        raise InputError("the bytes are not UTF-8 text", hint=hint, source=source)
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        names = tuple(cell.strip() for cell in next(reader))
+        cells, lines = _read(reader, names, _kept(names, needed), source)
+    except csv.Error as e:
+        message = f"line {reader.line_num}: {e}"
+        raise InputError(message, hint="It has to be csv", source=source) from e
+    if not lines:
+        hint = f"The columns were taken to be {','.join(names)[:200]}"
+        raise InputError("there is a header line but no other", hint=hint, source=source)
+    columns = {i: np.array(values, np.str_) for i, values in cells.items()}
+    return TextTable(names, columns, np.array(lines), source)
+
+
+def _kept(names: Sequence[str], needed: Sequence[str] | None) -> list[int]:
+    return [i for i, name in enumerate(names) if needed is None or name.lower() in needed]
+
+
+def _as_text(values: NDArray[np.generic]) -> NDArray[np.str_]:
+    return np.array([str(value) for value in values.tolist()], np.str_)
+
+
+def _read(
+    reader: Iterable[list[str]], names: Sequence[str], kept: Sequence[int], source: str | None
+) -> tuple[dict[int, list[str]], list[int]]:
+    """Cells of the columns kept, and the line on which each row ends."""
+    cells: dict[int, list[str]] = {i: [] for i in kept}
+    lines: list[int] = []
+    for row in reader:
+        if not row:
+            continue
+        line: int = reader.line_num  # type: ignore[attr-defined]
+        if len(row) != len(names):
+            message = f"line {line}: the number of columns is {len(row)} and has to be {len(names)}"
+            hint = f"The header line is {','.join(names)[:200]}"
+            raise InputError(message, hint=hint, source=source)
+        for i, column in cells.items():
+            column.append(row[i])
+        lines.append(line)
+    return cells, lines
+
+
+def encode_texts(names: Sequence[str], columns: Sequence[NDArray[np.str_]]) -> bytes:
+    """Write a csv with a header, quoting only what has to be quoted."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
+    return text.getvalue().encode()
+
+
+def _is_integer(text: str) -> bool:
+    try:
+        return -(2**63) <= int(text) < 2**63
+    except ValueError:
+        return False

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.errors import InputError
+from core.losses.inputs import (
+    Data,
+    EventRates,
+    Form,
+    encode_event_rates,
+    encode_quantiles,
+    parse_event_rates,
+    parse_periods,
+    parse_quantiles,
+    parse_return_periods,
+    parse_summary_info,
+    parse_summary_map,
+    parse_summary_xref,
+)
+from tests.auxiliary import assert_refused, conformance
+
+
+def test_quantiles_are_written_as_the_peer_writes_them() -> None:
+    data = conformance("aux_files/quantile.bin")
+    assert encode_quantiles(parse_quantiles(data), "bin") == data
+    text = encode_quantiles(parse_quantiles(data), "csv")
+    assert text.startswith(b"quantile\n0.0\n0.2\n")
+    assert encode_quantiles(parse_quantiles(text), "bin") == data
+
+
+@given(
+    st.dictionaries(st.integers(1, 2**31 - 1), st.floats(0, 1e6), min_size=1, max_size=9),
+)
+@settings(deadline=None, max_examples=50)
+def test_event_rates_written_are_read_back(rates: dict[int, float]) -> None:
+    ids = np.array(sorted(rates), np.int32)
+    values = np.abs(np.array([rates[event] for event in sorted(rates)]))
+    forms: tuple[Form, Form] = ("csv", "bin")
+    for form in forms:
+        back = parse_event_rates(encode_event_rates(EventRates(ids, values), form))
+        assert back.event_ids.tolist() == ids.tolist()
+        expected = values if form == "csv" else values.astype(np.float32).astype(float)
+        assert back.rates.tolist() == expected.tolist()
+
+
+def test_columns_are_found_by_name_in_any_order() -> None:
+    columns: Data = {"event_rates": np.array([0.5, 1.0]), "EVENTIDS": np.array([7, 2])}
+    assert parse_event_rates(columns).rates.tolist() == [1.0, 0.5]
+    assert parse_quantiles({"Quantile": np.array([0.9, 0.1], np.float32)}).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"EventIds": np.array([1])}, "the columns are EventIds. They have to be EventIds,Event"),
+        (
+            {"EventIds": np.array([1.0]), "Event_rates": np.array([1.0])},
+            "column EventIds has values of type float64, not a 64-bit integer",
+        ),
+        (
+            {"EventIds": np.array([1]), "Event_rates": np.array(["x"])},
+            "column Event_rates has values of type <U1, not a number",
+        ),
+        ({"EventIds": np.zeros(0, int), "Event_rates": np.zeros(0)}, "there are no rows"),
+        (
+            {"EventIds": np.array([1, 0]), "Event_rates": np.zeros(2)},
+            "row 2: EventIds 0 is not in 1 to",
+        ),
+    ],
+)
+def test_columns_are_refused(columns: Data, message: str) -> None:
+    assert_refused(message, None, parse_event_rates, columns)
+
+
+TEXTS = st.text(st.sampled_from('0123456789.,-+e \r\n"\tnaif_\u2028\xa0'), max_size=60)
+HEADERS = st.sampled_from(
+    [
+        b"period_no,weighting\n",
+        b"return_period\n",
+        b"item_id,summary_id,summaryset_id\n",
+        b"item_id,loc_id,building_id\n",
+        b"summary_id,tiv\n",
+        b"",
+    ]
+)
+
+
+@given(HEADERS, st.one_of(st.binary(max_size=64), TEXTS.map(str.encode)))
+@settings(deadline=None, max_examples=300)
+def test_any_bytes_give_an_input_or_an_input_error(header: bytes, body: bytes) -> None:
+    data = header + body
+    with suppress(InputError):
+        weights = parse_periods(data).weights
+        assert (np.isfinite(weights) & (weights >= 0)).all()
+    with suppress(InputError):
+        years = parse_return_periods(data).years
+        assert len(years) > 0
+        assert (np.diff(years) < 0).all()
+    with suppress(InputError):
+        xref = parse_summary_xref(data)
+        assert len(xref.ids) == len(xref.summary_ids) == len(xref.set_ids) > 0
+    with suppress(InputError):
+        assert len(np.unique(parse_summary_map(data).ids)) == len(parse_summary_map(data).ids) > 0
+    with suppress(InputError):
+        assert (np.diff(parse_summary_info(data).summary_ids, prepend=0) > 0).all()
