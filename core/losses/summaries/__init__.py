@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from .reports import Report, SetReports
-from .sets import Risks, SummarySets
-from .summariser import IndexSink, StreamSink, Summariser
+from .sets import SummarySets
+from .summariser import INDEX, IndexSink, StreamSink, Summariser
 
-__all__ = [
-    "IndexSink",
-    "Report",
-    "Risks",
-    "SetReports",
-    "StreamSink",
-    "Summariser",
-    "SummarySets",
-]
+__all__ = ["INDEX", "IndexSink", "StreamSink", "Summariser", "SummarySets"]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...arrays import Array, Indices
 from ...errors import InputError
-from .._kernels.summaries import Places
+from .._kernels.summary_sums import Places
 from ..inputs import SummaryMap, SummaryXref
 
 _SHOWN = 5
