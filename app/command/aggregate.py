@@ -18,6 +18,7 @@ from core._jit import is_build_published
 from core.arrays import Rows
 from core.losses.events import Completeness, StreamEnd
 from core.losses.inputs import Occurrence
+from core.losses.reports.running import RunOptions
 
 from .loss_inputs import read_inputs
 from .policy import policy_of
@@ -32,6 +33,8 @@ def _log_events(rows: Rows) -> None:
 
 def _streams(args: argparse.Namespace) -> Sequence[str]:
     """Return the streams to read: those named, else standard input if it is redirected."""
+    if args.partials and not args.streams:
+        return []
     if not args.streams and not _is_piped():
         args.usage_error("no stream is named: name files or fifos, or pipe a stream in")
     return args.streams or [STDIN]
@@ -57,6 +60,11 @@ def aggregate(args: argparse.Namespace) -> int:
         policy=policy_of(args, event_order="ascending" if args.order == "event" else "any"),
         order=args.order,
         inputs=read_inputs(args),
+        options=RunOptions(args.confidence, args.curves, args.tvar),
+        memory_budget=args.memory_budget,
+        spill_dir=args.spill_dir,
+        partials=args.partials,
+        partial_out=args.partial_out,
         expect_events=args.expect_events,
         expect_bytes=args.expect_bytes,
         read_ahead=args.read_ahead,
@@ -71,9 +79,12 @@ def aggregate(args: argparse.Namespace) -> int:
         taps["events"] = _log_events
     start = time.perf_counter()
     with progress_bar(enabled=not args.no_progress) as observer:
-        ends = Aggregation(job, observer, taps).run()
+        aggregation = Aggregation(job, observer, taps)
+        ends = aggregation.run()
     _log_ends(streams, ends, time.perf_counter() - start)
-    if job.inputs.occurrence is not None:
+    if job.partials:
+        log.info("partial files merged", files=len(job.partials), events=aggregation.merged_events)
+    elif job.inputs.occurrence is not None:
         _log_occurrences(ends, job.inputs.occurrence)
     return 0
 

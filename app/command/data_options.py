@@ -6,14 +6,24 @@ Their names and defaults are those of the engine, which takes a second to import
 from __future__ import annotations
 
 import argparse
+import re
 
 from app.losses.aggregation import STDOUT
 from app.losses.tables import FORMATS
 from core.losses.format import MAX_SAMPLES
+from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import READ_AHEAD
 from core.losses.reports import REPORTS
+from core.losses.reports.running import RunOptions
 from core.losses.samples import SampleSpec
 from core.tiles.formats import FORMATS as DATASET_FORMATS
+
+_SIZE = re.compile(r"([1-9][0-9]{0,12})(|B|[KMGT]i?B)", re.ASCII | re.IGNORECASE)
+_SIZES = {"": 1, "B": 1} | {
+    f"{letter}{infix}B": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for infix, base in (("", 1000), ("I", 1024))
+}
 
 
 def _name_list(text: str) -> list[str]:
@@ -122,6 +132,13 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="weights of the periods (default: equal ones)",
     )
+    inputs.add_argument(
+        "--return-periods",
+        metavar="FILE",
+        help="return periods of EPT and PSEPT: a file, or a list such as 200,100,50"
+        " (default: every point of a curve)",
+    )
+    _add_whole_runs(parser)
     _add_policy(parser)
     completeness = parser.add_argument_group("completeness (a stream has no end marker)")
     completeness.add_argument(
@@ -148,6 +165,60 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         "--idle-timeout", type=float, metavar="S", help="fail after S seconds without a byte"
     )
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
+
+
+def _add_whole_runs(parser: argparse.ArgumentParser) -> None:
+    defaults = RunOptions()
+    group = parser.add_argument_group("reports of whole runs (aal, aal_mean, alct, ept, psept)")
+    group.add_argument(
+        "--confidence",
+        type=float,
+        default=defaults.confidence,
+        metavar="P",
+        help=f"confidence level of ALCT (default {defaults.confidence})",
+    )
+    group.add_argument(
+        "--curves",
+        default=defaults.curves,
+        metavar="LETTERS",
+        help="curves of EPT: F full uncertainty, S sample mean, M per-sample mean; and of PSEPT: W;"
+        f" capital for AEP, small for OEP (default {defaults.curves})",
+    )
+    group.add_argument(
+        "--tvar",
+        choices=("count", "weight"),
+        default=defaults.tvar,
+        help="TVaR as mean of losses by number or by period weight (default count)",
+    )
+    group.add_argument(
+        "--memory-budget",
+        type=_bytes,
+        default=MEMORY_BUDGET,
+        metavar="SIZE",
+        help="memory for sums by summary, period and sample, such as 4GB (default 1GiB)",
+    )
+    group.add_argument(
+        "--spill-dir",
+        metavar="DIR",
+        help="directory for what exceeds it (default: that of --out, else for temporary files)",
+    )
+    group.add_argument(
+        "--partial-out", metavar="FILE", help="write these sums, to be merged with other partitions"
+    )
+    group.add_argument(
+        "--partials",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="merge files of --partial-out, in any order, with the streams or alone",
+    )
+
+
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 2GiB")
+    return int(match[1]) * int(_SIZES[match[2].upper()])
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:

@@ -15,11 +15,14 @@ from core.losses.inputs import (
     EventRates,
     Occurrence,
     Periods,
+    ReturnPeriods,
     parse_event_rates,
     parse_occurrence,
     parse_periods,
     parse_quantiles,
+    parse_return_periods,
     quantiles_from_text,
+    return_periods_from_text,
 )
 from core.losses.parameters import ReportInputs
 
@@ -38,7 +41,13 @@ def read_inputs(args: argparse.Namespace) -> ReportInputs:
         structlog.get_logger().warning(
             "event rates are those of --event-rates, not of --occurrence", file=args.event_rates
         )
-    return ReportInputs(_quantiles(args.quantiles), rates, occurrence, _periods(args, occurrence))
+    return ReportInputs(
+        _quantiles(args.quantiles),
+        rates,
+        occurrence,
+        _periods(args, occurrence),
+        _return_periods(args.return_periods),
+    )
 
 
 def _event_rates(args: argparse.Namespace) -> EventRates | None:
@@ -71,3 +80,11 @@ def _quantiles(text: str | None) -> npt.NDArray[np.float32] | None:
     if set(text) <= set("0123456789.eE+-, ") and not Path(text).exists():
         return quantiles_from_text(text, "--quantiles")
     return parse_quantiles(read_input(text), text)
+
+
+def _return_periods(text: str | None) -> ReturnPeriods | None:
+    if text is None:
+        return None
+    if set(text) <= set("0123456789, ") and not Path(text).exists():
+        return return_periods_from_text(text, "--return-periods")
+    return parse_return_periods(read_input(text), text)

@@ -159,8 +159,8 @@ def _sample(parser: argparse.ArgumentParser) -> None:
 _DATA_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, str]] = {
     "aggregate": (
         _aggregate,
-        "compute event reports from loss streams",
-        "Compute event reports from loss streams in a single pass.",
+        "compute reports from loss streams",
+        "Compute any reports from loss streams in a single pass.",
     ),
     "inspect": (
         _inspect,

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.arrays import Rows
-from core.errors import OptionError
+from core.errors import OptionError, ReportError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd
+from core.losses.finishing import LedgerReports, LedgerResources
+from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import READ_AHEAD, Order, Partitions
 from core.losses.outputs import Sink
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
-from core.losses.reports import REPORTS
-from core.losses.reports.choosing import check_inputs, choose_reports
+from core.losses.records import make_rules
+from core.losses.reports import REPORTS, Report
+from core.losses.reports.choosing import check_inputs, check_kind, choose_reports
+from core.losses.reports.running import RunOptions
 from core.losses.seen import SeenEvents
 
 from .outputs import Output, PipeOutput, open_output
+from .parallel import OrderedThreads
+from .partials import Exchange, partial_header
 from .sources import Sources
+from .spilling import SpillFiles
 from .tables import TableEncoder, table_encoder
 
 STDOUT = "-"
+
+
+def _check_merged(reports: Sequence[Report]) -> None:
+    """Refuse reports that need the streams themselves."""
+    for report in reports:
+        if report.calculate is None:
+            raise ReportError(
+                f"{report.name.upper()} cannot be made from partial files alone",
+                hint="Name the streams too, or ask for reports of whole runs such as aal or ept",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +55,15 @@ class Job:
     policy: Policy = field(default_factory=Policy)
     order: Order = "received"
     inputs: ReportInputs = field(default_factory=ReportInputs)
+    options: RunOptions = field(default_factory=RunOptions)
+    memory_budget: int = MEMORY_BUDGET
+    """Bytes of memory for the ledger of reports of whole runs."""
+    spill_dir: str | None = None
+    """Where the ledger keeps what is beyond; by default beside the reports."""
+    partials: Sequence[str] = ()
+    """Partial files to merge with the streams."""
+    partial_out: str | None = None
+    """Partial file to write."""
     expect_events: int | None = None
     expect_bytes: int | None = None
     read_ahead: int = READ_AHEAD
@@ -113,7 +140,13 @@ class Aggregation:
         observer: Observer | None = None,
         taps: Mapping[str, Callable[[Rows], None]] | None = None,
     ) -> None:
-        check_inputs(choose_reports(job.reports), job.inputs.to_dict())
+        reports = choose_reports(job.reports)
+        check_inputs(reports, job.inputs.to_dict())
+        self._exchange = Exchange(job.partials, job.partial_out)
+        if self._exchange.wanted and job.inputs.occurrence is None:
+            raise OptionError("partial files need occurrences", hint="Name them with --occurrence")
+        if not job.streams:
+            _check_merged(reports)
         if job.out == STDOUT and len(job.reports) > 1:
             raise OptionError(
                 "standard output takes a single report", hint="Name a directory with --out"
@@ -131,20 +164,22 @@ class Aggregation:
         Raises:
             CoreError: an input or a stream is faulty; no report file is written then.
         """
-        job = self._job
-        with Sources(job.streams, job.idle_timeout) as sources:
-            tables = _Tables(job)
-            try:
-                tables.begin()
-                partitions = self._partitions(sources, tables)
-                self._pump(sources, partitions)
-                tables.commit()
-            except BaseException:
-                tables.discard()
-                raise
-        return partitions.ends
+        spill = SpillFiles(self._spill_dir())
+        tables = _Tables(self._job)
+        try:
+            tables.begin()
+            ends = self._run(tables, spill)
+            self._exchange.commit()
+            tables.commit()
+        except BaseException:
+            tables.discard()
+            self._exchange.discard()
+            raise
+        finally:
+            spill.close()
+        return ends
 
-    def _partitions(self, sources: Sources, tables: _Tables) -> Partitions:
+    def _run(self, tables: _Tables, spill: SpillFiles) -> list[StreamEnd]:
         job = self._job
 
         def sink(name: str, rows: Rows) -> None:
@@ -153,12 +188,52 @@ class Aggregation:
             if name in self._taps:
                 self._taps[name](rows)
 
+        if not job.streams:
+            self._merge(sink, self._resources(spill, 1))
+            return []
+        with Sources(job.streams, job.idle_timeout) as sources:
+            resources = self._resources(spill, len(sources.sources))
+            partitions = self._partitions(sources, sink, resources)
+            self._pump(sources, partitions)
+        return partitions.ends
+
+    @property
+    def merged_events(self) -> int:
+        """Events of the streams and partial files that were merged."""
+        return self._exchange.events
+
+    def _spill_dir(self) -> Path:
+        job = self._job
+        if job.spill_dir is not None:
+            return Path(job.spill_dir)
+        return Path(tempfile.gettempdir() if job.out == STDOUT else job.out)
+
+    def _resources(self, spill: SpillFiles, ledgers: int) -> LedgerResources:
+        on_merged = self._exchange if self._exchange.wanted else None
+        budget = self._job.memory_budget // ledgers
+        return LedgerResources(budget, spill, OrderedThreads(), on_merged)
+
+    def _merge(self, sink: Sink, resources: LedgerResources) -> None:
+        """Compute the reports of partial files alone."""
+        job = self._job
+        header = partial_header(job.partials[0])
+        reports = choose_reports(job.reports)
+        check_kind(reports, header, job.partials[0])
+        ledger = LedgerReports(reports, job.options, resources)
+        ledger.begin(header, make_rules(header, job.policy), job.inputs.to_dict())
+        ledger.finish(sink)
+
+    def _partitions(self, sources: Sources, sink: Sink, resources: LedgerResources) -> Partitions:
+        job = self._job
+
         def analyse(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
             return Analysis(
                 [*job.reports, *(tap for tap in self._taps if tap not in job.reports)],
                 sink,
                 policy=job.policy,
                 **job.inputs.to_dict(),
+                options=job.options,
+                resources=resources,
                 expect_events=job.expect_events,
                 expect_bytes=job.expect_bytes,
                 name=name,

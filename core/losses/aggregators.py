@@ -11,6 +11,7 @@ from .._jit import foreign_kernel
 from ..arrays import Array
 from ._kernels.layout import OK, Parameters, Record, Scratch, Seen, Tables, Totals, Words
 from ._kernels.scan import scan
+from ._kernels.stretches import Arena
 
 Function = Callable[..., None]
 
@@ -68,13 +69,25 @@ def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
         totals: Totals,
         inputs: Parameters,
         tables: Tables,
+        arena: Arena,
         max_events: int,
         states: Any,  # noqa: ANN401 - a tuple of the callers' arrays
     ) -> int:
         status = OK
         while status == OK:
             status = scan(
-                words, stop, rules, state, scratch, seen, totals, inputs, tables, 1, max_events
+                words,
+                stop,
+                rules,
+                state,
+                scratch,
+                seen,
+                totals,
+                inputs,
+                tables,
+                arena,
+                1,
+                max_events,
             )
             if status == OK:
                 b = scratch.block[0]

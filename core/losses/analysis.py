@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +22,20 @@ from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
 from .buffer import as_octets
-from .events import Completeness, StreamEnd, StreamHeader
+from .completeness import certify
+from .events import StreamEnd, StreamHeader
+from .finishing import LedgerReports, LedgerResources, Sink
 from .header import whole
-from .inputs import EventRates, Occurrence, Periods
+from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
 from .intake import Intake
-from .outputs import Outputs, Sink
+from .ledger.ledger import Ledger
+from .outputs import Outputs
 from .parameters import ReportInputs, make_parameters
 from .policy import Policy
 from .position import Position
 from .reports import Report
 from .reports.choosing import check_inputs, check_kind, choose_reports, digest
+from .reports.running import RunOptions
 from .scanner import Scanner
 from .seen import SeenEvents
 from .snapshots import encode_aggregators, encode_totals, restore_aggregators, restore_totals
@@ -51,8 +55,12 @@ class Analysis:
         quantiles: for QELT, float32, shape (k,), each 0 to 1.
         event_rates: for MELT's EventRate. Without them it is that of the occurrences, without
             either NaN.
-        occurrence: for SPLT, MPLT and QPLT: in which periods and when each event happens.
+        occurrence: for reports of periods and of whole runs: in which periods and when each
+            event happens.
         periods: weights of the periods; equal ones without them.
+        return_periods: at which EPT and PSEPT are read; without them they have every point.
+        options: how reports of whole runs are computed.
+        resources: what the ledger of reports of whole runs may use.
         aggregators: the caller's functions to run in the same pass.
         expect_events: number of events the stream is declared to have.
         expect_bytes: number of bytes the stream is declared to have.
@@ -78,6 +86,9 @@ class Analysis:
         event_rates: EventRates | None = None,
         occurrence: Occurrence | None = None,
         periods: Periods | None = None,
+        return_periods: ReturnPeriods | None = None,
+        options: RunOptions | None = None,
+        resources: LedgerResources | None = None,
         aggregators: Mapping[str, Aggregator] | None = None,
         expect_events: int | None = None,
         expect_bytes: int | None = None,
@@ -89,12 +100,17 @@ class Analysis:
         self.reports: tuple[Report, ...] = ()
         if reports or not self.aggregators:
             self.reports = choose_reports(reports)
-        self._inputs = ReportInputs(quantiles, event_rates, occurrence, periods)
+        self._inputs = ReportInputs(quantiles, event_rates, occurrence, periods, return_periods)
         check_inputs(self.reports, self._inputs.to_dict())
-        self._outputs = Outputs(self.reports, sink, at_event)
+        options = options or RunOptions()
+        ledger = LedgerReports(self.reports, options, resources or LedgerResources())
+        self._outputs = Outputs(self.reports, sink, ledger, at_event)
         self._expect_events = expect_events
         self._expect_bytes = expect_bytes
-        self._digest = digest(self.reports, self._inputs.octets())
+        octets = self._inputs.octets()
+        self._digest = digest(
+            self.reports, [*octets, options.octets()] if ledger.needed else octets
+        )
         self._scanner = Scanner(policy or Policy(), name, seen)
         self._intake = Intake(self._scanner)
         self._failure: BaseException | None = None
@@ -141,6 +157,11 @@ class Analysis:
     def events(self) -> int:
         """Events begun so far."""
         return int(self._scanner.state["events"][0])
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Sums of the partition, once its header has come, if a report needs them."""
+        return self._outputs.ledger.ledger
 
     @property
     def blocks(self) -> int:
@@ -234,6 +255,9 @@ class Analysis:
                 self._flush()
                 self._outputs.make_room(int(self._scanner.state["needed"][0]))
                 continue
+            if status == layout.ARENA_FULL:
+                self._outputs.ledger.make_room(self._scanner.state)
+                continue
             if status == layout.FAULT:
                 # Rows before the fault are right, and part of the answer.
                 self._flush()
@@ -248,7 +272,8 @@ class Analysis:
     def _scan(self, words: Words, stop: int) -> int:
         s = self._scanner
         args = (words, stop, s.rules, s.state, s.scratch, s.seen)
-        outputs = (self._totals, self._parameters, self._outputs.tables)
+        arena = self._outputs.ledger.arena
+        outputs = (self._totals, self._parameters, self._outputs.tables, arena)
         max_events = _NO_LIMIT if self._expect_events is None else self._expect_events
         if self._scan_with_aggregators is None:
             return scan(*args, *outputs, _NO_LIMIT, max_events)
@@ -286,7 +311,11 @@ class Analysis:
             self._intake.finish(self._step)
             end = self._scanner.finish(self._intake.rest)
             self._close_event()
-            self._end = self._certify(end)
+            self._outputs.ledger.take(self._scanner.state)
+            if self._inputs.occurrence is not None:
+                unplaced = int(self._scanner.state["unplaced"][0])
+                end = replace(end, events_without_occurrence=unplaced)
+            self._end = certify(end, self._expect_events, self._expect_bytes, self._scanner.name)
             if ends_run:
                 self._outputs.finish()
         except BaseException as e:
@@ -311,30 +340,6 @@ class Analysis:
         close_event(scanner.state)
         self._flush()
 
-    def _certify(self, end: StreamEnd) -> StreamEnd:
-        for noun, expected, got in (
-            ("bytes", self._expect_bytes, end.bytes),
-            ("events", self._expect_events, end.events),
-        ):
-            if expected is not None and got < expected:
-                self._raise_incomplete(noun, expected, got, end.bytes)
-        declared = self._expect_events is not None or self._expect_bytes is not None
-        known = end.completeness
-        if declared and known is Completeness.UNDECLARED:
-            known = Completeness.DECLARED
-        unplaced = None
-        if self._inputs.occurrence is not None:
-            unplaced = int(self._scanner.state["unplaced"][0])
-        return replace(end, completeness=known, events_without_occurrence=unplaced)
-
-    def _raise_incomplete(self, noun: str, expected: int, got: int, offset: int) -> NoReturn:
-        raise errors.IncompleteError(
-            f"the stream has {got} {noun}, but {expected} were declared",
-            offset=offset,
-            hint="It ended between two blocks, so its writer stopped early",
-            source=self._scanner.name,
-        )
-
     # -- state -------------------------------------------------------------------
 
     def getstate(self) -> dict[str, Any]:
@@ -356,6 +361,9 @@ class Analysis:
         }
         if self._inputs.occurrence is not None:
             state["unplaced"] = int(self._scanner.state["unplaced"][0])
+        ledger = self._outputs.ledger.getstate(self._scanner.state)
+        if ledger is not None:
+            state["ledger"] = ledger
         collected = self._outputs.getstate()
         return {**state, "reports": collected} if collected else state
 
@@ -407,6 +415,7 @@ class Analysis:
             if self._scanner.rules["events"][0]:
                 restore_totals(self._totals, state["totals"])
             self._outputs.setstate(state.get("reports", {}))
+            self._outputs.ledger.setstate(state.get("ledger"))
             parameters = self._parameters
             rate = event_rate(self.open_event, parameters.rate_ids, parameters.rates)
             self._scanner.state["rate"] = rate

@@ -18,12 +18,12 @@ from ..arrays import Rows
 from ..errors import StateError
 from ._kernels.layout import Record, Tables
 from .events import StreamHeader
+from .finishing import LedgerReports, Sink
 from .position import Position
 from .reports import REPORTS
 from .reports.report import Collector, Expander, Report, RunCollector, Setting
 
-Sink = Callable[[str, Rows], None]
-"""Takes (report name, rows of it); the rows are valid only during the call."""
+__all__ = ["Outputs", "Sink"]
 
 
 class Outputs:
@@ -32,6 +32,7 @@ class Outputs:
     Args:
         reports: those requested.
         sink: receives the rows.
+        ledger: of the pass.
         at_event: called with the place where the open event begins, after the rows of all
             events before it and before any of its own; not for every event, but for the
             last one of a piece.
@@ -41,9 +42,11 @@ class Outputs:
         self,
         reports: Sequence[Report],
         sink: Sink,
+        ledger: LedgerReports,
         at_event: Callable[[Position], None] | None = None,
     ) -> None:
         self._reports = tuple(reports)
+        self.ledger = ledger
         self._sources = {name for report in reports for name in report.sources}
         self._sink = sink
         self._at_event = at_event
@@ -59,6 +62,7 @@ class Outputs:
         for name in self._sources:
             rules[name] = 1
         self._float_width = header.float_width
+        self.ledger.begin(header, rules, inputs)
         self.tables = self._make_tables(0)
         for report in self._reports:
             if report.collect is not None:
@@ -162,6 +166,7 @@ class Outputs:
             rows = collector.finish()
             if len(rows):
                 (sink or self._sink)(name, rows)
+        self.ledger.finish(sink or self._sink, [other.ledger for other in others])
 
     def _of_runs(self) -> dict[str, RunCollector]:
         collectors = self._collectors.items()

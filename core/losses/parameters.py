@@ -12,7 +12,7 @@ from ..arrays import Floats, Indices
 from ..errors import InputError
 from ._kernels.layout import Parameters
 from .format import LOSS_DTYPES
-from .inputs import EventRates, Occurrence, Periods, encode_occurrence
+from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, encode_occurrence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +24,7 @@ class ReportInputs:
     event_rates: EventRates | None = None
     occurrence: Occurrence | None = None
     periods: Periods | None = None
+    return_periods: ReturnPeriods | None = None
 
     def __post_init__(self) -> None:
         if self.occurrence is None or self.periods is None:
@@ -57,6 +58,8 @@ class ReportInputs:
             parts += [b"occurrence", encode_occurrence(self.occurrence, "bin")]
         if self.periods is not None:
             parts += [b"periods", self.periods.weights.tobytes()]
+        if self.return_periods is not None:
+            parts += [b"return_periods", self.return_periods.years.tobytes()]
         return parts
 
 

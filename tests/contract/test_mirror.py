@@ -39,6 +39,8 @@ _READER = ("tests/core/losses/test_reader.py",)
 _ANALYSIS = ("tests/core/losses/test_analysis.py",)
 _FAULTS = ("tests/core/losses/test_faults.py",)
 _KERNELS = ("tests/core/losses/test_kernels.py",)
+_LEDGER = ("tests/core/losses/ledger/test_ledger.py",)
+_WHOLE_RUNS = ("tests/core/losses/reports/test_whole_runs.py",)
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _READING = ("tests/core/tiles/test_reading.py",)
 _FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
@@ -166,8 +168,19 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/iterate/reuse.py": ("tests/core/iterate/test_resume.py",),
     "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py",),
     "core/losses/_kernels/": (*_KERNELS, *_FAULTS),
+    "core/losses/_kernels/annual.py": _WHOLE_RUNS,
+    "core/losses/_kernels/checking.py": ("tests/core/losses/ledger/test_partials.py",),
+    "core/losses/_kernels/curves.py": _WHOLE_RUNS,
+    "core/losses/_kernels/exact.py": _LEDGER,
+    "core/losses/_kernels/exceedance.py": _WHOLE_RUNS,
+    "core/losses/_kernels/groups.py": _LEDGER,
+    "core/losses/_kernels/ordering.py": _LEDGER,
+    "core/losses/_kernels/references.py": _LEDGER,
+    "core/losses/_kernels/stretches.py": _LEDGER,
     "core/losses/buffer.py": _READER,
+    "core/losses/completeness.py": _ANALYSIS,
     "core/losses/events.py": _READER,
+    "core/losses/finishing.py": _LEDGER,
     "core/losses/format.py": _TYPES,
     "core/losses/inputs/": ("tests/core/losses/test_inputs.py",),
     "core/losses/inputs/text_tables.py": (
@@ -175,8 +188,17 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/core/losses/inputs/test_summary_map.py",
     ),
     "core/losses/intake.py": _ANALYSIS,
+    "core/losses/ledger/": _LEDGER,
     "core/losses/parameters.py": _ANALYSIS,
     "core/losses/records.py": _TYPES,
+    "core/losses/reports/aal.py": _WHOLE_RUNS,
+    "core/losses/reports/alct.py": _WHOLE_RUNS,
+    "core/losses/reports/drawing.py": _WHOLE_RUNS,
+    "core/losses/reports/ept.py": _WHOLE_RUNS,
+    "core/losses/reports/exceedance.py": _WHOLE_RUNS,
+    "core/losses/reports/psept.py": _WHOLE_RUNS,
+    "core/losses/reports/running.py": _WHOLE_RUNS,
+    "core/losses/reports/subsets.py": _WHOLE_RUNS,
     "core/losses/reports/": (*_ANALYSIS, "tests/core/losses/test_outputs.py"),
     "core/losses/scanner.py": (*_READER, *_ANALYSIS, *_FAULTS),
     "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
@@ -213,6 +235,7 @@ ACROSS: dict[str, str] = {
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
     "tests/app/server/test_connections.py": "connections and their limits",
     "tests/app/state/test_stores.py": "every store, under one contract",
+    "tests/core/losses/reports/test_whole_runs.py": "reports of whole runs, against the oracle",
     "tests/core/compat/infinibatch/test_checkpoints.py": "every iterator, under one contract",
     "tests/core/compat/test_dataio.py": "the package, under the names it has elsewhere",
     "tests/core/iterate/test_resume.py": "every stage, under one contract",

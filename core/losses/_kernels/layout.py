@@ -37,6 +37,8 @@ FAULT = 5
 """The stream is wrong; the ``fault`` fields of STATE say how and where."""
 EVENT_DONE = 6
 """The next block belongs to another event (reader only)."""
+ARENA_FULL = 7
+"""The ledger's memory has no room for the next block; ``needed`` in STATE says how many words."""
 
 # What a fault is.
 FAULT_EVENT_ID = 1
@@ -82,6 +84,7 @@ RULES = np.dtype(
         ("qelt", "i8"),
         ("mplt", "i8"),
         ("qplt", "i8"),
+        ("ledger", "i8"),  # 1: blocks go to the ledger
     ]
 )
 """What the caller asked for; constant over a stream."""
@@ -115,6 +118,7 @@ STATE = np.dtype(
         ("mplt_rows", "i8"),
         ("qplt_rows", "i8"),
         ("events_rows", "i8"),
+        ("ledger_words", "i8"),  # words of stretches in the ledger's memory
         ("needed", "i8"),
         ("fault", "i8"),
         ("fault_offset", "i8"),

@@ -11,7 +11,7 @@ lacks something, returns a status that says what, and is called again::
                        |                    open the next; FULL (table),    |
                        |                    GROW_SEEN (page of event ids),--+
                        |                    EVENT_DONE (enough events)
-                 room for its rows? --no--> FULL
+                 room for its rows? --no--> FULL, ARENA_FULL (ledger)
                        |
                  write rows, move the cursor
 
@@ -57,6 +57,7 @@ from .rows import (
     write_selt,
 )
 from .seen import NO_PAGE, SEEN, add_block, mark_event, test_event
+from .stretches import Arena, append_block
 from .totals import add_samples
 
 
@@ -195,6 +196,7 @@ def scan(
     totals: Totals,
     inputs: Parameters,
     tables: Tables,
+    arena: Arena,
     limit: int,
     max_events: int,
 ) -> int:
@@ -234,6 +236,10 @@ def scan(
             return FULL
         if s["logged"] == len(seen.log):
             return GROW_LOG
+        if r["ledger"]:
+            status = append_block(rules, state, scratch, arena)
+            if status != OK:
+                return status
         if log_block(state, scratch.block, seen) == FAULT:
             return FAULT
         if r["melt"]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from .aal import AAL, AAL_MEAN
+from .alct import ALCT
+from .ept import EPT
 from .events import EVENTS
 from .melt import MELT
 from .mplt import MPLT
+from .psept import PSEPT
 from .qelt import QELT
 from .qplt import QPLT
 from .report import Column, Report
@@ -17,6 +21,22 @@ from .splt import SPLT
 __all__ = ["EVENTS", "MELT", "MPLT", "QELT", "QPLT", "REPORTS", "SELT", "SPLT", "Column", "Report"]
 
 REPORTS: Mapping[str, Report] = MappingProxyType(
-    {report.name: report for report in (EVENTS, SELT, MELT, QELT, SPLT, MPLT, QPLT)}
+    {
+        report.name: report
+        for report in (
+            EVENTS,
+            SELT,
+            MELT,
+            QELT,
+            SPLT,
+            MPLT,
+            QPLT,
+            AAL,
+            AAL_MEAN,
+            ALCT,
+            EPT,
+            PSEPT,
+        )
+    }
 )
 """Every report by its name."""

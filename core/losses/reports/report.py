@@ -13,6 +13,8 @@ their rows in pieces::
                                           +--> Collector.take -> its rows -> sink
                                           +--> Expander.take -> many rows, in pieces -> sink
                                                RunCollector.finish --------> sink, at the end
+
+Reports of whole runs that are functions of the ledger give a ``Calculator`` (``running``) instead.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ...arrays import Rows
 from ..events import StreamHeader
 from ..format import Kind
+
+if TYPE_CHECKING:
+    from .running import Calculator, RunSetting
 
 Scope = Literal["event", "period", "run"]
 
@@ -63,6 +68,7 @@ QUANTILES = Input("quantiles", "quantiles", "Give a list or a quantile file")
 EVENT_RATES = Input("event_rates", "event rates", "Give a file of rates or of occurrences")
 OCCURRENCE = Input("occurrence", "occurrences", "Give an occurrence file")
 PERIODS = Input("periods", "period weights", "Give a periods file")
+RETURN_PERIODS = Input("return_periods", "return periods", "Give a list or a file of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,8 @@ class Report:
     """Tables of the pass it is computed from; empty for one that is such a table itself."""
     collect: Callable[[Setting], Collector | Expander] | None = None
     """Computes it from those tables; a :class:`RunCollector` for the scope ``run``."""
+    calculate: Callable[[RunSetting], Calculator] | None = None
+    """Computes it from the ledger, for the scope ``run``; it needs no table then."""
     table_columns: tuple[Column, ...] = ()
     """Columns of the table of the pass that has its name, if they are not its own."""
     buffer_rows: int = 0
@@ -164,7 +172,7 @@ class Report:
     @property
     def sources(self) -> tuple[str, ...]:
         """Tables of the pass that its rows come from."""
-        return self.tables or (self.name,)
+        return () if self.calculate is not None else self.tables or (self.name,)
 
     @property
     def has_summaries(self) -> bool:

@@ -326,7 +326,7 @@ def test_partitions_that_do_not_belong_together(
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--reports", "aal"], "no report 'aal'"),
+        (["--reports", "atlas"], "no report 'atlas'"),
         (["--reports", "melt,melt"], "twice"),
         (["--reports", "melt,selt"], "--out"),
         (["--reports", "qelt"], "quantiles"),

@@ -1,0 +1,179 @@
+"""Which losses make each exceedance curve of some summaries.
+
+======  ==================  ===============================================  ==========
+EPCalc  name                losses of the curve, for each summary            years M
+======  ==================  ===============================================  ==========
+1       mean damage         numerical mean of each period                    P
+2       full uncertainty    every sample of every period                     P x samples
+3       per-sample mean     mean over samples of their curves                P
+4       sample mean         mean over samples of each period                 P
+(PSEPT) per sample          one sample of every period: a curve each         P
+======  ==================  ===============================================  ==========
+
+Each is drawn twice: of the largest loss of a period (OEP), and of the sum of its losses (AEP).
+A loss is above 0; at return periods a summary or sample has a curve if the stream has any loss
+of it, and where years have weights zeros count as years used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._jit import kernel, subkernel
+from ...arrays import Floats, Indices
+from .groups import Cells
+from .layout import ZERO
+
+MEAN_DAMAGE = 1
+FULL = 2
+PER_SAMPLE_MEAN = 3
+SAMPLE_MEAN = 4
+
+ANY_ROW = 1
+KEEP_ZEROS = 2
+WITH_YEARS = 4
+"""Flags: zeros make a curve, zeros are losses of it, periods are collected too."""
+
+
+@subkernel
+def _bounds(cells: Cells, group: int, calculation: int) -> tuple[int, int]:
+    """Cells of a group that a calculation is about."""
+    first = cells.starts[group]
+    last = cells.starts[group + 1]
+    middle = first + int(last > first and cells.samples[first] == 0)
+    return (first, middle) if calculation == MEAN_DAMAGE else (middle, last)
+
+
+@kernel
+def gather_summaries(
+    cells: Cells,
+    losses: Floats,
+    groups: Indices,
+    calculation: int,
+    samples: int,
+    flags: int,
+    values: Floats,
+    years: Indices,
+    starts: Indices,
+    used: npt.NDArray[np.int32],
+    used_starts: Indices,
+    drawn: npt.NDArray[np.uint8],
+) -> None:
+    """Collect the losses of one curve for each summary.
+
+    Args:
+        cells: of the summaries.
+        losses: their sums, or largest losses.
+        groups: first group of each summary, shape (summaries + 1,).
+        calculation: an EPCalc other than 3.
+        samples: len_sample.
+        flags: ANY_ROW, KEEP_ZEROS, WITH_YEARS.
+        values: receives the losses; as long as the cells, as the periods.
+        years: receives the period of each, if WITH_YEARS.
+        starts: receives the first loss of each summary, shape (summaries + 1,).
+        used: receives the periods that have a row; as long as the groups.
+        used_starts: receives the first of them, shape (summaries + 1,).
+        drawn: receives 1 where there is a curve, shape (summaries,).
+    """
+    n = ZERO
+    periods = ZERO
+    for s in range(len(groups) - 1):
+        starts[s] = n
+        used_starts[s] = periods
+        for group in range(groups[s], groups[s + 1]):
+            first, last = _bounds(cells, group, calculation)
+            before = n
+            total = 0.0
+            for k in range(first, last):
+                loss = max(losses[k], 0.0)
+                total += loss
+                if calculation != SAMPLE_MEAN and (loss > 0.0 or flags & KEEP_ZEROS):
+                    values[n] = loss
+                    if flags & WITH_YEARS:
+                        years[n] = cells.periods[group]
+                    n += 1
+            keeps = total > 0.0 or flags & KEEP_ZEROS != 0
+            if calculation == SAMPLE_MEAN and last > first and keeps:
+                values[n] = total / samples
+                if flags & WITH_YEARS:
+                    years[n] = cells.periods[group]
+                n += 1
+            if n > before or (flags & ANY_ROW and last > first):
+                used[periods] = cells.periods[group]
+                periods += 1
+        drawn[s] = periods > used_starts[s]
+    starts[len(groups) - 1] = n
+    used_starts[len(groups) - 1] = periods
+
+
+@subkernel
+def _count_samples(
+    cells: Cells, losses: Floats, begin: int, end: int, flags: int, places: Indices, rows: Indices
+) -> None:
+    """Count losses and rows of each sample."""
+    places[:] = 0
+    rows[:] = 0
+    for k in range(cells.starts[begin], cells.starts[end]):
+        sample = cells.samples[k]
+        if sample > 0:
+            positive = losses[k] > 0.0
+            places[sample] += int(positive or flags & KEEP_ZEROS != 0)
+            rows[sample] += int(positive or flags & ANY_ROW != 0)
+
+
+@kernel
+def gather_samples(
+    cells: Cells,
+    losses: Floats,
+    groups: Indices,
+    flags: int,
+    places: Indices,
+    rows: Indices,
+    values: Floats,
+    years: Indices,
+    starts: Indices,
+    labels: Indices,
+    owners: Indices,
+) -> int:
+    """Collect the losses of a curve for each sample of each summary; return the curves.
+
+    Args:
+        cells: of the summaries.
+        losses: their sums, or largest losses.
+        groups: first group of each summary, shape (summaries + 1,).
+        flags: ANY_ROW, KEEP_ZEROS, WITH_YEARS.
+        places: scratch, shape (samples + 1,).
+        rows: scratch, shape (samples + 1,).
+        values: receives the losses by curve and period; as long as the cells, as the periods.
+        years: receives the period of each, if WITH_YEARS.
+        starts: receives the first loss of each curve; of one more than the curves.
+        labels: receives the sample of each curve.
+        owners: receives the summary of each curve.
+    """
+    curves = ZERO
+    n = ZERO
+    for s in range(len(groups) - 1):
+        begin = groups[s]
+        end = groups[s + 1]
+        _count_samples(cells, losses, begin, end, flags, places, rows)
+        for sample in range(1, len(places)):
+            count = places[sample]
+            places[sample] = n
+            if rows[sample]:
+                starts[curves] = n
+                labels[curves] = sample
+                owners[curves] = s
+                curves += 1
+            n += count
+        for group in range(begin, end):
+            for k in range(cells.starts[group], cells.starts[group + 1]):
+                sample = cells.samples[k]
+                if sample > 0 and (losses[k] > 0.0 or flags & KEEP_ZEROS):
+                    place = places[sample]
+                    values[place] = max(losses[k], 0.0)
+                    if flags & WITH_YEARS:
+                        years[place] = cells.periods[group]
+                    places[sample] = place + 1
+    starts[curves] = n
+    return curves

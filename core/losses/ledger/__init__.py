@@ -1,0 +1,1 @@
+"""Sums and largest losses by summary, period and sample: the mergeable state of a run."""

@@ -1,0 +1,173 @@
+"""Reading a ledger: the cells of a few whole summaries at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...arrays import Indices
+from ...errors import LimitError
+from .._kernels.groups import Cells, sum_cells
+from .._kernels.references import measure, refer_to_run, weigh
+from .._kernels.stretches import Arena
+from .ledger import Ledger
+from .memory import make_arena, make_cells, make_sums, sort_references
+
+Weigh = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
+"""Bytes that reports need for summaries of so many cells."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Whole summaries."""
+
+    summaries: npt.NDArray[np.int32]
+    """Ascending; shape (k,)."""
+    groups: Indices
+    """First group of each in ``cells``, and the number of groups; shape (k + 1,)."""
+    cells: Cells
+    shared: dict[str, Any] = field(default_factory=dict)
+    """Results that several reports need, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of summaries to be read together."""
+
+    first: int
+    last: int
+    cells: int
+    """At the most."""
+    bytes: int
+    """Memory that reading it and its reports take."""
+
+
+class LedgerReader:
+    """Reads a ledger to which nothing is added any more.
+
+    Args:
+        ledger: the ledger.
+        weigh_cells: memory that the reports need besides the cells.
+    """
+
+    def __init__(self, ledger: Ledger, weigh_cells: Weigh) -> None:
+        self._ledger = ledger
+        self._weigh = weigh_cells
+        if ledger.runs:
+            ledger.write_run()
+        self._keys, self._places = ledger.references()
+
+    def parts(self, limit: int) -> list[Part]:
+        """Ranges of summaries that take about ``limit`` bytes each.
+
+        Raises:
+            LimitError: a summary alone takes more than the budget.
+        """
+        summaries, cells, words = self._sizes_by_summary()
+        sizes = self._weigh(cells) + _READING_BYTES * cells + _WORD_BYTES * words
+        budget = self._ledger.budget
+        if len(sizes) and sizes.max() > budget:
+            worst = int(sizes.argmax())
+            raise LimitError(
+                f"the reports of summary {summaries[worst]} need {sizes[worst]} bytes of memory,"
+                f" and the budget is {budget}",
+                hint=f"Raise the memory budget to {sizes[worst]} or more",
+            )
+        parts = []
+        begin = 0
+        ends = np.cumsum(sizes)
+        while begin < len(summaries):
+            before = ends[begin] - sizes[begin]
+            end = max(int(np.searchsorted(ends, before + limit, side="right")), begin + 1)
+            total = int(ends[end - 1] - before)
+            of_part = int(cells[begin:end].sum())
+            parts.append(Part(int(summaries[begin]), int(summaries[end - 1]), of_part, total))
+            begin = end
+        return parts
+
+    def _sizes_by_summary(self) -> tuple[npt.NDArray[np.int32], Indices, Indices]:
+        """Summaries, at least as many cells as each has, and words of it to be read."""
+        if not self._ledger.runs:
+            summaries, cells = self._cells_in_arena()
+            return summaries, cells, np.zeros_like(cells)
+        ids = [run.summaries for run in self._ledger.runs]
+        summaries, places = np.unique(np.concatenate(ids), return_inverse=True)
+        words = np.zeros(len(summaries), np.int64)
+        sizes = [np.diff(run.starts) for run in self._ledger.runs]
+        np.add.at(words, places.ravel(), np.concatenate(sizes))
+        # A cell takes a word or more, and there are no more than in every busy period.
+        calendar, samples = self._ledger.calendar, self._ledger.header.len_sample
+        cells = np.minimum(words, calendar.busy_periods * (samples + 1))
+        return summaries, cells, words
+
+    def _cells_in_arena(self) -> tuple[npt.NDArray[np.int32], Indices]:
+        ids = (self._keys >> 32).astype(np.int32)
+        summaries, begins = np.unique(ids, return_index=True)
+        cells = np.zeros(len(summaries), np.int64)
+        ends = np.append(begins[1:], len(ids)).astype(np.int64)
+        weigh(self._places, begins.astype(np.int64), ends, self._ledger.arena.words, cells)
+        return summaries.astype(np.int32), cells
+
+    def read(self, part: Part) -> Batch:
+        """Add up the cells of a range of summaries; several threads may read at once."""
+        arena, keys, places, _ = self.load(part)
+        samples, width = self._ledger.header.len_sample, self._ledger.header.float_width
+        groups, cells, largest = measure(keys, places, arena.words)
+        table = make_cells(groups, cells)
+        sum_cells(keys, places, arena, samples, width, make_sums(samples, largest), table)
+        begins = np.flatnonzero(np.diff(table.summaries, prepend=0))
+        return Batch(table.summaries[begins], np.append(begins, groups), table)
+
+    def load(self, part: Part) -> tuple[Arena, Indices, Indices, int]:
+        """Stretches of a range, sorted references to them, stretches of the largest group."""
+        if self._ledger.runs:
+            arena, keys, places = self._gather(part)
+        else:
+            arena = self._ledger.arena
+            low, high = np.searchsorted(self._keys, [part.first << 32, (part.last + 1) << 32])
+            keys, places = self._keys[low:high], self._places[low:high]
+        return arena, keys, places, measure(keys, places, arena.words)[2]
+
+    def _gather(self, part: Part) -> tuple[Arena, Indices, Indices]:
+        """Bring the sections of all runs together."""
+        header = self._ledger.header
+        sections = [run.section(part.first, part.last) for run in self._ledger.runs]
+        arena = make_arena(sum(end - begin for begin, end in sections))
+        sizes = (header.len_sample, header.float_width)
+        nothing = np.zeros(0, np.int64)
+        at = 0
+        for run, (begin, end) in zip(self._ledger.runs, sections, strict=True):
+            run.read_into(begin, arena.words[at : at + end - begin])
+            at += end - begin
+        count = refer_to_run(arena.words, 0, at, *sizes, nothing, nothing)
+        keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
+        if count:
+            refer_to_run(arena.words, 0, at, *sizes, keys, places)
+            sort_references(keys, places)
+        return arena, keys, places
+
+
+_WORD_BYTES = 8
+"""Memory for each word of runs: itself, and references to stretches."""
+_READING_BYTES = 32
+"""Memory for each cell besides that of its reports: its place in the batch and in runs."""
+
+
+def sums_of(ledger: Ledger) -> Iterator[tuple[int, int, int, float, float]]:
+    """Every cell as (summary, period, sample, sum, largest loss); sample 0 is the mean."""
+    reader = LedgerReader(ledger, np.zeros_like)
+    for part in reader.parts(1 << 24):
+        c = reader.read(part).cells
+        for group in range(len(c.summaries)):
+            for k in range(c.starts[group], c.starts[group + 1]):
+                yield (
+                    int(c.summaries[group]),
+                    int(c.periods[group]),
+                    int(c.samples[k]),
+                    float(c.sums[k]),
+                    float(c.largest[k]),
+                )

@@ -1,0 +1,234 @@
+"""The ledger: the sum and the largest loss of every summary, period and sample.
+
+All reports of whole runs (AAL, ALCT, EPT, PSEPT) are functions of it, and it can be merged:
+sums add, largest losses are compared, in any order. It is what partitions of a run, files of
+partial results and threads hand to each other.
+
+The obvious layout, an array of periods by samples for every summary, is mostly empty: events
+touch few summaries, and half of the samples have no loss. It is also slow, because each block
+is added to memory that no cache holds. So the ledger is a log that is added up late::
+
+    pass        stretches as they come (a copy of the block)   [e7 s1][e7 s2][e9 s1] ...
+                        |  memory full: expand events to periods, sort, add up
+                        v
+    runs        stretches sorted by summary and period         [s1 p3][s1 p5][s2 p3] ...
+                        |  end: a few summaries at a time, from memory or from all runs
+                        v
+    cells       sums, largest losses by period and sample      -> reports
+
+* Appending costs a copy of the losses, whatever the order of events and periods.
+* A stretch is a list of samples and losses where few samples have one, and an array with a
+  bitmap where many have: memory follows the losses that there are. Most periods have one
+  event of a summary, whose loss is sum and largest loss at once and is stored once, in the
+  stream's own width.
+* A run is written once, in order, and read once, a section for each summary: disks like both.
+  Above the memory budget runs go to a :class:`SpillStore`; what must fit in memory is one
+  summary at a time, which :func:`ledger_bound` states beforehand.
+* Sums are exact (``_kernels/exact``): what is printed is the exact sum, correctly rounded, and
+  so does not depend on the order of events, on partitions, on runs or on threads. Where the
+  pair of floats of a sum could lose a bit, a run keeps the stretches apart instead of adding
+  them, so that no rounding ever precedes the last.
+
+Events that never occur are dropped when stretches are sorted, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...arrays import Indices
+from ...errors import LimitError, MismatchError
+from .._kernels.layout import Record
+from .._kernels.references import find_events, measure, refer_to_blocks
+from .._kernels.stretches import Arena
+from ..events import StreamHeader
+from .calendar import Calendar
+from .memory import make_arena, make_sums, sort_references
+from .runs import Run, RunWriter
+from .spilling import SpillStore
+
+MEMORY_BUDGET = 1 << 30
+"""Default bound on the bytes of a ledger in memory."""
+
+_FIRST_WORDS = 1 << 20
+_REFERENCE_BYTES = 32
+"""Key and place, twice while they are sorted."""
+
+
+class Ledger:
+    """Sums and largest losses of a run, or of one partition of it.
+
+    Args:
+        header: of the summary stream.
+        calendar: periods of the events.
+        budget: bytes of memory; a half for stretches, the rest to sort them and for reports.
+        spill: keeps what is beyond the budget; without it, that is a :class:`LimitError`.
+    """
+
+    def __init__(
+        self,
+        header: StreamHeader,
+        calendar: Calendar,
+        *,
+        budget: int = MEMORY_BUDGET,
+        spill: SpillStore | None = None,
+    ) -> None:
+        self.header = header
+        self.calendar = calendar
+        self.budget = budget
+        self.spill = spill
+        self.runs: list[Run] = []
+        self.arena: Arena = make_arena(min(_FIRST_WORDS, budget // 8))
+        self.used = 0
+        """Words of stretches in the arena."""
+        self.partitions: list[str] = []
+        """Digests of the partial files that it was merged from."""
+        self._events: list[npt.NDArray[np.int32]] = []
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        return self.header.len_sample, self.header.float_width
+
+    # -- filling -----------------------------------------------------------------
+
+    def make_room(self, state: Record) -> None:
+        """Enlarge the arena, or empty it into a run, for a block of ``needed`` words.
+
+        Raises:
+            LimitError: the budget is used up, and nothing can be spilled.
+        """
+        s = state[0]
+        needed = int(s["needed"])
+        self.used = int(s["ledger_words"])
+        capacity = self._capacity()
+        if self.used + needed > max(capacity, len(self.arena.words)):
+            self._spill()
+            s["ledger_words"] = 0
+        if self.used + needed > len(self.arena.words):
+            self._enlarge(max(capacity, self.used + needed))
+
+    def _capacity(self) -> int:
+        """Words that fit, given the references that stretches have had so far."""
+        _, references, _ = self._count()
+        per_word = 4 + _REFERENCE_BYTES * references / max(self.used, 1)
+        return int(self.budget / 2 / per_word)
+
+    def _enlarge(self, words: int) -> None:
+        arena = make_arena(words)
+        arena.words[: self.used] = self.arena.words[: self.used]
+        self.arena = arena
+
+    def take(self, state: Record) -> None:
+        """Take note of the blocks that the pass has appended so far."""
+        self.used = int(state["ledger_words"][0])
+
+    # -- what is in it -----------------------------------------------------------
+
+    def _count(self) -> tuple[int, int, int]:
+        """Events in the arena, references of its blocks, blocks without any."""
+        words = self.arena.words
+        events = find_events(words, self.used, *self._sizes, np.zeros(0, np.int32))
+        nothing = np.zeros(0, np.int64)
+        _, ids, starts, numbers = self.calendar
+        references, absent = refer_to_blocks(
+            words, self.used, *self._sizes, ids, starts, numbers, nothing, nothing
+        )
+        return events, references, absent
+
+    def events(self) -> npt.NDArray[np.int32]:
+        """Ids of all events, ascending, those that never occur included."""
+        return np.unique(np.concatenate([np.zeros(0, np.int32), *self._events, self._in_arena()]))
+
+    def _in_arena(self) -> npt.NDArray[np.int32]:
+        count, _, _ = self._count()
+        events = np.empty(count, np.int32)
+        if count:
+            find_events(self.arena.words, self.used, *self._sizes, events)
+        return np.unique(events)
+
+    def references(self) -> tuple[Indices, Indices]:
+        """Keys and places of the stretches in the arena, sorted."""
+        _, count, _ = self._count()
+        keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
+        if count:
+            _, ids, starts, numbers = self.calendar
+            refer_to_blocks(
+                self.arena.words, self.used, *self._sizes, ids, starts, numbers, keys, places
+            )
+            sort_references(keys, places)
+        return keys, places
+
+    # -- runs --------------------------------------------------------------------
+
+    def _spill(self) -> None:
+        if self.spill is None:
+            raise LimitError(
+                f"the ledger needs more memory than its budget of {self.budget} bytes",
+                hint="Raise the memory budget, or let it spill to a disk",
+            )
+        self.write_run()
+
+    def write_run(self) -> None:
+        """Move the arena's stretches to a run: spilled if they can be, else in memory."""
+        if not self.used:
+            return
+        self._events.append(self._in_arena())
+        keys, places = self.references()
+        _, _, largest = measure(keys, places, self.arena.words)
+        samples, width = self._sizes
+        writer = RunWriter(samples, width, None if self.spill is None else self.spill.create())
+        writer.write(keys, places, self.arena, make_sums(samples, largest))
+        self.add_run(writer.finish())
+        self.used = 0
+
+    def add_run(self, run: Run, events: npt.NDArray[np.int32] | None = None) -> None:
+        """Add sums of the same run, and the ids of their events."""
+        if len(run.summaries):
+            self.runs.append(run)
+        if events is not None:
+            self._events.append(events)
+
+    def absorb(self, others: Sequence[Ledger]) -> None:
+        """Take over the sums of other partitions, which must not be used any more.
+
+        Raises:
+            MismatchError: they are of another sample count, summary set or calendar.
+        """
+        for other in others:
+            if other.header != self.header or other.calendar.digest() != self.calendar.digest():
+                raise MismatchError(
+                    f"it is of a {other.header.describe()}, and the first of a"
+                    f" {self.header.describe()}, or of other occurrences"
+                )
+        self.budget = sum(ledger.budget for ledger in (self, *others))
+        words = sum(ledger.used for ledger in (self, *others))
+        if words <= max(self._capacity(), len(self.arena.words)):
+            self._copy_arenas(others, words)
+        for other in others:
+            other.write_run()
+            self.runs += other.runs
+            self._events += other._events  # noqa: SLF001 - of the same class
+            self.partitions += other.partitions
+            other.close(keep_runs=True)
+
+    def _copy_arenas(self, others: Sequence[Ledger], words: int) -> None:
+        if words > len(self.arena.words):
+            self._enlarge(words)
+        for other in others:
+            end = self.used + other.used
+            self.arena.words[self.used : end] = other.arena.words[: other.used]
+            self.used = end
+            other.used = 0
+
+    def close(self, *, keep_runs: bool = False) -> None:
+        """Give memory and spilled runs back."""
+        self.arena = make_arena(0)
+        self.used = 0
+        if not keep_runs:
+            for run in self.runs:
+                run.octets.close()
+        self.runs = []
+        self._events = []

@@ -1,0 +1,63 @@
+"""Memory of ledgers: arenas of stretches, and scratch to add them up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...arrays import Indices
+from .._kernels import ordering
+from .._kernels.exact import LIMBS
+from .._kernels.groups import TILE, Cells, Sums
+from .._kernels.stretches import Arena
+
+_SPARE = 64
+"""Cells written beyond the last."""
+
+
+def make_arena(words: int) -> Arena:
+    """Reserve memory for stretches; it is taken from the system only when written.
+
+    Args:
+        words: of 32 bits, at least.
+    """
+    longs = np.empty((words + 1) // 2, np.int64)
+    return arena_of(longs)
+
+
+def arena_of(longs: Indices) -> Arena:
+    """Memory as an arena."""
+    return Arena(longs.view(np.int32), longs, longs.view(np.float64), longs.view(np.float32))
+
+
+def make_sums(samples: int, largest_group: int) -> Sums:
+    """Scratch for groups of up to ``largest_group`` stretches."""
+    value = np.zeros(1)
+    return Sums(
+        high=np.zeros(samples + 1),
+        low=np.zeros(samples + 1),
+        largest=np.zeros(samples + 1),
+        losses=np.zeros(samples + 1),
+        marks=np.zeros((samples + 64) >> 6, np.int64),
+        limbs=np.zeros(TILE * LIMBS, np.int64),
+        cursors=np.zeros(max(largest_group, 1), np.int64),
+        bits=value.view(np.int64),
+        value=value,
+    )
+
+
+def make_cells(groups: int, cells: int) -> Cells:
+    """Room for this many groups and cells."""
+    return Cells(
+        summaries=np.empty(groups, np.int32),
+        periods=np.empty(groups, np.int32),
+        starts=np.zeros(groups + 1, np.int64),
+        samples=np.empty(cells + _SPARE, np.int32),
+        sums=np.empty(cells + _SPARE),
+        largest=np.empty(cells + _SPARE),
+    )
+
+
+def sort_references(keys: Indices, places: Indices) -> None:
+    """Sort references by summary and period, in place."""
+    counts = np.zeros(ordering.COUNTS, np.int64)
+    ordering.sort_pairs(keys, places, np.empty_like(keys), np.empty_like(places), counts)

@@ -1,0 +1,111 @@
+"""Runs: the sums of a ledger, or of a part of it, sorted by summary and period."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...arrays import Indices
+from .._kernels import layout
+from .._kernels.groups import Sums, write_run
+from .._kernels.references import find_summaries
+from .._kernels.stretches import Arena
+from .memory import make_arena
+from .spilling import HeldInMemory, Spilled
+
+_PIECE = 1 << 20
+"""Words written at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Stretches of one period each, ascending by summary and period."""
+
+    summaries: npt.NDArray[np.int32]
+    """Ascending and unique; shape (k,)."""
+    starts: Indices
+    """First word of each, and the word after the last; shape (k + 1,)."""
+    octets: Spilled
+
+    @property
+    def words(self) -> int:
+        """Length."""
+        return int(self.starts[-1])
+
+    def section(self, first: int, last: int) -> tuple[int, int]:
+        """Words of the summaries ``first`` to ``last``, in those ids."""
+        begin = np.searchsorted(self.summaries, first, side="left")
+        end = np.searchsorted(self.summaries, last, side="right")
+        return int(self.starts[begin]), int(self.starts[end])
+
+    def read_into(self, begin: int, target: npt.NDArray[np.int32]) -> None:
+        """Read the words from ``begin`` on."""
+        if len(target):
+            self.octets.read_into(4 * begin, target.view(np.uint8).data)
+
+
+class RunWriter:
+    """Writes one run in pieces.
+
+    Args:
+        samples: len_sample.
+        float_width: bytes of a loss.
+        octets: receives the bytes.
+    """
+
+    def __init__(self, samples: int, float_width: int, octets: Spilled | None = None) -> None:
+        self._samples = samples
+        self._width = float_width
+        self._octets: Spilled = HeldInMemory() if octets is None else octets
+        self._out = make_arena(_PIECE)
+        self._summaries: list[npt.NDArray[np.int32]] = []
+        self._starts: list[Indices] = []
+        self._words = 0
+
+    def write(self, keys: Indices, places: Indices, arena: Arena, sums: Sums) -> None:
+        """Write sorted references; no summary is in two calls."""
+        progress = np.zeros(3, np.int64)
+        status = layout.ARENA_FULL
+        while status == layout.ARENA_FULL:
+            status = write_run(
+                keys, places, arena, self._samples, self._width, sums, self._out, progress
+            )
+            if progress[1] == 0 and status == layout.ARENA_FULL:
+                self._out = make_arena(int(progress[2]))
+            self.append(self._out.words[: progress[1]])
+            progress[1] = 0
+
+    def append(self, words: npt.NDArray[np.int32]) -> int | None:
+        """Write stretches that are sorted already; a summary may go on from the call before.
+
+        Returns:
+            None, or the word of the first that is not sorted.
+        """
+        sizes = (len(words), self._samples, self._width)
+        nothing = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        count = find_summaries(words, *sizes, *nothing)
+        if count < 0:
+            return -1 - count
+        summaries, starts = np.empty(count, np.int32), np.empty(count, np.int64)
+        find_summaries(words, *sizes, summaries, starts)
+        starts += self._words
+        if count and self._summaries and self._summaries[-1][-1] == summaries[0]:
+            summaries, starts = summaries[1:], starts[1:]
+        if len(summaries):
+            self._summaries.append(summaries)
+            self._starts.append(starts)
+        if len(words):
+            self._octets.append(words.view(np.uint8).data)
+        self._words += len(words)
+        return None
+
+    def finish(self) -> Run:
+        """The run."""
+        end = np.array([self._words])
+        return Run(
+            np.concatenate([np.zeros(0, np.int32), *self._summaries]),
+            np.concatenate([*self._starts, end]),
+            self._octets,
+        )

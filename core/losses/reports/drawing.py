@@ -1,0 +1,272 @@
+"""From the losses of curves to their points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...arrays import Array, Floats, Indices
+from .._kernels import curves as kernel
+from .._kernels import ordering
+from .._kernels.quantiles import STACK
+
+
+class Points(NamedTuple):
+    """Points of curves, by curve."""
+
+    owners: Indices
+    """Index of the summary."""
+    labels: Array
+    periods: Floats
+    losses: Floats
+
+
+@dataclass(slots=True, eq=False)
+class Curves:
+    """Losses of several curves, and what has been found in them."""
+
+    values: Floats
+    """Reordered within each curve as it is drawn."""
+    years: Indices
+    """Period of each loss, if years have weights; else empty."""
+    starts: Indices
+    """First loss of each curve, shape (curves + 1,)."""
+    labels: Indices
+    """EPCalc or sample of each, shape (curves,)."""
+    owners: Indices
+    """Index of the summary of each, ascending, shape (curves,)."""
+    used: npt.NDArray[np.int32]
+    """Periods of the summaries."""
+    used_starts: Indices
+    """First period of each summary, shape (summaries + 1,)."""
+    count: int
+    """Equally likely years of a curve."""
+    scale: float
+    """Of the weights of years."""
+    found: Floats | None = None
+    """Losses around each return period, shape (curves, 3, return periods)."""
+    read: Floats | None = None
+    """Loss and TVaR at each return period, shape (curves, 2, return periods)."""
+    present: npt.NDArray[np.uint8] | None = None
+    """Which of the two there are, shape (curves, return periods)."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class Drawing:
+    """Draws curves: every point, or points at return periods.
+
+    Args:
+        returns: requested return periods, descending; empty for every point.
+        weights: of the periods; empty if they are equally likely.
+        by_weight: TVaR by weight rather than by count.
+    """
+
+    def __init__(self, returns: Floats, weights: Floats, *, by_weight: bool) -> None:
+        self._returns = returns
+        self._weights = weights
+        self._by_weight = by_weight
+
+    def draw(self, curves: Curves) -> tuple[Points, Points]:
+        """Losses and TVaR of curves."""
+        if len(self._returns) == 0:
+            return self._list_points(curves)
+        if len(self._weights):
+            self._read_weighted(curves)
+        else:
+            self._read_equal(curves)
+        return self._points_read(curves)
+
+    def draw_means(self, curves: Curves, samples: int, label: int) -> tuple[Points, Points]:
+        """Losses and TVaR of the means, by summary, of curves that have been drawn.
+
+        Args:
+            curves: of the samples of summaries.
+            samples: over which to take the mean, those without a curve included.
+            label: of the means.
+        """
+        owners = np.unique(curves.owners)
+        begins = np.searchsorted(curves.owners, owners)
+        if len(self._returns) == 0:
+            return self._list_means(curves, samples, label, owners, begins)
+        means = Curves(
+            values=curves.values[:0],
+            years=curves.years[:0],
+            starts=np.zeros(len(owners) + 1, np.int64),
+            labels=np.full(len(owners), label),
+            owners=owners,
+            used=curves.used,
+            used_starts=curves.used_starts,
+            count=curves.count,
+            scale=curves.scale,
+        )
+        if len(owners) == 0:
+            nothing = _no_points()
+            return nothing, nothing
+        if len(self._weights):
+            assert curves.read is not None and curves.present is not None  # noqa: PT018, S101 - drawn
+            there = curves.present & kernel.LOSS
+            sums = np.add.reduceat(np.where(there, curves.read[:, 0], 0.0), begins)
+            counts = np.add.reduceat(there.astype(np.int64), begins)
+            # Without a TVaR, as at the peer.
+            means.present = (counts > 0).astype(np.uint8) * np.uint8(kernel.LOSS)
+            means.read = np.zeros((len(owners), 2, len(self._returns)))
+            means.read[:, 0] = sums / np.maximum(counts, 1)
+        else:
+            assert curves.found is not None  # noqa: S101 - they have been drawn
+            means.found = np.add.reduceat(curves.found, begins) / samples
+            self._evaluate(means)
+        return self._points_read(means)
+
+    # -- at return periods -------------------------------------------------------
+
+    def _first(self, count: int) -> Indices:
+        """The first i with count / i at or below each return period; 0 where there is none."""
+        wanted = self._returns.astype(np.int64)
+        return np.where(wanted <= count, -(-count // wanted), 0)
+
+    def _read_equal(self, curves: Curves) -> None:
+        longest = int(np.diff(curves.starts).max(initial=0))
+        curves.found = np.empty((len(curves), 3, len(self._returns)))
+        kernel.find_levels(
+            curves.values,
+            curves.starts,
+            self._first(curves.count),
+            np.zeros(2 * len(self._returns), np.int64),
+            np.empty(longest),
+            np.zeros(4 * STACK, np.int64),
+            curves.found,
+        )
+        self._evaluate(curves)
+
+    def _evaluate(self, curves: Curves) -> None:
+        """Loss and TVaR of curves of equally likely years, from what was found in them."""
+        assert curves.found is not None  # noqa: S101 - called after finding
+        first = self._first(curves.count)
+        curves.read = np.zeros((len(curves), 2, len(first)))
+        curves.present = np.zeros((len(curves), len(first)), np.uint8)
+        follows = 0
+        tail: Floats | float = 0.0
+        for k, i in enumerate(first.tolist()):
+            if i == 0:
+                continue
+            level, before, total = (curves.found[:, part, k] for part in range(3))
+            wanted = self._returns[k]
+            period, period_before = curves.count / i, curves.count / max(i - 1, 1)
+            loss = level
+            if period != wanted:
+                slope = (before - level) / (period_before - period)
+                loss = np.where(level == 0, 0.0, level + (wanted - period) * slope)
+            follows = follows + 1 if k and i == first[k - 1] else 0
+            if self._by_weight:
+                exact = curves.count / wanted
+                tail = (total + (exact - (i - 1)) * level) / exact
+            else:
+                if follows == 0:
+                    tail = total / max(i - 1, 1)
+                tail = tail - (tail - loss) / (i + follows)
+            curves.read[:, 0, k] = loss
+            curves.read[:, 1, k] = tail
+            curves.present[:, k] = kernel.LOSS | kernel.TAIL
+
+    def _read_weighted(self, curves: Curves) -> None:
+        curves.read = np.zeros((len(curves), 2, len(self._returns)))
+        curves.present = np.zeros((len(curves), len(self._returns)), np.uint8)
+        kernel.read_weighted(
+            curves.values,
+            self._sorting(curves),
+            curves.starts,
+            curves.owners,
+            curves.used_starts,
+            curves.used,
+            self._returns,
+            self._weighing(curves.scale),
+            curves.read,
+            curves.present,
+        )
+
+    def _points_read(self, curves: Curves) -> tuple[Points, Points]:
+        assert curves.read is not None and curves.present is not None  # noqa: PT018, S101 - read
+        made = []
+        for column, flag in enumerate((kernel.LOSS, kernel.TAIL)):
+            which, at = np.nonzero(curves.present & flag)
+            losses = curves.read[:, column][which, at]
+            made.append(
+                Points(curves.owners[which], curves.labels[which], self._returns[at], losses)
+            )
+        return made[0], made[1]
+
+    # -- every point -------------------------------------------------------------
+
+    def _list_points(self, curves: Curves) -> tuple[Points, Points]:
+        points = np.empty((2, len(curves.values)))
+        kernel.list_points(
+            curves.values,
+            self._sorting(curves),
+            curves.starts,
+            curves.count,
+            self._weighing(curves.scale),
+            points,
+        )
+        lengths = np.diff(curves.starts)
+        owners = np.repeat(curves.owners, lengths)
+        labels = np.repeat(curves.labels, lengths)
+        kept = points[0] > 0
+        if not kept.all():
+            owners, labels, points = owners[kept], labels[kept], points[:, kept]
+        values = curves.values[kept]
+        return Points(owners, labels, points[0], values), Points(owners, labels, *points)
+
+    def _list_means(
+        self, curves: Curves, samples: int, label: int, owners: Indices, begins: Indices
+    ) -> tuple[Points, Points]:
+        if len(self._weights) or len(owners) == 0:
+            # With weights, samples have their points at different return periods.
+            nothing = _no_points()
+            return nothing, nothing
+        ends = np.append(begins[1:], len(curves))
+        longest = int(np.diff(curves.starts).max())
+        parts = []
+        for begin, end in zip(begins, ends, strict=True):
+            sums = np.zeros(longest)
+            count = kernel.add_ranks(curves.values, curves.starts[begin : end + 1], sums)
+            parts.append(sums[:count] / samples)
+        sizes = np.array([len(part) for part in parts])
+        means = Curves(
+            values=np.concatenate(parts),
+            years=curves.years[:0],
+            starts=np.append(0, np.cumsum(sizes)),
+            labels=np.full(len(owners), label),
+            owners=owners,
+            used=curves.used,
+            used_starts=curves.used_starts,
+            count=curves.count,
+            scale=curves.scale,
+        )
+        return self._list_points(means)
+
+    # -- scratch -----------------------------------------------------------------
+
+    def _sorting(self, curves: Curves) -> kernel.Sorting:
+        longest = int(np.diff(curves.starts).max(initial=0))
+        return kernel.Sorting(
+            keys=curves.values.view(np.int64),
+            years=curves.years,
+            spare_keys=np.empty(longest, np.int64),
+            spare_years=np.empty(longest, np.int64),
+            counts=np.zeros(ordering.COUNTS, np.int64),
+        )
+
+    def _weighing(self, scale: float) -> kernel.Weighing:
+        return kernel.Weighing(
+            self._weights, scale, self._by_weight, np.ones(len(self._weights), np.uint8)
+        )
+
+
+def _no_points() -> Points:
+    nothing = np.zeros(0)
+    return Points(nothing.astype(np.int64), nothing, nothing, nothing)

@@ -1,0 +1,246 @@
+"""Exceedance curves of summaries, shared by EPT and PSEPT.
+
+Rows are ordered by summary, as ``lecpy`` orders them where it finds an index of its input: first
+everything about one summary, by EPCalc and EPType (EPT) or by EPType and sample (PSEPT), then
+everything about the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...arrays import Array, Floats, Indices, Rows
+from .._kernels.exceedance import (
+    ANY_ROW,
+    FULL,
+    KEEP_ZEROS,
+    MEAN_DAMAGE,
+    PER_SAMPLE_MEAN,
+    SAMPLE_MEAN,
+    WITH_YEARS,
+    gather_samples,
+    gather_summaries,
+)
+from ..ledger.batches import Batch
+from .drawing import Curves, Drawing, Points
+from .running import RunSetting, as_rows
+
+OEP = 1
+AEP = 3
+_PER_SAMPLE = 5
+_LETTERS = {"f": FULL, "s": SAMPLE_MEAN, "m": PER_SAMPLE_MEAN, "w": _PER_SAMPLE}
+_POINT_BYTES = 56
+
+
+class _Block(NamedTuple):
+    """Points of one EPCalc, or of the samples, and one EPType, by summary."""
+
+    calculation: int
+    type: int
+    summaries: Indices
+    """Index of the summary of each point."""
+    labels: Array
+    periods: Floats
+    losses: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """Rows of a batch."""
+
+    ept: Sequence[_Block]
+    psept: Sequence[_Block]
+
+    @staticmethod
+    def rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> Rows:
+        """The points of blocks, in the order of a report: by summary, then as the blocks."""
+        if not blocks:
+            return np.zeros(0, dtype)
+        summaries = np.concatenate([block.summaries for block in blocks])
+        columns = [
+            batch.summaries[summaries],
+            np.concatenate([block.labels for block in blocks]),
+            np.concatenate([np.full(len(block.periods), block.type) for block in blocks]),
+            np.concatenate([block.periods for block in blocks]),
+            np.concatenate([block.losses for block in blocks]),
+        ]
+        rows = as_rows(dtype, columns)
+        return rows if len(batch.summaries) == 1 else rows[np.argsort(summaries, kind="stable")]
+
+
+class Exceedance:
+    """Draws the curves that the requested reports need.
+
+    Args:
+        setting: of the run.
+    """
+
+    def __init__(self, setting: RunSetting) -> None:
+        self._samples = setting.header.len_sample
+        self._periods = setting.periods
+        self._returns = len(setting.return_periods)
+        self._weighted = len(setting.weights) > 0
+        self._drawing = Drawing(
+            setting.return_periods, setting.weights, by_weight=setting.options.tvar == "weight"
+        )
+        self._chosen = _choose(setting)
+        at_returns = self._returns > 0
+        self._flags = (
+            ANY_ROW * at_returns
+            | KEEP_ZEROS * (at_returns and self._weighted)
+            | WITH_YEARS * self._weighted
+        )
+
+    def tables(self, batch: Batch) -> Tables:
+        """Points of EPT and of PSEPT, computed once for a batch."""
+        found: Tables | None = batch.shared.get("exceedance")
+        if found is None:
+            found = self._draw(batch)
+            batch.shared["exceedance"] = found
+        return found
+
+    def _draw(self, batch: Batch) -> Tables:
+        ept: list[_Block] = []
+        psept: list[_Block] = []
+        for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
+            chosen = self._chosen[kind]
+            for calculation in (MEAN_DAMAGE, FULL, SAMPLE_MEAN):
+                if calculation in chosen:
+                    ept += self._draw_summaries(batch, losses, kind, calculation)
+            if chosen & {PER_SAMPLE_MEAN, _PER_SAMPLE}:
+                means, samples = self._draw_samples(batch, losses, kind, chosen)
+                ept += means
+                psept += samples
+        ept.sort(key=lambda block: (block.calculation, block.type))
+        return Tables(ept, psept)
+
+    def _draw_summaries(
+        self, batch: Batch, losses: Floats, kind: int, calculation: int
+    ) -> list[_Block]:
+        """A curve for each summary."""
+        count = len(batch.summaries)
+        values = np.empty(int(batch.cells.starts[-1]))
+        years = np.empty(len(values) if self._weighted else 0, np.int64)
+        starts, used_starts = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
+        used, drawn = np.empty(len(batch.cells.periods), np.int32), np.zeros(count, np.uint8)
+        gather_summaries(
+            batch.cells,
+            losses,
+            batch.groups,
+            calculation,
+            self._samples,
+            self._flags,
+            values,
+            years,
+            starts,
+            used,
+            used_starts,
+            drawn,
+        )
+        chosen = np.flatnonzero(drawn)
+        # Summaries without a row have no losses either, so that starts stay contiguous.
+        begins = np.append(starts[chosen], starts[-1])
+        full = calculation == FULL
+        curves = Curves(
+            values=values[: starts[-1]],
+            years=years[: starts[-1]],
+            starts=begins,
+            labels=np.full(len(chosen), calculation),
+            owners=chosen,
+            used=used,
+            used_starts=used_starts,
+            count=self._periods * (self._samples if full else 1),
+            scale=1 / self._samples if full else 1.0,
+        )
+        return _blocks(calculation, kind, self._drawing.draw(curves))
+
+    def _draw_samples(
+        self, batch: Batch, losses: Floats, kind: int, chosen: frozenset[int]
+    ) -> tuple[list[_Block], list[_Block]]:
+        """A curve for each sample of each summary, and the means of those."""
+        curves = self._gather_samples(batch, losses)
+        points = self._drawing.draw(curves)
+        means: list[_Block] = []
+        if PER_SAMPLE_MEAN in chosen:
+            mean = self._drawing.draw_means(curves, self._samples, PER_SAMPLE_MEAN)
+            means = _blocks(PER_SAMPLE_MEAN, kind, mean)
+        samples = _blocks(_PER_SAMPLE, kind, points) if _PER_SAMPLE in chosen else []
+        return means, samples
+
+    def _gather_samples(self, batch: Batch, losses: Floats) -> Curves:
+        cells = np.diff(batch.cells.starts[batch.groups])
+        most = int(np.minimum(cells, self._samples).sum())
+        values = np.empty(int(batch.cells.starts[-1]))
+        years = np.empty(len(values) if self._weighted else 0, np.int64)
+        starts = np.zeros(most + 1, np.int64)
+        labels, owners = np.empty(most, np.int64), np.empty(most, np.int64)
+        scratch = np.zeros((2, self._samples + 1), np.int64)
+        count = gather_samples(
+            batch.cells,
+            losses,
+            batch.groups,
+            self._flags,
+            scratch[0],
+            scratch[1],
+            values,
+            years,
+            starts,
+            labels,
+            owners,
+        )
+        used, used_starts = self._sample_years(batch)
+        end = starts[count]
+        return Curves(
+            values=values[:end],
+            years=years[:end],
+            starts=starts[: count + 1],
+            labels=labels[:count],
+            owners=owners[:count],
+            used=used,
+            used_starts=used_starts,
+            count=self._periods,
+            scale=1.0,
+        )
+
+    def _sample_years(self, batch: Batch) -> tuple[npt.NDArray[np.int32], Indices]:
+        """Periods in which a summary has a sample, whatever its loss."""
+        cells = batch.cells
+        last = cells.starts[1:] - 1
+        has_sample = (cells.samples[last] > 0) & (last >= cells.starts[:-1])
+        counts = np.add.reduceat(has_sample.astype(np.int64), batch.groups[:-1])
+        return cells.periods[has_sample], np.append(0, np.cumsum(counts))
+
+    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Bytes for summaries of so many cells: scratch, points, and rows of as many."""
+        drawn = np.minimum(cells, self._samples)
+        points = (4 * drawn + 16) * self._returns if self._returns else 16 * cells
+        scratch = 32 + 24 * self._weighted
+        weight: npt.NDArray[np.int64] = scratch * cells + _POINT_BYTES * points
+        return weight
+
+
+def _choose(setting: RunSetting) -> dict[int, frozenset[int]]:
+    """Calculations that the letters ask for; numerical means come with any other of EPT."""
+    chosen: dict[int, set[int]] = {OEP: set(), AEP: set()}
+    for letter in setting.options.curves:
+        calculation = _LETTERS[letter.lower()]
+        report = "psept" if calculation == _PER_SAMPLE else "ept"
+        if report in setting.requested:
+            chosen[AEP if letter.isupper() else OEP].add(calculation)
+    for calculations in chosen.values():
+        if calculations - {_PER_SAMPLE}:
+            calculations.add(MEAN_DAMAGE)
+    return {kind: frozenset(calculations) for kind, calculations in chosen.items()}
+
+
+def _blocks(calculation: int, kind: int, drawn: tuple[Points, Points]) -> list[_Block]:
+    """Losses and TVaR of some curves."""
+    return [
+        _Block(calculation, kind + i, p.owners, p.labels, p.periods, p.losses)
+        for i, p in enumerate(drawn)
+    ]

@@ -1,0 +1,61 @@
+"""Temporary files: they hold what they are given, leave nothing, and say when a disk is full."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from app.losses.spilling import SpillFiles
+from core.errors import LimitError
+
+
+def test_bytes_come_back_from_anywhere(tmp_path: Path) -> None:
+    files = SpillFiles(tmp_path / "spill")
+    file = files.create()
+    octets = os.urandom(100_000)
+    for begin in range(0, len(octets), 7777):
+        file.append(memoryview(octets[begin : begin + 7777]))
+    for begin, end in ((0, 100_000), (0, 0), (99_999, 100_000), (12_345, 67_890)):
+        target = bytearray(end - begin)
+        file.read_into(begin, memoryview(target))
+        assert bytes(target) == octets[begin:end]
+    files.close()
+    files.close()
+
+
+def test_no_file_has_a_name(tmp_path: Path) -> None:
+    files = SpillFiles(tmp_path)
+    files.create().append(memoryview(b"some"))
+    assert list(tmp_path.iterdir()) == []
+    files.close()
+
+
+def test_reading_beyond_the_end_is_an_error(tmp_path: Path) -> None:
+    file = SpillFiles(tmp_path).create()
+    file.append(memoryview(b"some"))
+    with pytest.raises(LimitError, match="is cut"):
+        file.read_into(2, memoryview(bytearray(3)))
+    file.close()
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SpillFiles(tmp_path).create()
+
+    def write(_fd: int, _data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(LimitError, match="No space left on device") as caught:
+        file.append(memoryview(b"some"))
+    assert str(tmp_path) in caught.value.message
+    assert caught.value.hint
+    file.close()
+
+
+def test_a_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(LimitError, match="cannot be kept"):
+        SpillFiles(tmp_path / "file" / "below").create()
