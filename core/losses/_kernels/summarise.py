@@ -64,9 +64,7 @@ def summarise(
         if missing >= 0:
             offset = s["base"] + 4 * s["at"] + 4
             set_id = int(places.set_ids[missing])
-            return report_fault(
-                state, FAULT_ITEM_UNKNOWN, offset, b["event"], b["id"], set_id, 0.0
-            )
+            return report_fault(state, FAULT_ITEM_UNKNOWN, offset, b["event"], b["id"], set_id, 0.0)
         count = spread(scratch, sums)
         status = add_block(item, count, s["serial"], places, sums)
         if status != OK:

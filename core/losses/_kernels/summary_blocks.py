@@ -44,7 +44,7 @@ class Written(NamedTuple):
 @subkernel
 def _put(words: Words, at: int, value: int, width: int) -> int:
     """Write the bits of a loss; return the word after them."""
-    low = int(value) & _LOW_WORD
+    low = value & _LOW_WORD
     words[at] = (low ^ _SIGN) - _SIGN
     if width == 8:
         words[at + 1] = value >> 32
@@ -65,9 +65,9 @@ def _put_samples(words: Words, at: int, width: int, zeros: int, written: Written
     step = 1 + (width >> 2)
     for i in range(SPECIAL_COLUMNS, columns):
         words[at] = i - (SPECIAL_COLUMNS - 1)
-        _put(words, at + 1, written.bits[i], width)
+        _put(words, at + 1, int(written.bits[i]), width)
         # Without a branch: a sample of 0 is overwritten by the next pair.
-        at += step * np.int64(zeros | np.int64(written.losses[i] != 0))
+        at += step * int(zeros | np.int64(written.losses[i] != 0))
     return at
 
 
@@ -129,12 +129,12 @@ def _write_summary(
     words = written.words[k]
     words[at] = state[0]["event"]
     words[at + 1] = places.summary_ids[summary]
-    at = _put(words, at + 2, bits[EXPOSURE], width)
-    at = _put_special(words, at, SIDX_MAX_LOSS, bits[MAXIMUM], width)
+    at = _put(words, at + 2, int(bits[EXPOSURE]), width)
+    at = _put_special(words, at, SIDX_MAX_LOSS, int(bits[MAXIMUM]), width)
     if len(places.pairs):
         losses[columns] = sums.risks[row]
-        at = _put_special(words, at, SIDX_CHANCE, bits[columns], width)
-    at = _put_special(words, at, SIDX_MEAN, bits[MEAN], width)
+        at = _put_special(words, at, SIDX_CHANCE, int(bits[columns]), width)
+    at = _put_special(words, at, SIDX_MEAN, int(bits[MEAN]), width)
     at = _put_samples(words, at, width, zeros, written)
     written.ends[k] = _put_special(words, at, 0, 0, width)
     return OK
@@ -146,7 +146,8 @@ def write_summaries(
 ) -> int:
     """Write the summaries of the open event, by set and id, and clear its sums.
 
-    ``zeros`` is 1 if losses of 0 are written too. Returns OK, FULL, WIDE or OVERFLOW; called again, it goes on with the summary it is about.
+    ``zeros`` is 1 if losses of 0 are written too. Returns OK, FULL, WIDE or OVERFLOW; called
+    again, it goes on with the summary it is about.
     """
     p = sums.progress[0]
     while p["word"] < len(sums.touched):
@@ -163,5 +164,3 @@ def write_summaries(
     p["word"] = 0
     p["used"] = 0
     return OK
-
-

@@ -231,5 +231,3 @@ def missing_set(item: int, places: Places) -> int:
         if places.summaries[item, k] < 0:
             return k
     return -1
-
-

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from .set_reports import SetReports, SetSink, set_policy
 from .sets import SummarySets
 from .summariser import INDEX, IndexSink, StreamSink, Summariser
 
-__all__ = ["INDEX", "IndexSink", "StreamSink", "Summariser", "SummarySets"]
+__all__ = [
+    "INDEX",
+    "IndexSink",
+    "SetReports",
+    "SetSink",
+    "StreamSink",
+    "Summariser",
+    "SummarySets",
+    "set_policy",
+]

@@ -145,5 +145,5 @@ def _risks_of(items: npt.NDArray[np.int32], risks: SummaryMap) -> Indices:
 def _pairs(summaries: Array, risks: Indices) -> npt.NDArray[np.int32]:
     """Number the pairs of a summary and a risk, for each item and set."""
     keys = summaries.astype(np.int64) << 32 | risks[:, None]
-    numbers = np.unique(keys, return_inverse=True)[1]
+    numbers: Indices = np.unique(keys, return_inverse=True)[1]
     return numbers.reshape(summaries.shape).astype(np.int32)

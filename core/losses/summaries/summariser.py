@@ -33,8 +33,9 @@ from .._kernels.summarise import summarise
 from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, write_summaries
 from .._kernels.summary_sums import GROW_ROWS, Sums
 from ..buffer import as_octets
+from ..completeness import certify
 from ..events import StreamEnd, StreamHeader
-from ..format import SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind
+from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind
 from ..header import header_bytes
 from ..intake import Intake
 from ..policy import Policy
@@ -75,10 +76,12 @@ class Summariser:
         seen: shared among the partitions of one run, so that an event which is in two of them
             is noticed.
         index: receives where each block begins; see :data:`IndexSink`.
+        expect_events: number of events the stream is declared to have.
+        expect_bytes: number of bytes the stream is declared to have.
         max_event_bytes: largest memory for the sums of one event.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all optional, each documented
         self,
         sets: SummarySets,
         sink: StreamSink,
@@ -88,12 +91,16 @@ class Summariser:
         name: str | None = None,
         seen: SeenEvents | None = None,
         index: IndexSink | None = None,
+        expect_events: int | None = None,
+        expect_bytes: int | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
         self._sets = sets
         self._sink = sink
         self._index = index
         self._zeros = int(zeros)
+        self._expect_events = expect_events
+        self._expect_bytes = expect_bytes
         self._max_event_bytes = max_event_bytes
         self._scanner = Scanner(policy or Policy(), name, seen)
         self._intake = Intake(self._scanner)
@@ -163,30 +170,40 @@ class Summariser:
         """
         self._check_usable()
         try:
-            octets = as_octets(data)
-            if self.header is None:
-                rest = self._intake.take_header(octets)
-                if rest is None:
-                    return
-                self._begin()
-                octets = rest
-            self._intake.take_blocks(octets, self._step)
-            self._flush()
+            self._take(as_octets(data))
         except BaseException as e:
             self._failure = e
             raise
+
+    def _take(self, octets: Octets) -> None:
+        excess = 0
+        if self._expect_bytes is not None:
+            excess = min(max(self.received + len(octets) - self._expect_bytes, 0), len(octets))
+            octets = octets[: len(octets) - excess]
+        rest: Octets | None = octets
+        if self.header is None:
+            rest = self._intake.take_header(octets)
+            if rest is not None:
+                self._begin()
+        if rest is not None and len(rest):
+            self._intake.take_blocks(rest, self._step)
+        self._flush()
+        if excess:
+            raise self._excess("bytes", self._expect_bytes, self._expect_bytes)
 
     def close(self) -> StreamEnd:
         """The item stream has ended; its last event goes to the sink.
 
         Raises:
             TruncatedError: it ended inside its header or a block.
+            IncompleteError: it has fewer events or bytes than declared.
             StreamError: its last, unfinished block is wrong in itself.
         """
         self._check_usable()
         try:
             self._intake.finish(self._step)
             end = self._scanner.finish(self._intake.rest)
+            end = certify(end, self._expect_events, self._expect_bytes, self._scanner.name)
             if self.open_event:
                 self._run(self._write)
                 close_event(self._scanner.state)
@@ -284,13 +301,28 @@ class Summariser:
                 self._sums,
                 self._written,
                 self._zeros,
-                _NO_LIMIT,
+                _NO_LIMIT if self._expect_events is None else self._expect_events,
             )
 
         status = self._run(step)
-        if status == layout.FAULT:
+        if status in {layout.FAULT, layout.EVENT_DONE}:
+            # The events before are right, and part of the answer.
             self._flush()
+        if status == layout.EVENT_DONE:
+            offset = int(s.state["base"][0] + 4 * s.state["at"][0])
+            event = int(s.scratch.block["event"][0])
+            raise self._excess("events", self._expect_events, offset, event)
         return status
+
+    def _excess(
+        self, noun: str, declared: int | None, offset: int | None, event: int | None = None
+    ) -> errors.ExcessError:
+        return errors.ExcessError(
+            f"the stream has more than the {declared} {noun} declared",
+            offset=offset,
+            event=event,
+            source=self._scanner.name,
+        )
 
     def _write(self) -> int:
         s = self._scanner
@@ -336,7 +368,7 @@ class Summariser:
             f"the losses of summary {summary} of set {set_id} add up to more than a loss of"
             f" {width} bytes holds",
             event=self.open_event,
-            hint="Write the stream with losses of 8 bytes" if width == 4 else None,
+            hint="Write the stream with losses of 8 bytes" if width == min(LOSS_DTYPES) else None,
             source=self._scanner.name,
         )
 
