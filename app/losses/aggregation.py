@@ -5,32 +5,35 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from core.arrays import Rows
 from core.errors import OptionError, ReportError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd
 from core.losses.finishing import LedgerReports, LedgerResources
+from core.losses.inputs import SummaryInfo
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import READ_AHEAD, Order, Partitions
 from core.losses.outputs import Sink
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.records import make_rules
-from core.losses.reports import REPORTS, Report
+from core.losses.reports import Report
 from core.losses.reports.choosing import check_inputs, check_kind, choose_reports
 from core.losses.reports.running import RunOptions
 from core.losses.seen import SeenEvents
+from core.losses.summaries import Reading, SetReports, SetSink, Summariser, SummarySets
 
-from .outputs import Output, PipeOutput, open_output
 from .parallel import OrderedThreads
 from .partials import Exchange, partial_header
+from .report_files import STDOUT, ReportFiles
 from .sources import Sources
 from .spilling import SpillFiles
-from .tables import TableEncoder, table_encoder
 
-STDOUT = "-"
+__all__ = ["STDOUT", "Aggregation", "Job", "Observer", "Progress"]
 
 
 def _check_merged(reports: Sequence[Report]) -> None:
@@ -55,6 +58,10 @@ class Job:
     policy: Policy = field(default_factory=Policy)
     order: Order = "received"
     inputs: ReportInputs = field(default_factory=ReportInputs)
+    sets: SummarySets | None = None
+    """Summary sets of item streams, each with reports of its own; None for summary streams."""
+    infos: Mapping[int | None, SummaryInfo] = field(default_factory=dict)
+    """What summaries are, by set: columns to join to the rows of reports."""
     options: RunOptions = field(default_factory=RunOptions)
     memory_budget: int = MEMORY_BUDGET
     """Bytes of memory for the ledger of reports of whole runs."""
@@ -83,43 +90,16 @@ class Progress:
 Observer = Callable[[Progress], None]
 
 
-class _Tables:
-    """The report files of a job, committed together or not at all."""
+def _set_ids(job: Job) -> Sequence[int | None]:
+    return (None,) if job.sets is None else job.sets.set_ids
 
-    def __init__(self, job: Job) -> None:
-        self._encoders: dict[str, TableEncoder] = {}
-        self._outputs: dict[str, Output] = {}
-        try:
-            for name in job.reports:
-                width = job.policy.float_width
-                self._encoders[name] = table_encoder(job.format, REPORTS[name], width)
-                self._outputs[name] = self._open(job, name)
-        except BaseException:
-            self.discard()
-            raise
 
-    @staticmethod
-    def _open(job: Job, name: str) -> Output:
-        if job.out == STDOUT:
-            return PipeOutput(1, owned=False)
-        return open_output(Path(job.out) / f"{name}.{job.format}")
-
-    def begin(self) -> None:
-        for name, encoder in self._encoders.items():
-            self._outputs[name].write(encoder.begin())
-
-    def write(self, name: str, rows: Rows) -> None:
-        self._outputs[name].write(self._encoders[name].encode(rows))
-
-    def commit(self) -> None:
-        for name, encoder in self._encoders.items():
-            self._outputs[name].write(encoder.end())
-        for output in self._outputs.values():
-            output.commit()
-
-    def discard(self) -> None:
-        for output in self._outputs.values():
-            output.discard()
+def _check_sets(job: Job) -> None:
+    """Refuse partial files that are not of one set, and an xref without items."""
+    if not job.streams:
+        raise OptionError("a summary xref is for streams of items, but no stream is named")
+    if len(_set_ids(job)) > 1 and (job.partials or job.partial_out is not None):
+        raise OptionError("a partial file is of one summary set", hint="Choose it with --sets")
 
 
 class Aggregation:
@@ -147,10 +127,12 @@ class Aggregation:
             raise OptionError("partial files need occurrences", hint="Name them with --occurrence")
         if not job.streams:
             _check_merged(reports)
-        if job.out == STDOUT and len(job.reports) > 1:
+        if job.out == STDOUT and len(job.reports) * len(_set_ids(job)) > 1:
             raise OptionError(
                 "standard output takes a single report", hint="Name a directory with --out"
             )
+        if job.sets is not None:
+            _check_sets(job)
         several = len(job.streams) > 1
         if several and (job.expect_events is not None or job.expect_bytes is not None):
             raise OptionError("expect_events and expect_bytes apply to a single stream only")
@@ -165,7 +147,9 @@ class Aggregation:
             CoreError: an input or a stream is faulty; no report file is written then.
         """
         spill = SpillFiles(self._spill_dir())
-        tables = _Tables(self._job)
+        job = self._job
+        width = job.policy.float_width
+        tables = ReportFiles(job.out, job.format, job.reports, width, _set_ids(job), job.infos)
         try:
             tables.begin()
             ends = self._run(tables, spill)
@@ -179,22 +163,24 @@ class Aggregation:
             spill.close()
         return ends
 
-    def _run(self, tables: _Tables, spill: SpillFiles) -> list[StreamEnd]:
+    def _run(self, tables: ReportFiles, spill: SpillFiles) -> list[StreamEnd]:
         job = self._job
 
-        def sink(name: str, rows: Rows) -> None:
+        def sink(set_id: int | None, name: str, rows: Rows) -> None:
             if name in job.reports:
-                tables.write(name, rows)
+                tables.write(set_id, name, rows)
             if name in self._taps:
                 self._taps[name](rows)
 
         if not job.streams:
-            self._merge(sink, self._resources(spill, 1))
+            self._merge(partial(sink, None), self._resources(spill, 1))
             return []
         with Sources(job.streams, job.idle_timeout) as sources:
-            resources = self._resources(spill, len(sources.sources))
-            partitions = self._partitions(sources, sink, resources)
-            self._pump(sources, partitions)
+            resources = self._resources(spill, len(sources.sources) * len(_set_ids(job)))
+            if job.sets is not None:
+                return self._pump_sets(sources, job.sets, sink, resources)
+            partitions = self._partitions(sources, partial(sink, None), resources)
+            self._pump(sources, partitions, partitions.analyses)
         return partitions.ends
 
     @property
@@ -225,25 +211,49 @@ class Aggregation:
 
     def _partitions(self, sources: Sources, sink: Sink, resources: LedgerResources) -> Partitions:
         job = self._job
+        declared = {"expect_events": job.expect_events, "expect_bytes": job.expect_bytes}
 
         def analyse(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
-            return Analysis(
-                [*job.reports, *(tap for tap in self._taps if tap not in job.reports)],
-                sink,
-                policy=job.policy,
-                **job.inputs.to_dict(),
-                options=job.options,
-                resources=resources,
-                expect_events=job.expect_events,
-                expect_bytes=job.expect_bytes,
-                name=name,
-                seen=seen,
-            )
+            options = {"policy": job.policy, "resources": resources, **declared}
+            return self._analysis(sink, name=name, seen=seen, **options)
 
         names = [source.name for source in sources.sources]
         return Partitions(names, analyse, sink, order=job.order, read_ahead=job.read_ahead)
 
-    def _pump(self, sources: Sources, partitions: Partitions) -> None:
+    def _analysis(self, sink: Sink, **options: Any) -> Analysis:  # noqa: ANN401 - of an analysis
+        job = self._job
+        reports = [*job.reports, *(tap for tap in self._taps if tap not in job.reports)]
+        return Analysis(reports, sink, **job.inputs.to_dict(), options=job.options, **options)
+
+    def _pump_sets(
+        self, sources: Sources, sets: SummarySets, sink: SetSink, resources: LedgerResources
+    ) -> list[StreamEnd]:
+        """Read item streams into the reports of all sets; return how each stream ended."""
+        job = self._job
+
+        def analyse(
+            _set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
+        ) -> Analysis:
+            return self._analysis(sink, name=name, seen=seen, policy=policy, resources=resources)
+
+        reports = SetReports(
+            [source.name for source in sources.sources],
+            sets,
+            analyse,
+            sink,
+            Reading(job.policy, expect_events=job.expect_events, expect_bytes=job.expect_bytes),
+            order=job.order,
+            read_ahead=job.read_ahead,
+        )
+        self._pump(sources, reports, reports.summarisers)
+        return reports.ends
+
+    def _pump(
+        self,
+        sources: Sources,
+        partitions: Partitions | SetReports,
+        readers: Sequence[Analysis | Summariser],
+    ) -> None:
         progress = Progress(sources.total)
         preferred = None
         while True:
@@ -259,5 +269,5 @@ class Aggregation:
                 partitions.close(index)
             if self._observer is not None:
                 progress.bytes += len(data)
-                progress.events = sum(a.events for a in partitions.analyses)
+                progress.events = sum(reader.events for reader in readers)
                 self._observer(progress)

@@ -9,12 +9,13 @@ from ..errors import TruncatedError
 from .analysis import Analysis
 from .events import StreamHeader
 from .format import FLOAT_WIDTHS, Kind
-from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
+from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, SummaryMap, SummaryXref
 from .ledger.batches import sums_of
 from .ledger.partials import export_ledger, import_ledger
 from .policy import Policy
 from .reader import LossReader
 from .reports import REPORTS
+from .summaries import Summariser, SummarySets
 from .tables import CsvEncoder
 from .writer import LossWriter
 
@@ -80,6 +81,26 @@ def _use_ledger(float_width: int) -> None:
     import_ledger(ledgers[1], parts, merges=False)
     for _ in sums_of(ledgers[1]):
         """Cells are not what this is for."""
+
+
+def use_summaries() -> None:
+    """Add up streams of items of both widths: dense and sparse blocks, sums that lose bits."""
+    ids = np.array([1, 2], np.int32)
+    xref = SummaryXref(ids, ids, np.ones(2, np.int32), None)
+    sets = SummarySets(xref, None, SummaryMap(ids, ids, ids, "item_id"))
+    for float_width in FLOAT_WIDTHS:
+        writer = LossWriter(StreamHeader(Kind.LOSS, 1, 2, _SAMPLES, None, float_width))
+        blocks = [
+            writer.block(event, item, sidx, [x] * len(sidx))
+            for event, x in ((1, 1.0), (2, 1e-30))
+            for item in (1, 2)
+            for sidx in ([[-1, 1, 2], [-1, *range(1, _SAMPLES + 1)]][item - 1],)
+        ]
+        summariser = Summariser(
+            sets, lambda _set, _octets: None, policy=Policy(float_width=float_width)
+        )
+        summariser.receive(writer.begin() + b"".join(blocks))
+        summariser.close()
 
 
 def use_curves() -> None:
