@@ -186,11 +186,11 @@ def _in_order(parts: Sequence[pa.Table], sources: Sequence[_Source], by: By) -> 
             hint="An event must be in one partition alone",
             source=second,
         )
-    return table.take(pa.array(order))
+    return table.take(order)
 
 
 def _sources(job: MergeJob, read: Callable[[str, MergeJob], Iterator[pa.Table]]) -> list[_Source]:
-    sources = []
+    sources: list[_Source] = []
     for path in job.tables:
         source = _Source(path, read(path, job))
         if sources and not source.waiting.schema.equals(sources[0].waiting.schema):
@@ -225,9 +225,15 @@ def _csv_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
 
 
 def _lines(lines: list[bytes], keys: dict[str, Any], header: bytes) -> pa.Table:
-    columns = {_ROWS: pa.array(lines, pa.binary())}
+    columns: dict[str, Any] = {_ROWS: pa.array(lines, pa.binary())}
     columns |= {name: pa.array(np.asarray(values, np.int64)) for name, values in keys.items()}
     return pa.table(columns).replace_schema_metadata({"header": header})
+
+
+def _octets(table: pa.Table) -> bytes:
+    """Csv lines or packed records of a table, one after another."""
+    rows: list[Any] = table.column(_ROWS).to_pylist()
+    return b"".join(rows)
 
 
 def _merge_csv(job: MergeJob, output: Output) -> int:
@@ -239,7 +245,7 @@ def _merge_csv(job: MergeJob, output: Output) -> int:
     output.write(headers[0] + b"\n")
     count = 0
     for table in _merged(sources, job.by):
-        output.write(b"".join(table.column(_ROWS).to_pylist()))
+        output.write(_octets(table))
         count += len(table)
     return count
 
@@ -269,7 +275,7 @@ def _bin_pieces(path: str, job: MergeJob) -> Iterator[pa.Table]:
 def _merge_bin(job: MergeJob, output: Output) -> int:
     count = 0
     for table in _merged(_sources(job, _bin_pieces), job.by):
-        output.write(b"".join(table.column(_ROWS).to_pylist()))
+        output.write(_octets(table))
         count += len(table)
     return count
 

@@ -75,7 +75,7 @@ class SummaryColumns:
         """End of the header line of csv."""
 
     @property
-    def fields(self) -> list[pa.Field]:
+    def fields(self) -> list[pa.Field[Any]]:
         """The columns of an Arrow schema."""
         pairs = zip(self.names, self._values, strict=True)
         return [pa.field(name, values.type) for name, values in pairs]
@@ -86,7 +86,7 @@ class SummaryColumns:
         entries: Indices = np.where(self._ids[found] == ids, found, len(self._ids))
         return entries
 
-    def arrays(self, rows: Rows) -> list[pa.Array]:
+    def arrays(self, rows: Rows) -> list[pa.Array[Any]]:
         """Columns for these rows, shape (n,) each."""
         entries = pa.array(self._entries(rows))
         return [values.take(entries) for values in self._values]

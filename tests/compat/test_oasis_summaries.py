@@ -3,7 +3,7 @@
 The peer adds losses in float32, in the order of items; ours are exact sums, rounded once. So
 each of its files must equal a plain sum in its way byte for byte, ours a plain exact sum, and
 the two differ in the last digits of some losses alone. One file of the fixture also has the
-peer's wrong count of risks: both of its summaries have the same ten, which it counts in the first.
+peer's wrong count of risks: both of its summaries have the same ten, which it counts in one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INPUTS = {
     "ri_IP1": ("RI_1/fmsummaryxref", None),
 }
 COUNTED_ONCE = ("multiple_summary_set-il", 2)
-"""Where the peer counts each risk in the first of its summaries alone."""
+"""Where the peer counts each risk in one of its summaries alone."""
 ULPS = 4
 """Units in the last place that the peer's sums differ by."""
 
@@ -133,7 +133,7 @@ def test_streams_of_summaries_are_the_peers_but_for_its_float32_sums(
         words = [np.frombuffer(octets, "<i4").copy() for octets in (ours, stream, peers)]
         if (name, set_id) == COUNTED_ONCE:
             risks = np.flatnonzero(words[0] == SIDX_CHANCE) + 1
-            assert words[2][risks].view(np.float32).tolist() == [10, 1, 10, 1]
+            assert words[2][risks].view(np.float32).tolist() == [1, 10, 1, 10]
             words[2][risks] = words[0][risks]
         assert np.array_equal(words[1], words[2])
         assert peers_index == path.with_suffix(".idx").read_bytes()

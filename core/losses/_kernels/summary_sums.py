@@ -36,7 +36,8 @@ MAXIMUM = 2
 SPECIAL_COLUMNS = 3
 """Columns before that of sample 1."""
 
-WORD_BITS = 32
+WORD_SHIFT = 5
+WORD_BITS = 1 << WORD_SHIFT
 """Summaries in a word of the bitmap."""
 _SPARSE = 4
 """Columns per loss from which on a block is added loss by loss."""
@@ -167,7 +168,7 @@ def _row_of(summary: int, sums: Sums) -> int:
         row = _take_row(sums)
         if row >= 0:
             sums.slots[summary] = row
-            sums.touched[summary // WORD_BITS] |= 1 << (summary % WORD_BITS)
+            sums.touched[summary >> WORD_SHIFT] |= 1 << (summary & (WORD_BITS - 1))
     return row
 
 
@@ -201,24 +202,26 @@ def _climb(count: int, sums: Sums) -> int:
 def add_block(item: int, count: int, serial: int, places: Places, sums: Sums) -> int:
     """Add the spread block to the rows of its summaries: OK, or GROW_ROWS in the midst of it."""
     p = sums.progress[0]
-    while p["set"] < places.summaries.shape[1]:
+    first = p["set"]
+    p["set"] = 0
+    for k in range(first, places.summaries.shape[1]):
         if p["chain"] < 0:
-            row = _row_of(int(places.summaries[item, p["set"]]), sums)
+            row = _row_of(int(places.summaries[item, k]), sums)
             if row < 0:
+                p["set"] = k
                 return GROW_ROWS
             if len(places.pairs):
-                pair = places.pairs[item, p["set"]]
+                pair = places.pairs[item, k]
                 if sums.stamps[pair] != serial:
                     sums.stamps[pair] = serial
                     sums.risks[row] += 1
+            if not _add(row, count, sums.values, sums.errors[0], sums):
+                continue
             p["side"] = 0
-            if _add(row, count, sums.values, sums.errors[0], sums):
-                p["chain"] = row
-        status = _climb(count, sums)
-        if status != OK:
-            return status
-        p["set"] += 1
-    p["set"] = 0
+            p["chain"] = row
+        if _climb(count, sums) != OK:
+            p["set"] = k
+            return GROW_ROWS
     return OK
 
 

@@ -84,7 +84,7 @@ def test_aggregate_joins_what_summaries_are(
     assert main([*command, str(info)]) == 0
     table = pa_csv.read_csv(tmp_path / "melt.csv")
     pairs = zip(table["SummaryId"].to_pylist(), table["LocNumber"].to_pylist(), strict=True)
-    known = {7: "007", 2: "L02"}
+    known: dict[object, str] = {7: "007", 2: "L02"}
     assert all((name or None) == known.get(summary) for summary, name in pairs)
     for texts in ([f"3={info}"], [str(info), str(info)]):
         assert main([*command, *texts]) == 2
