@@ -152,6 +152,12 @@ class InvalidOptionError(ServiceError):
     code = "option"
 
 
+class WholeStreamError(ServiceError):
+    """A report has rows only once the whole stream is known, and this is a part of one."""
+
+    code = "report-needs-whole-stream"
+
+
 class DatasetUnreadableError(ServiceError):
     """Decoding a file of the dataset crashed, took too long or needed too much memory.
 
@@ -229,6 +235,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     BombError: (413, "Decompression bomb"),
     UnsupportedCodingError: (415, "Unsupported Content-Encoding"),
     InvalidOptionError: (422, "Invalid option"),
+    WholeStreamError: (422, "Report needs the whole stream"),
     QuotaExceededError: (429, "Quota exceeded"),
     ShareExceededError: (429, "Share exceeded"),
     RateLimitedError: (429, "Too many requests"),

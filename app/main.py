@@ -111,6 +111,8 @@ _EXPOSED = (
     "Thalweg-Events",
     "Thalweg-Bytes",
     "Thalweg-Reopened-Check",
+    "Thalweg-Events-Without-Occurrence",
+    "Thalweg-Rates",
     "Upload-Complete",
     "X-Request-Id",
     "Retry-After",

@@ -34,6 +34,7 @@ from .losses.blocking import Answer
 from .losses.requests import LossOptions
 from .losses.rows import End
 from .losses.saving import Progress
+from .losses.tables import ReportTable
 from .pipelines.batch import Batch, Ragged
 from .pipelines.blocking import Batches, Pipeline
 from .pipelines.layout import Field
@@ -76,6 +77,7 @@ __all__ = [
     "Progress",
     "ProtocolError",
     "Ragged",
+    "ReportTable",
     "SourceError",
     "StateError",
     "ThalwegError",

@@ -197,7 +197,7 @@ class Aggregation:
     def _resources(self, spill: SpillFiles, ledgers: int) -> LedgerResources:
         on_merged = self._exchange if self._exchange.wanted else None
         budget = self._job.memory_budget // ledgers
-        return LedgerResources(budget, spill, OrderedThreads(), on_merged)
+        return LedgerResources(budget, spill=spill, map=OrderedThreads(), on_merged=on_merged)
 
     def _merge(self, sink: Sink, resources: LedgerResources) -> None:
         """Compute the reports of partial files alone."""

@@ -24,6 +24,7 @@ from .request import LossRequest
 from .rows import PostedRows, RowStream
 from .service import LossService
 from .spool import Mark, Spool
+from .sums_room import SumsRoom
 from .tokens import Checkpoints
 
 _POST_BYTES = 1 << 20
@@ -32,10 +33,23 @@ _QUANTILE_BYTES = 256
 """Memory for each quantile: in tables, among rows that are copied, and as text."""
 
 
+_OCCURRENCE_BYTES = 64
+"""Memory for each occurrence: as parsed, and indexed by event for rows and for sums."""
+_PERIOD_BYTES = 32
+"""Memory for each period with a weight."""
+
+
 def _memory(request: LossRequest) -> int:
-    """Return about how much memory a post takes besides buffers and rows that wait."""
-    quantiles = 0 if request.quantiles is None else len(request.quantiles)
-    return _POST_BYTES + _QUANTILE_BYTES * quantiles
+    """Return about how much memory a post takes besides buffers, sums and rows that wait."""
+    inputs = request.inputs
+    nbytes = _POST_BYTES
+    if inputs.quantiles is not None:
+        nbytes += _QUANTILE_BYTES * len(inputs.quantiles)
+    if inputs.occurrence is not None:
+        nbytes += _OCCURRENCE_BYTES * len(inputs.occurrence.event_ids)
+    if inputs.periods is not None:
+        nbytes += _PERIOD_BYTES * len(inputs.periods.weights)
+    return nbytes
 
 
 @dataclass(slots=True)
@@ -65,15 +79,16 @@ class LossAnswer:
         """
         losses, payer = self.losses, self.options.payer
         with losses.ledger.hold(payer, _memory(self.options.request), "posts"):
-            spool = losses.spools.new(payer)
+            spool, room = losses.spools.new(payer), SumsRoom(losses.spools, payer)
             try:
-                await self._answer(exchange, spool)
+                await self._answer(exchange, spool, room)
             finally:
                 spool.close()
+                room.close()
 
-    async def _answer(self, exchange: Exchange, spool: Spool) -> None:
+    async def _answer(self, exchange: Exchange, spool: Spool, room: SumsRoom) -> None:
         decode = decoder(self.options.body_coding, self.losses.max_body)
-        posting = Posting(self.options.request, decode, spool, self.after)
+        posting = Posting(self.options.request, decode, spool, self.after, room.resources)
         answer = self._answer_duplex if self.options.duplex else self._answer_after_body
         try:
             await answer(exchange, posting, spool)
@@ -87,8 +102,9 @@ class LossAnswer:
         # The analysis references the error, and the error's traceback the analysis: a cycle
         # of megabytes that only the garbage collector would free.
         problem = problem_of(error.with_traceback(None))
-        problem.members["token"] = self.checkpoints.token(posting.start)
-        problem.members["resume_offset"] = posting.start.position.offset
+        if not self.options.request.needs_whole_stream:
+            problem.members["token"] = self.checkpoints.token(posting.start)
+            problem.members["resume_offset"] = posting.start.position.offset
         return ProblemError(problem)
 
     # -- after the body ----------------------------------------------------------
@@ -120,6 +136,10 @@ class LossAnswer:
             "Thalweg-Bytes": str(ending.bytes),
             "Thalweg-Reopened-Check": ending.reopened_check,
         }
+        if ending.events_without_occurrence is not None:
+            headers["Thalweg-Events-Without-Occurrence"] = str(ending.events_without_occurrence)
+        if ending.rates is not None:
+            headers["Thalweg-Rates"] = ending.rates
         if ending.mark is not None:
             headers["Thalweg-Token"] = self.checkpoints.token(ending.mark)
             headers["Thalweg-Offset"] = str(ending.mark.position.offset)
@@ -161,7 +181,7 @@ class LossAnswer:
     ) -> None:
         stream = Stream(
             rows,
-            RowStream(encoder, rows, posting.start, announced=not live),
+            RowStream(encoder, rows, self._start(posting), announced=not live),
             head,
             self.losses.threads,
             # The pump watches it instead, and ends the post between two events.
@@ -210,10 +230,13 @@ class LossAnswer:
             options.form,
             options.request,
             self.checkpoints.token,
-            posting.start,
+            self._start(posting),
             duplex=options.duplex,
             titled=titled,
         )
+
+    def _start(self, posting: Posting) -> Mark | None:
+        return None if self.options.request.needs_whole_stream else posting.start
 
     def _headers(self, completeness: str) -> dict[str, str]:
         head = Head.of_stream(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,12 +36,13 @@ class RowEncoder(Protocol):
     def end(self, ending: Ending) -> Buffers:
         """Encode what comes after the last row."""
 
-    def fail(self, problem: Problem, last: Mark) -> Buffers | None:
+    def fail(self, problem: Problem, last: Mark | None) -> Buffers | None:
         """Encode a failure; None if the format cannot express it.
 
         Args:
             problem: the failure.
-            last: the last mark whose rows were all answered.
+            last: the last mark whose rows were all answered; None if the stream has to come
+                whole.
         """
 
 
@@ -53,6 +54,10 @@ def describe_mark(mark: Mark | None, tokens: Tokens) -> dict[str, object]:
 
 
 def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
+    further = {
+        "events_without_occurrence": ending.events_without_occurrence,
+        "rates": ending.rates,
+    }
     return {
         "reason": ending.reason,
         "completeness": ending.completeness,
@@ -60,6 +65,7 @@ def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
         "bytes": ending.bytes,
         "reopened_check": ending.reopened_check,
         **describe_mark(ending.mark, tokens),
+        **{name: value for name, value in further.items() if value is not None},
     }
 
 
@@ -85,7 +91,7 @@ class _TableAnswer:
     def end(self, _ending: Ending) -> Buffers:
         return [self._encoder.end()]
 
-    def fail(self, _problem: Problem, _last: Mark) -> Buffers | None:
+    def fail(self, _problem: Problem, _last: Mark | None) -> Buffers | None:
         return None
 
 
@@ -109,7 +115,7 @@ class _NdjsonAnswer:
     def end(self, ending: Ending) -> Buffers:
         return [_line({"end": _ending(ending, self._tokens)})]
 
-    def fail(self, problem: Problem, last: Mark) -> Buffers | None:
+    def fail(self, problem: Problem, last: Mark | None) -> Buffers | None:
         return [_line({"error": problem.to_json(), **describe_mark(last, self._tokens)})]
 
 
@@ -149,7 +155,7 @@ class _ArrowAnswer:
     def end(self, ending: Ending) -> Buffers:
         return [*self._release(ending.mark), self._encoder.end()]
 
-    def fail(self, _problem: Problem, _last: Mark) -> Buffers | None:
+    def fail(self, _problem: Problem, _last: Mark | None) -> Buffers | None:
         return None
 
 
@@ -158,8 +164,16 @@ class _FramesAnswer:
 
     tells_end = True
 
-    def __init__(self, tokens: Tokens, start: Mark, *, heartbeats: bool) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        start: Mark | None,
+        dtypes: Mapping[str, np.dtype[np.void]],
+        *,
+        heartbeats: bool,
+    ) -> None:
         self._tokens = tokens
+        self._dtypes = {report: dtype.descr for report, dtype in dtypes.items()}
         self._writer = FrameWriter()
         self._heartbeats = heartbeats
         self._position = describe_mark(start, tokens)
@@ -192,16 +206,24 @@ class _FramesAnswer:
             self._held = None
         # The END frame closes the group of rows.
         last = self._release(more=True)
-        return last + self._writer.frame(FrameKind.END, _ending(ending, self._tokens))
+        # Reports may have no row, and their readers want a table of none.
+        header = _ending(ending, self._tokens) | {"dtypes": self._dtypes}
+        return last + self._writer.frame(FrameKind.END, header)
 
-    def fail(self, problem: Problem, last: Mark) -> Buffers | None:
+    def fail(self, problem: Problem, last: Mark | None) -> Buffers | None:
         self._held = None
         header = {"problem": problem.to_json(), **describe_mark(last, self._tokens)}
         return self._writer.frame(FrameKind.ERROR, header)
 
 
 def row_encoder(  # noqa: PLR0913 - each shapes the answer
-    form: str, request: LossRequest, tokens: Tokens, start: Mark, *, duplex: bool, titled: bool
+    form: str,
+    request: LossRequest,
+    tokens: Tokens,
+    start: Mark | None,
+    *,
+    duplex: bool,
+    titled: bool,
 ) -> RowEncoder:
     """Return an encoder for the answer to one request.
 
@@ -209,13 +231,15 @@ def row_encoder(  # noqa: PLR0913 - each shapes the answer
         form: format of the answer, one of MEDIA_TYPES.
         request: the requested analysis; several reports in frames only.
         tokens: creates tokens.
-        start: the mark at which the post began.
+        start: the mark at which the post began; None if the stream has to come whole.
         duplex: whether the client reads while it sends.
         titled: whether csv begins with a header row. Only the first part has one, so that
             the parts can be concatenated.
     """
     if form == "frames":
-        return _FramesAnswer(tokens, start, heartbeats=duplex)
+        width = request.policy.float_width
+        dtypes = {report.name: report.dtype(width) for report in request.tables}
+        return _FramesAnswer(tokens, start, dtypes, heartbeats=duplex)
     (report,) = request.tables
     encoder = table_encoder(form, report, request.policy.float_width)
     if form == "ndjson":

@@ -18,26 +18,59 @@ from app.state.ownership import Shares
 from core.errors import InputError
 from core.losses.inputs import (
     EventRates,
+    Occurrence,
+    Periods,
+    ReturnPeriods,
     parse_event_rates,
     parse_occurrence,
+    parse_periods,
     parse_quantiles,
+    parse_return_periods,
+    parse_summary_info,
+    parse_summary_map,
+    parse_summary_xref,
     quantiles_from_text,
+    return_periods_from_text,
 )
 
 from .input_store import DIGEST_SIZE, InputStore, Receipt, digest_of, gone
 
 KIND = "input"
-KINDS = ("quantiles", "event_rates", "occurrence")
+UNUSED = ("ensemble", "items", "coverages")
+"""Files of a model that no report is computed from."""
 
 _ANY_PERIODS = 2**31 - 1
 _CACHED = 16
+_CACHED_BYTES = 128 << 20
+"""Bytes of parsed files that stay in memory; the last one does whatever its size."""
 _PARSED = 8
-"""Bytes that parsing takes for each byte of a file."""
+"""Bytes that parsing takes for each byte of a file of numbers."""
+_PARSED_TEXT = 32
+"""The same for each byte of a file of texts, each of which is an object."""
 
 
-def memory_to_parse(nbytes: int) -> int:
-    """Return at most how much memory it takes to parse a file of this size."""
-    return _PARSED * nbytes
+def _check_occurrence(data: bytes, periods: int | None) -> None:
+    _parse_occurrence(data, periods, default=_ANY_PERIODS)
+
+
+_CHECKS: dict[str, Callable[[bytes, int | None], object]] = {
+    "quantiles": lambda data, _periods: parse_quantiles(data),
+    "event_rates": lambda data, _periods: parse_event_rates(data),
+    "occurrence": _check_occurrence,
+    "periods": lambda data, _periods: parse_periods(data),
+    "return_periods": lambda data, _periods: parse_return_periods(data),
+    "summary_xref": lambda data, _periods: parse_summary_xref(data),
+    "summary_map": lambda data, _periods: parse_summary_map(data),
+    "summary_info": lambda data, _periods: parse_summary_info(data),
+}
+KINDS = tuple(_CHECKS)
+"""Names of the files that can be stored."""
+_TEXTS = frozenset({"summary_map", "summary_info"})
+
+
+def memory_to_parse(kind: str, nbytes: int) -> int:
+    """Return at most how much memory it takes to parse a file of this kind and size."""
+    return (_PARSED_TEXT if kind in _TEXTS else _PARSED) * nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +94,7 @@ class Inputs:
     def __init__(self, store: InputStore, heads: StateStore) -> None:
         self._store = store
         self._owners = Shares(heads, KIND)
-        self._parsed: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
 
@@ -81,12 +114,7 @@ class Inputs:
         """
         # One at a time, because parsing takes several times the memory of the file.
         with self._parsing:
-            if kind == "quantiles":
-                parse_quantiles(data)
-            elif kind == "event_rates":
-                parse_event_rates(data)
-            else:
-                _parse_occurrence(data, periods, default=_ANY_PERIODS)
+            _CHECKS[kind](data, periods)
         digest = digest_of(data)
         ident = _ident(kind, digest)
         new = not self._owners.has(who.owner, ident)
@@ -130,10 +158,23 @@ class Inputs:
                 return quantiles_from_text(text)
             except InputError as e:
                 raise InvalidOptionError(e.message, hint=e.hint, option="quantiles") from e
-        quantiles: npt.NDArray[np.float32] = self._cached(
-            who, "quantiles", _digest(text, "quantiles"), None, parse_quantiles
-        )
+        quantiles: npt.NDArray[np.float32] = self._file(who, "quantiles", text, parse_quantiles)
         return quantiles
+
+    def return_periods(self, who: Identity, text: str) -> ReturnPeriods:
+        """Return the return periods in a list, or in the file with this digest.
+
+        Raises:
+            InvalidOptionError: the list is not one of distinct whole numbers from 1.
+            InputGoneError: there is no such file.
+        """
+        if not _is_digest(text):
+            try:
+                return return_periods_from_text(text)
+            except InputError as e:
+                raise InvalidOptionError(e.message, hint=e.hint, option="return_periods") from e
+        years: ReturnPeriods = self._file(who, "return_periods", text, parse_return_periods)
+        return years
 
     def event_rates(self, who: Identity, text: str) -> EventRates:
         """Return the event rates in the file with this digest.
@@ -142,12 +183,21 @@ class Inputs:
             InvalidOptionError: ``text`` is not a digest.
             InputGoneError: there is no such file.
         """
-        digest = _digest(text, "event_rates")
-        rates: EventRates = self._cached(who, "event_rates", digest, None, parse_event_rates)
+        rates: EventRates = self._file(who, "event_rates", text, parse_event_rates)
         return rates
 
-    def occurrence_rates(self, who: Identity, text: str, periods: int | None) -> EventRates:
-        """Return event rates computed from the occurrence file with this digest.
+    def periods(self, who: Identity, text: str) -> Periods:
+        """Return the period weights in the file with this digest.
+
+        Raises:
+            InvalidOptionError: ``text`` is not a digest.
+            InputGoneError: there is no such file.
+        """
+        periods: Periods = self._file(who, "periods", text, parse_periods)
+        return periods
+
+    def occurrence(self, who: Identity, text: str, periods: int | None) -> Occurrence:
+        """Return the occurrences in the file with this digest.
 
         Raises:
             InvalidOptionError: ``text`` is not a digest, or the number of periods is
@@ -156,7 +206,7 @@ class Inputs:
         """
         digest = _digest(text, "occurrence")
 
-        def parse(data: bytes) -> EventRates:
+        def parse(data: bytes) -> Occurrence:
             try:
                 return _parse_occurrence(data, periods)
             except InputError as e:
@@ -165,8 +215,11 @@ class Inputs:
                     e.message, hint="Correct no_of_periods", option="no_of_periods"
                 ) from e
 
-        rates: EventRates = self._cached(who, "occurrence", digest, periods, parse)
-        return rates
+        occurrence: Occurrence = self._cached(who, "occurrence", digest, periods, parse)
+        return occurrence
+
+    def _file(self, who: Identity, kind: str, text: str, parse: Callable[[bytes], Any]) -> Any:  # noqa: ANN401 - the result of parse
+        return self._cached(who, kind, _digest(text, kind), None, parse)
 
     def _cached(
         self,
@@ -180,16 +233,21 @@ class Inputs:
             raise gone(kind, digest)
         key = (kind, digest, extra)
         with self._lock:
-            parsed = self._parsed.get(key)
-            if parsed is not None:
+            found = self._parsed.get(key)
+            if found is not None:
                 self._parsed.move_to_end(key)
-        if parsed is not None:
+        if found is not None:
             self._store.touch(kind, digest)
-            return parsed
-        parsed = parse(self._store.read(kind, digest))
+            return found[0]
+        data = self._store.read(kind, digest)
+        parsed = parse(data)
         with self._lock:
-            self._parsed[key] = parsed
-            while len(self._parsed) > _CACHED:
+            # Parsed files of numbers are about as large as they are packed.
+            self._parsed[key] = parsed, len(data)
+            while len(self._parsed) > _CACHED or (
+                len(self._parsed) > 1
+                and sum(size for _, size in self._parsed.values()) > _CACHED_BYTES
+            ):
                 self._parsed.popitem(last=False)
         return parsed
 
@@ -213,14 +271,14 @@ def _digest(text: str, option: str) -> str:
     return text
 
 
-def _parse_occurrence(data: bytes, periods: int | None, default: int | None = None) -> EventRates:
+def _parse_occurrence(data: bytes, periods: int | None, default: int | None = None) -> Occurrence:
     try:
-        return parse_occurrence(data, periods).event_rates()
+        return parse_occurrence(data, periods)
     except InputError as e:
         if e.parameter != "periods":
             raise
         if periods is None and default is not None:
-            return parse_occurrence(data, default).event_rates()
+            return parse_occurrence(data, default)
         raise InvalidOptionError(
             e.message, hint="Set the option no_of_periods", option="no_of_periods"
         ) from e

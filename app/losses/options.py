@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app.errors import BadRequestError, InvalidOptionError, NotAcceptableError
 from app.http.identity import Identity
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined
-from core.losses.inputs import EventRates
+from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
+from core.losses.reports.running import RunOptions
 
-from .request import LossRequest, parse_ids
+from .inputs import Inputs
+from .request import LossRequest, parse_ids, require_whole_stream
 from .schemas import LossQuery, ReportsQuery
 from .service import LossService
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +71,15 @@ def read_options(
             max_samples=losses.max_samples,
             max_blocks=losses.max_blocks,
         ),
-        quantiles=None
-        if query.quantiles is None
-        else losses.inputs.quantiles(who, query.quantiles),
-        event_rates=_event_rates(who, query, losses),
+        inputs=_read_inputs(who, query, losses.inputs),
+        options=RunOptions(query.confidence, query.curves, query.tvar),
         summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
         expect_events=query.expect_events,
         expect_bytes=_expected_bytes(query, headers),
         partial=partial,
     )
+    if query.after is not None:
+        require_whole_stream(request.tables, "and a token continues within one")
     return PostOptions(
         who.payer,
         request,
@@ -85,19 +91,24 @@ def read_options(
     )
 
 
-def _event_rates(who: Identity, query: LossQuery, losses: LossService) -> EventRates | None:
-    if query.event_rates is not None and query.occurrence is not None:
-        raise InvalidOptionError(
-            "event_rates and occurrence exclude each other",
-            option="occurrence",
-        )
+def _read_inputs(who: Identity, query: LossQuery, stored: Inputs) -> ReportInputs:
+    """Read the auxiliary files that the query names, and the lists in it."""
     if query.no_of_periods is not None and query.occurrence is None:
         raise InvalidOptionError("no_of_periods requires occurrence", option="no_of_periods")
-    if query.event_rates is not None:
-        return losses.inputs.event_rates(who, query.event_rates)
+    occurrence = None
     if query.occurrence is not None:
-        return losses.inputs.occurrence_rates(who, query.occurrence, query.no_of_periods)
-    return None
+        occurrence = stored.occurrence(who, query.occurrence, query.no_of_periods)
+
+    def read(text: str | None, reader: Callable[[Identity, str], T]) -> T | None:
+        return None if text is None else reader(who, text)
+
+    return ReportInputs(
+        quantiles=read(query.quantiles, stored.quantiles),
+        event_rates=read(query.event_rates, stored.event_rates),
+        occurrence=occurrence,
+        periods=read(query.periods, stored.periods),
+        return_periods=read(query.return_periods, stored.return_periods),
+    )
 
 
 def _format(query: LossQuery, headers: Headers) -> str:

@@ -38,13 +38,14 @@ from dataclasses import dataclass
 
 import xxhash
 
-from app.errors import DataChangedError
+from app.errors import DataChangedError, DrainingError
 from app.http.decompression import Decoder
 from core.arrays import Rows
 from core.budget import current
 from core.errors import CoreError, WorkStoppedError
 from core.losses.analysis import Analysis
 from core.losses.events import Completeness
+from core.losses.finishing import LedgerResources
 from core.losses.position import Position
 
 from .request import LossRequest, select_rows
@@ -67,6 +68,10 @@ class Ending:
     """Number of bytes read of the whole stream so far."""
     reopened_check: str
     """``whole``, or ``since resume`` if events before the resume could reopen unnoticed."""
+    events_without_occurrence: int | None = None
+    """Number of complete events of this post without occurrence; None without occurrences."""
+    rates: str | None = None
+    """The input that event rates are from, where two have them."""
 
 
 _STRETCH = 1 << 20
@@ -84,6 +89,7 @@ class _Collector:
         self.last = last
         self._spool = spool
         self._ids = request.summary_ids
+        self._resumes = not request.needs_whole_stream
 
     def take_rows(self, report: str, rows: Rows) -> None:
         current().check(report)
@@ -94,7 +100,8 @@ class _Collector:
 
     def take_position(self, position: Position) -> None:
         self.last = Mark(position)
-        self._spool.put([self.last])
+        if self._resumes:
+            self._spool.put([self.last])
 
 
 class Posting:
@@ -105,13 +112,19 @@ class Posting:
         decoder: undoes the body's compression.
         spool: receives rows and marks.
         after: the mark at which the body begins; None for the beginning of the stream.
+        resources: what reports of whole runs may use.
 
     Raises:
         CoreError: ``after`` contradicts the request.
     """
 
     def __init__(
-        self, request: LossRequest, decoder: Decoder, spool: Spool, after: Mark | None = None
+        self,
+        request: LossRequest,
+        decoder: Decoder,
+        spool: Spool,
+        after: Mark | None = None,
+        resources: LedgerResources | None = None,
     ) -> None:
         self._request = request
         self._decoder = decoder
@@ -122,13 +135,15 @@ class Posting:
             request.reports,
             self._output.take_rows,
             policy=request.policy,
-            quantiles=request.quantiles,
-            event_rates=request.event_rates,
+            **request.inputs.to_dict(),
+            options=request.options,
+            resources=resources,
             expect_events=request.expect_events,
             expect_bytes=request.expect_bytes,
             at_event=self._output.take_position,
         )
-        self._analysis.resume(self._after.position)
+        if not request.needs_whole_stream:
+            self._analysis.resume(self._after.position)
         self._unproven = self._after.tail
         self._proof = xxhash.xxh3_64()
         self._tail = xxhash.xxh3_64()
@@ -249,10 +264,27 @@ class Posting:
         declared = end.completeness is Completeness.DECLARED
         events, size = end.events, end.bytes
         completeness = "declared" if declared else "undeclared"
-        return Ending("complete", completeness, None, events, size, end.reopened_check)
+        absent = end.events_without_occurrence
+        return Ending(
+            "complete", completeness, None, events, size, end.reopened_check, absent, self._rates
+        )
+
+    @property
+    def _rates(self) -> str | None:
+        return "event_rates" if self._request.has_rates_twice else None
 
     def suspend(self) -> Ending:
-        """End the post at its last mark, because the server stops."""
+        """End the post at its last mark, because the server stops.
+
+        Raises:
+            DrainingError: a report needs the whole stream, so there is no such mark.
+        """
+        if self._request.needs_whole_stream:
+            raise DrainingError(
+                "the server is shutting down and has not read the whole stream",
+                hint="Post it again: another server will answer",
+                retry_after=1,
+            )
         return self._suspend("drain")
 
     def _suspend(self, reason: str) -> Ending:
@@ -264,4 +296,16 @@ class Posting:
             self._output.last = mark
         resumed = self._after.position.offset > 0 and not position.ascending
         check = "since resume" if resumed else "whole"
-        return Ending(reason, "partial", mark, position.events, self.offset, check)
+        absent = self._closed_without_occurrence()
+        return Ending(
+            reason, "partial", mark, position.events, self.offset, check, absent, self._rates
+        )
+
+    def _closed_without_occurrence(self) -> int | None:
+        """Events of this post before the open one that never occur; None without occurrences."""
+        occurrence, event = self._request.inputs.occurrence, self._analysis.open_event
+        if occurrence is None:
+            return None
+        if self._analysis.header is None:
+            return 0
+        return self._analysis.unplaced - int(event > 0 and event not in occurrence.event_ids)

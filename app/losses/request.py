@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from app.errors import InvalidOptionError
+from app.errors import InvalidOptionError, WholeStreamError
+from core.errors import ReportError
 from core.losses.format import ID_MAX
-from core.losses.inputs import EventRates
+from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS, Report
 from core.losses.reports.choosing import check_inputs, choose_reports
+from core.losses.reports.report import EVENT_RATES, OCCURRENCE
+from core.losses.reports.running import RunOptions
 
 from .tokens import identity_of
 
@@ -27,13 +31,14 @@ class LossRequest:
 
     Raises:
         ReportError: a report lacks its inputs, or an input has no report.
+        WholeStreamError: a report of a whole run is requested of a part of a stream.
         InvalidOptionError: options contradict each other.
     """
 
     reports: tuple[str, ...]
     policy: Policy = field(default_factory=Policy)
-    quantiles: npt.NDArray[np.float32] | None = None
-    event_rates: EventRates | None = None
+    inputs: ReportInputs = field(default_factory=ReportInputs)
+    options: RunOptions = field(default_factory=RunOptions)
     summary_ids: npt.NDArray[np.int32] | None = None
     """Ids of the summaries to report, ascending; None for all."""
     expect_events: int | None = None
@@ -43,7 +48,10 @@ class LossRequest:
 
     def __post_init__(self) -> None:
         reports = choose_reports(self.reports)
-        check_inputs(reports, {"quantiles": self.quantiles, "event_rates": self.event_rates})
+        _require_inputs(reports, self.inputs)
+        check_inputs(reports, self.inputs.to_dict())
+        if self.partial:
+            require_whole_stream(reports, "and this is a part of one (Upload-Complete: ?0)")
         overall = next((report.name for report in reports if not report.has_summaries), None)
         if self.summary_ids is not None and overall is not None:
             raise InvalidOptionError(
@@ -58,20 +66,73 @@ class LossRequest:
         return tuple(REPORTS[name] for name in self.reports)
 
     @property
+    def needs_whole_stream(self) -> bool:
+        """Whether a report has no rows before the end of the stream."""
+        return any(report.scope == "run" for report in self.tables)
+
+    @property
+    def has_rates_twice(self) -> bool:
+        """Whether event rates are given that are not those of the occurrences given."""
+        inputs = self.inputs
+        return (
+            inputs.event_rates is not None and inputs.occurrence is not None and self._takes_rates
+        )
+
+    @property
+    def _takes_rates(self) -> bool:
+        return any(EVENT_RATES in report.takes for report in self.tables)
+
+    @property
     def identity(self) -> bytes:
         """Digest, 8 bytes, of everything besides the stream that the rows depend on."""
-        policy = self.policy
+        policy, inputs = self.policy, self.inputs
         parts = [
             ALGORITHM,
             ",".join(self.reports).encode(),
             f"{policy.float_width} {policy.nan} {policy.negative}".encode(),
             f"{policy.sample_order} {policy.event_order}".encode(),
         ]
-        arrays = (self.quantiles, self.summary_ids)
+        arrays = (inputs.quantiles, self.summary_ids)
         parts += [b"" if array is None else array.tobytes() for array in arrays]
-        if self.event_rates is not None:
-            parts += [self.event_rates.event_ids.tobytes(), self.event_rates.rates.tobytes()]
+        if self._takes_rates and inputs.rates is not None:
+            parts += [inputs.rates.event_ids.tobytes(), inputs.rates.rates.tobytes()]
+        if any(OCCURRENCE in report.needs for report in self.tables):
+            # Rates alone identify occurrences where nothing else is taken from them.
+            parts += [*inputs.octets(), self.options.octets()]
         return identity_of(tuple(parts))
+
+
+def _require_inputs(reports: Sequence[Report], inputs: ReportInputs) -> None:
+    """Name the first input that is missing, and how to send it.
+
+    Raises:
+        ReportError: one is missing.
+    """
+    given = inputs.to_dict()
+    for report in reports:
+        for need in report.needs:
+            if need.name not in given:
+                raise ReportError(
+                    f"{report.name.upper()} needs {need.noun}",
+                    hint=f"{need.hint}: PUT it to /v1/inputs/{need.name}, and add {need.name}= with"
+                    " the digest in the answer to the query",
+                )
+
+
+def require_whole_stream(reports: Sequence[Report], fault: str) -> None:
+    """Refuse reports of whole runs.
+
+    Raises:
+        WholeStreamError: naming them, with the fault.
+    """
+    names = [report.name for report in reports if report.scope == "run"]
+    if names:
+        raise WholeStreamError(
+            f"{', '.join(names)} can be computed from a whole stream only, {fault}",
+            hint="Post the whole stream in one request; reports of events and periods can be"
+            " posted in parts",
+            reports=names,
+        )
 
 
 def parse_reports(text: str) -> tuple[str, ...]:

@@ -45,6 +45,14 @@ _HEADERS: dict[str, Any] = {
         "description": "Scope of the check for reopened events: whole or since resume",
         **_TEXT,
     },
+    "Thalweg-Events-Without-Occurrence": {
+        "description": "Complete events of this body that never occur; if occurrences are given",
+        **_NUMBER,
+    },
+    "Thalweg-Rates": {
+        "description": "event_rates, if these are given besides occurrences, which have rates too",
+        **_TEXT,
+    },
     "Upload-Complete": {"description": "?0 or ?1, as in the request", **_TEXT},
     "Content-Encoding": {"description": "gzip or zstd, if the client accepts one", **_TEXT},
 }

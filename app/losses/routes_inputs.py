@@ -49,7 +49,7 @@ LossesDep = Annotated[LossService, from_state("losses")]
     responses={
         200: {"description": "The file was already stored", "model": InputAnswer},
         201: {"description": "The file is stored", "model": InputAnswer},
-        **problem_responses(400, 401, 403, 408, 413, 415, 422, 429, 503),
+        **problem_responses(400, 401, 403, 404, 408, 413, 415, 422, 429, 503),
     },
 )
 async def put_input(
@@ -67,7 +67,7 @@ async def put_input(
             try:
                 decode = decoder(coding, losses.max_input)
                 data = await read_whole(exchange.body, hold, decode, losses.rate)
-                hold.grow(memory_to_parse(len(data)))
+                hold.grow(memory_to_parse(name, len(data)))
             except ServiceError:
                 await discard(exchange.body)
                 raise

@@ -134,7 +134,7 @@ class RowStream:
     Args:
         encoder: the encoder of the format.
         rows: the supply of the chunks it has encoded.
-        start: the mark at which the post began.
+        start: the mark at which the post began; None if the stream has to come whole.
         announced: whether the headers state how the answer ends.
     """
 
@@ -142,7 +142,7 @@ class RowStream:
     finished = False
 
     def __init__(
-        self, encoder: RowEncoder, rows: PostedRows, start: Mark, *, announced: bool
+        self, encoder: RowEncoder, rows: PostedRows, start: Mark | None, *, announced: bool
     ) -> None:
         self._encoder = encoder
         self._rows = rows

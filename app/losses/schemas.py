@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from app.errors import NotFoundError
 from app.http.openapi import MAX_NUMBER
 from core.losses.reports import REPORTS
+from core.losses.reports.running import CURVES
+
+from .inputs import KINDS, UNUSED
 
 Format = Literal["csv", "ndjson", "arrow", "parquet", "bin", "frames"]
+
+
+def _refuse_unused(name: object) -> object:
+    """Refuse the files that a model has and no report is computed from.
+
+    Raises:
+        NotFoundError: it is one of them.
+    """
+    if name in UNUSED:
+        raise NotFoundError(
+            f"no report is computed from {name}, so such files are not stored",
+            hint=f"There are {', '.join(KINDS)}",
+        )
+    return name
+
+
 if TYPE_CHECKING:
     ReportName = str
+    InputName = str
 else:
     ReportName = Literal[tuple(REPORTS)]
-InputName = Literal["quantiles", "event_rates", "occurrence"]
+    InputName = Annotated[Literal[KINDS], BeforeValidator(_refuse_unused)]
 
 
 class LossQuery(BaseModel):
@@ -24,14 +45,35 @@ class LossQuery(BaseModel):
 
     format: Format | None = Field(None, description="Format of the answer; overrides Accept")
     quantiles: str | None = Field(
-        None, description="For qelt: a list such as 0.1,0.5 or the digest of an input"
+        None, description="For qelt and qplt: a list such as 0.1,0.5 or the digest of an input"
     )
-    event_rates: str | None = Field(None, description="For melt: digest of an input")
+    event_rates: str | None = Field(
+        None, description="For melt, instead of the occurrences' rates: digest of an input"
+    )
     occurrence: str | None = Field(
-        None, description="For melt, instead of event_rates: digest of an input"
+        None,
+        description="For reports of periods and of whole runs, and for melt: digest of an input",
     )
     no_of_periods: int | None = Field(
         None, ge=1, le=2**31 - 1, description="Number of periods, for an occurrence csv"
+    )
+    periods: str | None = Field(
+        None, description="Weights of the periods, equal ones without: digest of an input"
+    )
+    return_periods: str | None = Field(
+        None,
+        description="For ept and psept: a list such as 250,100,50 or the digest of an input;"
+        " every point of a curve without",
+    )
+    confidence: float = Field(0.95, ge=0, lt=1, description="Confidence level of alct")
+    curves: str = Field(
+        CURVES,
+        pattern=f"^[{CURVES}]+$",
+        description="Curves of ept: F full uncertainty, S sample mean, M per-sample mean; and of"
+        " psept: W; capital for AEP, small for OEP",
+    )
+    tvar: Literal["count", "weight"] = Field(
+        "count", description="TVaR as the mean of losses by their number or by period weight"
     )
     float_width: Literal["4", "8"] = Field("4", description="Bytes per loss")
     nan: Literal["error", "zero", "drop"] = Field(

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from core.errors import LimitError
+
+Fail = Callable[[OSError], Exception]
+"""Makes the error of a directory that takes no more."""
+
+
+def _limit_error(directory: Path, e: OSError) -> LimitError:
+    return LimitError(
+        f"what exceeds the memory budget cannot be kept in {directory}: {e.strerror}",
+        hint="Make room there, name another directory, or raise the memory budget",
+    )
 
 
 class SpilledFile:
@@ -14,45 +26,43 @@ class SpilledFile:
 
     Args:
         directory: where to make it.
+        fail: makes the errors that are raised.
+        cover: called with the bytes of each write before it; may raise.
 
     Raises:
-        LimitError: it cannot be made there.
+        Exception: of ``fail``: it cannot be made there.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, fail: Fail, cover: Callable[[int], None]) -> None:
+        self._fail = fail
+        self._cover = cover
         try:
             self._fd, name = tempfile.mkstemp(prefix=".thalweg-", suffix=".spill", dir=directory)
             # Whatever ends the process, the file ends with it.
             os.unlink(name)  # noqa: PTH108 - a name, not a path
         except OSError as e:
-            raise self._error(e) from e
-
-    def _error(self, e: OSError) -> LimitError:
-        return LimitError(
-            f"what exceeds the memory budget cannot be kept in {self._directory}: {e.strerror}",
-            hint="Make room there, name another directory, or raise the memory budget",
-        )
+            raise fail(e) from e
 
     def append(self, data: memoryview) -> None:
         """Write the next bytes.
 
         Raises:
-            LimitError: the disk is full, or failed.
+            Exception: of ``fail``: the disk is full, or failed; or of ``cover``.
         """
         view = data.cast("B")
+        self._cover(len(view))
         at = 0
         try:
             while at < len(view):
                 at += os.write(self._fd, view[at:])
         except OSError as e:
-            raise self._error(e) from e
+            raise self._fail(e) from e
 
     def read_into(self, offset: int, target: memoryview) -> None:
         """Read bytes; any thread may.
 
         Raises:
-            LimitError: the disk failed.
+            Exception: of ``fail``: the disk failed.
         """
         view = target.cast("B")
         at = 0
@@ -61,7 +71,7 @@ class SpilledFile:
                 count = os.preadv(self._fd, [view[at:]], offset + at)
                 at += count or self._cut()
         except OSError as e:
-            raise self._error(e) from e
+            raise self._fail(e) from e
 
     @staticmethod
     def _cut() -> int:
@@ -79,27 +89,39 @@ class SpillFiles:
 
     Args:
         directory: it is made when the first file is.
+        fail: makes the errors that are raised; by default a LimitError that names the directory.
+        cover: called with the bytes of all files after a write, before it is made; may raise.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        fail: Fail | None = None,
+        cover: Callable[[int], None] = lambda _nbytes: None,
+    ) -> None:
         self._directory = directory
+        self._fail = fail or partial(_limit_error, directory)
+        self._cover = cover
         self._files: list[SpilledFile] = []
+        self.nbytes = 0
+        """Bytes written to all files."""
 
     def create(self) -> SpilledFile:
         """Make one.
 
         Raises:
-            LimitError: it cannot be made.
+            Exception: of ``fail``: it cannot be made.
         """
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise LimitError(
-                f"what exceeds the memory budget cannot be kept in {self._directory}: {e.strerror}",
-                hint="Name another directory, or raise the memory budget",
-            ) from e
-        self._files.append(SpilledFile(self._directory))
+            raise self._fail(e) from e
+        self._files.append(SpilledFile(self._directory, self._fail, self._grow))
         return self._files[-1]
+
+    def _grow(self, nbytes: int) -> None:
+        self._cover(self.nbytes + nbytes)
+        self.nbytes += nbytes
 
     def close(self) -> None:
         """Give all room back."""

@@ -107,10 +107,8 @@ class Analysis:
         self._outputs = Outputs(self.reports, sink, ledger, at_event)
         self._expect_events = expect_events
         self._expect_bytes = expect_bytes
-        octets = self._inputs.octets()
-        self._digest = digest(
-            self.reports, [*octets, options.octets()] if ledger.needed else octets
-        )
+        octets = [*self._inputs.octets(), *([options.octets()] if ledger.needed else [])]
+        self._digest = digest(self.reports, octets)
         self._scanner = Scanner(policy or Policy(), name, seen)
         self._intake = Intake(self._scanner)
         self._failure: BaseException | None = None
@@ -157,6 +155,11 @@ class Analysis:
     def events(self) -> int:
         """Events begun so far."""
         return int(self._scanner.state["events"][0])
+
+    @property
+    def unplaced(self) -> int:
+        """Events begun so far that never occur."""
+        return int(self._scanner.state["unplaced"][0])
 
     @property
     def ledger(self) -> Ledger | None:
@@ -313,8 +316,7 @@ class Analysis:
             self._close_event()
             self._outputs.ledger.take(self._scanner.state)
             if self._inputs.occurrence is not None:
-                unplaced = int(self._scanner.state["unplaced"][0])
-                end = replace(end, events_without_occurrence=unplaced)
+                end = replace(end, events_without_occurrence=self.unplaced)
             self._end = certify(end, self._expect_events, self._expect_bytes, self._scanner.name)
             if ends_run:
                 self._outputs.finish()
@@ -360,7 +362,7 @@ class Analysis:
             "aggregators": encode_aggregators(self.aggregators),
         }
         if self._inputs.occurrence is not None:
-            state["unplaced"] = int(self._scanner.state["unplaced"][0])
+            state["unplaced"] = self.unplaced
         ledger = self._outputs.ledger.getstate(self._scanner.state)
         if ledger is not None:
             state["ledger"] = ledger

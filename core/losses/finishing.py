@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Rows
+from ..budget import current
 from ..errors import StateError
 from ._kernels.layout import Record
 from ._kernels.stretches import Arena
 from .events import StreamHeader
 from .ledger.batches import LedgerReader, Part
 from .ledger.calendar import make_calendar
-from .ledger.ledger import MEMORY_BUDGET, Ledger
+from .ledger.ledger import MEMORY_BUDGET, Ledger, MoreMemory
 from .ledger.memory import make_arena
 from .ledger.partials import export_ledger, import_ledger
 from .ledger.spilling import SpillStore
@@ -48,7 +49,9 @@ class LedgerResources:
     """What a ledger may use."""
 
     budget: int = MEMORY_BUDGET
-    """Bytes of memory."""
+    """Bytes of memory, at first if there is more."""
+    more: MoreMemory | None = None
+    """Grants the budget itself, and memory beyond it where a ledger can use it."""
     spill: SpillStore | None = None
     """Keeps what is beyond the budget."""
     map: ParallelMap = map
@@ -84,7 +87,11 @@ class LedgerReports:
         return of_reports or self._resources.on_merged is not None
 
     def begin(self, header: StreamHeader, rules: Record, inputs: Mapping[str, Any]) -> None:
-        """Make the ledger of a stream with this header, and ask the kernels for it."""
+        """Make the ledger of a stream with this header, and ask the kernels for it.
+
+        Raises:
+            CoreError: its memory is not granted.
+        """
         self.arena = make_arena(0)
         if not self.needed:
             return
@@ -95,11 +102,15 @@ class LedgerReports:
                 dtype = report.dtype(header.float_width)
                 setting = RunSetting(header, dtype, inputs, self._options, names)
                 self._calculators[report.name] = report.calculate(setting)
+        resources = self._resources
+        if resources.more is not None:
+            resources.more(resources.budget, required=True)
         self.ledger = Ledger(
             header,
             make_calendar(inputs["occurrence"]),
-            budget=self._resources.budget,
-            spill=self._resources.spill,
+            budget=resources.budget,
+            spill=resources.spill,
+            more=resources.more,
         )
         self.arena = self.ledger.arena
 
@@ -143,8 +154,16 @@ class LedgerReports:
         reader = LedgerReader(ledger, self._weigh)
 
         def compute(part: Part) -> Result:
+            budget = current()
+            budget.check("ledger")
             batch = reader.read(part)
-            return [calculator.compute(batch) for calculator in calculators.values()]
+            results = []
+            for name, calculator in calculators.items():
+                budget.check(name)
+                results.append(calculator.compute(batch))
+            # Rows of some summaries are progress, however many summaries there are.
+            budget.renew()
+            return results
 
         later: dict[str, list[Rows]] = {name: [] for name in calculators}
         limit = ledger.budget // _SHARE

@@ -38,10 +38,14 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     post.add_argument("--part-size", type=size, default=PART_SIZE, help="default 16MiB")
     add_behaviour(post)
     post.add_argument("--quantiles", metavar="F", help="file, or a list such as 0.5,0.9")
-    rates = post.add_mutually_exclusive_group()
-    rates.add_argument("--event-rates", type=Path, metavar="F")
-    rates.add_argument("--occurrence", type=Path, metavar="F")
+    post.add_argument("--event-rates", type=Path, metavar="F")
+    post.add_argument("--occurrence", type=Path, metavar="F")
     post.add_argument("--no-of-periods", type=count, metavar="N")
+    post.add_argument("--periods", type=Path, metavar="F", help="weights of the periods")
+    post.add_argument("--return-periods", metavar="F", help="file, or a list such as 250,100,50")
+    post.add_argument("--confidence", type=float, metavar="P", help="of alct (default 0.95)")
+    post.add_argument("--curves", metavar="LETTERS", help="of ept and psept (default FfSsMmWw)")
+    post.add_argument("--tvar", choices=("count", "weight"))
     post.add_argument("--float-width", type=int, choices=(4, 8))
     post.add_argument("--nan", choices=("error", "zero", "drop"))
     post.add_argument("--negative", choices=("error", "keep"))
@@ -60,6 +64,10 @@ _OPTIONS = (
     "event_rates",
     "occurrence",
     "no_of_periods",
+    "periods",
+    "confidence",
+    "curves",
+    "tvar",
     "float_width",
     "nan",
     "negative",
@@ -71,10 +79,11 @@ _OPTIONS = (
 )
 
 
-def _quantiles(text: str) -> Any:  # noqa: ANN401 - a list or a file
-    if _LIST.fullmatch(text) and not Path(text).exists():
-        return [float(q) for q in text.split(",")]
-    return Path(text)
+_LISTS = ("quantiles", "return_periods")
+
+
+def _list_or_file(text: str) -> str | Path:
+    return text if _LIST.fullmatch(text) and not Path(text).exists() else Path(text)
 
 
 class _Post:
@@ -87,8 +96,8 @@ class _Post:
         self.options: dict[str, Any] = {
             name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None
         }
-        if args.quantiles is not None:
-            self.options["quantiles"] = _quantiles(args.quantiles)
+        lists = {name: getattr(args, name) for name in _LISTS}
+        self.options |= {k: _list_or_file(text) for k, text in lists.items() if text is not None}
         self.to_file = args.out != "-" and not _is_special(Path(args.out))
         self._check()
 

@@ -10,10 +10,22 @@ from typing import Any, TypeAlias, TypeVar, Unpack, overload
 from ..transport.asynchronous import AsyncItems, AsyncRunner
 from ..transport.frames import Rows
 from .async_sources import async_source
-from .jobs import PART_SIZE, Choices, Observe, Post, PostAnswer, PostOptions, Several, save
+from .jobs import (
+    PART_SIZE,
+    Choices,
+    Observe,
+    Post,
+    PostAnswer,
+    PostOptions,
+    ReadOptions,
+    Several,
+    read,
+    save,
+)
 from .requests import LossOptions, Mode
 from .rows import End, Position
 from .sources import BytesLike, Source, SourceLike, open_source
+from .tables import ReportTable
 
 T = TypeVar("T")
 AsyncSourceLike: TypeAlias = SourceLike | AsyncIterable[BytesLike]
@@ -28,7 +40,7 @@ class AsyncAnswer(PostAnswer, AsyncItems[T]):
 
 
 class AsyncLosses:
-    """Event reports from loss streams: ``client.losses``."""
+    """Reports from loss streams: ``client.losses``."""
 
     def __init__(self, runner: AsyncRunner) -> None:
         self._runner = runner
@@ -71,6 +83,37 @@ class AsyncLosses:
         opened = _opened(source, exec)
         post = Post(report, opened, Position(after, offset), choices, options)
         return AsyncAnswer(self._runner, opened, post)
+
+    @overload
+    async def read(
+        self, report: str, source: AsyncSourceLike | None = ..., **options: Unpack[ReadOptions]
+    ) -> ReportTable: ...
+
+    @overload
+    async def read(
+        self, report: Several, source: AsyncSourceLike | None = ..., **options: Unpack[ReadOptions]
+    ) -> dict[str, ReportTable]: ...
+
+    async def read(  # noqa: PLR0913 - each is a choice of the caller
+        self,
+        report: str | Several,
+        source: AsyncSourceLike | None = None,
+        *,
+        exec: Sequence[str] | None = None,  # noqa: A002 - users know it by this name
+        mode: Mode = "parts",
+        part_size: int = PART_SIZE,
+        progress: Observe | None = None,
+        **options: Unpack[LossOptions],
+    ) -> ReportTable | dict[str, ReportTable]:
+        """Post a stream and return its reports as whole tables.
+
+        Arguments and errors are those of ``Client.losses.read``.
+        """
+        choices = Choices(mode, part_size, self._runner.retries, progress)
+        opened = _opened(source, exec)
+        steps = read(report, opened, choices, options)
+        tables = await self._runner.run(steps, release=opened.close)
+        return tables[report] if isinstance(report, str) else tables
 
     async def save(  # noqa: PLR0913 - each is a choice of the caller
         self,

@@ -8,10 +8,22 @@ from typing import Any, TypeVar, Unpack, overload
 
 from ..transport.blocking import BlockingItems, BlockingRunner
 from ..transport.frames import Rows
-from .jobs import PART_SIZE, Choices, Observe, Post, PostAnswer, PostOptions, Several, save
+from .jobs import (
+    PART_SIZE,
+    Choices,
+    Observe,
+    Post,
+    PostAnswer,
+    PostOptions,
+    ReadOptions,
+    Several,
+    read,
+    save,
+)
 from .requests import LossOptions, Mode
 from .rows import End, Position
 from .sources import Source, SourceLike, open_source
+from .tables import ReportTable
 
 T = TypeVar("T")
 
@@ -37,7 +49,7 @@ class Answer(PostAnswer, BlockingItems[T]):
 
 
 class Losses:
-    """Event reports from loss streams: ``client.losses``."""
+    """Reports from loss streams: ``client.losses``."""
 
     def __init__(self, runner: BlockingRunner) -> None:
         self._runner = runner
@@ -98,6 +110,51 @@ class Losses:
         opened = open_source(source, exec)
         post = Post(report, opened, Position(after, offset), choices, options)
         return Answer(self._runner, opened, post)
+
+    @overload
+    def read(
+        self, report: str, source: SourceLike | None = ..., **options: Unpack[ReadOptions]
+    ) -> ReportTable: ...
+
+    @overload
+    def read(
+        self, report: Several, source: SourceLike | None = ..., **options: Unpack[ReadOptions]
+    ) -> dict[str, ReportTable]: ...
+
+    def read(  # noqa: PLR0913 - each is a choice of the caller
+        self,
+        report: str | Several,
+        source: SourceLike | None = None,
+        *,
+        exec: Sequence[str] | None = None,  # noqa: A002 - users know it by this name
+        mode: Mode = "parts",
+        part_size: int = PART_SIZE,
+        progress: Observe | None = None,
+        **options: Unpack[LossOptions],
+    ) -> ReportTable | dict[str, ReportTable]:
+        """Post a stream and return its reports as whole tables.
+
+        Tables have their rows as a numpy array, and ``to_arrow``, ``to_pandas`` and
+        ``to_polars``.
+
+        Args:
+            report: a name, for its table; or several, for tables by name.
+            source: as for ``post``.
+            exec: as for ``post``.
+            mode: as for ``post``.
+            part_size: bytes of a part.
+            progress: called whenever rows have been answered.
+            **options: of the contract, see LossOptions.
+
+        Raises:
+            ThalwegError: as for ``post``.
+            TypeError, ValueError: an argument is wrong.
+        """
+        choices = Choices(mode, part_size, self._runner.retries, progress)
+        opened = open_source(source, exec)
+        steps = read(report, opened, choices, options)
+        tables = self._runner.run(steps, release=opened.close)
+        return tables[report] if isinstance(report, str) else tables
 
     def save(  # noqa: PLR0913 - each is a choice of the caller
         self,

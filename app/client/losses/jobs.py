@@ -7,30 +7,39 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from ..transport.effects import Deliver, Steps, Work, next_item
+from ..transport.frames import Rows
 from ..transport.retry import Backoff
 from .posting import Posting, Settled, Table
 from .requests import LossOptions, LossRequests, Mode
 from .rows import End, Position
 from .saving import WHOLE_FORMATS, Progress, Saving, wire_format
 from .sources import Source
+from .tables import ReportTable
 
 Observe: TypeAlias = Callable[[Progress], None]
 Several: TypeAlias = list[str] | tuple[str, ...]
 """Names of reports."""
 
 
-class PostOptions(LossOptions, total=False):
-    """Everything that a post can be given besides its reports and its source."""
+class ReadOptions(LossOptions, total=False):
+    """Everything that a post can be given that begins with its stream."""
 
     exec: Sequence[str] | None
     mode: Mode
     part_size: int
+    progress: Observe | None
+
+
+class PostOptions(ReadOptions, total=False):
+    """Everything that a post can be given besides its reports and its source."""
+
     after: str | None
     offset: int
-    progress: Observe | None
 
 
 PART_SIZE = 16 << 20
@@ -118,6 +127,42 @@ class Post:
                 yield Deliver(item.rows if self._alone else (item.report, item.rows))
             else:
                 self._choices.note(self.posting, self._source, item)
+
+
+def read(
+    report: str | Several, source: Source, choices: Choices, options: LossOptions
+) -> Steps[dict[str, ReportTable]]:
+    """Post a stream and collect its tables, by report.
+
+    Args:
+        report: a name, or several.
+        source: the stream.
+        choices: how to post it.
+        options: of the contract.
+
+    Raises:
+        ThalwegError: as for posting.
+        TypeError, ValueError: an option is wrong.
+    """
+    names = _names(report)
+    requests = LossRequests(names, "frames", options, source.size)
+    posting = choices.posting(requests, source, Position())
+    parts: dict[str, list[Rows]] = {name: [] for name in names}
+    items = posting.run()
+    while (item := (yield from next_item(items))) is not None:
+        if isinstance(item, Table):
+            parts[item.report].append(item.rows)
+        else:
+            choices.note(posting, source, item)
+    nothing = np.dtype([])
+    return {
+        name: ReportTable(name, _joined(rows, posting.dtypes.get(name, nothing)))
+        for name, rows in parts.items()
+    }
+
+
+def _joined(rows: list[Rows], dtype: np.dtype[Any]) -> Rows:
+    return np.concatenate(rows) if rows else np.zeros(0, dtype)
 
 
 class PostAnswer:

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from ..errors import ConnectionFailed, ProblemError, ProducerFailed, ProtocolError
 from ..transport.answers import STATUS_OK, checked, exchange, refuse
@@ -88,6 +90,7 @@ class Posting(ResumableStream):
         offset: stream offset in bytes that belongs to the token.
         end: how the stream ended, once it has.
         events: complete events, as far as answers have said.
+        dtypes: of the rows of each report, once the stream has ended.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a post consists of
@@ -106,9 +109,11 @@ class Posting(ResumableStream):
         self.offset = start.offset
         self.end: End | None = None
         self.events = 0
+        self.dtypes: dict[str, np.dtype[Any]] = {}
         self._requests = requests
         self._source = source
-        self._mode: Mode = mode
+        # Reports of the whole stream have no parts.
+        self._mode: Mode = "whole" if mode == "parts" and requests.need_whole_stream else mode
         self._plan = PartPlan(part_size, start.offset)
         self._passed = passed
         self._inputs_stored = False
@@ -142,7 +147,7 @@ class Posting(ResumableStream):
     def _attempt(self) -> Steps[None]:
         if self._mode == "duplex" and self._backoff.failures > 1:
             # A proxy may hold the answer back until the body has ended.
-            yield from self._change_to_parts()
+            yield from self._leave_duplex()
         if not self._inputs_stored:
             yield from self._store_inputs()
         if self._mode == "parts":
@@ -190,6 +195,8 @@ class Posting(ResumableStream):
         try:
             end = yield from self._post(request, None, duplex=duplex)
         except ProducerFailed:
+            if self._requests.need_whole_stream:
+                raise
             # The service must not take what it got for the whole stream: post it again,
             # as a part that more follows.
             yield Drop()
@@ -200,6 +207,12 @@ class Posting(ResumableStream):
             self._complete(end, expected=True)
         else:
             self._check_drained(end)
+
+    def _leave_duplex(self) -> Steps[None]:
+        if self._requests.need_whole_stream:
+            self._mode = "whole"
+        else:
+            yield from self._change_to_parts()
 
     def _change_to_parts(self) -> Steps[None]:
         filled = yield from self._fill(self.offset)
@@ -249,6 +262,7 @@ class Posting(ResumableStream):
                 yield Deliver(Table(report, table))
             yield from self._settle(group.position)
         yield Finish()
+        self.dtypes = rows.dtypes
         return rows.end
 
     def _take_table(self, head: Head) -> Steps[End]:

@@ -16,7 +16,11 @@ from .rows import End, Position
 Mode: TypeAlias = Literal["parts", "whole", "duplex"]
 InputLike: TypeAlias = "str | os.PathLike[str] | bytes"
 
-INPUTS = ("quantiles", "event_rates", "occurrence")
+INPUTS = ("quantiles", "event_rates", "occurrence", "periods", "return_periods")
+_LISTS = {"quantiles": float, "return_periods": int}
+"""Inputs that may be lists of numbers, and of which kind."""
+WHOLE_STREAM_REPORTS = frozenset({"aal", "aal_mean", "alct", "ept", "psept"})
+"""Reports without a row before the end of the stream: they come from one request."""
 _EXPECTED = ("expect_events", "expect_bytes")
 _SUMMARY_IDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
@@ -28,13 +32,24 @@ class LossOptions(TypedDict, total=False):
     """
 
     quantiles: InputLike | Sequence[float]
-    """For qelt: numbers from 0 to 1, or an input."""
+    """For qelt and qplt: numbers from 0 to 1, or an input."""
     event_rates: InputLike
-    """For melt: rate of each event per year."""
+    """For melt: rate of each event per year, instead of the occurrences'."""
     occurrence: InputLike
-    """For melt, instead of event_rates: when each event occurs."""
+    """When each event occurs: for reports of periods and of whole runs, and the rates of melt."""
     no_of_periods: int
     """Periods of an occurrence csv."""
+    periods: InputLike
+    """Weight of each period; equal ones without."""
+    return_periods: InputLike | Sequence[int]
+    """For ept and psept: years, or an input; every point of a curve without."""
+    confidence: float
+    """Confidence level of alct, 0 to below 1."""
+    curves: str
+    """Curves of ept (F full uncertainty, S sample mean, M per-sample mean) and of psept (W per
+    sample), capital for AEP, small for OEP."""
+    tvar: Literal["count", "weight"]
+    """TVaR as the mean of losses by their number or by the weight of their periods."""
     float_width: Literal[4, 8]
     """Bytes of a loss: the stream itself does not say."""
     nan: Literal["error", "zero", "drop"]
@@ -113,12 +128,17 @@ class LossRequests:
             self._expected[name] = str(value)
         elif name in INPUTS and isinstance(value, bytes | os.PathLike):
             self._inputs[name] = input_bytes(value)
-        elif name == "quantiles" and not isinstance(value, str):
-            self._query[name] = ",".join(repr(float(q)) for q in value)
+        elif name in _LISTS and not isinstance(value, str):
+            self._query[name] = ",".join(repr(_LISTS[name](number)) for number in value)
         elif name == "summary_ids":
             self._query[name] = _summary_ids(value)
         else:
             self._query[name] = str(value)
+
+    @property
+    def need_whole_stream(self) -> bool:
+        """Whether a report has no row before the end of the stream."""
+        return not WHOLE_STREAM_REPORTS.isdisjoint(self.reports)
 
     def inputs(self) -> list[tuple[str, Request]]:
         """Requests that store the inputs given as files, by name."""
@@ -171,6 +191,7 @@ def end_of_table(head: Head) -> End:
     headers = head.headers
     completeness = headers.get("thalweg-completeness")
     partial = headers.get("upload-complete") == "?0"
+    absent = headers.get("thalweg-events-without-occurrence")
     try:
         return End(
             "partial" if partial else "complete",
@@ -178,6 +199,7 @@ def end_of_table(head: Head) -> End:
             int(headers["thalweg-events"]),
             int(headers["thalweg-bytes"]),
             headers.get("thalweg-reopened-check", "whole"),
+            None if absent is None else int(absent),
         )
     except (KeyError, ValueError) as e:
         raise ProtocolError(f"the answer does not say how it ended ({completeness})") from e

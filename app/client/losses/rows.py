@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ProtocolError
 from ..transport.answers import FrameAnswer
-from ..transport.frames import Frame, Rows
+from ..transport.frames import Frame, Rows, dtype_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ class End:
         bytes: bytes of the stream that were read.
         reopened_check: ``whole``, or ``since resume`` where ids do not ascend and
             events before the token are unknown.
+        events_without_occurrence: complete events of the last request that never occur, and so
+            have no rows in reports of periods; None without occurrences.
     """
 
     reason: str
@@ -47,6 +49,7 @@ class End:
     events: int
     bytes: int
     reopened_check: str
+    events_without_occurrence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,14 @@ class RowReader(FrameAnswer[Group, End]):
 
     A group is the rows of some complete events in all reports. All of its frames but the
     last say that more follows; until then its rows wait, and are dropped if it never comes.
+
+    Attributes:
+        dtypes: of the rows of each report, those without rows included; known at the end.
     """
 
     def __init__(self) -> None:
         self._tables: dict[str, list[Rows]] = {}
+        self.dtypes: dict[str, np.dtype[Any]] = {}
 
     def _data(self, frame: Frame) -> Group | None:
         rows = frame.array("rows")
@@ -87,15 +94,18 @@ class RowReader(FrameAnswer[Group, End]):
         return Group(tables, position)
 
     def _finish(self, header: Mapping[str, Any]) -> Group:
+        absent = header.get("events_without_occurrence")
         try:
+            self.dtypes = {str(k): dtype_of(v) for k, v in header.get("dtypes", {}).items()}
             self.end = End(
                 str(header["reason"]),
                 str(header["completeness"]),
                 int(header["events"]),
                 int(header["bytes"]),
                 str(header["reopened_check"]),
+                None if absent is None else int(absent),
             )
-        except (KeyError, TypeError, ValueError) as e:
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"the END frame does not say how it ended: {e}") from e
         if self.end.reason == "complete":
             return self._group(None)

@@ -97,12 +97,17 @@ class Frame:
             octets = self.payload[start : start + size]
             if start < 0 or len(octets) != size:
                 raise ProtocolError("an array lies outside its frame")
-            return octets.view(_dtype(entry["dtype"])).reshape(entry["shape"])
+            return octets.view(dtype_of(entry["dtype"])).reshape(entry["shape"])
         except (KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"a frame does not describe its {name}: {e}") from e
 
 
-def _dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
+def dtype_of(description: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
+    """The dtype that a header describes: a name, or the fields of a record.
+
+    Raises:
+        TypeError, ValueError: it describes none.
+    """
     if isinstance(description, str):
         return np.dtype(description)
     return np.dtype([(str(field[0]), *field[1:]) for field in description])

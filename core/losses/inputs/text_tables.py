@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_CHARACTER_BYTES = 4
+_ROOM = 64 << 20
+"""Bytes that a column may always take."""
+_ROOM_PER_BYTE = 16
+"""Bytes that a column may take for each byte of the file."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TextTable:
     """A table of texts with a header."""
@@ -111,6 +118,12 @@ def decode_texts(data: Data, source: str | None, needed: Sequence[str] | None = 
     if not lines:
         hint = f"The columns were taken to be {','.join(names)[:200]}"
         raise InputError("there is a header line but no other", hint=hint, source=source)
+    room = max(_ROOM, _ROOM_PER_BYTE * len(data))
+    for i, values in cells.items():
+        if _CHARACTER_BYTES * len(values) * max(map(len, values)) > room:
+            message = f"column {names[i][:60]} has a text of {max(map(len, values))} characters"
+            hint = "All texts of a column take as much memory as the longest: shorten it"
+            raise InputError(message, hint=hint, source=source)
     columns = {i: np.array(values, np.str_) for i, values in cells.items()}
     return TextTable(names, columns, np.array(lines), source)
 

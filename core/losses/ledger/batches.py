@@ -66,17 +66,13 @@ class LedgerReader:
 
         Raises:
             LimitError: a summary alone takes more than the budget.
+            CoreError: it takes more than the ledger is granted.
         """
         summaries, cells, words = self._sizes_by_summary()
         sizes = self._weigh(cells) + _READING_BYTES * cells + _WORD_BYTES * words
-        budget = self._ledger.budget
-        if len(sizes) and sizes.max() > budget:
+        if len(sizes):
             worst = int(sizes.argmax())
-            raise LimitError(
-                f"the reports of summary {summaries[worst]} need {sizes[worst]} bytes of memory,"
-                f" and the budget is {budget}",
-                hint=f"Raise the memory budget to {sizes[worst]} or more",
-            )
+            self._require(int(summaries[worst]), int(sizes[worst]))
         parts = []
         begin = 0
         ends = np.cumsum(sizes)
@@ -88,6 +84,15 @@ class LedgerReader:
             parts.append(Part(int(summaries[begin]), int(summaries[end - 1]), of_part, total))
             begin = end
         return parts
+
+    def _require(self, summary: int, nbytes: int) -> None:
+        budget = self._ledger.budget
+        if nbytes > budget and not self._ledger.extend(nbytes - budget, required=True):
+            raise LimitError(
+                f"the reports of summary {summary} need {nbytes} bytes of memory,"
+                f" and the budget is {budget}",
+                hint=f"Raise the memory budget to {nbytes} or more",
+            )
 
     def _sizes_by_summary(self) -> tuple[npt.NDArray[np.int32], Indices, Indices]:
         """Summaries, at least as many cells as each has, and words of it to be read."""

@@ -35,6 +35,7 @@ Events that never occur are dropped when stretches are sorted, and counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,17 @@ _REFERENCE_BYTES = 32
 """Key and place, twice while they are sorted."""
 
 
+class MoreMemory(Protocol):
+    """Grants memory while a ledger is filled and read."""
+
+    def __call__(self, nbytes: int, *, required: bool) -> bool:
+        """Tell whether further bytes may be used.
+
+        Raises:
+            CoreError: they are required, and not granted.
+        """
+
+
 class Ledger:
     """Sums and largest losses of a run, or of one partition of it.
 
@@ -66,6 +78,7 @@ class Ledger:
         calendar: periods of the events.
         budget: bytes of memory; a half for stretches, the rest to sort them and for reports.
         spill: keeps what is beyond the budget; without it, that is a :class:`LimitError`.
+        more: asked for more memory before anything is spilled; None if there is no more.
     """
 
     def __init__(
@@ -75,11 +88,13 @@ class Ledger:
         *,
         budget: int = MEMORY_BUDGET,
         spill: SpillStore | None = None,
+        more: MoreMemory | None = None,
     ) -> None:
         self.header = header
         self.calendar = calendar
         self.budget = budget
         self.spill = spill
+        self._more = more
         self.runs: list[Run] = []
         self.arena: Arena = make_arena(min(_FIRST_WORDS, budget // 8))
         self.used = 0
@@ -104,11 +119,25 @@ class Ledger:
         needed = int(s["needed"])
         self.used = int(s["ledger_words"])
         capacity = self._capacity()
-        if self.used + needed > max(capacity, len(self.arena.words)):
-            self._spill()
-            s["ledger_words"] = 0
+        while self.used + needed > max(capacity, len(self.arena.words)):
+            if not self.extend(self.budget):
+                self._spill()
+                s["ledger_words"] = 0
+                break
+            capacity = self._capacity()
         if self.used + needed > len(self.arena.words):
             self._enlarge(max(capacity, self.used + needed))
+
+    def extend(self, nbytes: int, *, required: bool = False) -> bool:
+        """Ask for a larger budget; return whether it is.
+
+        Raises:
+            CoreError: the memory is required, and not granted.
+        """
+        if self._more is None or not self._more(nbytes, required=required):
+            return False
+        self.budget += nbytes
+        return True
 
     def _capacity(self) -> int:
         """Words that fit, given the references that stretches have had so far."""

@@ -124,9 +124,7 @@ def test_nonsense_about_the_upload(service: Service, headers: Headers) -> None:
 
 def test_declarations_that_contradict_each_other_or_the_body(service: Service) -> None:
     data = good().encode()
-    rates = put_input(service, "event_rates", INPUTS["event_rates.csv"]).json()["digest"]
     occurrence = put_input(service, "occurrence", INPUTS["occurrence.bin"]).json()["digest"]
-    both = f"event_rates={rates}&occurrence={occurrence}"
     partial = ("Upload-Complete", "?0")
     cases: list[tuple[str, Headers, str, dict[str, Any]]] = [
         ("expect_bytes=12", [("Upload-Length", "13")], "bad-request", {}),
@@ -136,7 +134,6 @@ def test_declarations_that_contradict_each_other_or_the_body(service: Service) -
         ("", [partial, ("Upload-Length", "5")], "stream-excess", {"offset": 5}),
         ("expect_events=1", [partial], "stream-excess", {"event": 2}),
         ("duplex=true", [partial], "option", {"option": "duplex"}),
-        (both, [], "option", {"option": "occurrence"}),
         (f"occurrence={occurrence}&no_of_periods=3", [], "option", {"option": "no_of_periods"}),
     ]
     for query, headers, code, members in cases:
@@ -176,7 +173,7 @@ def test_reports_of_one_pass_come_in_frames(service: Service, reports: str) -> N
 
 
 def test_rows_that_wait_count_against_the_owner_of_the_key() -> None:
-    limits: Any = SimpleNamespace(max_samples=100, max_blocks=100)
+    limits: Any = SimpleNamespace(max_samples=100, max_blocks=100, inputs=None)
     for owner in ("alice", "bob"):
         who = Identity(owner, USER_SCOPES)
         options = read_options(

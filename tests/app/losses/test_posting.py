@@ -30,6 +30,7 @@ from core.errors import (
     WorkStoppedError,
 )
 from core.losses.analysis import Analysis
+from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.position import Position
 from tests.streams import QUANTILES, Block, Stream, feed, random_cuts, random_stream, streams
@@ -47,7 +48,9 @@ def request(
 ) -> LossRequest:
     quantiles = QUANTILES if "qelt" in reports else None
     policy = Policy(float_width=stream.width)
-    return LossRequest(reports=reports, policy=policy, quantiles=quantiles, partial=partial, **more)
+    return LossRequest(
+        reports=reports, policy=policy, inputs=ReportInputs(quantiles), partial=partial, **more
+    )
 
 
 class Desk:
@@ -166,8 +169,12 @@ def test_a_token_is_of_one_request_only() -> None:
 def test_what_one_option_ends_with_is_not_taken_for_the_beginning_of_the_next() -> None:
     half = np.array([0.5], np.float32)
     quantiles = np.array([0.1, 0.5], np.float32)
-    two = LossRequest(reports=("qelt",), quantiles=quantiles)
-    one = LossRequest(reports=("qelt",), quantiles=quantiles[:1], summary_ids=half.view(np.int32))
+    two = LossRequest(reports=("qelt",), inputs=ReportInputs(quantiles))
+    one = LossRequest(
+        reports=("qelt",),
+        inputs=ReportInputs(quantiles[:1]),
+        summary_ids=half.view(np.int32),
+    )
     assert two.identity != one.identity
     assert identity_of((b"ab", b"c")) != identity_of((b"a", b"bc"))
     assert identity_of((b"", b"a")) != identity_of((b"a", b""))
@@ -179,7 +186,7 @@ def test_identities_are_frozen() -> None:
     assert plain.identity.hex() == "98bcbf0376bf6515"
     full = LossRequest(
         reports=("qelt", "melt"),
-        quantiles=np.array([0.1, 0.5], np.float32),
+        inputs=ReportInputs(np.array([0.1, 0.5], np.float32)),
         policy=Policy(float_width=8, nan="zero"),
         summary_ids=np.array([1, 5], np.int32),
     )

@@ -10,6 +10,7 @@ from tests.app.conftest import MAX_INPUT
 from tests.app.harness import MIB, Contract, Post, Service, ask, compress_whole, is_problem
 from tests.app.losses.posts import INPUTS, good, put_input
 
+ROWS = b"".join(b"%d,\n" % i for i in range(1, 2000))
 BAD_INPUTS = [
     ("quantiles", b""),
     ("quantiles", b"quantile\n"),
@@ -28,7 +29,33 @@ BAD_INPUTS = [
     ("occurrence", b"event_id\n1\n"),
     ("occurrence", INPUTS["occurrence.bin"][:-3]),
     ("occurrence", bytes(8)),
+    ("periods", b""),
+    ("periods", b"period_no,weighting\n1,0.5\n3,0.5\n"),
+    ("periods", b"period_no,weighting\n1,-1\n"),
+    ("periods", bytes(11)),
+    ("return_periods", b"return_period\n5\n5\n"),
+    ("return_periods", b"return_period\n0\n"),
+    ("return_periods", b"\0\0"),
+    ("summary_xref", b"item_id,summary_id\n1,1\n"),
+    ("summary_xref", b"item_id,summary_id,summaryset_id\n1,0,1\n"),
+    ("summary_map", b"loc_id\n1\n"),
+    ("summary_info", b"summary_id,tiv\n1,5\n1,6\n"),
+    # A column takes as much memory as its longest text in each of its rows.
+    (
+        "summary_info",
+        b"summary_id,text\n"
+        + b"".join(b"%d,\n" % i for i in range(1, 2000))
+        + b"2000,"
+        + b"x" * 50_000,
+    ),
 ]
+GOOD_INPUTS = {
+    "periods": b"period_no,weighting\n2,0.5\n1,0.5\n",
+    "return_periods": b"return_period\n100\n50\n",
+    "summary_xref": b"item_id,summary_id,summaryset_id\n1,1,1\n2,1,1\n",
+    "summary_map": b"loc_id,item_id,building_id\n1,1,1\n1,2,1\n",
+    "summary_info": b"summary_id,_not_set_,tiv\n1,All-Risks,5\n",
+}
 
 
 @pytest.mark.parametrize(("name", "data"), BAD_INPUTS)
@@ -40,6 +67,26 @@ def test_a_bad_input(service: Service, contract: Contract, name: str, data: byte
             "PUT", f"/v1/inputs/{name}", put_input(service, name, body, headers)
         )
         is_problem(answer, "input")
+
+
+@pytest.mark.parametrize("name", GOOD_INPUTS)
+def test_every_input_of_a_report_is_stored(service: Service, contract: Contract, name: str) -> None:
+    path = f"/v1/inputs/{name}"
+    answer = contract.check("PUT", path, put_input(service, name, GOOD_INPUTS[name]))
+    assert answer.json()["name"] == name
+    digest = answer.json()["digest"]
+    assert ask(service, Post(f"{path}/{digest}", [], method="DELETE")).status == 204
+
+
+@pytest.mark.parametrize("name", ["ensemble", "items", "coverages"])
+def test_files_that_no_report_needs_are_not_found(
+    service: Service, contract: Contract, name: str
+) -> None:
+    path = f"/v1/inputs/{name}"
+    answer = contract.check("PUT", path, put_input(service, name, b"1,2\n"))
+    assert name in is_problem(answer, "not-found", 404)["detail"]
+    answer = ask(service, Post(f"{path}/{'0' * 32}", [], method="DELETE"))
+    is_problem(answer, "not-found", 404)
 
 
 def test_inputs_that_are_not_there(service: Service) -> None:

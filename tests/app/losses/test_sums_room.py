@@ -1,0 +1,137 @@
+"""Memory and disk of sums: charged, bounded, given back, and without influence on a digit."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.engine.budgets import BudgetLimits, Budgets
+from app.engine.ledger import Ledger
+from app.errors import QuotaExceededError, StorageFullError, TooLargeError
+from app.losses.spool import Spools
+from app.losses.sums_room import SumsRoom, hold_for_request
+from app.state.claims import Claims
+from core.arrays import Rows
+from core.errors import BudgetExceededError
+from core.losses.analysis import Analysis, aggregate
+from core.losses.inputs import Occurrence
+from core.losses.samples import SampleSpec, generate_stream
+
+OWNER = "alice"
+EVENTS = 100
+PERIODS = 25
+FIRST = 16 << 10
+MIB = 1 << 20
+FEW = 100 << 10
+"""Bytes in which each summary fits, and not all of them."""
+STREAM = b"".join(generate_stream(SampleSpec(events=EVENTS, summaries=20, samples=20)))
+IDS = np.arange(1, EVENTS + 1, dtype=np.int32)
+OCCURRENCE = Occurrence(PERIODS, IDS, IDS % PERIODS + 1, np.zeros(EVENTS, np.int64))
+REPORTS = ("aal", "alct")
+
+
+class Rooms:
+    """A room for the sums of one request at a time, and what pays for it."""
+
+    def __init__(self, directory: Path, *, disk: int = 1 << 30, quota: int = 1 << 30) -> None:
+        self.ledger = Ledger(1 << 30, 1 << 30)
+        self.claims = Claims(None, quota)
+        self._spools = Spools(directory, MIB, disk, self.claims, self.ledger)
+
+    def compute(self, memory: int = 1 << 30) -> dict[str, bytes]:
+        """The reports of the stream, within this memory of a request."""
+        tables: dict[str, list[Rows]] = {name: [] for name in REPORTS}
+        budgets = Budgets(BudgetLimits(memory=memory), self.ledger)
+        room = SumsRoom(self._spools, OWNER, FIRST)
+        try:
+            with budgets.of_request(OWNER, threading.Event()) as budget:
+                analysis = Analysis(
+                    REPORTS,
+                    lambda name, rows: tables[name].append(rows.copy()),
+                    occurrence=OCCURRENCE,
+                    resources=room.resources,
+                )
+                for begin in range(0, len(STREAM), 4000):
+                    analysis.receive(STREAM[begin : begin + 4000])
+                self.claimed = self.claims.claimed
+                analysis.close()
+                self.held = budget.held
+        finally:
+            room.close()
+        return {name: np.concatenate(rows).tobytes() for name, rows in tables.items()}
+
+
+def unbounded() -> dict[str, bytes]:
+    tables: dict[str, Any] = aggregate(STREAM, REPORTS, occurrence=OCCURRENCE)
+    return {name: rows.tobytes() for name, rows in tables.items()}
+
+
+def test_sums_in_memory_count_in_the_budget_of_the_request(tmp_path: Path) -> None:
+    rooms = Rooms(tmp_path)
+    assert rooms.compute() == unbounded()
+    assert rooms.claimed == 0
+    assert rooms.held > FIRST
+    assert rooms.ledger.held == 0
+
+
+def test_sums_beyond_the_budget_are_on_the_disk_and_in_the_quota(tmp_path: Path) -> None:
+    rooms = Rooms(tmp_path)
+    assert rooms.compute(FEW) == unbounded()
+    assert rooms.claimed > 0
+    assert rooms.claims.claimed == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_summary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    rooms = Rooms(tmp_path)
+    with pytest.raises(BudgetExceededError) as caught:
+        rooms.compute(FIRST + 1000)
+    assert caught.value.setting == "request_memory"
+    assert rooms.claims.claimed == 0
+
+
+def test_a_ledger_that_has_no_memory_at_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BudgetExceededError):
+        Rooms(tmp_path).compute(FIRST - 1)
+
+
+def test_the_disk_of_a_request_has_a_limit(tmp_path: Path) -> None:
+    rooms = Rooms(tmp_path, disk=5000)
+    with pytest.raises(TooLargeError) as caught:
+        rooms.compute(FEW)
+    assert caught.value.members["setting"] == "THALWEG_SPOOL_LIMIT"
+    assert rooms.claims.claimed == 0
+
+
+def test_the_disk_of_an_owner_has_a_quota(tmp_path: Path) -> None:
+    with pytest.raises(QuotaExceededError):
+        Rooms(tmp_path, quota=5000).compute(FEW)
+
+
+def test_a_full_disk_is_not_the_fault_of_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_fd: int, _data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(StorageFullError) as caught:
+        Rooms(tmp_path).compute(FEW)
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_more_memory_is_granted_or_required() -> None:
+    assert hold_for_request(1 << 50, required=True)
+    budgets = Budgets(BudgetLimits(memory=MIB))
+    with budgets.of_request(OWNER, threading.Event()) as budget:
+        assert hold_for_request(MIB // 2, required=False)
+        assert not hold_for_request(MIB, required=False)
+        with pytest.raises(BudgetExceededError):
+            hold_for_request(MIB, required=True)
+        assert budget.held == MIB // 2
