@@ -266,7 +266,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--events", type=int, default=2000)
     parser.add_argument("--long", type=float, default=3.0, help="GB of the long stream")
-    parts = ("core", "peer", "start", "memory", "ingest", "service", "tiles", "iterate", "batches")
+    others = ("summaries", "ingest", "service", "tiles", "iterate", "batches")
+    parts = ("core", "peer", "start", "memory", *others)
     parser.add_argument("--only", choices=parts)
     args = parser.parse_args()
     spec = SampleSpec(events=args.events, summaries=75, samples=1000)
@@ -283,7 +284,7 @@ def main() -> None:
             starts(setup)
         if args.only in {None, "memory"}:
             memory(setup, int(args.long * 1e9))
-        for name in ("ingest", "service", "tiles", "iterate", "batches"):
+        for name in others:
             if args.only in {None, name}:
                 # Modules of their own, which use what is here.
                 module = [sys.executable, "-m", f"tests.bench.{name}"]

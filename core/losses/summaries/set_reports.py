@@ -18,9 +18,11 @@ from functools import partial
 from ...arrays import Octets, Rows
 from ..analysis import Analysis
 from ..events import StreamEnd
+from ..format import SUMMARY_HEADER_SIZE
 from ..merge import READ_AHEAD, Order, Partitions
 from ..outputs import Sink
 from ..policy import Policy
+from ..position import Position
 from ..seen import SeenEvents
 from .item_partitions import ItemPartitions, Reading
 from .sets import SummarySets
@@ -94,6 +96,36 @@ class SetReports(ItemPartitions):
             replace(end, events_without_occurrence=max((c for c in count if c), default=None))
             for end, count in zip(super().ends, counts, strict=True)
         ]
+
+    def resume(self, part: int, position: Position) -> None:
+        """Continue a partition where an earlier pass was suspended; before any byte is received.
+
+        Args:
+            part: the partition; its next byte received is that at ``position.offset``.
+            position: that of :meth:`suspend`.
+
+        Raises:
+            StateError: it does not fit the policy, or a report is of the whole run.
+        """
+        summariser = self.summarisers[part]
+        summariser.resume(position)
+        if position.header is None:
+            return
+        for set_id, partitions in self.partitions.items():
+            header = summariser.set_header(set_id)
+            start = replace(position, header=header, offset=SUMMARY_HEADER_SIZE)
+            partitions.analyses[part].resume(start)
+
+    def suspend(self, part: int) -> Position:
+        """Stop reading a partition; the rows of its complete events go to the sink.
+
+        Returns:
+            Where its open event begins, of which the sink has no row; see :meth:`resume`.
+        """
+        if self.summarisers[part].header is not None:
+            for partitions in self.partitions.values():
+                partitions.analyses[part].close(ends_run=False)
+        return self.summarisers[part].position
 
     def close(self, part: int) -> None:
         """A partition has ended; after the last, reports of whole runs go to the sink.

@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.arrays import Octets, Rows
-from core.errors import EventReopenedError, MismatchError
+from core.errors import EventReopenedError, MismatchError, StateError
 from core.losses.analysis import Analysis
 from core.losses.inputs import Occurrence
 from core.losses.merge import Order
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
+from core.losses.position import Position
 from core.losses.seen import SeenEvents
-from core.losses.summaries import SetReports, Summariser, SummarySets
+from core.losses.summaries import SetReports, SetSink, Summariser, SummarySets
 from tests.scale import examples
 from tests.streams import QUANTILES, Block, Stream, random_losses
 from tests.summary_oracle import Sets
@@ -152,3 +153,47 @@ def test_partitions_with_other_headers_are_refused() -> None:
     reports.receive(0, Stream("loss", 3, 4, ()).encode())
     with pytest.raises(MismatchError, match=r"^b: .*but a is a loss stream, 3 samples"):
         reports.receive(1, Stream("loss", 4, 4, ()).encode())
+
+
+def test_a_stream_in_parts_gives_the_rows_of_the_whole() -> None:
+    rng = np.random.default_rng(3)
+    (data,), sets = random_run(rng, 1)
+    whole: Tables = {}
+    parts: Tables = {}
+
+    def sink_to(tables: Tables) -> SetSink:
+        def sink(set_id: int, report: str, rows: Rows) -> None:
+            tables[set_id, report] = tables.get((set_id, report), b"") + rows.tobytes()
+
+        return sink
+
+    def make(_set: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy) -> Analysis:
+        return Analysis(("events", "selt", "melt"), sink, policy=policy, name=name, seen=seen)
+
+    once = SetReports(["whole"], sets, make, sink_to(whole))
+    once.receive(0, data)
+    once.close(0)
+    position = Position()
+    for end in [*range(1, len(data), len(data) // 7), len(data)]:
+        reports = SetReports(["part"], sets, make, sink_to(parts))
+        reports.resume(0, position)
+        reports.receive(0, data[position.offset : end])
+        if end == len(data):
+            reports.close(0)
+        else:
+            position = reports.suspend(0)
+    assert parts == whole
+
+
+def test_reports_of_whole_runs_cannot_begin_within_a_stream() -> None:
+    rng = np.random.default_rng(4)
+    (data,), sets = random_run(rng, 1)
+
+    def make(_set: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy) -> Analysis:
+        return analysis(name, sink, seen, policy)
+
+    first = SetReports(["a"], sets, make, ignore)
+    first.receive(0, data[: len(data) // 2])
+    second = SetReports(["a"], sets, make, ignore)
+    with pytest.raises(StateError, match="of a whole run"):
+        second.resume(0, first.suspend(0))
