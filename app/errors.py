@@ -248,6 +248,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
 _REFUSED = {
     core.OptionError: "Invalid option",
     core.ReportError: "Report not possible",
+    core.ItemUnknownError: "Item without a summary",
     core.EventOrderError: "Events out of order",
     core.SampleOrderError: "Samples out of order",
     core.LossNotFiniteError: "Loss not finite",

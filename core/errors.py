@@ -36,6 +36,7 @@ first paragraph of each docstring at ``/problems/<code>``.
         * EventOrderError ``event-order``: descending ids where order was requested
         * BlockIdError ``block-id``: an item or summary id below 1
         * BlockRepeatedError ``block-repeated``: an item or summary twice in an event
+        * ItemUnknownError ``item-unknown``: an item without a summary in the xref
         * ExposureError ``exposure``: exposure not finite, or negative
         * TerminatorError ``terminator``: the pair that ends a block has a loss
         * SampleRangeError ``sample-range``: sidx below -5 or beyond len_sample
@@ -362,6 +363,12 @@ class BlockRepeatedError(StreamError):
     """An item, coverage or summary appears twice in one event."""
 
     code = "block-repeated"
+
+
+class ItemUnknownError(StreamError):
+    """The summary xref gives an item of the stream no summary of a requested set."""
+
+    code = "item-unknown"
 
 
 class ExposureError(StreamError):

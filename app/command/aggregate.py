@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import os
-import stat
 import time
 from collections.abc import Sequence
 
 import numpy as np
 import structlog
 
-from app.engine.warmup import warm_kernels
 from app.losses.aggregation import Aggregation, Job
 from app.losses.pictures.files import PictureFiles
 from app.losses.pictures.options import PictureOptions
-from app.losses.sources import STDIN
-from core._jit import is_build_published
 from core.arrays import Rows
-from core.errors import CoreError
-from core.losses.events import Completeness, StreamEnd, StreamHeader
+from core.errors import CoreError, OptionError
+from core.losses.events import StreamEnd
 from core.losses.inputs import Occurrence
 from core.losses.reports.running import RunOptions
+from core.losses.summaries import SummarySets
 
-from .loss_inputs import read_inputs
+from .loss_inputs import read_infos, read_inputs, read_sets
 from .policy import policy_of
 from .progress import progress_bar
+from .reading import compile_kernels, log_ends, named_streams
 
 
 def _log_events(rows: Rows) -> None:
@@ -35,27 +32,15 @@ def _log_events(rows: Rows) -> None:
 
 
 def _streams(args: argparse.Namespace) -> Sequence[str]:
-    """Return the streams to read: those named, else standard input if it is redirected."""
-    if args.partials and not args.streams:
-        return []
-    if not args.streams and not _is_piped():
-        args.usage_error("no stream is named: name files or fifos, or pipe a stream in")
-    return args.streams or [STDIN]
-
-
-def _is_piped() -> bool:
-    """Whether standard input is a pipe, file or socket rather than a terminal or /dev/null."""
-    try:
-        mode = os.fstat(0).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+    """Return the streams to read; none if there are partial files alone."""
+    return [] if args.partials and not args.streams else named_streams(args)
 
 
 def aggregate(args: argparse.Namespace) -> int:
     """Compute the reports of some streams; return the exit code."""
     streams = _streams(args)
-    pictures = _pictures(args)
+    sets = read_sets(args)
+    pictures = _pictures(args, sets)
     job = Job(
         streams=streams,
         reports=args.reports,
@@ -64,6 +49,8 @@ def aggregate(args: argparse.Namespace) -> int:
         policy=policy_of(args, event_order="ascending" if args.order == "event" else "any"),
         order=args.order,
         inputs=read_inputs(args),
+        sets=sets,
+        infos=read_infos(args, sets),
         options=RunOptions(args.confidence, args.curves, args.tvar),
         memory_budget=args.memory_budget,
         spill_dir=args.spill_dir,
@@ -75,10 +62,7 @@ def aggregate(args: argparse.Namespace) -> int:
         idle_timeout=args.idle_timeout,
         threads=args.threads,
     )
-    log = structlog.get_logger()
-    if not is_build_published():
-        log.info("compiling kernels, once per machine", hint="This takes about half a minute")
-        warm_kernels()
+    compile_kernels()
     taps = {} if pictures is None else dict(pictures.taps)
     if args.log_level == "debug":
         taps["events"] = _log_events
@@ -86,19 +70,24 @@ def aggregate(args: argparse.Namespace) -> int:
     with progress_bar(enabled=not args.no_progress) as observer:
         aggregation = Aggregation(job, observer, taps)
         ends = aggregation.run()
-    _log_ends(streams, ends, time.perf_counter() - start)
+    log_ends(streams, ends, time.perf_counter() - start, "reports written")
+    log = structlog.get_logger()
     if job.partials:
         log.info("partial files merged", files=len(job.partials), events=aggregation.merged_events)
     elif job.inputs.occurrence is not None:
         _log_occurrences(ends, job.inputs.occurrence)
     if pictures is not None:
-        _write_pictures(pictures, aggregation.header)
+        header = aggregation.header
+        of_streams = None if header is None else header.summary_set
+        _write_pictures(pictures, of_streams if sets is None else sets.set_ids[0])
     return 0
 
 
-def _pictures(args: argparse.Namespace) -> PictureFiles | None:
+def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFiles | None:
     if args.plot is None:
         return None
+    if sets is not None and len(sets.set_ids) > 1:
+        raise OptionError("pictures are of one summary set", hint="Choose it with --sets")
     options = PictureOptions(
         form=args.plot_format,
         theme=args.theme,
@@ -111,33 +100,15 @@ def _pictures(args: argparse.Namespace) -> PictureFiles | None:
     return PictureFiles(args.plot, args.reports, options)
 
 
-def _write_pictures(pictures: PictureFiles, header: StreamHeader | None) -> None:
+def _write_pictures(pictures: PictureFiles, summary_set: int | None) -> None:
     log = structlog.get_logger()
     try:
-        paths = pictures.write(None if header is None else header.summary_set)
+        paths = pictures.write(summary_set)
     except CoreError:
         log.warning("the tables are complete, but the pictures are not drawn")
         raise
     for path in paths:
         log.info("picture drawn", file=str(path))
-
-
-def _log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float) -> None:
-    log = structlog.get_logger()
-    for name, end in zip(names, ends, strict=True):
-        log.info(
-            "stream read",
-            stream=name,
-            completeness=end.completeness.value,
-            events=end.events,
-            blocks=end.blocks,
-            bytes=end.bytes,
-            ascending=end.ascending,
-        )
-        if end.completeness is Completeness.UNDECLARED:
-            log.debug("a missing end would go unnoticed", hint="Pass --expect-events N")
-    total = sum(end.bytes for end in ends)
-    log.info("reports written", seconds=round(seconds, 3), mb_per_s=round(total / seconds / 1e6, 1))
 
 
 def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence) -> None:

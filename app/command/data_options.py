@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import argparse
 import re
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from app.errors import InvalidOptionError
-from app.losses.aggregation import STDOUT
+from app.losses.merging import By
 from app.losses.pictures.collecting import MOST_SUMMARIES
 from app.losses.pictures.options import FORMS as PICTURE_FORMS
 from app.losses.pictures.options import PERSPECTIVES, THEMES, PictureOptions
+from app.losses.report_files import STDOUT
 from app.losses.request import parse_ids
 from app.losses.tables import FORMATS as TABLE_FORMATS
 from core.losses.format import MAX_SAMPLES
@@ -144,12 +146,17 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         help="return periods of EPT and PSEPT: a file, or a list such as 200,100,50"
         " (default: every point of a curve)",
     )
+    inputs.add_argument(
+        "--summary-info",
+        nargs="+",
+        metavar="[SET=]FILE",
+        help="what summaries are: columns to join to the rows of reports",
+    )
+    _add_sets(parser)
     _add_whole_runs(parser)
     _add_pictures(parser)
     _add_policy(parser)
-    completeness = parser.add_argument_group("completeness (a stream has no end marker)")
-    _add_count(completeness, "--expect-events", "fail unless the stream has N events")
-    _add_count(completeness, "--expect-bytes", "fail unless the stream has N bytes")
+    _add_completeness(parser)
     several = parser.add_argument_group("several streams")
     text = "write rows as they arise, or merged by event id"
     _add_choice(several, "--order", "received event", text)
@@ -170,6 +177,28 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         help="threads that share the pass over files (default: one for each core)",
     )
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
+
+
+def _add_sets(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    group = parser.add_argument_group("summaries of item streams (gul, il, ri, rl)")
+    group.add_argument(
+        "--summary-xref",
+        required=required,
+        metavar="FILE",
+        help="the summary of each item or output, in any number of sets",
+    )
+    group.add_argument(
+        "--summary-map",
+        metavar="FILE",
+        help="the location and building of each, to count affected risks by",
+    )
+    group.add_argument(
+        "--sets", type=_set_ids, metavar="LIST", help="summary sets, such as 1,2 (default: all)"
+    )
+
+
+def _set_ids(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
 
 
 def _add_whole_runs(parser: argparse.ArgumentParser) -> None:
@@ -241,7 +270,7 @@ def _add_pictures(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--plot-summaries",
-        type=_ids,
+        type=_summary_ids,
         metavar="LIST",
         help=f"summaries to draw, such as 1,5,10-12 (default all, up to {MOST_SUMMARIES})",
     )
@@ -252,7 +281,7 @@ def _add_pictures(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--currency", metavar="CODE", help="currency of the losses, for axes")
 
 
-def _ids(text: str) -> npt.NDArray[np.int32]:
+def _summary_ids(text: str) -> npt.NDArray[np.int32]:
     try:
         return parse_ids(text)
     except InvalidOptionError as e:
@@ -264,6 +293,66 @@ def _bytes(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 2GiB")
     return int(match[1]) * int(_SIZES[match[2].upper()])
+
+
+def add_merge(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``merge``."""
+    parser.add_argument(
+        "tables",
+        nargs="+",
+        metavar="FILE",
+        help="tables of one report, .csv, .bin or .parquet, each ascending by event",
+    )
+    parser.add_argument(
+        "--out", default=STDOUT, metavar="FILE", help="merged table (default: standard output)"
+    )
+    parser.add_argument(
+        "--by",
+        choices=get_args(By),
+        default="event",
+        help="order of rows; those of an event stay as they are, or are sorted by period"
+        " (default event)",
+    )
+    parser.add_argument("--report", choices=REPORTS, help="which report packed records are of")
+    parser.add_argument(
+        "--float-width", type=int, choices=(4, 8), default=4, help="bytes per loss (default 4)"
+    )
+
+
+def add_summarise(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``summarise``."""
+    parser.set_defaults(usage_error=parser.error)
+    parser.add_argument(
+        "streams",
+        nargs="*",
+        metavar="FILE",
+        help="files or fifos of items; - or nothing for a stream piped to stdin",
+    )
+    parser.add_argument(
+        "--out",
+        default=STDOUT,
+        metavar="DIR",
+        help="directory for S1_summary.bin and S1_summary.idx of set 1, and so on; - for the"
+        " stream of a single set on stdout (default -)",
+    )
+    _add_sets(parser, required=True)
+    parser.add_argument(
+        "--zeros",
+        action="store_true",
+        help="also write samples without a loss, and summaries without exposure and mean",
+    )
+    _add_policy(parser)
+    _add_completeness(parser)
+    parser.add_argument(
+        "--idle-timeout", type=float, metavar="S", help="fail after S seconds without a byte"
+    )
+    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
+
+
+def _add_completeness(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("completeness (a stream has no end marker)")
+    _add_count(group, "--expect-events", "fail unless the stream has N events")
+    _add_count(group, "--expect-bytes", "fail unless the stream has N bytes")
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:

@@ -16,15 +16,20 @@ from core.losses.inputs import (
     Occurrence,
     Periods,
     ReturnPeriods,
+    SummaryInfo,
     parse_event_rates,
     parse_occurrence,
     parse_periods,
     parse_quantiles,
     parse_return_periods,
+    parse_summary_info,
+    parse_summary_map,
+    parse_summary_xref,
     quantiles_from_text,
     return_periods_from_text,
 )
 from core.losses.parameters import ReportInputs
+from core.losses.summaries import SummarySets
 
 
 def read_inputs(args: argparse.Namespace) -> ReportInputs:
@@ -48,6 +53,50 @@ def read_inputs(args: argparse.Namespace) -> ReportInputs:
         _periods(args, occurrence),
         _return_periods(args.return_periods),
     )
+
+
+def read_sets(args: argparse.Namespace) -> SummarySets | None:
+    """Read the summary xref and map named by the options; None if there is no xref.
+
+    Raises:
+        InputError: a file is unusable, they do not belong together, or a set is not there.
+        OptionError: an option lacks the xref it is about.
+    """
+    if not args.summary_xref:
+        for name, value in (("summary-map", args.summary_map), ("sets", args.sets)):
+            if value:
+                raise OptionError(f"--{name} applies only to --summary-xref")
+        return None
+    xref = parse_summary_xref(read_input(args.summary_xref), args.summary_xref)
+    risks = None
+    if args.summary_map:
+        risks = parse_summary_map(read_input(args.summary_map), args.summary_map)
+    return SummarySets(xref, args.sets, risks, name=args.summary_xref, map_name=args.summary_map)
+
+
+def read_infos(args: argparse.Namespace, sets: SummarySets | None) -> dict[int | None, SummaryInfo]:
+    """Read what summaries are, by set; None stands for that of a stream of summaries.
+
+    Raises:
+        InputError: a file is unusable.
+        OptionError: it is not told which set a file is of, or the set is not requested.
+    """
+    infos: dict[int | None, SummaryInfo] = {}
+    requested: tuple[int | None, ...] = (None,) if sets is None else sets.set_ids
+    for text in args.summary_info or ():
+        number, equals, path = text.partition("=")
+        of_set = equals and number.isdecimal()
+        key = int(number) if of_set else requested[0]
+        path = path if of_set else text
+        if not of_set and len(requested) > 1:
+            listed = " ".join(f"{set_id}=FILE" for set_id in requested)
+            raise OptionError(
+                "--summary-info does not tell its set", hint=f"Name one for each: {listed}"
+            )
+        if key not in requested or key in infos:
+            raise OptionError(f"--summary-info {text} is of no requested set, or of one twice")
+        infos[key] = parse_summary_info(read_input(path), path)
+    return infos
 
 
 def _event_rates(args: argparse.Namespace) -> EventRates | None:

@@ -43,6 +43,18 @@ def _sample(args: argparse.Namespace) -> int:
     return sample(args)
 
 
+def _merge(args: argparse.Namespace) -> int:
+    from .merge import merge  # noqa: PLC0415 - see above
+
+    return merge(args)
+
+
+def _summarise(args: argparse.Namespace) -> int:
+    from .summarise import summarise_command  # noqa: PLC0415 - see above
+
+    return summarise_command(args)
+
+
 def _warmup(args: argparse.Namespace) -> int:
     from .engine import warmup  # noqa: PLC0415 - see above
 
@@ -86,6 +98,8 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "openapi": _openapi,
     "key": _key,
     "keys": _keys,
+    "merge": _merge,
+    "summarise": _summarise,
     "warmup": _warmup,
 }
 

@@ -156,6 +156,18 @@ def _sample(parser: argparse.ArgumentParser) -> None:
     add_sample(parser)
 
 
+def _merge(parser: argparse.ArgumentParser) -> None:
+    from .data_options import add_merge  # noqa: PLC0415 - as above
+
+    add_merge(parser)
+
+
+def _summarise(parser: argparse.ArgumentParser) -> None:
+    from .data_options import add_summarise  # noqa: PLC0415 - as above
+
+    add_summarise(parser)
+
+
 _DATA_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, str]] = {
     "aggregate": (
         _aggregate,
@@ -166,6 +178,16 @@ _DATA_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, 
         _inspect,
         "describe a loss stream or a dataset",
         "Describe a loss stream, up to its first fault, or the files of a dataset.",
+    ),
+    "merge": (
+        _merge,
+        "merge finished tables of partitions",
+        "Merge finished tables of one report and several partitions, by event.",
+    ),
+    "summarise": (
+        _summarise,
+        "add item streams up into streams of summaries",
+        "Add the items of loss streams up into a stream of summaries for each summary set.",
     ),
     "sample": (
         _sample,

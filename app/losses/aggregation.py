@@ -8,6 +8,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,28 @@ from core.losses.analysis import Analysis
 from core.losses.completeness import certify
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
+from core.losses.inputs import SummaryInfo
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import READ_AHEAD, Order, Partitions
 from core.losses.outputs import Sink
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.records import make_rules
-from core.losses.reports import REPORTS, Report
+from core.losses.reports import Report
 from core.losses.reports.choosing import check_inputs, check_kind, choose_reports
 from core.losses.reports.running import RunOptions
 from core.losses.sections import Section, SectionAnalysis, SectionedRun, SectionResult
 from core.losses.seen import SeenEvents
+from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
-from .outputs import Output, PipeOutput, open_output
 from .parallel import OrderedThreads
 from .partials import Exchange, partial_header
+from .report_files import STDOUT, ReportFiles, file_name
 from .sections import SECTION, sections_of
 from .sources import Sources
 from .spilling import SpillFiles
-from .tables import TableEncoder, table_encoder
 
-STDOUT = "-"
+__all__ = ["STDOUT", "Aggregation", "Job", "Observer", "Progress"]
 
 _WORTH_CUTTING = 2 * SECTION
 """Bytes of streams from which on a second core is of use."""
@@ -67,6 +69,10 @@ class Job:
     policy: Policy = field(default_factory=Policy)
     order: Order = "received"
     inputs: ReportInputs = field(default_factory=ReportInputs)
+    sets: SummarySets | None = None
+    """Summary sets of item streams, each with reports of its own; None for summary streams."""
+    infos: Mapping[int | None, SummaryInfo] = field(default_factory=dict)
+    """What summaries are, by set: columns to join to the rows of reports."""
     options: RunOptions = field(default_factory=RunOptions)
     memory_budget: int = MEMORY_BUDGET
     """Bytes of memory for the ledger of reports of whole runs."""
@@ -95,10 +101,8 @@ class Progress:
 
 
 Observer = Callable[[Progress], None]
-
-
-def _table_path(job: Job, name: str) -> Path:
-    return Path(job.out) / f"{name}.{job.format}"
+_JobSink = Callable[[int | None, str, Rows], None]
+"""Takes (summary set if there are several, report name, rows)."""
 
 
 def _is_special(path: Path) -> bool:
@@ -118,43 +122,16 @@ def _file_size(name: str) -> float:
     return status.st_size if stat.S_ISREG(status.st_mode) else -math.inf
 
 
-class _Tables:
-    """The report files of a job, committed together or not at all."""
+def _set_ids(job: Job) -> Sequence[int | None]:
+    return (None,) if job.sets is None else job.sets.set_ids
 
-    def __init__(self, job: Job) -> None:
-        self._encoders: dict[str, TableEncoder] = {}
-        self._outputs: dict[str, Output] = {}
-        try:
-            for name in job.reports:
-                width = job.policy.float_width
-                self._encoders[name] = table_encoder(job.format, REPORTS[name], width)
-                self._outputs[name] = self._open(job, name)
-        except BaseException:
-            self.discard()
-            raise
 
-    @staticmethod
-    def _open(job: Job, name: str) -> Output:
-        if job.out == STDOUT:
-            return PipeOutput(1, owned=False)
-        return open_output(_table_path(job, name))
-
-    def begin(self) -> None:
-        for name, encoder in self._encoders.items():
-            self._outputs[name].write(encoder.begin())
-
-    def write(self, name: str, rows: Rows) -> None:
-        self._outputs[name].write(self._encoders[name].encode(rows))
-
-    def commit(self) -> None:
-        for name, encoder in self._encoders.items():
-            self._outputs[name].write(encoder.end())
-        for output in self._outputs.values():
-            output.commit()
-
-    def discard(self) -> None:
-        for output in self._outputs.values():
-            output.discard()
+def _check_sets(job: Job) -> None:
+    """Refuse partial files that are not of one set, and an xref without items."""
+    if not job.streams:
+        raise OptionError("a summary xref is for streams of items, but no stream is named")
+    if len(_set_ids(job)) > 1 and (job.partials or job.partial_out is not None):
+        raise OptionError("a partial file is of one summary set", hint="Choose it with --sets")
 
 
 def _declared(end: StreamEnd, job: Job) -> StreamEnd:
@@ -191,10 +168,12 @@ class Aggregation:
             raise OptionError("partial files need occurrences", hint="Name them with --occurrence")
         if not job.streams:
             _check_merged(reports)
-        if job.out == STDOUT and len(job.reports) > 1:
+        if job.out == STDOUT and len(job.reports) * len(_set_ids(job)) > 1:
             raise OptionError(
                 "standard output takes a single report", hint="Name a directory with --out"
             )
+        if job.sets is not None:
+            _check_sets(job)
         several = len(job.streams) > 1
         if several and (job.expect_events is not None or job.expect_bytes is not None):
             raise OptionError("expect_events and expect_bytes apply to a single stream only")
@@ -227,22 +206,27 @@ class Aggregation:
         return (
             self._threads > 1
             and not self._taps
+            and job.sets is None
             and (job.order == "received" or len(job.streams) == 1)
             and job.policy.missing_end == "error"
             and job.out != STDOUT
-            and not any(_is_special(_table_path(job, name)) for name in job.reports)
+            and not any(
+                _is_special(Path(job.out) / file_name(None, name, job.format))
+                for name in job.reports
+            )
             and sum(_file_size(name) for name in job.streams) >= _WORTH_CUTTING
         )
 
-    def _attempt(self, run: Callable[[Sink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
+    def _attempt(self, run: Callable[[_JobSink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
         job = self._job
         self._exchange = Exchange(job.partials, job.partial_out)
         spill = SpillFiles(self._spill_dir())
-        tables = _Tables(job)
+        width = job.policy.float_width
+        tables = ReportFiles(job.out, job.format, job.reports, width, _set_ids(job), job.infos)
 
-        def sink(name: str, rows: Rows) -> None:
+        def sink(set_id: int | None, name: str, rows: Rows) -> None:
             if name in job.reports:
-                tables.write(name, rows)
+                tables.write(set_id, name, rows)
             if name in self._taps:
                 self._taps[name](rows)
 
@@ -259,19 +243,21 @@ class Aggregation:
             spill.close()
         return ends
 
-    def _run_streams(self, sink: Sink, spill: SpillFiles) -> list[StreamEnd]:
+    def _run_streams(self, sink: _JobSink, spill: SpillFiles) -> list[StreamEnd]:
         job = self._job
         if not job.streams:
-            self._merge(sink, self._resources(spill, 1))
+            self._merge(partial(sink, None), self._resources(spill, 1))
             return []
         with Sources(job.streams, job.idle_timeout) as sources:
-            resources = self._resources(spill, len(sources.sources))
-            partitions = self._partitions(sources, sink, resources)
-            self._pump(sources, partitions)
+            resources = self._resources(spill, len(sources.sources) * len(_set_ids(job)))
+            if job.sets is not None:
+                return self._pump_sets(sources, job.sets, sink, resources)
+            partitions = self._partitions(sources, partial(sink, None), resources)
+            self._pump(sources, partitions, partitions.analyses)
         self.header = partitions.analyses[0].header
         return partitions.ends
 
-    def _run_sections(self, sink: Sink, spill: SpillFiles) -> list[StreamEnd]:
+    def _run_sections(self, sink: _JobSink, spill: SpillFiles) -> list[StreamEnd]:
         job = self._job
         with Sources(job.streams) as sources:
             resources = self._resources(spill, self._threads)
@@ -291,7 +277,7 @@ class Aggregation:
 
             read = sources.sources
             threads: OrderedThreads[Section, SectionResult] = OrderedThreads(self._threads)
-            run = SectionedRun(analyse, self._threads, threads, sink)
+            run = SectionedRun(analyse, self._threads, threads, partial(sink, None))
             ends = run.run(sections_of(read, job.policy, SECTION), observe)
         return [_declared(end, job) for end in ends]
 
@@ -354,7 +340,36 @@ class Aggregation:
         names = [source.name for source in sources.sources]
         return Partitions(names, analyse, sink, order=job.order, read_ahead=job.read_ahead)
 
-    def _pump(self, sources: Sources, partitions: Partitions) -> None:
+    def _pump_sets(
+        self, sources: Sources, sets: SummarySets, sink: _JobSink, resources: LedgerResources
+    ) -> list[StreamEnd]:
+        """Read item streams into the reports of all sets; return how each stream ended."""
+        job = self._job
+
+        def analyse(
+            _set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
+        ) -> Analysis:
+            options = self._options(resources) | {"policy": policy}
+            return Analysis(self._computed, sink, **options, name=name, seen=seen)
+
+        reports = SetReports(
+            [source.name for source in sources.sources],
+            sets,
+            analyse,
+            sink,
+            Reading(job.policy, expect_events=job.expect_events, expect_bytes=job.expect_bytes),
+            order=job.order,
+            read_ahead=job.read_ahead,
+        )
+        self._pump(sources, reports, reports.summarisers)
+        return reports.ends
+
+    def _pump(
+        self,
+        sources: Sources,
+        partitions: Partitions | SetReports,
+        readers: Sequence[Analysis | Summariser],
+    ) -> None:
         progress = Progress(sources.total)
         preferred = None
         while True:
@@ -370,5 +385,5 @@ class Aggregation:
                 partitions.close(index)
             if self._observer is not None:
                 progress.bytes += len(data)
-                progress.events = sum(a.events for a in partitions.analyses)
+                progress.events = sum(reader.events for reader in readers)
                 self._observer(progress)

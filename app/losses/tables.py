@@ -14,8 +14,11 @@ import pyarrow.parquet as pq
 
 from core.arrays import Rows
 from core.errors import ReportError
+from core.losses.inputs import SummaryInfo
 from core.losses.reports import Report
 from core.losses.tables import BinEncoder, CsvEncoder
+
+from .summary_columns import SummaryColumns
 
 ROW_GROUP = 1 << 18
 """Rows per parquet row group: enough for efficient reading, few enough to hold in memory."""
@@ -53,11 +56,29 @@ class _Plain:
         return b""
 
 
+class _JoinedCsv:
+    """Csv with columns of summaries at the end of each line."""
+
+    def __init__(self, encoder: CsvEncoder, joined: SummaryColumns) -> None:
+        self._encoder = encoder
+        self._joined = joined
+
+    def begin(self) -> bytes:
+        return self._encoder.header()[:-1] + self._joined.header
+
+    def encode(self, rows: Rows) -> bytes:
+        return self._joined.join_lines(rows, bytes(self._encoder.encode(rows)))
+
+    def end(self) -> bytes:
+        return b""
+
+
 class _Ndjson:
     """One JSON object per line; NaN becomes null."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, joined: SummaryColumns | None = None) -> None:
         self._names = [column.name for column in report.columns]
+        self._joined = joined
 
     def begin(self) -> bytes:
         return b""
@@ -66,9 +87,12 @@ class _Ndjson:
         if not len(rows):
             return b""
         columns = [self._values(rows[name]) for name in self._names]
+        names = self._names
+        if self._joined is not None:
+            columns += self._joined.values(rows)
+            names = [*names, *self._joined.names]
         lines = [
-            orjson.dumps(dict(zip(self._names, row, strict=True)))
-            for row in zip(*columns, strict=True)
+            orjson.dumps(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)
         ]
         return b"\n".join(lines) + b"\n"
 
@@ -108,7 +132,7 @@ class _Drain(io.BufferedIOBase):
         return data
 
 
-def _schema(report: Report, float_width: int) -> pa.Schema:
+def _schema(report: Report, float_width: int, joined: SummaryColumns | None) -> pa.Schema:
     dtype = report.dtype(float_width)
     fields = []
     for column in report.columns:
@@ -120,19 +144,24 @@ def _schema(report: Report, float_width: int) -> pa.Schema:
         "title": report.title,
         "float_width": str(float_width),
     }
+    fields += [] if joined is None else joined.fields
     return pa.schema(fields, metadata=metadata)
 
 
-def _batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [pa.array(np.ascontiguousarray(rows[name])) for name in schema.names]
+def _batch(rows: Rows, schema: pa.Schema, joined: SummaryColumns | None) -> pa.RecordBatch:
+    arrays = [pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()]
+    arrays += [] if joined is None else joined.arrays(rows)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class ArrowEncoder:
     """An Arrow IPC stream."""
 
-    def __init__(self, report: Report, float_width: int) -> None:
-        self._schema = _schema(report, float_width)
+    def __init__(
+        self, report: Report, float_width: int, joined: SummaryColumns | None = None
+    ) -> None:
+        self._joined = joined
+        self._schema = _schema(report, float_width, joined)
         self._drain = _Drain()
         self._writer = pa.ipc.new_stream(self._drain, self._schema)
 
@@ -148,7 +177,7 @@ class ArrowEncoder:
                 pairs = pa.KeyValueMetadata(
                     {name.encode(): value.encode() for name, value in metadata.items()}
                 )
-            self._writer.write_batch(_batch(rows, self._schema), pairs)
+            self._writer.write_batch(_batch(rows, self._schema, self._joined), pairs)
         return self._drain.take()
 
     def end(self) -> bytes:
@@ -160,8 +189,11 @@ class ArrowEncoder:
 class _Parquet:
     """Parquet, with row groups of ROW_GROUP rows however the rows arrive."""
 
-    def __init__(self, report: Report, float_width: int) -> None:
-        self._schema = _schema(report, float_width)
+    def __init__(
+        self, report: Report, float_width: int, joined: SummaryColumns | None = None
+    ) -> None:
+        self._joined = joined
+        self._schema = _schema(report, float_width, joined)
         self._drain = _Drain()
         sink = pa.PythonFile(self._drain, mode="w")
         self._writer = pq.ParquetWriter(sink, self._schema, compression="zstd")
@@ -182,7 +214,7 @@ class _Parquet:
         return self._drain.take()
 
     def _write_group(self) -> None:
-        batch = _batch(self._group[: self._count], self._schema)
+        batch = _batch(self._group[: self._count], self._schema, self._joined)
         self._writer.write_batch(batch, row_group_size=ROW_GROUP)
         self._count = 0
 
@@ -193,29 +225,50 @@ class _Parquet:
         return self._drain.take()
 
 
-_ENCODERS: dict[str, Callable[[Report, int], TableEncoder]] = {
-    "csv": lambda report, width: _Plain(CsvEncoder(report, width)),
-    "bin": lambda _report, _width: _Plain(BinEncoder()),
+Encoders = Callable[[Report, int, SummaryColumns | None], TableEncoder]
+
+
+def _csv(report: Report, float_width: int, joined: SummaryColumns | None) -> TableEncoder:
+    encoder = CsvEncoder(report, float_width)
+    return _Plain(encoder) if joined is None else _JoinedCsv(encoder, joined)
+
+
+def _bin(_report: Report, _float_width: int, joined: SummaryColumns | None) -> TableEncoder:
+    if joined is not None:
+        raise ReportError("packed records have no columns of text", hint="Choose csv or parquet")
+    return _Plain(BinEncoder())
+
+
+_ENCODERS: dict[str, Encoders] = {
+    "csv": _csv,
+    "bin": _bin,
     "arrow": ArrowEncoder,
     "parquet": _Parquet,
-    "ndjson": lambda report, _width: _Ndjson(report),
+    "ndjson": lambda report, _width, joined: _Ndjson(report, joined),
 }
 
 FORMATS = tuple(_ENCODERS)
 """Names of the formats, which are also their file name extensions."""
 
 
-def table_encoder(name: str, report: Report, float_width: int) -> TableEncoder:
+def table_encoder(
+    name: str, report: Report, float_width: int, info: SummaryInfo | None = None
+) -> TableEncoder:
     """Return an encoder for one table.
 
     Args:
         name: format, one of FORMATS.
         report: the report, which defines the columns.
         float_width: bytes per loss in the rows, 4 or 8.
+        info: columns to join by summary, in a report that has summaries.
 
     Raises:
-        ReportError: there is no such format.
+        ReportError: there is no such format, or it cannot have columns of text.
+        InputError: a column has the name of one of the report.
     """
     if name not in _ENCODERS:
         raise ReportError(f"there is no format {name!r}", hint=f"Choose from {', '.join(FORMATS)}")
-    return _ENCODERS[name](report, float_width)
+    joined = None
+    if info is not None and report.has_summaries:
+        joined = SummaryColumns(info, report)
+    return _ENCODERS[name](report, float_width, joined)

@@ -87,6 +87,11 @@ _RULES: dict[int, _Rule] = {
         errors.BlockRepeatedError,
         lambda f, h: f"{h.kind.block_noun} {f.block} comes twice in event {f.event}",
     ),
+    layout.FAULT_ITEM_UNKNOWN: _Rule(
+        errors.ItemUnknownError,
+        lambda f, h: f"{h.kind.block_noun} {f.block} has no summary in set {f.sidx}",
+        "The summary xref is of another perspective or portfolio, or lacks the item",
+    ),
 }
 
 WIDTH_SENSITIVE = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from .events import StreamHeader
 from .finishing import LedgerReports, LedgerResources
 from .format import FLOAT_WIDTHS, Kind
 from .header import parse_header
-from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
+from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, SummaryMap, SummaryXref
 from .ledger.batches import sums_of
 from .ledger.calendar import make_calendar
 from .ledger.ledger import Ledger
@@ -29,6 +30,7 @@ from .reports import REPORTS
 from .reports.choosing import choose_reports
 from .reports.running import RunOptions
 from .sections import find_boundary
+from .summaries import Summariser, SummarySets
 from .tables import CsvEncoder
 from .writer import LossWriter
 
@@ -37,7 +39,7 @@ _SAMPLES = 70
 
 
 def use_losses(float_width: int) -> None:
-    """Read a stream with losses of this width, into all reports and into events.
+    """Read streams with losses of this width, into all reports, events and summaries.
 
     The stream is cut inside a block first: what finds the fault in the tail of a stream,
     and what continues from a state, are kernels too.
@@ -55,10 +57,9 @@ def use_losses(float_width: int) -> None:
         reader = LossReader(Policy(float_width=float_width))
         reader.receive(octets)
         reader.close()
-        try:
+        with contextlib.suppress(TruncatedError):
             reader.drain()
-        except TruncatedError:
-            continue
+    _use_summaries(float_width)
 
 
 def _read_first_block(data: bytes, float_width: int) -> None:
@@ -86,6 +87,24 @@ def use_ledgers() -> None:
     for _ in sums_of(spilled):
         """Cells are not what this is for."""
     _use_curves()
+
+
+def _use_summaries(float_width: int) -> None:
+    """Add up a stream of items: dense and sparse blocks, sums that lose bits."""
+    ids = np.array([1, 2], np.int32)
+    xref = SummaryXref(ids, ids, np.ones(2, np.int32), None)
+    sets = SummarySets(xref, None, SummaryMap(ids, ids, ids, "item_id"))
+    writer = LossWriter(StreamHeader(Kind.LOSS, 1, 2, _SAMPLES, None, float_width))
+    dense = [-1, *range(1, _SAMPLES + 1)]
+    blocks = [
+        writer.block(event, item, sidx, [x] * len(sidx))
+        for event, x in ((1, 1.0), (2, 1e-30))
+        for item, sidx in ((1, dense), (2, [-1, 1, 2]))
+    ]
+    policy = Policy(float_width=float_width)
+    summariser = Summariser(sets, lambda _set, _octets: None, policy=policy)
+    summariser.receive(writer.begin() + b"".join(blocks))
+    summariser.close()
 
 
 def _use_curves() -> None:

@@ -39,6 +39,8 @@ _READER = ("tests/core/losses/test_reader.py",)
 _ANALYSIS = ("tests/core/losses/test_analysis.py",)
 _FAULTS = ("tests/core/losses/test_faults.py",)
 _KERNELS = ("tests/core/losses/test_kernels.py",)
+_SUMMARIES = ("tests/core/losses/summaries/test_summariser.py",)
+_SUMMARISE = ("tests/app/command/test_summarise.py",)
 _LEDGER = ("tests/core/losses/ledger/test_ledger.py",)
 _WHOLE_RUNS = ("tests/core/losses/reports/test_whole_runs.py",)
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
@@ -103,9 +105,11 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/pictures/": _PICTURES,
     "app/losses/request.py": (*_POSTING, "tests/app/losses/test_options.py"),
     "app/losses/routes.py": ("tests/app/losses/test_options.py", "tests/e2e/test_nothing_lost.py"),
+    "app/losses/report_files.py": (*_COMMAND, *_SUMMARISE),
     "app/losses/sampling.py": _COMMAND,
     "app/losses/schemas.py": _OPENAPI,
     "app/losses/service.py": _PARTS,
+    "app/losses/summarising.py": _SUMMARISE,
     "app/main.py": _OPENAPI,
     "app/pipelines/encoding.py": _BATCHES,
     "app/pipelines/one_batch.py": ("tests/app/pipelines/test_routes.py",),
@@ -178,6 +182,10 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/_kernels/ordering.py": _LEDGER,
     "core/losses/_kernels/references.py": _LEDGER,
     "core/losses/_kernels/stretches.py": _LEDGER,
+    "core/losses/_kernels/expansions.py": _SUMMARIES,
+    "core/losses/_kernels/summarise.py": _SUMMARIES,
+    "core/losses/_kernels/summary_blocks.py": _SUMMARIES,
+    "core/losses/_kernels/summary_sums.py": _SUMMARIES,
     "core/losses/buffer.py": _READER,
     "core/losses/completeness.py": _ANALYSIS,
     "core/losses/events.py": _READER,
@@ -203,6 +211,11 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/reports/": (*_ANALYSIS, "tests/core/losses/test_outputs.py"),
     "core/losses/scanner.py": (*_READER, *_ANALYSIS, *_FAULTS),
     "core/losses/snapshots.py": ("tests/core/losses/test_aggregators.py", *_ANALYSIS),
+    "core/losses/summaries/item_partitions.py": (
+        "tests/core/losses/summaries/test_set_reports.py",
+    ),
+    "core/losses/summaries/joined.py": _SUMMARISE,
+    "core/losses/summaries/memory.py": _SUMMARIES,
     "core/losses/warm.py": _WARM,
     "core/pipelines/": _PIPELINE,
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),

@@ -31,6 +31,8 @@ from core.losses.reader import LossReader
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_stream
 from core.losses.format import Kind
+from core.losses.inputs import SummaryXref
+from core.losses.summaries import Summariser, SummarySets
 
 for width in (4, 8):
     for kind in (Kind.SUMMARY, Kind.GUL):
@@ -61,6 +63,17 @@ for width in (4, 8):
                 reader = LossReader(policy)
                 reader.receive(data)
                 reader.drain()
+        ids = np.arange(1, 4, dtype=np.int32)
+        for zeros in (False, True):
+            sets = SummarySets(SummaryXref(ids, ids, ids // 4 + 1, None))
+            summariser = Summariser(
+                sets, lambda *_: None, policy=Policy(float_width=width), zeros=zeros
+            )
+            try:
+                summariser.receive(data)
+                summariser.close()
+            except CoreError:
+                pass
         # Losses of the other width than the policy's: the error looks at both.
         reader = LossReader(Policy(float_width=12 - width))
         reader.receive(data)

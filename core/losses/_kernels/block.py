@@ -11,7 +11,7 @@ Each is simple enough for the compiler to vectorise; one loop that did all three
 not be:
 
 1. ``_find_end`` looks for the terminator, eight pairs at a time.
-2. ``_unpack`` separates the interleaved pairs: sidx into one array, the bits of the
+2. ``unpack`` separates the interleaved pairs: sidx into one array, the bits of the
    losses into another. Scratch holds those bits as integers and, as a second view
    of the same memory, as floats.
 3. ``_accept_clean`` reads the special pairs, which come first in every clean block,
@@ -56,6 +56,7 @@ from .layout import (
     Sidx,
     Words,
 )
+from .unpacking import unpack
 
 # Unsigned indices spare the compiler numpy's wrap-around of negative ones, which
 # is what lets the loops over interleaved pairs vectorise.
@@ -63,33 +64,6 @@ _U = np.uintp
 _U1 = np.uintp(1)
 _U2 = np.uintp(2)
 _U3 = np.uintp(3)
-_LOW_WORD = np.int64(0xFFFFFFFF)
-
-
-@inlined
-def _unpack4(words: Words, sidx: Sidx, bits: Bits) -> None:
-    """Deinterleave four-byte pairs."""
-    for i in range(len(words) >> 1):
-        sidx[i] = words[_U2 * _U(i)]
-        bits[i] = words[_U2 * _U(i) + _U1]
-
-
-@inlined
-def _unpack8(words: Words, sidx: Sidx, bits: Bits) -> None:
-    """Deinterleave eight-byte pairs."""
-    for i in range(len(words) // 3):
-        low = np.int64(words[_U3 * _U(i) + _U1]) & _LOW_WORD
-        sidx[i] = words[_U3 * _U(i)]
-        bits[i] = (np.int64(words[_U3 * _U(i) + _U2]) << 32) | low
-
-
-@inlined
-def _unpack(words: Words, begin: int, end: int, width: int, sidx: Sidx, bits: Bits) -> None:
-    """Put the pairs of words [begin, end) into scratch."""
-    if width == 4:
-        _unpack4(words[begin:end], sidx, bits)
-    else:
-        _unpack8(words[begin:end], sidx, bits)
 
 
 @inlined
@@ -414,12 +388,12 @@ def take_block(words: Words, stop: int, rules: Record, state: Record, scratch: S
     n = (end - body) // stride
     if end == limit:
         # More pairs than there are ids: one of them must be wrong.
-        _unpack(words, body, end, width, scratch.sidx, scratch.bits)
+        unpack(words, body, end, width, scratch.sidx, scratch.bits)
         return _find_pair_fault(n, rules, state, scratch)
     if end + stride > stop:
         s["probe"] = end - at
         return MORE
-    _unpack(words, body, end, width, scratch.sidx, scratch.bits)
+    unpack(words, body, end, width, scratch.sidx, scratch.bits)
     block = scratch.block
     block[0]["next"] = end + stride
     if not _accept_clean(n, rules, scratch):
@@ -451,7 +425,7 @@ def inspect_tail(words: Words, stop: int, rules: Record, state: Record, scratch:
     stride = (4 + rules[0]["width"]) >> 2
     n = min((stop - body) // stride, rules[0]["samples"] + SPECIALS + 1)
     end = body + n * stride
-    _unpack(words, body, end, rules[0]["width"], scratch.sidx, scratch.bits)
+    unpack(words, body, end, rules[0]["width"], scratch.sidx, scratch.bits)
     if _find_pair_fault(n, rules, state, scratch) == FAULT:
         return -FAULT
     return int(n)

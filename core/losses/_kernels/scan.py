@@ -107,7 +107,7 @@ def open_event(rules: Record, state: Record, block: Record, seen: Seen) -> int:
 
 
 @subkernel
-def _log_block(state: Record, block: Record, seen: Seen) -> int:
+def log_block(state: Record, block: Record, seen: Seen) -> int:
     """Remember the block's id: OK, or FAULT if the event had it before."""
     s = state[0]
     ident = block[0]["id"]
@@ -119,7 +119,7 @@ def _log_block(state: Record, block: Record, seen: Seen) -> int:
 
 
 @subkernel
-def _pass_block(state: Record, block: Record) -> None:
+def pass_block(state: Record, block: Record) -> None:
     """Move the cursor after the block."""
     s = state[0]
     s["event_blocks"] += 1
@@ -240,7 +240,7 @@ def scan(
             status = append_block(rules, state, scratch, arena)
             if status != OK:
                 return status
-        if _log_block(state, scratch.block, seen) == FAULT:
+        if log_block(state, scratch.block, seen) == FAULT:
             return FAULT
         if r["melt"]:
             first = b["first"]
@@ -248,7 +248,7 @@ def scan(
             write_melt(rules, state, scratch.block, samples, scratch.lanes, tables.melt)
         if others:
             _write_rows(rules, state, scratch, totals, inputs, tables)
-        _pass_block(state, scratch.block)
+        pass_block(state, scratch.block)
     return OK
 
 
@@ -292,11 +292,11 @@ def collect(
             return FULL
         if k == len(seen.log):
             return GROW_LOG
-        if _log_block(state, scratch.block, seen) == FAULT:
+        if log_block(state, scratch.block, seen) == FAULT:
             return FAULT
         for i in range(n):
             sidx[begin + i] = scratch.sidx[i]
             losses[begin + i] = scratch.losses[i]
         exposures[k] = b["exposure"]
         starts[k + 1] = begin + n
-        _pass_block(state, scratch.block)
+        pass_block(state, scratch.block)

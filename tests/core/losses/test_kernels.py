@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core._jit import foreign_kernel
 from core.losses._kernels import block as block_kernels
-from core.losses._kernels import layout, moments, quantiles
+from core.losses._kernels import layout, moments, quantiles, unpacking
 from core.losses._kernels import seen as seen_kernels
 from core.losses._kernels import totals as totals_kernels
 from core.losses._kernels.rows import event_rate
@@ -49,7 +49,7 @@ squared_deviations = callable_from_python(moments.squared_deviations)
 statistics = callable_from_python(totals_kernels.statistics)
 has_event = callable_from_python(seen_kernels.test_event)
 total = callable_from_python(moments.total)
-unpack = callable_from_python(block_kernels._unpack)
+unpack = callable_from_python(unpacking.unpack)
 
 
 @lru_cache

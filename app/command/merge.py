@@ -1,0 +1,17 @@
+"""The ``merge`` command: finished tables of partitions as one."""
+
+from __future__ import annotations
+
+import argparse
+
+import structlog
+
+from app.losses.merging import MergeJob, merge_tables
+
+
+def merge(args: argparse.Namespace) -> int:
+    """Merge tables; return the exit code."""
+    job = MergeJob(args.tables, args.out, args.by, args.report, args.float_width)
+    rows = merge_tables(job)
+    structlog.get_logger().info("tables merged", tables=len(job.tables), rows=rows)
+    return 0

@@ -1,0 +1,65 @@
+"""What commands that read loss streams share: which streams, and what is logged of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+from collections.abc import Sequence
+
+import structlog
+
+from app.engine.warmup import warm_kernels
+from app.losses.sources import STDIN
+from core._jit import is_build_published
+from core.losses.events import Completeness, StreamEnd
+
+
+def named_streams(args: argparse.Namespace) -> Sequence[str]:
+    """Return the streams to read: those named, else standard input if it is redirected."""
+    if not args.streams and not _is_piped():
+        args.usage_error("no stream is named: name files or fifos, or pipe a stream in")
+    return args.streams or [STDIN]
+
+
+def _is_piped() -> bool:
+    """Whether standard input is a pipe, file or socket rather than a terminal or /dev/null."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def compile_kernels() -> None:
+    """Compile the kernels, unless that has been done on this machine."""
+    if not is_build_published():
+        log = structlog.get_logger()
+        log.info("compiling kernels, once per machine", hint="This takes about half a minute")
+        warm_kernels()
+
+
+def log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float, done: str) -> None:
+    """Log how each stream ended, and the speed.
+
+    Args:
+        names: of the streams.
+        ends: of the streams.
+        seconds: that reading took.
+        done: what has been done, such as ``reports written``.
+    """
+    log = structlog.get_logger()
+    for name, end in zip(names, ends, strict=True):
+        log.info(
+            "stream read",
+            stream=name,
+            completeness=end.completeness.value,
+            events=end.events,
+            blocks=end.blocks,
+            bytes=end.bytes,
+            ascending=end.ascending,
+        )
+        if end.completeness is Completeness.UNDECLARED:
+            log.debug("a missing end would go unnoticed", hint="Pass --expect-events N")
+    total = sum(end.bytes for end in ends)
+    log.info(done, seconds=round(seconds, 3), mb_per_s=round(total / seconds / 1e6, 1))

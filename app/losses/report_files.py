@@ -1,0 +1,87 @@
+"""The report files of a job: for each report, and for each summary set if there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from core.arrays import Rows
+from core.losses.inputs import SummaryInfo
+from core.losses.reports import REPORTS
+
+from .outputs import Output, PipeOutput, open_output
+from .tables import TableEncoder, table_encoder
+
+STDOUT = "-"
+Key = tuple[int | None, str]
+"""Set id, None where streams are of one set; and report."""
+
+
+def file_name(set_id: int | None, report: str, form: str) -> str:
+    """Name of a report file, such as ``melt.csv``, or ``S2_melt.csv`` of set 2."""
+    prefix = "" if set_id is None else f"S{set_id}_"
+    return f"{prefix}{report}.{form}"
+
+
+class ReportFiles:
+    """Files that are committed together or not at all.
+
+    Args:
+        out: directory, or ``-`` for standard output, which takes one file.
+        form: of the tables.
+        reports: names.
+        float_width: bytes of a loss.
+        set_ids: of the summary sets; None alone where streams are of one.
+        infos: columns to join to the rows of a set, by its id.
+
+    Raises:
+        InputError: a file cannot be created.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what the files depend on
+        self,
+        out: str,
+        form: str,
+        reports: Sequence[str],
+        float_width: int,
+        set_ids: Sequence[int | None] = (None,),
+        infos: Mapping[int | None, SummaryInfo] | None = None,
+    ) -> None:
+        infos = infos or {}
+        self._encoders: dict[Key, TableEncoder] = {}
+        self._outputs: dict[Key, Output] = {}
+        try:
+            for set_id in set_ids:
+                for name in reports:
+                    encoder = table_encoder(form, REPORTS[name], float_width, infos.get(set_id))
+                    self._encoders[set_id, name] = encoder
+                    self._outputs[set_id, name] = self._open(out, file_name(set_id, name, form))
+        except BaseException:
+            self.discard()
+            raise
+
+    @staticmethod
+    def _open(out: str, name: str) -> Output:
+        return PipeOutput(1, owned=False) if out == STDOUT else open_output(Path(out) / name)
+
+    def begin(self) -> None:
+        """Write what comes before the first rows."""
+        for key, encoder in self._encoders.items():
+            self._outputs[key].write(encoder.begin())
+
+    def write(self, set_id: int | None, report: str, rows: Rows) -> None:
+        """Write the next rows of a report."""
+        key = (set_id, report)
+        self._outputs[key].write(self._encoders[key].encode(rows))
+
+    def commit(self) -> None:
+        """Complete all files."""
+        for key, encoder in self._encoders.items():
+            self._outputs[key].write(encoder.end())
+        for output in self._outputs.values():
+            output.commit()
+
+    def discard(self) -> None:
+        """Leave no file."""
+        for output in self._outputs.values():
+            output.discard()

@@ -1,0 +1,236 @@
+"""Adding the blocks of an event up into summaries of several sets.
+
+All sets are computed in the same pass. Their summaries are numbered together, by set and then
+by id, and the losses of those that the open event touches add up in rows::
+
+    item 17 --places--> summary 3 (set 1), summary 41 (set 2)
+                            |                   |
+                          slots               slots        -1 where the event has no loss yet
+                            v                   v
+    rows     [mean, exposure, maximum, sample 1, sample 2, ...]   exact, see ``expansions``
+
+Rows are given out as an event needs them, so that memory is bounded by what an event touches,
+not by how many summaries there are. A bitmap of the touched ones makes their order that of
+their numbers without sorting. A block's losses are spread over columns once, then added to a
+row of each set: contiguous additions are worth spreading unless the block is very sparse.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._jit import subkernel
+from ...arrays import Floats, Indices
+from .expansions import add_dense, add_sparse, clear_odd
+from .layout import OK, Record, Scratch, Sidx
+
+GROW_ROWS = 20
+"""There is no row left for a summary."""
+
+MEAN = 0
+EXPOSURE = 1
+MAXIMUM = 2
+SPECIAL_COLUMNS = 3
+"""Columns before that of sample 1."""
+
+WORD_SHIFT = 5
+WORD_BITS = 1 << WORD_SHIFT
+"""Summaries in a word of the bitmap."""
+_SPARSE = 4
+"""Columns per loss from which on a block is added loss by loss."""
+
+PROGRESS = np.dtype(
+    [
+        ("used", "i8"),  # rows given out
+        ("set", "i8"),  # next set of the block at the cursor
+        ("chain", "i8"),  # row whose errors wait for a row above it, -1 if none
+        ("side", "i8"),  # which half of the errors they are in
+        ("word", "i8"),  # of the bitmap, from which on summaries are to be written
+        ("needed", "i8"),  # words of output that the next block may need
+        ("row", "i8"),
+        ("summary", "i8"),
+    ]
+)
+"""How far a block or an event has been taken when a kernel returns in the midst of it."""
+
+
+class Places(NamedTuple):
+    """Where the losses of each item belong; constant over a stream."""
+
+    items: npt.NDArray[np.int32]
+    """Ascending, shape (n,)."""
+    summaries: npt.NDArray[np.int32]
+    """Number of the summary in each set, -1 if it is in none; shape (n, sets)."""
+    pairs: npt.NDArray[np.int32]
+    """Number of the pair of summary and risk, shape (n, sets); (0, sets) without risks."""
+    summary_ids: npt.NDArray[np.int32]
+    """Id of each summary, shape (summaries,)."""
+    set_indices: npt.NDArray[np.int32]
+    """Set of each summary, from 0; shape (summaries,)."""
+    set_ids: npt.NDArray[np.int32]
+    """Shape (sets,)."""
+
+
+class Sums(NamedTuple):
+    """Sums of the open event."""
+
+    rows: Floats
+    """Shape (capacity, SPECIAL_COLUMNS + samples)."""
+    above: npt.NDArray[np.int32]
+    """Row of the errors of each row, -1 if it has none; shape (capacity,)."""
+    risks: npt.NDArray[np.int32]
+    """Number of affected risks of the summary of each row, shape (capacity,)."""
+    slots: npt.NDArray[np.int32]
+    """Row of each summary, -1 for none; shape (summaries,)."""
+    touched: Indices
+    """Bitmap of the summaries that have a row."""
+    stamps: Indices
+    """Serial of the last event that had each pair of summary and risk."""
+    values: Floats
+    """Losses of the block at the cursor, shape (columns,)."""
+    columns: Sidx
+    """Their columns, where not all columns have one; same shape."""
+    errors: Floats
+    """Errors of rounding on their way up a chain, shape (2, columns)."""
+    progress: Record
+
+
+@subkernel
+def find_item(item: int, items: npt.NDArray[np.int32]) -> int:
+    """Index of an item; -1 if it is not there. Items without gaps are found at once."""
+    guess = item - items[0]
+    if 0 <= guess < len(items) and items[guess] == item:
+        return int(guess)
+    low = 0
+    high = len(items)
+    while low < high:
+        middle = (low + high) >> 1
+        if items[middle] < item:
+            low = middle + 1
+        else:
+            high = middle
+    if low < len(items) and items[low] == item:
+        return low
+    return -1
+
+
+@subkernel
+def spread(scratch: Scratch, sums: Sums) -> int:
+    """Spread the block's losses over columns; return their number, or all columns if dense."""
+    b = scratch.block[0]
+    first = b["first"]
+    count = b["count"]
+    sidx = scratch.sidx[first : first + count]
+    losses = scratch.losses[first : first + count]
+    values = sums.values
+    values[MEAN] = b["mean"]
+    values[EXPOSURE] = b["tiv"]
+    values[MAXIMUM] = b["max_loss"]
+    samples = values[SPECIAL_COLUMNS:]
+    if _SPARSE * count < len(samples):
+        columns = sums.columns[SPECIAL_COLUMNS:]
+        for i in range(count):
+            samples[i] = losses[i]
+            columns[i] = sidx[i] + (SPECIAL_COLUMNS - 1)
+        return int(count + SPECIAL_COLUMNS)
+    if count == len(samples) and sidx[0] == 1 and sidx[count - 1] == count:
+        for i in range(len(samples)):
+            samples[i] = losses[i]
+    else:
+        samples[:] = 0.0
+        for i in range(count):
+            samples[sidx[i] - 1] = losses[i]
+    return len(values)
+
+
+@subkernel
+def _take_row(sums: Sums) -> int:
+    """A row of zeros, or -1 if there is none left."""
+    p = sums.progress[0]
+    row = p["used"]
+    if row == len(sums.rows):
+        return -1
+    p["used"] = row + 1
+    sums.rows[row, :] = 0.0
+    sums.above[row] = -1
+    sums.risks[row] = 0
+    return int(row)
+
+
+@subkernel
+def _row_of(summary: int, sums: Sums) -> int:
+    """The row of a summary, or -1 if it has none and there is none left."""
+    row = int(sums.slots[summary])
+    if row < 0:
+        row = _take_row(sums)
+        if row >= 0:
+            sums.slots[summary] = row
+            sums.touched[summary >> WORD_SHIFT] |= 1 << (summary & (WORD_BITS - 1))
+    return row
+
+
+@subkernel
+def _add(row: int, count: int, values: Floats, errors: Floats, sums: Sums) -> bool:
+    if count == sums.rows.shape[1]:
+        return add_dense(sums.rows[row], values, errors)
+    return add_sparse(sums.rows[row], sums.columns[:count], values[:count], errors)
+
+
+@subkernel
+def _climb(count: int, sums: Sums) -> int:
+    """Add the errors that wait to the rows of their chain: OK or GROW_ROWS."""
+    p = sums.progress[0]
+    while p["chain"] >= 0:
+        row = int(sums.above[p["chain"]])
+        if row < 0:
+            row = _take_row(sums)
+            if row < 0:
+                return GROW_ROWS
+            sums.above[p["chain"]] = row
+        errors = sums.errors[p["side"]]
+        clear_odd(errors[:count])
+        p["side"] = 1 - p["side"]
+        lost = _add(row, count, errors, sums.errors[p["side"]], sums)
+        p["chain"] = row if lost else -1
+    return OK
+
+
+@subkernel
+def add_block(item: int, count: int, serial: int, places: Places, sums: Sums) -> int:
+    """Add the spread block to the rows of its summaries: OK, or GROW_ROWS in the midst of it."""
+    p = sums.progress[0]
+    first = p["set"]
+    p["set"] = 0
+    for k in range(first, places.summaries.shape[1]):
+        if p["chain"] < 0:
+            row = _row_of(int(places.summaries[item, k]), sums)
+            if row < 0:
+                p["set"] = k
+                return GROW_ROWS
+            if len(places.pairs):
+                pair = places.pairs[item, k]
+                if sums.stamps[pair] != serial:
+                    sums.stamps[pair] = serial
+                    sums.risks[row] += 1
+            if not _add(row, count, sums.values, sums.errors[0], sums):
+                continue
+            p["side"] = 0
+            p["chain"] = row
+        if _climb(count, sums) != OK:
+            p["set"] = k
+            return GROW_ROWS
+    return OK
+
+
+@subkernel
+def missing_set(item: int, places: Places) -> int:
+    """Index of a set in which the item at this index has no summary; -1 if there is none."""
+    if item < 0:
+        return 0
+    for k in range(places.summaries.shape[1]):
+        if places.summaries[item, k] < 0:
+            return k
+    return -1

@@ -1,0 +1,129 @@
+"""Partitions of the item streams of a run, each with a summariser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ...arrays import Octets, Rows
+from ..events import StreamEnd, StreamHeader
+from ..header import check_same_header
+from ..policy import Policy
+from ..seen import SeenEvents
+from .sets import SummarySets
+from .summariser import MAX_EVENT_BYTES, Summariser
+
+PartSink = Callable[[int, int, Octets], None]
+"""Takes (partition, set id, the next bytes of its stream), headers by themselves."""
+PartIndex = Callable[[int, int, Rows], None]
+"""Takes (partition, set id, rows of its index), before the blocks that they are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How item streams are read."""
+
+    policy: Policy = field(default_factory=Policy)
+    zeros: bool = False
+    """Whether losses of zero are written."""
+    expect_events: int | None = None
+    """Number of events a single stream is declared to have."""
+    expect_bytes: int | None = None
+    """Number of bytes a single stream is declared to have."""
+    max_event_bytes: int = MAX_EVENT_BYTES
+    """Largest memory for the sums of one event of a partition."""
+
+
+class ItemPartitions:
+    """Reads item streams, fed in any interleaving, into streams of summaries of each.
+
+    What partitions share is the check that no event is in two of them, and their header.
+
+    Args:
+        names: what errors call each partition.
+        sets: the requested sets.
+        sink: receives the streams of each partition; see :data:`PartSink`.
+        reading: how the streams are read.
+        index: receives their indices; see :data:`PartIndex`.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        sets: SummarySets,
+        sink: PartSink,
+        reading: Reading,
+        index: PartIndex | None = None,
+    ) -> None:
+        self._names = list(names)
+        self._sink = sink
+        self._first: tuple[str, StreamHeader] | None = None
+        self._compared = [False for _ in names]
+        self._ends: list[StreamEnd | None] = [None for _ in names]
+        seen = SeenEvents()
+        self.summarisers = [
+            Summariser(
+                sets,
+                partial(self._pass_on, part),
+                policy=reading.policy,
+                zeros=reading.zeros,
+                name=name,
+                seen=seen,
+                index=None if index is None else partial(index, part),
+                expect_events=reading.expect_events,
+                expect_bytes=reading.expect_bytes,
+                max_event_bytes=reading.max_event_bytes,
+            )
+            for part, name in enumerate(names)
+        ]
+
+    @property
+    def ends(self) -> list[StreamEnd]:
+        """How each stream ended, once all were closed."""
+        return [end for end in self._ends if end is not None]
+
+    @property
+    def closed(self) -> frozenset[int]:
+        """The partitions that have ended."""
+        return frozenset(i for i, end in enumerate(self._ends) if end is not None)
+
+    def slowest(self) -> int | None:
+        """The open partition that stands at the lowest event; None if all are closed."""
+        stands = [
+            (summariser.open_event, part)
+            for part, summariser in enumerate(self.summarisers)
+            if self._ends[part] is None
+        ]
+        return min(stands)[1] if stands else None
+
+    def receive(self, part: int, data: Any) -> None:  # noqa: ANN401 - any buffer
+        """Take the next bytes of a partition.
+
+        Raises:
+            MismatchError: it is of another kind or sample count than the others.
+            CoreError: as :meth:`Summariser.receive`.
+        """
+        self.summarisers[part].receive(data)
+
+    def close(self, part: int) -> None:
+        """A partition has ended.
+
+        Raises:
+            CoreError: as :meth:`Summariser.close`.
+        """
+        self._ends[part] = self.summarisers[part].close()
+
+    def _pass_on(self, part: int, set_id: int, octets: Octets) -> None:
+        if not self._compared[part]:
+            self._compare(self._names[part], self.summarisers[part].header)
+            self._compared[part] = True
+        self._sink(part, set_id, octets)
+
+    def _compare(self, name: str, header: StreamHeader | None) -> None:
+        assert header is not None  # noqa: S101 - it is passed on
+        if self._first is None:
+            self._first = (name, header)
+        first_name, first = self._first
+        check_same_header(header, name, first, first_name)

@@ -1,0 +1,83 @@
+"""Memory of a pass that writes summaries: sums of the open event, and blocks written."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...arrays import Array, Floats
+from .._kernels.summary_blocks import Written
+from .._kernels.summary_sums import PROGRESS, SPECIAL_COLUMNS, WORD_BITS, Sums
+from ..format import LOSS_DTYPES
+from .sets import SummarySets
+
+_FIRST_ROWS_BYTES = 1 << 20
+"""Memory of the rows to begin with, as far as the sets can fill it."""
+_WRITTEN_BYTES = 1 << 18
+"""Memory of the blocks of a set that wait to be handed on: within the second-level cache."""
+_SHORTEST_BLOCK = 8
+"""Words of the shortest block, about."""
+
+
+def make_sums(sets: SummarySets, samples: int) -> Sums:
+    """Sums of an event without a loss."""
+    columns = SPECIAL_COLUMNS + samples
+    capacity = max(1, min(sets.summaries, _FIRST_ROWS_BYTES // (8 * columns)))
+    progress = np.zeros(1, PROGRESS)
+    progress["chain"] = -1
+    return Sums(
+        rows=np.zeros((capacity, columns)),
+        above=np.zeros(capacity, np.int32),
+        risks=np.zeros(capacity, np.int32),
+        slots=np.full(sets.summaries, -1, np.int32),
+        touched=np.zeros(-(-sets.summaries // WORD_BITS), np.int64),
+        stamps=np.zeros(sets.pair_count, np.int64),
+        values=np.zeros(columns),
+        columns=np.arange(columns, dtype=np.int32),
+        errors=np.zeros((2, columns)),
+        progress=progress,
+    )
+
+
+def grow_sums(sums: Sums, capacity: int) -> Sums:
+    """The same sums with room for so many rows."""
+    used = int(sums.progress["used"][0])
+
+    def grown(array: Array) -> Array:
+        target = np.empty((capacity, *array.shape[1:]), array.dtype)
+        target[:used] = array[:used]
+        return target
+
+    rows, above, risks = grown(sums.rows), grown(sums.above), grown(sums.risks)
+    return sums._replace(rows=rows, above=above, risks=risks)
+
+
+def collapse(sums: Sums, row: int) -> None:
+    """Add up a chain of any length exactly, into its first row."""
+    chain = [row]
+    while (above := int(sums.above[chain[-1]])) >= 0:
+        chain.append(above)
+    sums.rows[row] = [_sum(column) for column in sums.rows[chain].T]
+    sums.above[row] = -1
+
+
+def _sum(column: Floats) -> float:
+    # What is infinite has overflown already, and the errors with it are nothing.
+    return math.fsum(column) if np.isfinite(column[0]) else float(column[0])
+
+
+def make_written(sets: int, samples: int, float_width: int, least: int = 0) -> Written:
+    """Room for blocks, with ``least`` words at least for each set."""
+    capacity = max(_WRITTEN_BYTES // 4, least)
+    blocks = capacity // _SHORTEST_BLOCK
+    losses = np.zeros(SPECIAL_COLUMNS + samples + 1, LOSS_DTYPES[float_width])
+    return Written(
+        words=np.zeros((sets, capacity), np.int32),
+        ends=np.zeros(sets, np.int64),
+        blocks=np.zeros(sets, np.int64),
+        starts=np.zeros((sets, blocks), np.int64),
+        ids=np.zeros((sets, blocks), np.int32),
+        losses=losses,
+        bits=losses.view(f"i{float_width}"),
+    )

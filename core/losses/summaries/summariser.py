@@ -1,0 +1,392 @@
+"""Bytes of an item stream in, streams of summaries of every requested set out, in one pass.
+
+The peer runs ``summarypy`` between the loss sampler (gul) or the financial module (il, ri, rl)
+and everything that reports. Here it is a stage by itself, which takes and returns bytes::
+
+    item stream --receive--> Summariser --sink--> set 1: header, blocks, blocks, ...
+                                        --sink--> set 2: header, blocks, blocks, ...
+
+The blocks are the peer's: of an event by ascending summary, with the exposure (the sum of
+sidx -3), then sidx -5, -4, -1 and the samples that are not 0. Two things differ, on purpose.
+Sums are exact before they are rounded to the width of the stream, so the order of items cannot
+change a digit; and sidx -4 counts the risks of a summary that have a block in the event,
+whatever order they come in.
+
+An event is written when the next one begins, or at the end of the stream: one that was cut or
+is faulty is in no stream of summaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from ...arrays import Octets, Rows
+from .._kernels import layout
+from .._kernels.layout import Words
+from .._kernels.scan import close_event
+from .._kernels.summarise import summarise
+from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, write_summaries
+from .._kernels.summary_sums import GROW_ROWS, Sums
+from ..buffer import as_octets
+from ..completeness import certify
+from ..events import StreamEnd, StreamHeader
+from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind
+from ..header import header_bytes
+from ..intake import Intake
+from ..policy import Policy
+from ..position import Position
+from ..scanner import Scanner
+from ..seen import SeenEvents
+from .memory import collapse, grow_sums, make_sums, make_written
+from .sets import SummarySets
+
+StreamSink = Callable[[int, Octets], None]
+"""Takes (set id, the next bytes of its stream); they are valid only during the call."""
+IndexSink = Callable[[int, Rows], None]
+"""Takes (set id, rows of :data:`INDEX`); the rows are valid only during the call."""
+
+INDEX = np.dtype([("summary_id", "<i4"), ("offset", "<i8")])
+"""A row of the peer's ``.idx``: a summary, and the byte at which a block of it begins."""
+
+MAX_EVENT_BYTES = 1 << 31
+"""Default bound on the memory of the sums of one event."""
+
+_NO_LIMIT = 2**62
+_OF_COVERAGES = 2
+
+
+class Summariser:
+    """Adds the items of one stream up into the summaries of several sets.
+
+    Feed pieces of any size to :meth:`receive`, and :meth:`close` it when the stream has ended.
+
+    Args:
+        sets: the requested sets.
+        sink: receives the streams, headers first; see :data:`StreamSink`. An exception it
+            raises passes through, and the summariser cannot be used any more.
+        policy: what to accept; ``float_width`` is that of the summaries, too.
+        zeros: whether to write samples without a loss, and summaries without exposure and
+            mean, as the peer's option ``-z``.
+        name: what errors call the stream.
+        seen: shared among the partitions of one run, so that an event which is in two of them
+            is noticed.
+        index: receives where each block begins; see :data:`IndexSink`.
+        expect_events: number of events the stream is declared to have.
+        expect_bytes: number of bytes the stream is declared to have.
+        max_event_bytes: largest memory for the sums of one event.
+    """
+
+    def __init__(  # noqa: PLR0913 - all optional, each documented
+        self,
+        sets: SummarySets,
+        sink: StreamSink,
+        *,
+        policy: Policy | None = None,
+        zeros: bool = False,
+        name: str | None = None,
+        seen: SeenEvents | None = None,
+        index: IndexSink | None = None,
+        expect_events: int | None = None,
+        expect_bytes: int | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+    ) -> None:
+        self._sets = sets
+        self._sink = sink
+        self._index = index
+        self._zeros = int(zeros)
+        self._expect_events = expect_events
+        self._expect_bytes = expect_bytes
+        self._max_event_bytes = max_event_bytes
+        self._scanner = Scanner(policy or Policy(), name, seen)
+        self._intake = Intake(self._scanner)
+        self._offsets = [0 for _ in sets.set_ids]
+        self._failure: BaseException | None = None
+        self._end: StreamEnd | None = None
+        self._sums: Sums
+        self._written: Written
+
+    # -- what is known -----------------------------------------------------------
+
+    @property
+    def header(self) -> StreamHeader | None:
+        """The header of the item stream, once its bytes have come."""
+        return self._scanner.header
+
+    @property
+    def offset(self) -> int:
+        """Byte offset of the item stream up to which whole blocks have been taken."""
+        return self._scanner.offset
+
+    @property
+    def rest(self) -> Octets:
+        """Bytes after the last whole block; valid until more are received."""
+        return self._intake.rest
+
+    @property
+    def received(self) -> int:
+        """Bytes received so far, or skipped by a resume."""
+        return self._scanner.offset + len(self._intake.rest)
+
+    @property
+    def position(self) -> Position:
+        """Where the open event begins, of which nothing has been written; see :meth:`resume`."""
+        return self._scanner.position
+
+    @property
+    def open_event(self) -> int:
+        """Id of the event whose blocks are being received; 0 before the first."""
+        return int(self._scanner.state["event"][0])
+
+    @property
+    def events(self) -> int:
+        """Events begun so far."""
+        return int(self._scanner.state["events"][0])
+
+    def set_header(self, set_id: int) -> StreamHeader:
+        """The header of the stream of a set, once that of the item stream is known."""
+        header = self._scanner.header
+        assert header is not None  # noqa: S101 - the caller has seen it
+        return replace(
+            header, kind=Kind.SUMMARY, aggregation=1, source=SOURCE_SUMMARY, summary_set=set_id
+        )
+
+    # -- bytes in ----------------------------------------------------------------
+
+    def receive(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
+        """Take the next bytes of the item stream; complete events go to the sink.
+
+        ``data`` is read in place where possible and not kept.
+
+        Raises:
+            StreamError: what is wrong with the stream; the events before it have gone to the
+                sink, and every later call raises the same error.
+            UnsupportedStreamError: it is not a stream of items.
+            LimitError: the sums of an event take too much memory, or are too large for a loss.
+        """
+        self._check_usable()
+        try:
+            self._take(as_octets(data))
+        except BaseException as e:
+            self._failure = e
+            raise
+
+    def _take(self, octets: Octets) -> None:
+        excess = 0
+        if self._expect_bytes is not None:
+            excess = min(max(self.received + len(octets) - self._expect_bytes, 0), len(octets))
+            octets = octets[: len(octets) - excess]
+        rest: Octets | None = octets
+        if self.header is None:
+            rest = self._intake.take_header(octets)
+            if rest is not None:
+                self._begin()
+        if rest is not None and len(rest):
+            self._intake.take_blocks(rest, self._step)
+        self._flush()
+        if excess:
+            raise self._excess("bytes", self._expect_bytes, self._expect_bytes)
+
+    def close(self) -> StreamEnd:
+        """The item stream has ended; its last event goes to the sink.
+
+        Raises:
+            TruncatedError: it ended inside its header or a block.
+            IncompleteError: it has fewer events or bytes than declared.
+            StreamError: its last, unfinished block is wrong in itself.
+        """
+        self._check_usable()
+        try:
+            self._intake.finish(self._step)
+            end = self._scanner.finish(self._intake.rest)
+            end = certify(end, self._expect_events, self._expect_bytes, self._scanner.name)
+            if self.open_event:
+                self._run(self._write)
+                close_event(self._scanner.state)
+            self._flush()
+        except BaseException as e:
+            self._failure = e
+            raise
+        self._end = end
+        return end
+
+    def resume(self, position: Position) -> None:
+        """Continue from a position of an earlier summariser; before any byte is received.
+
+        The next byte received is that at ``position.offset``. Streams go on without headers,
+        and their index with the offsets of blocks in what is written from here on.
+
+        Raises:
+            StateError: it does not fit the policy, or bytes were received.
+        """
+        self._check_usable()
+        if self.received:
+            raise errors.StateError("a position can only be set before bytes are received")
+        self._scanner.resume(position)
+        if self.header is not None:
+            self._make_room()
+
+    # -- the pass ----------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            if isinstance(self._failure, errors.CoreError):
+                raise self._failure
+            raise errors.StateError("the summariser has failed", source=self._scanner.name)
+        if self._end is not None:
+            raise errors.StateError("the stream is already closed", source=self._scanner.name)
+
+    def _begin(self) -> None:
+        header = self._scanner.header
+        assert header is not None  # noqa: S101 - called only after the header
+        self._check_kind(header)
+        self._make_room()
+        for index, set_id in enumerate(self._sets.set_ids):
+            octets = as_octets(header_bytes(self.set_header(set_id)))
+            self._offsets[index] = SUMMARY_HEADER_SIZE
+            self._sink(set_id, octets)
+
+    def _check_kind(self, header: StreamHeader) -> None:
+        source = self._scanner.name
+        if header.kind is Kind.SUMMARY:
+            raise errors.UnsupportedStreamError(
+                "this is a stream of summaries already",
+                offset=0,
+                hint="Leave the summary xref out, or send a stream of items",
+                source=source,
+            )
+        if header.aggregation == _OF_COVERAGES:
+            raise errors.UnsupportedStreamError(
+                "this is a stream of coverages, but the summary xref is of items",
+                offset=0,
+                hint="Send the stream of items",
+                source=source,
+            )
+        if header.source == SOURCE_GUL and self._sets.id_column == "output":
+            raise errors.UnsupportedStreamError(
+                "this is a gul stream, but the summary xref is of outputs",
+                offset=0,
+                hint="Use gulsummaryxref, or send the stream of the financial module",
+                source=source,
+            )
+
+    def _make_room(self) -> None:
+        header = self._scanner.header
+        assert header is not None  # noqa: S101 - called only after the header
+        self._sums = make_sums(self._sets, header.len_sample)
+        self._make_written(0)
+
+    def _make_written(self, least: int) -> None:
+        header = self._scanner.header
+        assert header is not None  # noqa: S101 - as above
+        sets = len(self._sets.set_ids)
+        self._written = make_written(sets, header.len_sample, header.float_width, least)
+
+    def _step(self, words: Words, stop: int) -> int:
+        s = self._scanner
+
+        def step() -> int:
+            return summarise(
+                words,
+                stop,
+                s.rules,
+                s.state,
+                s.scratch,
+                s.seen,
+                self._sets.places,
+                self._sums,
+                self._written,
+                self._zeros,
+                _NO_LIMIT if self._expect_events is None else self._expect_events,
+            )
+
+        status = self._run(step)
+        if status in {layout.FAULT, layout.EVENT_DONE}:
+            # The events before are right, and part of the answer.
+            self._flush()
+        if status == layout.EVENT_DONE:
+            offset = int(s.state["base"][0] + 4 * s.state["at"][0])
+            event = int(s.scratch.block["event"][0])
+            raise self._excess("events", self._expect_events, offset, event)
+        return status
+
+    def _excess(
+        self, noun: str, declared: int | None, offset: int | None, event: int | None = None
+    ) -> errors.ExcessError:
+        return errors.ExcessError(
+            f"the stream has more than the {declared} {noun} declared",
+            offset=offset,
+            event=event,
+            source=self._scanner.name,
+        )
+
+    def _write(self) -> int:
+        s = self._scanner
+        places = self._sets.places
+        return write_summaries(s.rules, s.state, places, self._sums, self._written, self._zeros)
+
+    def _run(self, step: Callable[[], int]) -> int:
+        """Run a kernel until it asks for what only its caller can give it."""
+        while True:
+            status = step()
+            progress = self._sums.progress[0]
+            if status == layout.FULL:
+                needed = int(progress["needed"])
+                self._flush()
+                if needed > self._written.words.shape[1]:
+                    self._make_written(2 * needed)
+            elif status == GROW_ROWS:
+                self._grow()
+            elif status == WIDE:
+                collapse(self._sums, int(progress["row"]))
+            elif status == OVERFLOW:
+                raise self._overflow(int(progress["summary"]))
+            else:
+                return status
+
+    def _grow(self) -> None:
+        capacity, columns = self._sums.rows.shape
+        most = self._max_event_bytes // (8 * columns)
+        if capacity >= most:
+            raise errors.LimitError(
+                f"the sums of the event take more than {self._max_event_bytes} bytes",
+                offset=self._scanner.offset,
+                event=self.open_event,
+                hint=f"It touches more than {capacity} summaries, of {columns} columns each",
+                source=self._scanner.name,
+            )
+        self._sums = grow_sums(self._sums, min(2 * capacity, most))
+
+    def _overflow(self, number: int) -> errors.LimitError:
+        set_id, summary = self._sets.summary(number)
+        width = self._scanner.policy.float_width
+        return errors.LimitError(
+            f"the losses of summary {summary} of set {set_id} add up to more than a loss of"
+            f" {width} bytes holds",
+            event=self.open_event,
+            hint="Write the stream with losses of 8 bytes" if width == min(LOSS_DTYPES) else None,
+            source=self._scanner.name,
+        )
+
+    def _flush(self) -> None:
+        """Hand on what has been written."""
+        if self.header is None:
+            return
+        written = self._written
+        for index, set_id in enumerate(self._sets.set_ids):
+            end = int(written.ends[index])
+            if not end:
+                continue
+            if self._index is not None:
+                blocks = int(written.blocks[index])
+                rows = np.zeros(blocks, INDEX)
+                rows["summary_id"] = written.ids[index, :blocks]
+                rows["offset"] = 4 * written.starts[index, :blocks] + self._offsets[index]
+                self._index(set_id, rows)
+            self._offsets[index] += 4 * end
+            written.ends[index] = written.blocks[index] = 0
+            self._sink(set_id, written.words[index, :end].view(np.uint8))

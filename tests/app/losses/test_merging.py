@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from app.command.main import main
+from app.losses import merging
+from app.losses.tables import table_encoder
+from core.arrays import Rows
+from core.losses.reports import REPORTS
+
+
+def table(report: str, events: list[int], start: int = 0) -> Rows:
+    """Rows of these events, each row another."""
+    rows = np.zeros(len(events), REPORTS[report].dtype(4))
+    rows["EventId"] = events
+    rows["SummaryId"] = np.arange(start, start + len(events))
+    if "Period" in (rows.dtype.names or ()):
+        rows["Period"] = (7 * np.arange(len(events))) % 5 + 1
+    return rows
+
+
+def write(path: Path, report: str, rows: Rows) -> Path:
+    encoder = table_encoder(path.suffix[1:], REPORTS[report], 4)
+    parts = [
+        encoder.begin(),
+        *(bytes(encoder.encode(rows[i : i + 7])) for i in range(0, len(rows), 7)),
+    ]
+    path.write_bytes(b"".join([*parts, encoder.end()]))
+    return path
+
+
+def dealt(report: str, parts: int) -> tuple[list[Rows], Rows]:
+    """Events dealt to partitions, several rows each, and all of them in order."""
+    rng = np.random.default_rng(5)
+    events = np.repeat(np.arange(1, 61), rng.integers(1, 9, 60))
+    whole = table(report, events.tolist())
+    part_of = rng.integers(0, parts, 61)
+    return [whole[part_of[whole["EventId"]] == part] for part in range(parts)], whole
+
+
+@pytest.fixture(params=[1, 64, 1 << 22])
+def _piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "_PIECE", max(request.param, 44))
+
+
+@pytest.mark.usefixtures("_piece")
+@pytest.mark.parametrize("form", ["csv", "bin", "parquet"])
+@pytest.mark.parametrize(
+    ("report", "by"), [("selt", "event"), ("melt", "event"), ("splt", "event,period")]
+)
+def test_merged_tables_are_those_of_the_whole_run(
+    tmp_path: Path, form: str, report: str, by: str
+) -> None:
+    parts, whole = dealt(report, 4)
+    files = [
+        str(write(tmp_path / f"{number}.{form}", report, rows)) for number, rows in enumerate(parts)
+    ]
+    if by == "event,period":
+        whole = whole[np.lexsort((whole["Period"], whole["EventId"]))]
+    expected = write(tmp_path / f"whole.{form}", report, whole)
+    out = tmp_path / "out" / f"{report}.{form}"
+    command = ["merge", *files, "--out", str(out), "--by", by, "--report", report]
+    assert main(command) == 0
+    if form == "parquet":
+        assert pq.read_table(out).equals(pq.read_table(expected))
+    else:
+        assert out.read_bytes() == expected.read_bytes()
+
+
+def test_empty_tables_are_merged(tmp_path: Path) -> None:
+    nothing = table("melt", [])
+    files = [str(write(tmp_path / f"{n}.csv", "melt", nothing)) for n in (1, 2)]
+    assert main(["merge", *files, "--out", str(tmp_path / "out.csv")]) == 0
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("tables", "options", "code", "message"),
+    [
+        ([("a.csv", [1, 3]), ("b.csv", [3, 4])], [], 1, "event 3 is in "),
+        ([("a.csv", [1, 3, 2])], [], 1, "a.csv: row 3: event 2 comes after 3"),
+        ([("a.csv", [1]), ("b.bin", [2])], [], 2, "not of one format"),
+        ([("a.arrow", [1])], [], 2, "not of one format that can be merged"),
+        ([("a.bin", [1])], [], 2, "packed records do not tell their report"),
+        ([("a.bin", [1])], ["--report", "melt"], 1, "no whole records of 44"),
+        ([("a.csv", [1])], ["--by", "event,period"], 2, "the tables have no column Period"),
+        ([("a.csv", [1])], ["missing.csv"], 1, "missing.csv: cannot be read"),
+    ],
+)
+def test_tables_that_cannot_be_merged_are_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tables: list[Any],
+    options: list[str],
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, events in tables:
+        write(Path(name), "selt", table("selt", events))
+    command = ["merge", *(name for name, _ in tables), *options, "--out", "out.csv"]
+    assert main(command) == code
+    assert message in capsys.readouterr().err
+    assert not Path("out.csv").exists()
+
+
+def test_tables_of_other_columns_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for form in ("csv", "parquet"):
+        one = write(tmp_path / f"a.{form}", "selt", table("selt", [1]))
+        two = write(tmp_path / f"b.{form}", "melt", table("melt", [2]))
+        assert main(["merge", str(one), str(two), "--out", str(tmp_path / "out")]) == 1
+        assert "its columns are not those of" in capsys.readouterr().err
+
+
+def test_lines_that_are_no_rows_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("EventId,Loss\n1\n", "EventId,Loss\nx,1\n", "Loss\n1\n"):
+        (tmp_path / "a.csv").write_text(text)
+        assert main(["merge", str(tmp_path / "a.csv"), "--out", str(tmp_path / "out.csv")]) == 1
+        assert "a.csv: " in capsys.readouterr().err
