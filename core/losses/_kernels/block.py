@@ -56,7 +56,7 @@ from .layout import (
     Sidx,
     Words,
 )
-from .unpacking import unpack
+from .unpacking import LOW_WORD, unpack
 
 # Unsigned indices spare the compiler numpy's wrap-around of negative ones, which
 # is what lets the loops over interleaved pairs vectorise.
@@ -314,7 +314,7 @@ def _read_header(words: Words, rules: Record, state: Record, scratch: Scratch) -
         if r["width"] == 4:
             scratch.bits[0] = words[at + 2]
         else:
-            low = np.int64(words[at + 2]) & _LOW_WORD
+            low = np.int64(words[at + 2]) & LOW_WORD
             scratch.bits[0] = (np.int64(words[at + 3]) << 32) | low
         exposure = np.float64(scratch.losses[0])
         b["exposure"] = exposure

@@ -13,7 +13,7 @@ _U = np.uintp
 _U1 = np.uintp(1)
 _U2 = np.uintp(2)
 _U3 = np.uintp(3)
-_LOW_WORD = np.int64(0xFFFFFFFF)
+LOW_WORD = np.int64(0xFFFFFFFF)
 
 
 @inlined
@@ -28,7 +28,7 @@ def _unpack4(words: Words, sidx: Sidx, bits: Bits) -> None:
 def _unpack8(words: Words, sidx: Sidx, bits: Bits) -> None:
     """Deinterleave eight-byte pairs."""
     for i in range(len(words) // 3):
-        low = np.int64(words[_U3 * _U(i) + _U1]) & _LOW_WORD
+        low = np.int64(words[_U3 * _U(i) + _U1]) & LOW_WORD
         sidx[i] = words[_U3 * _U(i)]
         bits[i] = (np.int64(words[_U3 * _U(i) + _U2]) << 32) | low
 
