@@ -32,7 +32,13 @@ _SAMPLES = 70
 """More than one group of lanes, so that no loop stays unused."""
 
 
-def use_losses(float_width: int) -> None:
+def use_all_losses() -> None:
+    """Read streams with losses of both widths."""
+    for float_width in FLOAT_WIDTHS:
+        _use_losses(float_width)
+
+
+def _use_losses(float_width: int) -> None:
     """Read a stream with losses of this width, into all reports and into events.
 
     The stream is cut inside a block first: what finds the fault in the tail of a stream,
