@@ -20,7 +20,7 @@ from functools import partial
 
 from ._jit import absorb, hand_over, is_build_published, publish
 from .losses.format import FLOAT_WIDTHS
-from .losses.warm import use_ledgers, use_losses, use_tables
+from .losses.warm import use_all_summaries, use_ledgers, use_losses, use_tables
 from .pipelines.operations import OPERATIONS
 from .pipelines.warm import use_operation
 from .rng.warm import use_random_numbers
@@ -45,16 +45,16 @@ class Task:
 
 def tasks() -> list[Task]:
     """All parts of the work, in the order they are done by one process."""
-    # What the kernels for both widths share counts with the first.
     listed = [
         Task(f"losses of {width} bytes", weight, partial(use_losses, width))
-        for width, weight in zip(FLOAT_WIDTHS, (16, 11), strict=True)
+        for width, weight in zip(FLOAT_WIDTHS, (19, 17), strict=True)
     ]
     listed += [
+        Task("summaries", 9, use_all_summaries),
         Task("ledgers", 9, use_ledgers),
-        Task("tables", 1, use_tables),
-        Task("tiles", 3, use_reading),
-        Task("reductions", 2, use_reductions),
+        Task("tables", 1.5, use_tables),
+        Task("tiles", 4, use_reading),
+        Task("reductions", 3, use_reductions),
         Task("random numbers", 1, use_random_numbers),
     ]
     listed += [

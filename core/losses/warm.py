@@ -38,8 +38,14 @@ _SAMPLES = 70
 """More than one group of lanes, so that no loop stays unused."""
 
 
+def use_all_summaries() -> None:
+    """Add items with losses of both widths up into summaries."""
+    for float_width in FLOAT_WIDTHS:
+        _use_summaries(float_width)
+
+
 def use_losses(float_width: int) -> None:
-    """Read streams with losses of this width, into all reports, events and summaries.
+    """Read a stream with losses of this width, into all reports and into events.
 
     The stream is cut inside a block first: what finds the fault in the tail of a stream,
     and what continues from a state, are kernels too.
@@ -59,7 +65,6 @@ def use_losses(float_width: int) -> None:
         reader.close()
         with contextlib.suppress(TruncatedError):
             reader.drain()
-    _use_summaries(float_width)
 
 
 def _read_first_block(data: bytes, float_width: int) -> None:

@@ -16,7 +16,7 @@ _ITEMS_READ = 8
 
 
 def use_operation(operation: Operation) -> None:
-    """Build every sample of a stage and read its first items."""
+    """Build every sample of a stage, read its first items, and resume after them."""
     for sample in operation.samples:
         spec = _parsed(operation, sample)
         source = CounterSource(sample.items)
@@ -24,9 +24,10 @@ def use_operation(operation: Operation) -> None:
             batches = operation.make_batches(spec, source, ())
             batches.next_batch(batches.initial)
         elif operation.make is not None:
-            stage = operation.make(BuildContext(spec, (), _no_source, inner=source))
-            reader = in_order(stage)
-            reader.take(reader.initial, _ITEMS_READ)
+            context = BuildContext(spec, (), _no_source, inner=source)
+            reader = in_order(operation.make(context))
+            _, state = reader.take(reader.initial, _ITEMS_READ)
+            in_order(operation.make(context)).take(state, _ITEMS_READ)
 
 
 def _parsed(operation: Operation, sample: Sample) -> StageSpec:

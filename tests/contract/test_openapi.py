@@ -88,7 +88,8 @@ BLOCKS = [Block(e, i, ((-1, 2.5), (1, 1.0), (3, 4.0))) for e in (1, 2, 5) for i 
 BODY = Stream("summary", 4, 4, tuple(BLOCKS)).encode()
 DEEP = (
     *("after", "event_rates", "occurrence", "no_of_periods", "periods", "return_periods"),
-    *("expect_events", "expect_bytes"),
+    *("expect_events", "expect_bytes", "confidence", "curves", "tvar"),
+    *("theme", "plot_tvar", "perspective", "currency"),
 )
 
 
@@ -103,6 +104,8 @@ def map_query(context, query):
         query.pop("float_width", None)
         # Most reports take no quantiles, and a query does not know its path.
         query.pop("quantiles", None)
+        if query.get("format") in {"svg", "png"}:
+            query["format"] = "csv"
         if "summary_ids" in query:
             query["summary_ids"] = "1-3"
         if "reports" in query:
