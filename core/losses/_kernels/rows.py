@@ -82,9 +82,9 @@ def _write_samples(
         out[at] = event
         out[at + _U(1)] = ident
         out[at + _U(2)] = sidx[i]
-        out[at + _U(3)] = bits[i]
+        out[at + _U(3)] = np.int32(bits[i])
         out[at + _U(4)] = np.int64(bits[i]) >> 32
-        out[at + _U(5)] = impacted
+        out[at + _U(5)] = np.int32(impacted)
         out[at + _U(6)] = np.int64(impacted) >> 32
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,10 @@ def sections(stream: Stream, cuts: Sequence[int], index: int = 0) -> Iterator[Se
 
 def threads(function: Callable[[Any], Any], elements: Iterable[Any]) -> Iterator[Any]:
     with ThreadPoolExecutor(2) as pool:
-        yield from pool.map(function, elements)
+        # How plain Python kernels overflow is a matter of the context.
+        calls = [pool.submit(copy_context().run, function, element) for element in elements]
+        for call in calls:
+            yield call.result()
 
 
 def run(
