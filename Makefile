@@ -63,7 +63,7 @@ demo: install $(PLOT)  ## the service, a connection that keeps breaking, and a t
 TWO_JOBS := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 
 test: $(RUNTIME)  ## everything CI checks
-	@$(TWO_JOBS) modules install
+	@$(TWO_JOBS) modules install warm-bounds
 	@$(TWO_JOBS) checks unit
 
 # One process beside those of the suite, which often wait for servers.
