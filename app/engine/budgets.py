@@ -295,7 +295,7 @@ class ThreadBudget:
     millisecond.
     """
 
-    __slots__ = ("_cpu", "_gives_way", "_granted", "_items", "_seen", "held", "request")
+    __slots__ = ("_cpu", "_granted", "_in_loop", "_items", "_seen", "held", "request")
 
     def __init__(self, request: RequestBudget, *, in_loop: bool = False) -> None:
         self.request = request
@@ -303,9 +303,9 @@ class ThreadBudget:
         self._granted = 0
         self._items = 0
         self._seen = time.monotonic()
-        # The event loop never gives way.
-        self._gives_way = not in_loop and request.precedence is not None
-        self._cpu = time.thread_time()
+        # The event loop never gives way, and its tasks have no CPU time of their own.
+        self._in_loop = in_loop
+        self._cpu = 0.0 if in_loop else time.thread_time()
 
     def check(self, stage: str) -> None:
         """See Budget."""
@@ -319,7 +319,7 @@ class ThreadBudget:
         if now - self._seen < _CHECK_SECONDS and self._items < _CHECK_ITEMS and not seconds:
             return
         self._seen = now
-        cpu = time.thread_time()
+        cpu = self._cpu if self._in_loop else time.thread_time()
         used, self._cpu = cpu - self._cpu, cpu
         counted, self._items = self._items, 0
         self.request.use(stage, used + seconds, counted)
@@ -328,7 +328,7 @@ class ThreadBudget:
     def give_way(self, now: float) -> None:
         """Wait for a slot if the request has computed for long, and the service is strained."""
         request = self.request
-        if self._gives_way and request.precedence is not None:
+        if request.precedence is not None and not self._in_loop:
             request.precedence.give_way(now, request.owner, request.worked)
 
     def hold(self, stage: str, nbytes: int) -> None:
@@ -348,7 +348,9 @@ class ThreadBudget:
 
     def renew(self) -> None:
         """See Budget."""
-        self._seen, self._cpu, self._items = time.monotonic(), time.thread_time(), 0
+        self._seen, self._items = time.monotonic(), 0
+        if not self._in_loop:
+            self._cpu = time.thread_time()
         self.request.renew()
 
     def cancel(self) -> None:
