@@ -16,7 +16,6 @@ it), its handler has ended without its threads, or the server stops.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -83,6 +82,7 @@ class RequestBudget:
         "peak",
         "precedence",
         "renewals",
+        "worked",
     )
 
     def __init__(
@@ -112,6 +112,8 @@ class RequestBudget:
         self._charged = 0
         self._lock = threading.Lock()
         self._cpu = 0.0
+        self.worked = 0.0
+        """CPU seconds of all stretches together."""
         self._items = 0
         self._closed = False
 
@@ -145,6 +147,7 @@ class RequestBudget:
             BudgetExceededError: one of them is used up.
         """
         with self._lock:
+            self.worked += cpu
             self._cpu += cpu
             self._items += items
             cpu, items = self._cpu, self._items
@@ -152,6 +155,13 @@ class RequestBudget:
             self._exceed(stage, "cpu", self.limits.cpu_seconds)
         if items > self.limits.items:
             self._exceed(stage, "items", self.limits.items)
+
+    def count(self, cpu: float, items: int) -> None:
+        """Count CPU seconds and items of which the next check is to know."""
+        with self._lock:
+            self.worked += cpu
+            self._cpu += cpu
+            self._items += items
 
     def hold(self, stage: str, nbytes: int, wanted: int = 0) -> int:
         """Count bytes, and charge the ledger for them.
@@ -228,6 +238,7 @@ class RequestBudget:
         """Call a function in this thread under the budget; see ``in_thread``."""
         self.check()
         budget = ThreadBudget(self)
+        budget.give_way(time.monotonic())
         token = install(budget)
         try:
             return function(*args, **kwargs)
@@ -284,7 +295,7 @@ class ThreadBudget:
     millisecond.
     """
 
-    __slots__ = ("_begun", "_cpu", "_granted", "_items", "_seen", "held", "request")
+    __slots__ = ("_cpu", "_granted", "_in_loop", "_items", "_seen", "held", "request")
 
     def __init__(self, request: RequestBudget, *, in_loop: bool = False) -> None:
         self.request = request
@@ -292,9 +303,9 @@ class ThreadBudget:
         self._granted = 0
         self._items = 0
         self._seen = time.monotonic()
-        # The event loop never gives way.
-        self._begun = math.inf if in_loop else self._seen
-        self._cpu = time.thread_time()
+        # The event loop never gives way, and its tasks have no CPU time of their own.
+        self._in_loop = in_loop
+        self._cpu = 0.0 if in_loop else time.thread_time()
 
     def check(self, stage: str) -> None:
         """See Budget."""
@@ -308,12 +319,17 @@ class ThreadBudget:
         if now - self._seen < _CHECK_SECONDS and self._items < _CHECK_ITEMS and not seconds:
             return
         self._seen = now
-        cpu = time.thread_time()
+        cpu = self._cpu if self._in_loop else time.thread_time()
         used, self._cpu = cpu - self._cpu, cpu
         counted, self._items = self._items, 0
         self.request.use(stage, used + seconds, counted)
-        if self.request.precedence is not None:
-            self.request.precedence.give_way(now, self._begun)
+        self.give_way(now)
+
+    def give_way(self, now: float) -> None:
+        """Wait for a slot if the request has computed for long, and the service is strained."""
+        request = self.request
+        if request.precedence is not None and not self._in_loop:
+            request.precedence.give_way(now, request.owner, request.worked)
 
     def hold(self, stage: str, nbytes: int) -> None:
         """See Budget."""
@@ -332,7 +348,9 @@ class ThreadBudget:
 
     def renew(self) -> None:
         """See Budget."""
-        self._seen, self._cpu, self._items = time.monotonic(), time.thread_time(), 0
+        self._seen, self._items = time.monotonic(), 0
+        if not self._in_loop:
+            self._cpu = time.thread_time()
         self.request.renew()
 
     def cancel(self) -> None:
@@ -340,7 +358,11 @@ class ThreadBudget:
         self.request.close()
 
     def leave(self) -> None:
-        """Release what is held; the thread does something else now."""
+        """Release what is held, and count the rest; the thread does something else now.
+
+        A request may consist of many calls of less than a millisecond.
+        """
+        self.request.count(time.thread_time() - self._cpu, self._items)
         if self._granted:
             self.request.release(self._granted)
         self.held = self._granted = 0

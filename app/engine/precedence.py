@@ -6,16 +6,21 @@ ten, and a small read needs several turns. The lock knows no priorities; whoever
 So there are two rules:
 
 1. The switch interval is short. That costs nothing while nobody waits.
-2. While the service is *strained*, long calls *give way*: at the checks of their budget, a
-   millisecond apart, they sleep for a few, in which they ask for no lock.
+2. While the service is *strained*, requests that have computed for long *give way*. At the
+   checks of their budget, a millisecond of work apart, each waits for the next *slot*, and while
+   it waits it asks for no lock::
 
        lag of the event loop   ..|.||||.|.................
        strained                ....|=====================|......
-       long call               ======|  =|  =|  =|  =|  =|======
+       slots of owner A            | a1  | a2  | a1  | a2         a1, a2: threads of A
+       slots of owner B            | b1  | b1  | b1  | b1
+
+   Owners have slots of their own, so whoever starts a hundred threads slows down none but
+   themselves. How far slots lie apart follows the lag of the event loop: further as long as it
+   is late, closer once it is in time. So long work takes what small reads leave.
 
 The service is strained for some seconds after the event loop called something back late. So work
-costs nothing more as long as the cores suffice for all, and however strained the service is, a
-long call goes on at a fifth of its speed or more.
+costs nothing more as long as the cores suffice for all.
 
 Threads of large work have the priority of all others in the system's scheduler. With a lower one,
 the event loop would wait for the lock of a thread that waits for a core.
@@ -24,42 +29,76 @@ the event loop would wait for the lock of a thread that waits for a core.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 
 LONG_SECONDS = 0.025
-"""Running time after which a call is long."""
+"""Running time after which a call is long, and CPU time after which a request is."""
 LAG_SECONDS = 0.02
 """Delay of a callback in the event loop from which on the service is strained."""
 _HOLD = 5.0
 """Seconds for which it is strained after such a delay."""
-_PAUSE = 0.004
-"""Seconds that a long call sleeps at a check."""
+_FINE = 0.004
+"""Delay of a callback up to which slots move closer together again."""
+_CLOSEST, _FURTHEST = 0.002, 0.02
+"""Bounds of the seconds between two slots of all owners together."""
+_LONGEST = 0.2
+"""Seconds that a call waits at most, so that it notices soon when nobody needs it any more."""
+_RECENT = 0.2
+"""Seconds for which an owner counts after a slot."""
 SWITCH_SECONDS = 0.0005
 """Switch interval of the interpreter."""
 
 
 class Precedence:
-    """Has long calls give way while the service is strained; for any number of threads."""
+    """Has long requests give way while the service is strained; for any number of threads."""
 
-    __slots__ = ("_until",)
+    __slots__ = ("_lock", "_slots", "_spacing", "_until")
 
     def __init__(self) -> None:
         self._until = 0.0
+        self._spacing = _CLOSEST
+        self._lock = threading.Lock()
+        self._slots: dict[str, float] = {}
+        """The last slot of each recent owner, by the monotonic clock."""
+
+    @property
+    def is_strained(self) -> bool:
+        """Whether long requests give way now."""
+        return time.monotonic() < self._until
 
     def note_lag(self, seconds: float) -> None:
         """Note by how much the event loop called something back too late."""
         if seconds > LAG_SECONDS:
             self._until = time.monotonic() + _HOLD
+        if seconds > _FINE:
+            self._spacing = min(1.5 * self._spacing, _FURTHEST)
+        else:
+            self._spacing = max(0.9 * self._spacing, _CLOSEST)
 
-    def give_way(self, now: float, begun: float) -> None:
-        """Sleep for a moment if the call of this thread is long, and the service strained.
+    def give_way(self, now: float, owner: str, worked: float) -> None:
+        """Wait for a slot if the request has computed for long, and the service is strained.
 
         Args:
             now: the monotonic clock.
-            begun: when the call began, by that clock.
+            owner: whose request it is.
+            worked: CPU seconds that the request has taken.
         """
-        if now < self._until and now - begun > LONG_SECONDS:
-            time.sleep(_PAUSE)
+        if now < self._until and worked > LONG_SECONDS:
+            time.sleep(self._take_slot(now, owner) - now)
+
+    def _take_slot(self, now: float, owner: str) -> float:
+        """Return when the next slot of an owner begins, which nobody else gets."""
+        slots = self._slots
+        with self._lock:
+            for other in [other for other, at in slots.items() if at < now - _RECENT]:
+                del slots[other]
+            last = slots.get(owner, now)
+            # Of the slots of all, each recent owner has the same share.
+            slot = max(now, last + self._spacing * max(len(slots), 1))
+            slot = min(slot, now + _LONGEST)
+            slots[owner] = slot
+        return slot
 
 
 def shorten_switches() -> None:

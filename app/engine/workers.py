@@ -40,6 +40,8 @@ from .precedence import LONG_SECONDS
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_IDLE = 10.0
+"""Seconds after which an idle thread ends if there are more than are usually needed."""
 _OF_OWNER, _OF_ALL = 2, 4
 """Calls of one owner and of all that run in a lane at most, as multiples of its width."""
 
@@ -190,21 +192,36 @@ class Workers:
                 self._running += 1
                 self._ready.put(call)
                 while len(self._threads) < max(self._running, self._base):
+                    # This waits until the thread runs, beside busy ones for many milliseconds;
+                    # so threads stay for a while.
                     # Daemons: an application that was never closed must not stay.
                     thread = threading.Thread(target=self._work, name="worker", daemon=True)
                     self._threads.add(thread)
                     thread.start()
 
     def _work(self) -> None:
-        while (call := self._ready.get()) is not None:
-            is_surplus = self._run(call)
+        while True:
+            try:
+                call = self._ready.get(timeout=_IDLE)
+            except queue.Empty:
+                if self._leave_surplus():
+                    return
+                continue
+            if call is None:
+                return
+            self._run(call)
             # Nothing of a call must live until the next one comes.
             del call
-            if is_surplus:
-                return
 
-    def _run(self, call: _Call) -> bool:
-        """Run a call; return whether this thread is to end, for there are enough others."""
+    def _leave_surplus(self) -> bool:
+        """Take this idle thread out if there are more than needed; return whether it is to end."""
+        with self._lock:
+            is_surplus = len(self._threads) > max(self._running, self._base)
+            if is_surplus:
+                self._threads.discard(threading.current_thread())
+        return is_surplus
+
+    def _run(self, call: _Call) -> None:
         result, error = None, None
         try:
             try:
@@ -215,16 +232,12 @@ class Workers:
                 self._running -= 1
                 self._lanes[call.quick].end(call)
                 self._dispatch(time.monotonic())
-                is_surplus = len(self._threads) > max(self._running, self._base)
-                if is_surplus:
-                    self._threads.discard(threading.current_thread())
             with contextlib.suppress(RuntimeError):
                 # The loop may have ended.
                 call.loop.call_soon_threadsafe(_deliver, call.future, result, error)
         finally:
             # The error refers to this frame.
             del call, result, error
-        return is_surplus
 
     def close(self) -> None:
         """Finish the running calls, drop the others, and stop."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-_INTERVAL = 0.25
+_INTERVAL = 0.1
 """Seconds between two pieces of work."""
 _KEPT = 1.0
 """Seconds for which a wait that has ended is still shown."""

@@ -31,6 +31,7 @@ import orjson
 
 from app.errors import BadRequestError, TooLargeError
 from core.arrays import Integers
+from core.budget import current
 
 MAX_REST = 1 << 20
 """Bytes of JSON that are parsed in one go."""
@@ -181,6 +182,7 @@ class _Parser:
             cut = stop if stop - start <= _PIECE else self._text.rfind(b",", start, start + _PIECE)
             if cut < 0:
                 return None
+            current().check("json")
             piece = self._piece(start, cut)
             numbers = np.array(piece)
             if numbers.dtype != np.int64:

@@ -11,8 +11,10 @@ from ..budget import current
 from ..errors import PipelineError, PositionError
 from .base import Block, Column, Field, Ragged, Schema
 
-_STRETCH = 1 << 18
+_STRETCH = 1 << 16
 """Elements that are gathered at once: their indices take more memory than they do."""
+_INDEX_BYTES = 3 * 8
+"""Memory of the indices of an element while it is gathered."""
 
 
 def field_of(name: str, column: Column) -> Field:
@@ -75,7 +77,9 @@ def _gathered(values: Array, starts: Indices, offsets: Indices) -> Array:
         return values[_elements(starts, offsets)]
     budget = current()
     shape = (total, *values.shape[1:])
-    budget.hold("items", total * values.itemsize * int(np.prod(shape[1:], dtype=np.int64)))
+    size = values.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+    of_stretch = _STRETCH * (_INDEX_BYTES + size)
+    budget.hold("items", total * size + of_stretch)
     out = np.empty(shape, values.dtype)
     first, count = 0, len(starts)
     while first < count:
@@ -89,6 +93,7 @@ def _gathered(values: Array, starts: Indices, offsets: Indices) -> Array:
             within = offsets[first : last + 1] - offsets[first]
             target[...] = values[_elements(starts[first:last], within)]
         first = last
+    budget.release(of_stretch)
     return out
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..arrays import Indices, Integers
+from ..budget import current
 from ..errors import CastingError, OptionError, SelectionError, ShapeError
 
 Casting = Literal["safe", "wrap", "clip"]
@@ -152,6 +153,7 @@ class View:
         before, member, after = text.partition(member) if member else (text, "", "")
         hashed = hashlib.blake2b((before + member).encode(), digest_size=8)
         for piece in pieces:
+            current().check("view")
             hashed.update(piece)
         hashed.update(after.encode())
         return hashed.digest()

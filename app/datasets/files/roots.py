@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
+from core.budget import current
 
 from .identity import Identity
 
@@ -57,6 +58,8 @@ _NUMBER = re.compile(r"([0-9]+)")
 _ANY_DEPTH = "**"
 _LOOK = os.O_PATH | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
+_STRETCH = 256
+"""Entries of a directory between two checks."""
 _SCAN = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
@@ -336,7 +339,7 @@ class Roots:
         descriptor = self._open(directory, directory, _SCAN)
         try:
             with os.scandir(descriptor) as entries:
-                listed = [_Entry.of(entry) for entry in visits.list(entries)]
+                listed = [_Entry.of(entry) for entry in _watched(visits.list(entries))]
         except OSError as e:
             self._raise(e, directory, directory)
         finally:
@@ -420,11 +423,19 @@ def _is_below(path: str, root: str) -> bool:
     return path.startswith(f"{root}/")
 
 
+def _watched(entries: Sequence[T]) -> Iterator[T]:
+    """Yield the entries of a directory, of which there may be very many, under the budget."""
+    budget = current()
+    for at in range(0, len(entries), _STRETCH):
+        budget.check("search")
+        yield from entries[at : at + _STRETCH]
+
+
 def _matching(entries: Sequence[_Entry], part: str) -> list[_Entry]:
     literal = [entry for entry in entries if entry.name == part]
     return literal or [
         entry
-        for entry in entries
+        for entry in _watched(entries)
         if fnmatchcase(entry.name, part) and (part[0] == "." or entry.name[0] != ".")
     ]
 

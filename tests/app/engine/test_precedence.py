@@ -1,4 +1,4 @@
-"""Long calls give way while the service is strained."""
+"""Requests that compute for long give way while the service is strained."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from core.budget import current
 
 
 class Clock:
-    """Stands in for the module ``time``: sleeping takes no time, and is counted."""
+    """Stands in for the module ``time``: sleeping takes no time, and is noted."""
 
     def __init__(self) -> None:
-        self.slept = 0
+        self.slept: list[float] = []
         self.now = time.monotonic()
 
     def monotonic(self) -> float:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        assert seconds == precedence_module._PAUSE
-        self.slept += 1
+        self.slept.append(seconds)
 
 
 @pytest.fixture
@@ -44,34 +43,107 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_long_call_gives_way_while_the_service_is_strained(clock: Clock) -> None:
-    precedence, begun = Precedence(), clock.now
-    long = begun + 2 * LONG_SECONDS
-    precedence.give_way(long, begun)
+LONG = 2 * LONG_SECONDS
+
+
+def test_long_requests_give_way_while_the_service_is_strained(clock: Clock) -> None:
+    precedence = Precedence()
+    precedence.give_way(clock.now, "ann", LONG)
     precedence.note_lag(LAG_SECONDS / 2)
-    precedence.give_way(long, begun)
-    assert clock.slept == 0
+    precedence.give_way(clock.now, "ann", LONG)
+    assert not clock.slept
     precedence.note_lag(LAG_SECONDS * 2)
-    precedence.give_way(long, begun)
-    assert clock.slept == 1
-    precedence.give_way(begun + LONG_SECONDS / 2, begun)
-    precedence.give_way(begun + 1000.0, begun)
-    assert clock.slept == 1
+    precedence.give_way(clock.now, "ann", LONG)
+    assert len(clock.slept) == 1
+    precedence.give_way(clock.now, "ann", LONG_SECONDS / 2)
+    precedence.give_way(clock.now + 1000.0, "ann", LONG)
+    assert len(clock.slept) == 1
+
+
+def test_threads_of_one_owner_take_slots_one_after_the_other(clock: Clock) -> None:
+    precedence = Precedence()
+    precedence.note_lag(1.0)
+    for _ in range(4):
+        precedence.give_way(clock.now, "ann", LONG)
+    waits = [after - before for before, after in zip(clock.slept, clock.slept[1:], strict=False)]
+    assert waits == pytest.approx([waits[0]] * 3)
+    assert waits[0] >= precedence_module._CLOSEST
+
+
+def test_an_owner_with_many_threads_slows_down_another_by_half_only(clock: Clock) -> None:
+    precedence = Precedence()
+    precedence.note_lag(1.0)
+    precedence.give_way(clock.now, "ann", LONG)
+    alone = clock.slept[-1]
+    for _ in range(50):
+        precedence.give_way(clock.now, "bob", LONG)
+    clock.now += clock.slept[0]
+    precedence.give_way(clock.now, "ann", LONG)
+    assert clock.slept[-1] == pytest.approx(2 * alone)
+
+
+def test_nobody_waits_so_long_that_a_cancellation_would_go_unnoticed(clock: Clock) -> None:
+    precedence = Precedence()
+    precedence.note_lag(1.0)
+    for _ in range(1000):
+        precedence.give_way(clock.now, "ann", LONG)
+    assert max(clock.slept) <= precedence_module._LONGEST + 1e-9
+
+
+def test_slots_move_apart_while_the_event_loop_is_late_and_together_once_it_is_not(
+    clock: Clock,
+) -> None:
+    precedence = Precedence()
+
+    def wait() -> float:
+        clock.now += 1.0
+        precedence.note_lag(LAG_SECONDS * 2)
+        precedence.give_way(clock.now, "ann", LONG)
+        return clock.slept[-1]
+
+    first = wait()
+    for _ in range(10):
+        precedence.note_lag(LAG_SECONDS * 2)
+    assert wait() > 2 * first
+    for _ in range(50):
+        precedence.note_lag(0.0)
+    assert wait() <= 2 * first
 
 
 def test_checks_of_budgets_give_way_in_threads_and_never_in_the_event_loop(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precedence_module, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(precedence_module, "LONG_SECONDS", -1.0)
     precedence = Precedence()
 
     async def request() -> None:
         with Budgets(precedence=precedence).of_request("ann", threading.Event()):
             # What spends no time of its own is asked once per millisecond only.
             current().spend("stage", 1, 1e-9)
-            assert clock.slept == 0
+            assert not clock.slept
             await workers.start(lambda: current().spend("stage", 1, 1e-9))
-            assert clock.slept == 1
+            # At the beginning of the call, and at the check.
+            assert len(clock.slept) == 2
+
+    clock.now += 1000.0
+    precedence.note_lag(1.0)
+    workers = Workers(1)
+    try:
+        asyncio.run(request())
+    finally:
+        workers.close()
+
+
+def test_a_request_of_many_short_calls_becomes_long(clock: Clock) -> None:
+    precedence = Precedence()
+
+    async def request() -> None:
+        with Budgets(precedence=precedence).of_request("ann", threading.Event()) as budget:
+            while budget.worked <= LONG_SECONDS:
+                assert not clock.slept
+                await workers.start(sum, range(10_000))
+            await workers.start(sum, range(10_000))
+            assert clock.slept
 
     clock.now += 1000.0
     precedence.note_lag(1.0)

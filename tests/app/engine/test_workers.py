@@ -13,6 +13,7 @@ import pytest
 
 from app.engine import workers as workers_module
 from app.engine.workers import Workers, share_of_cores
+from tests.app.harness import wait_until
 
 
 def test_a_call_runs_in_a_thread_and_returns_to_the_loop() -> None:
@@ -141,19 +142,24 @@ def test_a_cancelled_call_that_waits_never_runs() -> None:
     assert ran == []
 
 
-def test_threads_for_long_calls_end_with_them() -> None:
-    async def run() -> None:
+def test_threads_for_long_calls_stay_for_a_while_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def burst() -> None:
         gate = Gate()
         stuck = [start(gate) for start in (workers.start, workers.quick) for _ in range(4)]
         await gate.passed(8)
-        assert len(workers._threads) == 8
         gate.open.set()
         await asyncio.gather(*stuck)
-        assert len(workers._threads) == 4
 
     workers = Workers(2)
-    asyncio.run(run())
-    threads = list(workers._threads)
+    asyncio.run(burst())
+    threads = set(workers._threads)
+    asyncio.run(burst())
+    assert set(workers._threads) == threads
+    assert len(threads) == 8
+    # Each notices the shorter time after its next call.
+    monkeypatch.setattr(workers_module, "_IDLE", 0.01)
+    asyncio.run(burst())
+    wait_until(lambda: len(workers._threads) == 4, 20.0)
     workers.close()
     assert not any(thread.is_alive() for thread in threads)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +14,7 @@ from core.errors import BudgetExceededError, CancelledError
 from core.iterate.base import Block, Indexed, Ragged
 from core.iterate.batching import BucketBatch
 from core.iterate.collate import Padding, collate
-from core.iterate.columns import block_bytes, take_block
+from core.iterate.columns import block_bytes, offsets_of, take_block
 from core.iterate.mapping import Filter, named_filter, named_map
 from core.iterate.metered import metered
 from core.iterate.mixing import Mix, RandomMix
@@ -184,6 +185,24 @@ def test_gathering_long_items_in_stretches_gives_the_same_items() -> None:
     assert isinstance(taken, Ragged)
     for k, index in enumerate(order.tolist()):
         assert np.array_equal(taken[k], column[index])
+
+
+def test_indices_of_gathered_elements_are_held_while_they_are_needed() -> None:
+    lengths = np.full(100, 5_000)
+    column = Ragged(np.zeros(int(lengths.sum()), np.int16), offsets_of(lengths))
+    order = np.arange(len(lengths))[::-1].copy()
+    take_block({"x": column}, order)  # what is imported once is not counted
+    meter = Meter()
+    tracemalloc.start()
+    try:
+        with installed(meter):
+            taken = take_block({"x": column}, order)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert meter.held == taken["x"].values.nbytes  # type: ignore[union-attr]
+    # Offsets and starts of the items are the stage's own to count.
+    assert peak <= meter.peak + 100 * len(lengths)
 
 
 @pytest.mark.parametrize("width", [1, 7, 300_000])
