@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
 _HEAD_END = b"\r\n\r\n"
-_PROBE_SECONDS = 1.0
-_TCP_CLOSED = 7
-"""State of a socket in ``TCP_INFO`` that was reset."""
+_PROBE_SECONDS = 0.25
+_TCP_GONE = {7, 8}
+"""States of a socket in ``TCP_INFO`` that was reset, or that the client has closed."""
 _MAX_DROPPED = 32 << 20
 """Bytes to drop while lingering before reading stops."""
 _REFUSALS = {"busy": 503, "share-exceeded": 429}
@@ -408,13 +408,17 @@ class BodyProtocol(HttpToolsProtocol):
         self.refuse(408, "headers-too-slow", "the headers took too long")
 
     def _probe(self) -> None:
-        """Look for a reset, which goes unnoticed while the socket is not read."""
+        """Look for a client that left, which goes unnoticed while the socket is not read.
+
+        A thread may work for long on what it has read. As for ``eof_received``, a client that
+        has finished sending is gone.
+        """
         sock = self.transport.get_extra_info("socket")
         if sock is None or sock.family == socket.AF_UNIX or self.transport.is_closing():
             return
         if self.flow.read_paused:
             state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-            if state[0] == _TCP_CLOSED:
+            if state[0] in _TCP_GONE:
                 self.transport.abort()
                 return
         self._set_timer("probe", _PROBE_SECONDS, self._probe)

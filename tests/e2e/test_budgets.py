@@ -21,6 +21,7 @@ import pytest
 
 from app.client import Client
 from app.client.errors import ProblemError
+from tests.e2e.samples import large_stream
 from tests.e2e.service import Answer, Connection, Service, until
 from tests.frames import FrameReader
 from tests.server_process import PROGRAM
@@ -257,15 +258,38 @@ def test_work_ends_with_its_client(lenient: Limited, route: str) -> None:
 def test_the_picture_of_a_large_file_ends_with_its_client(lenient: Limited) -> None:
     """It would cost many seconds of CPU time, and costs less than one once nobody waits."""
     with begin(lenient, "/v1/datasets/sparse/image.png"):
-        left = cpu_of(lenient)
+        pass
+    check_ends_soon(lenient)
+
+
+def check_ends_soon(server: Limited) -> None:
+    """Check that the server is idle before it has computed for another second."""
+    left = cpu_of(server)
     before = [left - 1.0]
 
     def is_idle() -> bool:
-        before.append(cpu_of(lenient))
+        before.append(cpu_of(server))
         return before[-1] - before[-2] < 0.05
 
     assert until(is_idle, seconds=20, pause=0.2)
     assert before[-1] - left < 1.0
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_rows_of_many_quantiles_end_with_their_client(lenient: Limited, whole: bool) -> None:
+    """A few bytes become very many rows, and meanwhile nobody reads the socket."""
+    quantiles = np.unique(np.linspace(0, 1, 200_000, dtype="<f4")).tobytes()
+    with lenient.connect() as connection:
+        digest = connection.request("PUT", "/v1/inputs/quantiles", quantiles).json()["digest"]
+    stream = large_stream(2)
+    size = len(stream) if whole else 2 * len(stream)
+    target = f"/v1/losses/qelt?format=bin&quantiles={digest}"
+    with lenient.connect() as connection:
+        before = cpu_of(lenient)
+        head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
+        connection.send(head.encode() + stream)
+        assert until(lambda: cpu_of(lenient) > before + 0.2, seconds=20)
+    check_ends_soon(lenient)
 
 
 def test_registering_a_bomb_ends_with_its_client(lenient: Limited) -> None:
