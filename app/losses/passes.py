@@ -98,15 +98,17 @@ class Pass(ABC):
     @property
     @abstractmethod
     def unplaced(self) -> int:
-        """Complete events that never occur, of a pass with occurrences that has ended; with sets,
-        those of the set that has most of them.
+        """Complete events that never occur, of a pass with occurrences that has ended.
+
+        With sets, those of the set that has most of them.
         """
 
     @property
     @abstractmethod
     def placed(self) -> int:
-        """Events that occur, of a pass with occurrences that has ended; with sets, those that
-        have a summary in the set that has most of them.
+        """Events that occur, of a pass with occurrences that has ended.
+
+        With sets, those that have a summary in the set with most of them.
         """
 
 
