@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from app.losses.tables import table_encoder
@@ -228,8 +231,14 @@ def test_descriptions_are_joined_as_offline(
     expected = encoded(form, "aal", rows, 4, INFO)
     if form == "ndjson":
         body = b"\n".join(line for line in body.splitlines() if b"SummaryId" in line) + b"\n"
-    assert body == expected
-    assert b"even" in expected
+    if form == "arrow":
+        joined, whole = (pa.ipc.open_stream(data).read_all() for data in (body, expected))
+        assert joined.equals(whole)
+    elif form == "parquet":
+        assert pq.read_table(io.BytesIO(body)).equals(pq.read_table(io.BytesIO(expected)))
+    else:
+        assert body == expected
+        assert b"even" in expected
 
 
 def test_a_stream_of_summaries_has_descriptions_too(
