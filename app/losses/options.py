@@ -65,7 +65,9 @@ def read_options(
             option="duplex",
         )
     sets, info = _read_sets(who, query, losses.inputs), None
-    form = _format(query, headers, reports, sets)
+    form = _format(query, headers, reports)
+    if sets is not None:
+        _check_one_set(form, sets)
     if query.summary_info is not None:
         _check_info(form)
         info = losses.inputs.summary_info(who, query.summary_info)
@@ -197,21 +199,18 @@ def _named(query: LossQuery) -> tuple[str, ...]:
     return tuple(f"{option}={value}" for option, value in given if value is not None)
 
 
-def _format(
-    query: LossQuery, headers: Headers, reports: tuple[str, ...], sets: SummarySets | None
-) -> str:
-    form = _requested_format(query, headers, reports)
-    if sets is not None and len(sets.set_ids) > 1 and form != "frames":
+def _check_one_set(form: str, sets: SummarySets) -> None:
+    """Refuse several summary sets in a form that holds one table."""
+    if len(sets.set_ids) > 1 and form != "frames":
         listed = ", ".join(map(str, sets.set_ids))
         raise InvalidOptionError(
             f"{form} holds the report of one summary set, but these are {listed}",
             hint=f"Choose one with sets={sets.set_ids[0]}, or use format=frames",
             option="sets",
         )
-    return form
 
 
-def _requested_format(query: LossQuery, headers: Headers, reports: tuple[str, ...]) -> str:
+def _format(query: LossQuery, headers: Headers, reports: tuple[str, ...]) -> str:
     several = isinstance(query, ReportsQuery)
     formats = ("frames",) if several else tuple(MEDIA_TYPES)
     if not several and reports[0] in PICTURES and can_draw():
