@@ -367,7 +367,7 @@ def test_bad_pairs_of_options_are_named(
     assert other.map is not None
     of_others = put_input(service, "summary_map", encode_summary_map(other.map)).json()["digest"]
     info = digests["summary_info"]
-    cases: list[tuple[dict[str, object], str]] = [
+    cases: list[tuple[Mapping[str, object], str]] = [
         ({"sets": 1}, "sets"),
         ({"summary_map": risks}, "summary_map"),
         ({"summary_xref": "1"}, "summary_xref"),
