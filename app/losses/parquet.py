@@ -38,7 +38,7 @@ from .input_store import digest_of
 
 MAGIC = b"PAR1"
 MEDIA_TYPE = "application/vnd.apache.parquet"
-ROOM = 8 << 20
+ROOM_BYTES = 8 << 20
 """Bytes that the columns of a file may always take, decoded."""
 ROOM_PER_BYTE = 16
 """Bytes that they may take for each byte of the file."""
@@ -50,7 +50,7 @@ _CHARACTER_BYTES = 4
 
 def room_for(nbytes: int) -> int:
     """Return how many bytes the columns of a parquet file of this size may take, decoded."""
-    return max(ROOM, ROOM_PER_BYTE * nbytes)
+    return max(ROOM_BYTES, ROOM_PER_BYTE * nbytes)
 
 
 @dataclass(frozen=True, slots=True)

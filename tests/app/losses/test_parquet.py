@@ -14,7 +14,7 @@ import pytest
 
 from app.decoding.pool import DecoderPool
 from app.losses.input_parsers import parse_input
-from app.losses.parquet import ROOM, read_parquet
+from app.losses.parquet import ROOM_BYTES, read_parquet
 from core.errors import InputError
 from core.losses.samples import SampleSpec, generate_stream
 from tests.app.harness import Contract, Post, Service, ask, is_problem, with_query
@@ -103,9 +103,9 @@ def bad_files() -> Iterator[tuple[str, bytes, str]]:
     yield "nested", written(pa.table({"a": [{"b": 1}]})), "type struct"
     yield "list", written(pa.table({"a": [[1, 2]]})), "list"
     yield "bytes", written(pa.table({"a": pa.array([b"x"], pa.binary())})), "type binary"
-    rows = pa.table({"a": np.zeros(ROOM // 8 + 1, np.int64)})
-    yield "bomb", written(rows, compression="zstd"), f"more than {ROOM} bytes"
-    texts = ["x" * 2000, *([""] * (ROOM // 8000 + 1))]
+    rows = pa.table({"a": np.zeros(ROOM_BYTES // 8 + 1, np.int64)})
+    yield "bomb", written(rows, compression="zstd"), f"more than {ROOM_BYTES} bytes"
+    texts = ["x" * 2000, *([""] * (ROOM_BYTES // 8000 + 1))]
     yield "text", written(pa.table({"a": texts})), "a text of 2000 characters"
 
 
