@@ -578,11 +578,11 @@ class Fuzzer:
         }
         name = pick(rng, list(tables))
         file = io.BytesIO()
-        codecs = ["none", "snappy", "gzip", "zstd"]
+        codecs: list[Any] = ["none", "snappy", "gzip", "zstd"]
         pq.write_table(
             pa.table(tables[name]),
             file,
-            compression=pick(rng, codecs),
+            compression=codecs[int(rng.integers(0, len(codecs)))],
             row_group_size=int(rng.integers(1, count + 1)),
         )
         data = file.getvalue()

@@ -7,6 +7,7 @@ import pytest
 
 from app.losses import aggregation, sections
 from app.losses.aggregation import Aggregation, Job, Progress
+from app.losses.report_files import ReportFiles
 from app.losses.sources import Source
 from core.errors import CoreError, InputError, TruncatedError
 from core.losses.events import StreamEnd
@@ -185,7 +186,7 @@ def test_a_full_disk_ends_the_only_pass(streams: Streams, monkeypatch: pytest.Mo
     def write(*_args: object) -> None:
         raise InputError("cannot be written: No space left on device")
 
-    monkeypatch.setattr(aggregation.ReportFiles, "write", write)
+    monkeypatch.setattr(ReportFiles, "write", write)
     path = streams.file("summary.bin", STREAM)
     with pytest.raises(InputError, match="No space left"):
         streams.run(2, [path])
