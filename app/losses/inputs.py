@@ -33,6 +33,7 @@ from core.losses.summaries import SummarySets
 from .input_parsers import PARSERS, parse_input
 from .input_store import DIGEST_SIZE, InputStore, Receipt, digest_of, gone
 from .parquet import MAGIC, read_parquet, room_for
+from .summary_sets import choose_sets
 
 KIND = "input"
 UNUSED = ("ensemble", "items", "coverages")
@@ -266,23 +267,18 @@ class Inputs:
             requested: ids of sets, None for all.
 
         Raises:
-            InvalidOptionError: a text is not a digest, the xref lacks a requested set, or the
-                map is of other items.
+            InvalidOptionError, TooLargeError: a text is not a digest; or as ``choose_sets``.
             InputGoneError: there is no such file.
         """
         parsed_xref = self._file(who, "summary_xref", xref)
         parsed_map = None if risks is None else self._file(who, "summary_map", risks)
 
         def build() -> tuple[SummarySets, int]:
-            sets = SummarySets(parsed_xref, requested, parsed_map)
+            sets = choose_sets(parsed_xref, requested, parsed_map)
             return sets, sum(array.nbytes for array in sets.places)
 
-        try:
-            # Each part of a stream would look for the places of all items anew.
-            sets: SummarySets = self._cached(("summary_sets", xref, risks, requested), build)
-        except InputError as e:
-            option = "sets" if e.parameter == "sets" else "summary_map"
-            raise InvalidOptionError(e.message, hint=e.hint, option=option) from e
+        # Each part of a stream would look for the places of all items anew.
+        sets: SummarySets = self._cached(("summary_sets", xref, risks, requested), build)
         return sets
 
     def _file(self, who: Identity, kind: str, text: str) -> Any:  # noqa: ANN401 - the result of a parser

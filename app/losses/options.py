@@ -18,9 +18,10 @@ from .inputs import Inputs
 from .pictures.drawing import PICTURES
 from .pictures.library import can_draw
 from .pictures.options import PictureForm, PictureOptions
-from .request import MAX_SETS, LossRequest, parse_ids, parse_sets, require_whole_stream
+from .request import LossRequest, parse_ids, require_whole_stream
 from .schemas import LossQuery, ReportsQuery
 from .service import LossService
+from .summary_sets import parse_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +169,7 @@ def _read_sets(who: Identity, query: LossQuery, stored: Inputs) -> SummarySets |
             option="expect_summaries",
         )
     requested = None if query.sets is None else parse_sets(query.sets)
-    sets = stored.summary_sets(who, query.summary_xref, query.summary_map, requested)
-    if len(sets.set_ids) > MAX_SETS:
-        raise InvalidOptionError(
-            f"the xref has {len(sets.set_ids)} sets, but a post has at most {MAX_SETS}",
-            hint="Choose some with sets=",
-            option="sets",
-        )
-    return sets
+    return stored.summary_sets(who, query.summary_xref, query.summary_map, requested)
 
 
 def _check_info(form: str) -> None:

@@ -181,29 +181,6 @@ def parse_reports(text: str) -> tuple[str, ...]:
     return names
 
 
-def parse_sets(text: str) -> tuple[int, ...]:
-    """Parse a list of summary sets such as ``1,2``.
-
-    Raises:
-        InvalidOptionError: the list is malformed or too long, or names a set twice.
-    """
-    numbers = [part.strip() for part in text.split(",")]
-    valid = all(_SET.fullmatch(number) for number in numbers)
-    sets = tuple(map(int, numbers)) if valid else ()
-    if not sets or len(set(sets)) < len(sets) or max(sets) > ID_MAX or len(sets) > MAX_SETS:
-        raise InvalidOptionError(
-            f"sets is {text[:80]!r}, not a list of different sets such as 1,2",
-            hint=f"List at most {MAX_SETS} sets of the xref",
-            option="sets",
-        )
-    return sets
-
-
-_SET = re.compile(r"[1-9][0-9]{0,9}")
-MAX_SETS = 100
-"""Summary sets of one post, each of which has tables, rows and sums of its own."""
-
-
 def parse_ids(text: str) -> npt.NDArray[np.int32]:
     """Parse a list of summary ids such as ``1,5,10-20``; ascending, without repeats.
 
