@@ -70,13 +70,13 @@ def aggregate(args: argparse.Namespace) -> int:
         threads=args.threads,
     )
     compile_kernels()
-    _log_bound(job)
     taps = {} if pictures is None else dict(pictures.taps)
     if args.log_level == "debug":
         taps["events"] = _log_events
     start = time.perf_counter()
     with progress_bar(enabled=not args.no_progress) as observer:
         aggregation = Aggregation(job, observer, taps)
+        _log_bound(job)
         ends = aggregation.run()
     log_ends(streams, ends, time.perf_counter() - start, "reports written")
     log = structlog.get_logger()
