@@ -48,6 +48,7 @@ from app.http.token_inspection import TokenInspection
 from app.losses import input_store, routes_inputs
 from app.losses import routes as losses_routes
 from app.losses import tokens as loss_tokens
+from app.losses.bounds import Admission
 from app.losses.input_store import InputStore
 from app.losses.inputs import KINDS, Inputs
 from app.losses.service import LossService
@@ -117,6 +118,8 @@ _EXPOSED = (
     "Thalweg-Bytes",
     "Thalweg-Reopened-Check",
     "Thalweg-Events-Without-Occurrence",
+    "Thalweg-Events-Only-In-Occurrence",
+    "Thalweg-Ledger-Bound",
     "Thalweg-Rates",
     "Upload-Complete",
     "X-Request-Id",
@@ -229,7 +232,7 @@ def _add_services(
     state.throttle = throttle
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_files, heads, storage.sharing),
+        inputs=Inputs(input_files, heads, storage.sharing, decoders),
         spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims, ledger),
         threads=threads,
         buffers=buffers,
@@ -240,6 +243,7 @@ def _add_services(
         max_input=settings.max_input,
         max_samples=settings.max_samples,
         max_blocks=settings.max_blocks,
+        admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
     state.datasets = DatasetService(catalogue, threads, bodies, addresses)

@@ -235,6 +235,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
+    "tests/client/losses/test_sets.py": "reports of summary sets, from the service itself",
     "tests/client/losses/test_service.py": "posts to the service itself, cut and uncut",
     "tests/client/tiles/test_service.py": "datasets of the service itself, cut, killed, changed",
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
@@ -245,6 +246,7 @@ ACROSS: dict[str, str] = {
     "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
     "tests/app/pipelines/test_hostile_sizes.py": "random pipelines of hostile sizes",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
+    "tests/app/losses/test_posted_sets.py": "reports of summary sets, however they are posted",
     "tests/app/losses/test_bad_tokens.py": "tokens of posts, forged, foreign, of other data",
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
     "tests/app/server/test_connections.py": "connections and their limits",
