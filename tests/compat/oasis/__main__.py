@@ -45,6 +45,8 @@ def compare_all(trial: Trial, tally: Tally, families: list[str]) -> None:
     trial.prepare()
     judge = Judge(trial)
     for family in families:
+        if family == "summarise" and trial.portfolio.options.perspective == "summary":
+            continue
         found: set[str] = set()
         outcome = "equal"
         try:

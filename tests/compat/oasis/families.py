@@ -125,7 +125,7 @@ class Trial:
         # Curves of PSEPT are W and w; a report without a curve is refused.
         reports += ["ept"] * bool(set(p.options.curves) - set("Ww"))
         reports += ["psept"] * bool(set(p.options.curves) & set("Ww"))
-        args = ["aggregate", *map(str, p.streams), "--reports", ",".join(reports)]
+        args = ["aggregate", *map(str, self._inputs()), "--reports", ",".join(reports)]
         args += ["--format", "bin", "--no-progress", "--out", str(self.mine)]
         args += ["--occurrence", str(p.input / "occurrence.bin"), "--curves", p.options.curves]
         args += ["--quantiles", str(p.input / "quantile.bin")]
@@ -137,22 +137,40 @@ class Trial:
                 args += [option, str(file)]
         if p.options.returns and {"ept", "psept"} & set(reports):
             args += ["--return-periods", str(p.input / "returnperiods.bin")]
-        if p.options.perspective != "summary":
+        if self._from_items:
             args += [*self._xref_options(), "--sets", str(p.options.chosen_set)]
         self._ours(*args)
 
+    @property
+    def _from_items(self) -> bool:
+        """Whether reports are computed from items in one pass; zeros are in summaries alone."""
+        return self.portfolio.options.perspective != "summary" and not self.portfolio.options.zeros
+
+    def _inputs(self) -> list[Path]:
+        return self.portfolio.streams if self._from_items else self.summary_streams()
+
+    def summary_streams(self) -> list[Path]:
+        """Our streams of the summaries that reports are of."""
+        p = self.portfolio
+        if p.options.perspective == "summary":
+            return p.streams
+        name = f"S{p.options.chosen_set}_summary.bin"
+        return [self.mine / f"P{i}" / name for i in range(1, len(p.streams) + 1)]
+
     # -- tables ------------------------------------------------------------------------
 
-    def _my_table(self, report: str) -> Path:
+    def my_table(self, report: str) -> Path:
         names = [f"{report}.bin", f"S{self.portfolio.options.chosen_set}_{report}.bin"]
         return next((p for n in names if (p := self.mine / n).exists()), self.mine / names[0])
 
     def _differences(self, *reports: str) -> Iterator[Difference]:
         for report in reports:
-            ours = read_table(self._my_table(report), report)
+            ours = read_table(self.my_table(report), report)
             yield from compare(report, ours, read_table(self.theirs / f"{report}.bin", report))
 
-    def _rows_of_tool(self, tool: str, reports: tuple[str, ...], files: list[str], to: Path) -> None:
+    def _rows_of_tool(
+        self, tool: str, reports: tuple[str, ...], files: list[str], to: Path
+    ) -> None:
         outputs = {f"{r}_output_file": str(to / f"{r}.bin") for r in reports}
         run_dir = str(self.portfolio.folder)
         self._call(tool, run_dir=run_dir, files_in=files, output_format="bin", **outputs)
@@ -209,6 +227,8 @@ class Trial:
     def summarise(self) -> Iterator[Difference]:
         """Streams of summaries, as SELT of each partition and set, and their indices."""
         p = self.portfolio
+        if p.options.perspective == "summary":
+            return
         for i in range(1, len(p.streams) + 1):
             self.summarypy(i, p.subset, "subset")
             for name, sets in (("all", list(p.options.sets)), ("subset", p.subset)):
@@ -275,5 +295,3 @@ FAMILIES: dict[str, Family] = {
     "psept": Trial.psept,
     "kat": Trial.kat,
 }
-
-
