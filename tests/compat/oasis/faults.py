@@ -175,6 +175,10 @@ class Judge:
         for i, row in enumerate(rows):
             ties = self._ties(int(row["SummaryId"]), int(row[label]), label, int(row["EPType"]))
             period, tail = float(row["ReturnPeriod"]), row["EPType"] % 2 == 0
+            if column == "rows":
+                # Which return periods there are depends on the weight of the largest loss.
+                tied[i] = ties.largest_are_tied
+                continue
             tied[i] = ties.at(period, tail=bool(tail), any_point=column == "ReturnPeriod")
             unused[i] = shared and bool(self._options.returns) and period <= ties.last * (1 + 1e-6)
         return tied, unused
@@ -274,6 +278,11 @@ class Ties:
             periods = 1 / np.cumsum(weights)
             self._curves.append((periods, tied))
             self.last = max(self.last, float(periods[-1]))
+
+    @property
+    def largest_are_tied(self) -> bool:
+        """Whether the largest losses of a curve are equal."""
+        return any(tied[0] for _, tied in self._curves)
 
     def at(self, period: float, *, tail: bool, any_point: bool) -> bool:
         """Whether a row at a return period depends on it."""
