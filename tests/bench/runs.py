@@ -48,6 +48,7 @@ Times = tuple[float, float]
 _SECTION = 8 << 20
 TEN = "selt,melt,qelt,splt,mplt,qplt,aal,alct,ept,psept"
 _PERIODS = 10_000
+_FEWEST_PERIODS = 1000
 _BYTES_PER_EVENT = 152_000
 """Of 75 summaries with 1,000 samples, half of both with a loss."""
 _CURVES = ["-F", "-W", "-S", "-M", "-f", "-w", "-s", "-m", "-r"]
@@ -114,13 +115,12 @@ class Run:
     """A stream, its inputs, and the run directory that the peer's tools want.
 
     Args:
-        gigabytes: size of the stream, about.
+        spec: of the stream.
         peer: interpreter of the peer.
     """
 
-    def __init__(self, gigabytes: float, peer: str | None) -> None:
-        events = max(2, int(gigabytes * 1e9 / _BYTES_PER_EVENT))
-        self.spec = SampleSpec(events=events, summaries=75, samples=1000, periods=_PERIODS)
+    def __init__(self, spec: SampleSpec, peer: str | None) -> None:
+        self.spec = spec
         self.setup = Setup(self.spec, peer)
         self.folder = self.setup.directory
         for name in ("ours", "theirs", "work/s"):
@@ -130,7 +130,7 @@ class Run:
             path.unlink()
         (self.folder / "work" / "s" / "P1.bin").hardlink_to(self.setup.stream)
         octets = np.memmap(self.setup.stream, np.uint8, "r")
-        places = np.zeros(75 * events, np.int64)
+        places = np.zeros(spec.summaries * spec.events, np.int64)
         places = places[: event_words(octets.view(np.int32), places)]
         index = np.zeros(len(places), np.dtype([("summary", "<i4"), ("offset", "<i8")]))
         index["summary"], index["offset"] = octets.view(np.int32)[places + 1], 4 * places
@@ -195,9 +195,14 @@ class Run:
         shutil.rmtree(self.folder)
 
 
+def _spec(gigabytes: float) -> SampleSpec:
+    events = max(2, int(gigabytes * 1e9 / _BYTES_PER_EVENT))
+    return SampleSpec(events=events, summaries=75, samples=1000, periods=_PERIODS)
+
+
 def against_peer(peer: str, sizes: tuple[float, float], rounds: int) -> None:
     """Whole commands, run in turn."""
-    tiny = Run(0.001, peer)
+    tiny = Run(SampleSpec(events=2, summaries=2, samples=7, periods=_FEWEST_PERIODS), peer)
     try:
         for tool in _TOOLS:
             tiny.measure(tiny.theirs(tool))
@@ -205,14 +210,14 @@ def against_peer(peer: str, sizes: tuple[float, float], rounds: int) -> None:
     finally:
         tiny.close()
     long, short = sizes
-    run = Run(long, peer)
+    run = Run(_spec(long), peer)
     try:
         run.compare("AAL against aalpy", ["aal"], "aal", 8.0, rounds)
         # An lecpy takes minutes.
         run.compare("EPT and PSEPT against lecpy", ["lec"], "ept,psept", 10.0, 1)
     finally:
         run.close()
-    run = Run(short, peer)
+    run = Run(_spec(short), peer)
     try:
         tools = ["elt", "plt", "alct", "lec"]
         run.compare("ten reports against all tools", tools, TEN, 12.0, 1)
@@ -232,7 +237,7 @@ def main() -> None:
     print(f"load {load:.1f} on {len(os.sched_getaffinity(0))} cores")
     peer = os.environ.get("THALWEG_PEER_PYTHON")
     if args.only in {None, "cores"}:
-        run = Run(args.ten, None)
+        run = Run(_spec(args.ten), None)
         try:
             on_all_cores(run, 5 * args.rounds)
         finally:

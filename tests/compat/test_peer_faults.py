@@ -25,6 +25,7 @@ equal losses with other weights: unstable order        equal_losses_are_in_order
 weights of periods that another summary uses are       unused_weights_are_those_of_the_summary
 lost without indices
 ALCT has rows of NaN for summaries that never occur    alct_has_rows_of_summaries_that_occur_alone
+EPCalc 3 of a summary without samples: crash           a_summary_without_samples_has_a_mean_curve
 deviations are differences of sums of squares          deviations_survive_cancellation
 =====================================================  ==========================================
 """
@@ -270,6 +271,20 @@ def test_means_of_samples_need_no_psept(curves: str) -> None:
     expected = run_oracle.exceedance(case.oracle, curves)[0]
     assert (rows["EPCalc"] == 3).any()
     np.testing.assert_allclose(rows.tolist(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("returns", [(), (4, 2)])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_a_summary_without_samples_has_a_mean_curve(
+    returns: tuple[int, ...], weights: tuple[float, ...] | None
+) -> None:
+    blocks = [Block(1, 1, _losses(mean=2.0)), Block(2, 2, _losses(1.0, 3.0, mean=2.0))]
+    case = _run(2, *blocks, weights=weights, returns=returns)
+    tables = compute(case, reports=["ept", "psept"])
+    for name, expected in zip(("ept", "psept"), run_oracle.exceedance(case.oracle), strict=True):
+        np.testing.assert_allclose(tables[name].tolist(), expected, rtol=1e-6)
+    of_first = tables["ept"]["SummaryId"] == 1
+    assert set(tables["ept"]["EPCalc"][of_first].tolist()) == {1}
 
 
 @pytest.mark.parametrize("returns", [(), (9, 5, 3, 2, 1)])

@@ -157,6 +157,11 @@ class Trial:
         name = f"S{p.options.chosen_set}_summary.bin"
         return [self.mine / f"P{i}" / name for i in range(1, len(p.streams) + 1)]
 
+    def summaries(self) -> set[int]:
+        """Ids of all summaries with a block, whether it occurs or not."""
+        found = [pairs_of(path.read_bytes())["SummaryId"] for path in self.summary_streams()]
+        return set(np.concatenate(found).tolist())
+
     # -- tables ------------------------------------------------------------------------
 
     def my_table(self, report: str) -> Path:

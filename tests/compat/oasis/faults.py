@@ -25,6 +25,8 @@ TIES                  equal losses with different weights come in the order of a
                       ``test_peer_faults.test_equal_losses_are_in_order_of_periods``
 UNUSED                without indices, weights count as used if another summary uses the period;
                       ``test_peer_faults.test_unused_weights_are_those_of_the_summary``
+NO_SAMPLES            EPCalc 3 of a summary without any sample reads before the array, and crashes;
+                      ``test_peer_faults.test_a_summary_without_samples_has_a_mean_curve``
 CANCELLATION          deviations by the difference of sums of squares lose all digits;
                       ``test_peer_faults.test_deviations_survive_cancellation``
 ====================  =============================================================================
@@ -40,7 +42,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.arrays import Rows
+from core.arrays import Floats, Rows
 from core.losses.reports.alct import standard_normal_quantile
 from tests import run_oracle
 
@@ -66,11 +68,14 @@ class Judge:
         self._trial = trial
         self._options = trial.portfolio.options
         self._plain: dict[str, bool] = {}
+        self._crashed = False
         self._known: dict[tuple[int, int, str, bool], Ties] = {}
 
     def explain(self, difference: Difference) -> list[str]:
         """Names of faults that explain all rows; none if a row is left."""
         report = difference.report
+        if report == "psept" and self._crashed:
+            return ["NO_SAMPLES"]
         if report.startswith("summarise"):
             return self._explain_stream(difference)
         rules: dict[str, list[Callable[[Difference], list[str]]]] = {
@@ -92,7 +97,19 @@ class Judge:
     def explain_error(self, family: str, error: str) -> str | None:
         """Name of the fault by which the peer raised."""
         nothing = family in {"aal", "alct"} and not self.run.summaries
-        return "ABSENT" if nothing and "empty or missing" in error else None
+        if nothing and "empty or missing" in error:
+            return "ABSENT"
+        if family == "ept" and "died" in error and self._lacks_samples():
+            self._crashed = True
+            equal = self._equals_reference("ept") and self._equals_reference("psept")
+            return "NO_SAMPLES" if equal else None
+        return None
+
+    def _lacks_samples(self) -> bool:
+        """Whether means of samples are asked for of a summary without a sample."""
+        means = bool(set(self._options.curves) & set("Mm")) and not self._options.weighted
+        sampled = {ident for ident, _, sample in self.run.sums if sample > 0}
+        return means and sampled != set(self._trial.summaries())
 
     # -- rows ----------------------------------------------------------------------------
 
@@ -261,11 +278,15 @@ def _is_cancelled(difference: Difference) -> bool:
     return bool((np.abs(np.nan_to_num(rows[part])) <= 1e-9 * size**2).all())
 
 
+_Curve = tuple[Floats, Mask, bool]
+"""Return periods, which losses are equal to others, whether several are zero."""
+
+
 class Ties:
     """Where curves of some lists of (loss, weight) depend on the order of equal losses."""
 
     def __init__(self, lists: list[list[tuple[float, float]]]) -> None:
-        self._curves = []
+        self._curves: list[_Curve] = []
         self.last = 0.0
         """Largest return period of the last losses of the curves."""
         for years in lists:
@@ -276,26 +297,30 @@ class Ties:
             same = np.isclose(losses[1:], losses[:-1], rtol=1e-6)
             tied = np.append(same, False) | np.append(False, same)
             periods = 1 / np.cumsum(weights)
-            self._curves.append((periods, tied))
+            zeros = sum(1 for x, _ in years if x == 0)
+            self._curves.append((periods, tied, zeros > 1))
             self.last = max(self.last, float(periods[-1]))
 
     @property
     def largest_are_tied(self) -> bool:
         """Whether the largest losses of a curve are equal."""
-        return any(tied[0] for _, tied in self._curves)
+        return any(tied[0] for _, tied, _ in self._curves)
 
     def at(self, period: float, *, tail: bool, any_point: bool) -> bool:
         """Whether a row at a return period depends on it."""
         return any(
-            self._at(periods, tied, period, tail=tail, any_point=any_point)
-            for periods, tied in self._curves
+            self._at(curve, period, tail=tail, any_point=any_point) for curve in self._curves
         )
 
     @staticmethod
-    def _at(periods: np.ndarray, tied: Mask, period: float, *, tail: bool, any_point: bool) -> bool:
+    def _at(curve: _Curve, period: float, *, tail: bool, any_point: bool) -> bool:
+        periods, tied, zeros_are_tied = curve
         if any_point:
             return bool(tied.any())
         i = int(np.searchsorted(-periods, -period))
+        if tail and i == len(periods) and zeros_are_tied:
+            # How many losses a mean is of depends on the weights of those of zero.
+            return True
         if tail or i == len(periods):
             return bool(tied[: i + 2].any())
         return bool(tied[max(i - 1, 0) : i + 2].any())
