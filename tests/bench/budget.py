@@ -34,6 +34,8 @@ from .__main__ import ROOT, SERVER, line
 REPORTS = "aal,aal_mean,alct,ept,psept"
 ROWS = "selt,melt,qelt"
 SUMMARIES = 300
+PERIODS = 10_000
+"""Of both sizes whose growth is measured."""
 BYTES_PER_EVENT = 610_000
 """Of 300 summaries with 1,000 samples, half of both with a loss."""
 SECONDS_BETWEEN_LOOKS = 0.1
@@ -107,10 +109,12 @@ def run(args: Sequence[str], spills: Path) -> Measured:
 class Portfolio:
     """A stream and its inputs in a folder."""
 
-    def __init__(self, folder: Path, events: int, summaries: int = SUMMARIES) -> None:
+    def __init__(
+        self, folder: Path, events: int, summaries: int = SUMMARIES, periods: int = 0
+    ) -> None:
         self.folder = folder
         folder.mkdir()
-        self.spec = SampleSpec(events=events, summaries=summaries, samples=1000)
+        self.spec = SampleSpec(events=events, summaries=summaries, samples=1000, periods=periods)
         self.stream = folder / "summary.bin"
         with self.stream.open("wb") as file:
             file.writelines(generate_stream(self.spec))
@@ -162,8 +166,8 @@ def within_budget(folder: Path, gigabytes: float, budget: str) -> None:
 def growth(folder: Path, events: int, rounds: int) -> None:
     """CPU seconds per event at once and ten times the events."""
     per_event: dict[tuple[str, int], float] = {}
-    portfolios = [Portfolio(folder / f"growth{k}", k * events, 75) for k in (1, 10)]
-    tiny = Portfolio(folder / "tiny", 1, 1)
+    portfolios = [Portfolio(folder / f"growth{k}", k * events, 75, PERIODS) for k in (1, 10)]
+    tiny = Portfolio(folder / "tiny", 1, 1, PERIODS)
     for reports in (ROWS, REPORTS):
         seconds: dict[int, list[float]] = {0: [], 1: [], 10: []}
         for _ in range(rounds):
