@@ -26,6 +26,8 @@ weights of periods that another summary uses are       unused_weights_are_those_
 lost without indices
 ALCT has rows of NaN for summaries that never occur    alct_has_rows_of_summaries_that_occur_alone
 EPCalc 3 of a summary without samples: crash           a_summary_without_samples_has_a_mean_curve
+an index is wrong after a block that the buffer of     an_index_names_every_block_however_long_its
+64 KiB splits: AAL and EPT of other bytes              _event
 deviations are differences of sums of squares          deviations_survive_cancellation
 =====================================================  ==========================================
 """

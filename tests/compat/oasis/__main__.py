@@ -44,6 +44,7 @@ def compare_all(trial: Trial, tally: Tally, families: list[str]) -> None:
     seed = trial.portfolio.folder.name
     trial.prepare()
     judge = Judge(trial)
+    faults = {"WRONG_INDEX"} if trial.wrong_indices else set()
     for family in families:
         if family == "summarise" and trial.portfolio.options.perspective == "summary":
             continue
@@ -66,9 +67,8 @@ def compare_all(trial: Trial, tally: Tally, families: list[str]) -> None:
         if outcome == "equal" and found:
             outcome = "explained"
         tally.note(family, outcome)
-        tally.faults.update(found)
-    if trial.wrong_indices:
-        tally.faults["wrong index"] += 1
+        faults |= found
+    tally.faults.update(faults)
 
 
 def main() -> int:

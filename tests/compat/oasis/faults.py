@@ -27,6 +27,8 @@ UNUSED                without indices, weights count as used if another summary 
                       ``test_peer_faults.test_unused_weights_are_those_of_the_summary``
 NO_SAMPLES            EPCalc 3 of a summary without any sample reads before the array, and crashes;
                       ``test_peer_faults.test_a_summary_without_samples_has_a_mean_curve``
+WRONG_INDEX           an index is wrong from the first block on that the buffer of 64 KiB splits;
+                      ``test_peer_faults.test_an_index_names_every_block_however_long_its_event``
 CANCELLATION          deviations by the difference of sums of squares lose all digits;
                       ``test_peer_faults.test_deviations_survive_cancellation``
 ====================  =============================================================================
