@@ -224,4 +224,5 @@ def _likely(count: int) -> npt.NDArray[np.float64]:
     """Probabilities of ``count`` choices, the last two, which take long, rarer."""
     weights = np.ones(count)
     weights[-2:] = 0.3
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights
