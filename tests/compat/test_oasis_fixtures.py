@@ -201,7 +201,7 @@ def _assert_same_columns(report: str, ours: pa.Table, peers: pa.Table, text: Pat
         # Which rows there are depends on ties; the csv, which other tests compare, has the same.
         printed = _numbers(gzip.decompress(text.read_bytes())).T
         for column, expected in zip(theirs.values(), printed, strict=True):
-            np.testing.assert_allclose(column, expected, 1e-5, 1e-5, report)
+            np.testing.assert_allclose(column, expected, 1e-5, 1e-5, err_msg=report)
         return
     for name, column in theirs.items():
         whole = np.ones(len(column), np.bool_)
@@ -209,7 +209,7 @@ def _assert_same_columns(report: str, ours: pa.Table, peers: pa.Table, text: Pat
             # The peer's variance is negative here or the rest of a cancellation.
             size = np.maximum(theirs["SDLoss"], theirs["MeanLoss"])
             whole = np.abs(theirs["VarElementVuln"]) > 1e-9 * size**2
-        np.testing.assert_allclose(mine[name][whole], column[whole], 1e-5, 1e-5, name)
+        np.testing.assert_allclose(mine[name][whole], column[whole], 1e-5, 1e-5, err_msg=name)
 
 
 _OF_VULNERABILITY = {"StandardError", "RelativeError", "LowerCI", "UpperCI"}
