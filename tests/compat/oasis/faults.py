@@ -197,8 +197,9 @@ class Judge:
             if column == "rows":
                 # Which return periods there are depends on the weight of the largest loss.
                 tied[i] = ties.largest_are_tied
-                continue
-            tied[i] = ties.at(period, tail=bool(tail), any_point=column == "ReturnPeriod")
+            else:
+                tied[i] = ties.at(period, tail=bool(tail), any_point=column == "ReturnPeriod")
+            # Without a weight left, a curve ends before its last return periods.
             unused[i] = shared and bool(self._options.returns) and period <= ties.last * (1 + 1e-6)
         return tied, unused
 
