@@ -170,7 +170,9 @@ def _private_build() -> Path | None:
 
 
 _index_file: Any = IndexDataCacheFile
-"""Its methods are untyped."""
+_pass: Any = register_pass
+_passes: Any = DefaultPassBuilder
+"""Their methods are untyped."""
 
 
 class _Build:
@@ -290,11 +292,14 @@ class _Part(cast("Any", JITCodeLibrary)):  # type: ignore[misc]
             self._reload_init.update(library._reload_init)  # noqa: SLF001 - as numba's own
             code = library._get_module_for_linking()  # noqa: SLF001 - as above
             self._final_module.link_in(code, preserve=True)
+        if not any(isinstance(library, _Part) for library in self._linking_libraries):
+            # Loops vectorise best before they are inlined, and most are in such functions.
+            self._optimize_final_module()
         self._finalize_dynamic_globals()
         self._finalized = True
 
 
-@register_pass(mutates_CFG=True, analysis_only=False)
+@_pass(mutates_CFG=True, analysis_only=False)
 class _PartLowering(cast("Any", NativeLowering)):  # type: ignore[misc]
     """Translates a subkernel into a :class:`_Part`."""
 
@@ -317,7 +322,7 @@ class _PartCompiler(cast("Any", CompilerBase)):  # type: ignore[misc]
     """numba's compiler with another last step."""
 
     def define_pipelines(self) -> list[Any]:
-        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        pipeline = _passes.define_nopython_pipeline(self.state)
         pipeline.passes = [
             (_PartLowering if step is NativeLowering else step, text)
             for step, text in pipeline.passes
