@@ -199,6 +199,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/intake.py": _ANALYSIS,
     "core/losses/ledger/": _LEDGER,
     "core/losses/parameters.py": _ANALYSIS,
+    "core/losses/receiver.py": (*_ANALYSIS, *_SUMMARIES),
     "core/losses/records.py": _TYPES,
     "core/losses/reports/aal.py": _WHOLE_RUNS,
     "core/losses/reports/alct.py": _WHOLE_RUNS,
