@@ -85,7 +85,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/service.py": _PARTS,
     "app/datasets/spec.py": (*_ARRAYS, *_DATASETS),
     "app/decoding/": _DECODING,
-    "app/decoding/base.py": _PROTOCOL,
     "app/decoding/worker/": (*_ARRAYS, *_ITEMS),
     "app/engine/base.py": _PROTOCOL,
     "app/engine/local.py": ("tests/app/tiles/test_reductions.py",),
