@@ -34,7 +34,7 @@ from core.losses.inputs import (
     return_periods_from_text,
 )
 
-from .input_store import DIGEST_SIZE, InputStore, Receipt, digest_of, gone
+from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone
 
 KIND = "input"
 UNUSED = ("ensemble", "items", "coverages")
@@ -83,25 +83,6 @@ class Stored:
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file to be stored; see ``Content``."""
-
-    files: InputStore
-    kind: str
-    digest: str
-    data: bytes
-
-    def store(self) -> Receipt:
-        return self.files.put(self.kind, self.digest, self.data)
-
-    def is_stored(self) -> bool:
-        return self.files.has(self.kind, self.digest)
-
-    def remove(self) -> None:
-        self.files.remove(self.kind, self.digest)
-
-
 class Inputs:
     """The auxiliary files of a service, the last few of them parsed in memory.
 
@@ -145,7 +126,7 @@ class Inputs:
         digest = digest_of(data)
         ident = _ident(kind, digest)
         new = not self._owners.has(who.owner, ident)
-        content = _File(self._store, kind, digest, data)
+        content = InputFile(self._store, kind, digest, data)
         receipt = self._owners.put(who.owner, ident, len(data), content)
         # Whether others have the file too is not for the caller to know.
         return Stored(digest, Receipt(new or receipt.created, receipt.expires))
