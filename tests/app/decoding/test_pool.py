@@ -30,7 +30,7 @@ from app.decoding.limits import DecoderLimits, Sandbox
 from app.decoding.pool import DecoderPool
 from app.decoding.process import DecoderProcess
 from app.engine.budgets import BudgetLimits, Budgets
-from app.errors import BusyError, DatasetUnreadableError
+from app.errors import BusyError, DatasetUnreadableError, ShareExceededError
 from core.errors import BudgetExceededError, CancelledError, FormatError
 from core.tiles.recording import Hints
 from tests.server_process import ROOT
@@ -393,6 +393,7 @@ def test_there_are_so_many_workers(tmp_path: Path, pools: Pools) -> None:
         wait_until(lambda: len(pool._busy) == 2)
         ask()
         assert results[1:] == [5]
+        assert pool.refused == {"decoders": 1}
         for other in pool.pids:
             os.kill(other, signal.SIGCONT)
         first.join()
@@ -407,7 +408,7 @@ def test_owners_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     choose = pool._choose
 
     def are_waiting(count: int) -> bool:
-        return sum(map(len, pool._waiting.values())) == count
+        return pool.waiting == count
 
     def noted(key: str) -> DecoderProcess | None:
         process = choose(key)
@@ -428,6 +429,43 @@ def test_owners_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         for thread in threads:
             thread.join()
     assert order == ["abuser", "abuser", "alice", "bob", "abuser"]
+
+
+def test_one_owner_does_not_get_all_workers_while_another_asks(tmp_path: Path) -> None:
+    pool = DecoderPool(
+        DecoderLimits(workers=2, wait_seconds=0.3), lambda: threading.current_thread().name
+    )
+    results: dict[str, object] = {}
+
+    def ask(array: Hdf5Array, key: str) -> None:
+        try:
+            results[key] = read(array).sum()
+        except (BusyError, ShareExceededError) as e:
+            results[key] = e
+
+    def start(name: str, key: str) -> threading.Thread:
+        thread = threading.Thread(target=ask, args=(array, key), name=name)
+        thread.start()
+        return thread
+
+    with contextlib.closing(pool), opened(write(tmp_path / "a.h5"), pool) as array:
+        start("bob", "early").join()
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGSTOP)
+        first = start("abuser", "first")
+        wait_until(lambda: len(pool._busy) == 1)
+        # Bob has asked, so one worker stays free for him, whoever asks for it.
+        start("abuser", "second").join()
+        refusal = results["second"]
+        assert isinstance(refusal, ShareExceededError)
+        assert refusal.members["limit"] == "decoders"
+        assert pool.refused == {"owner-share": 1}
+        start("bob", "late").join()
+        assert results["late"] == FRAMES.sum()
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGCONT)
+        first.join()
+    assert results["first"] == FRAMES.sum()
 
 
 def test_closing_fails_what_runs_and_leaves_nothing(tmp_path: Path) -> None:
