@@ -76,6 +76,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/decoding/pool.py": (),
     "app/decoding/process.py": _POOL,
     "app/decoding/segments.py": (),
+    "app/decoding/turns.py": ("tests/app/decoding/test_turns.py", *_POOL),
     "app/decoding/wire.py": (),
     "app/decoding/worker/codecs.py": (),
     "app/decoding/worker/faults.py": (*_WORKER, *_ARRAYS),
