@@ -70,12 +70,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/direct.py": _BACKENDS,
     "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
-    "app/datasets/files/foreign.py": (
-        *_ARRAYS,
-        "tests/app/decoding/test_hostile_files.py",
-    ),
     "app/datasets/files/seekable.py": _ITEMS,
-    "app/datasets/files/zarr_files.py": _ARRAYS,
     "app/datasets/files/zarr_source.py": _ARRAYS,
     "app/datasets/inspection.py": (*_COMMAND, *_ARRAYS),
     "app/datasets/items/": _ITEMS,

@@ -60,7 +60,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/datasets/permissions.py": (),
     "app/datasets/scanning.py": (),
     "app/datasets/files/file_set.py": (),
-    "app/datasets/files/foreign.py": _HOSTILE,
+    "app/datasets/files/foreign.py": ("tests/app/datasets/files/test_foreign.py", *_HOSTILE),
     "app/datasets/files/hdf5.py": ("tests/app/datasets/files/test_hdf5.py", *_ARRAYS, *_HOSTILE),
     "app/datasets/files/identity.py": (
         "tests/app/datasets/files/test_identity.py",
@@ -69,7 +69,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "app/datasets/files/leased.py": ("tests/app/datasets/files/test_mapped.py",),
     "app/datasets/files/mapped.py": (),
-    "app/datasets/files/zarr_files.py": _ARRAYS,
+    "app/datasets/files/zarr_files.py": (
+        "tests/app/datasets/files/test_zarr_files.py",
+        *_ARRAYS,
+    ),
     "app/datasets/files/zarr_source.py": (*_ARRAYS, *_HOSTILE),
     "app/decoding/limits.py": _POOL,
     "app/decoding/base.py": _POOL,
