@@ -77,7 +77,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/decoding/limits.py": _POOL,
     "app/decoding/base.py": _POOL,
     "app/decoding/pool.py": (),
-    "app/decoding/process.py": _POOL,
+    "app/decoding/process.py": ("tests/app/decoding/test_process.py", *_POOL),
     "app/decoding/segments.py": (),
     "app/decoding/turns.py": ("tests/app/decoding/test_turns.py", *_POOL),
     "app/decoding/wire.py": (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -544,14 +545,75 @@ def test_a_worker_that_cannot_start_is_told(
     assert pool.problem() == "no decoder could be started: ValueError: no such thing"
     assert (pool.starts, pool.counts) == (0, (0, 0))
     # Without a request it is tried again, but not at once; then it is well again.
+    assert pool.counts == (0, 0)
+    (tmp_path / "without" / "h5py.py").write_text("raise ValueError('another thing')")
+    monkeypatch.setattr("app.decoding.pool._RETRY_SECONDS", 0.0)
+    wait_until(lambda: "another thing" in (pool.problem() or ""))
     monkeypatch.delenv("PYTHONPATH")
     assert pool.pids == []
-    monkeypatch.setattr("app.decoding.pool._RETRY_SECONDS", 0.0)
     wait_until(lambda: pool.problem() is None)
     wait_until(lambda: pool.counts == (0, 1))
     assert pool.starts == 1
     with opened(tmp_path / "a.h5", pool) as array:
         assert np.array_equal(read(array), FRAMES)
+
+
+def test_a_system_without_processes_is_told(
+    tmp_path: Path, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_limits: DecoderLimits) -> DecoderProcess:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    pool = pools()
+    path = write(tmp_path / "a.h5")
+    with monkeypatch.context() as patch:
+        patch.setattr("app.decoding.pool.DecoderProcess", fail)
+        for _ in range(3):
+            with pytest.raises(BusyError, match="no more processes"), opened(path, pool):
+                pass
+        assert pool.counts == (0, 0)
+    with opened(path, pool) as array:
+        assert np.array_equal(read(array), FRAMES)
+
+
+def test_a_worker_that_starts_while_the_pool_closes_does_nothing(
+    tmp_path: Path, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pools()
+    wait = DecoderProcess.wait_until_ready
+    failed: list[BaseException] = []
+
+    def wait_until_closing(process: DecoderProcess) -> None:
+        wait(process)
+        wait_until(lambda: pool._closed)
+
+    def ask() -> None:
+        try:
+            with opened(write(tmp_path / "a.h5"), pool):
+                pass
+        except DatasetUnreadableError as e:
+            failed.append(e)
+
+    monkeypatch.setattr(DecoderProcess, "wait_until_ready", wait_until_closing)
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_until(lambda: bool(pool.counts[0]))
+    pool.close()
+    thread.join()
+    assert len(failed) == 1
+    assert pool.pids == []
+
+
+def test_a_worker_is_stopped_only_after_it_was_idle_for_long(tmp_path: Path, pools: Pools) -> None:
+    pool = pools(idle_seconds=1000.0)
+    with opened(write(tmp_path / "a.h5"), pool):
+        (pid,) = pool.pids
+        pool._stop_idle()
+        assert pool.pids == [pid]
+        pool._idle[0].idle_since -= 1000
+        pool._stop_idle()
+        assert pool.pids == []
+        assert gone(pid)
 
 
 def test_files_are_closed_once_nobody_reads_them(tmp_path: Path, pools: Pools) -> None:
