@@ -104,6 +104,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "tests/app/datasets/files/test_fingerprints.py",
         *_FILES,
     ),
+    "app/losses/earlier_inputs.py": (),
     "app/losses/input_store.py": (),
     "app/losses/outputs.py": (),
     "app/tiles/partials.py": (),
