@@ -546,9 +546,9 @@ def test_a_worker_that_cannot_start_is_told(
     assert (pool.starts, pool.counts) == (0, (0, 0))
     # Without a request it is tried again, but not at once; then it is well again.
     assert pool.counts == (0, 0)
-    (tmp_path / "without" / "h5py.py").write_text("raise ValueError('another thing')")
+    (tmp_path / "without" / "h5py.py").write_text("raise ValueError('now something else')")
     monkeypatch.setattr("app.decoding.pool._RETRY_SECONDS", 0.0)
-    wait_until(lambda: "another thing" in (pool.problem() or ""))
+    wait_until(lambda: "now something else" in (pool.problem() or ""))
     monkeypatch.delenv("PYTHONPATH")
     assert pool.pids == []
     wait_until(lambda: pool.problem() is None)
