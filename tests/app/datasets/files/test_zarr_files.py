@@ -79,7 +79,8 @@ def test_shards_divide_into_chunks(inner: tuple[int, ...]) -> None:
 
 def test_a_shard_has_so_many_chunks() -> None:
     grid, large = regular(1 << 11, 1 << 11), regular(1 << 11, 1 << 12)
-    assert parse_array("", node(chunk_grid=grid, codecs=shards_of(1, 1)), "store")
+    stored = parse_array("", node(chunk_grid=grid, codecs=shards_of(1, 1)), "store")
+    assert stored.info.chunks == (1, 1)
     with pytest.raises(FormatError, match="more than 4194304 chunks"):
         parse_array("", node(chunk_grid=large, codecs=shards_of(1, 1)), "store")
 
