@@ -113,3 +113,14 @@ def test_nothing_is_remembered_of_owners_that_are_gone(clock: Clock) -> None:
     assert len(turns._present) <= 6
     assert not turns._held
     assert not turns._waiting
+
+
+def test_one_who_keeps_asking_does_not_keep_others_present(clock: Clock) -> None:
+    turns = DecoderTurns(2, clock)
+    for owner in ("ann", "bob"):
+        assert take(turns, owner)
+        turns.give_back(owner)
+    clock.now += 30
+    assert take(turns, "ann")
+    clock.now += 31
+    assert take(turns, "ann")
