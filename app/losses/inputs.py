@@ -31,7 +31,7 @@ from core.losses.inputs import (
 from core.losses.summaries import SummarySets
 
 from .input_parsers import PARSERS, parse_input
-from .input_store import DIGEST_SIZE, InputStore, Receipt, digest_of, gone
+from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone
 from .parquet import MAGIC, read_parquet, room_for
 from .summary_sets import choose_sets
 
@@ -72,25 +72,6 @@ class Stored:
 
     digest: str
     receipt: Receipt
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file to be stored; see ``Content``."""
-
-    files: InputStore
-    kind: str
-    digest: str
-    data: bytes
-
-    def store(self) -> Receipt:
-        return self.files.put(self.kind, self.digest, self.data)
-
-    def is_stored(self) -> bool:
-        return self.files.has(self.kind, self.digest)
-
-    def remove(self) -> None:
-        self.files.remove(self.kind, self.digest)
 
 
 class Inputs:
@@ -152,8 +133,8 @@ class Inputs:
         digest = digest_of(data)
         ident = _ident(kind, digest)
         new = not self._owners.has(who.owner, ident)
-        file = _File(self._store, kind, digest, data)
-        receipt = self._owners.put(who.owner, ident, len(data), file)
+        content = InputFile(self._store, kind, digest, data)
+        receipt = self._owners.put(who.owner, ident, len(data), content)
         # Whether others have the file too is not for the caller to know.
         return Stored(digest, Receipt(new or receipt.created, receipt.expires))
 
