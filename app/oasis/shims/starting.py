@@ -1,0 +1,135 @@
+"""From the name of an executable to its exit code: options, log, the tool, and how it ended.
+
+Exit codes are those of the peer's tools: 0, 1 for every fault, and 2 for wrong usage. Signals that
+end a process end this one too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from .options import parse
+from .process_log import ProcessLog
+
+EXIT_FAULT = 1
+EXIT_INTERRUPTED = 130
+
+Tool = Callable[[argparse.Namespace, ProcessLog], None]
+
+
+def _eltpy(args: argparse.Namespace, _log: ProcessLog) -> None:
+    from .event_tables import eltpy  # noqa: PLC0415 - the engine, after the log was begun
+
+    eltpy(args)
+
+
+def _pltpy(args: argparse.Namespace, _log: ProcessLog) -> None:
+    from .event_tables import pltpy  # noqa: PLC0415 - as above
+
+    pltpy(args)
+
+
+def _aalpy(args: argparse.Namespace, _log: ProcessLog) -> None:
+    from .annual_losses import aalpy  # noqa: PLC0415 - as above
+
+    aalpy(args)
+
+
+def _lecpy(args: argparse.Namespace, log: ProcessLog) -> None:
+    from .exceedance import lecpy  # noqa: PLC0415 - as above
+
+    lecpy(args, log)
+
+
+def _summarypy(args: argparse.Namespace, _log: ProcessLog) -> None:
+    from .summarising import summarypy  # noqa: PLC0415 - as above
+
+    summarypy(args)
+
+
+def _katpy(args: argparse.Namespace, log: ProcessLog) -> None:
+    from .concatenating import katpy  # noqa: PLC0415 - as above
+
+    katpy(args, log)
+
+
+def _join_summary_info(args: argparse.Namespace, _log: ProcessLog) -> None:
+    from .joining import join_summary_info  # noqa: PLC0415 - as above
+
+    join_summary_info(args)
+
+
+TOOLS: Final[MappingProxyType[str, Tool]] = MappingProxyType(
+    {
+        "eltpy": _eltpy,
+        "pltpy": _pltpy,
+        "aalpy": _aalpy,
+        "lecpy": _lecpy,
+        "summarypy": _summarypy,
+        "katpy": _katpy,
+        "join-summary-info": _join_summary_info,
+    }
+)
+"""The executables by name."""
+
+
+def main(tool: str, argv: Sequence[str] | None = None) -> int:
+    """Run an executable; return its exit code.
+
+    Args:
+        tool: one of :data:`TOOLS`.
+        argv: its arguments; by default those of this process.
+
+    Raises:
+        SystemExit: as :func:`~app.oasis.shims.options.parse`.
+    """
+    args = parse(tool, argv)
+    options = {name: value for name, value in vars(args).items() if name != "logging_level"}
+    try:
+        log = ProcessLog(tool, options)
+    except OSError as e:
+        return _tell(tool, f"its log cannot be written: {e}")
+    try:
+        TOOLS[tool](args, log)
+        log.finished()
+    except KeyboardInterrupt:
+        log.failed("interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as e:  # noqa: BLE001 - whatever it is, the run must be told
+        reason = _reason(e)
+        log.failed(reason if _is_expected(e) else traceback.format_exc())
+        return _tell(tool, reason)
+    finally:
+        log.close()
+    return 0
+
+
+def _is_expected(e: Exception) -> bool:
+    """Whether the fault is in what the tool was given, rather than in the tool."""
+    from core.errors import CoreError  # noqa: PLC0415 - not needed by a run that succeeds
+
+    return isinstance(e, CoreError | OSError)
+
+
+def _reason(e: Exception) -> str:
+    """Why, in one line."""
+    if isinstance(e, BrokenPipeError):
+        return "the reader of its output has gone"
+    text = str(e) if _is_expected(e) else f"{type(e).__name__}: {e}"
+    return " ".join(text.split())
+
+
+def _tell(tool: str, reason: str) -> int:
+    # Standard error may be closed or full; the exit code and the log still tell.
+    try:
+        sys.stderr.write(f"{tool}: {reason}\n")
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    return EXIT_FAULT
