@@ -85,6 +85,12 @@ def _keys(args: argparse.Namespace) -> int:
     return keys(args)
 
 
+def _oasis(args: argparse.Namespace) -> int:
+    from .oasis_shims import shims  # noqa: PLC0415 - see above
+
+    return shims(args)
+
+
 def _fail(error: CoreError, code: int) -> int:
     print(f"thalweg-server: [{error.code}] {error}", file=sys.stderr)  # noqa: T201 - as above
     return code
@@ -99,6 +105,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "key": _key,
     "keys": _keys,
     "merge": _merge,
+    "oasis": _oasis,
     "summarise": _summarise,
     "warmup": _warmup,
 }

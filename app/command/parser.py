@@ -93,6 +93,18 @@ def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
     adopt.add_argument("name", metavar="NAME")
 
 
+def _add_oasis(commands: Any) -> None:  # noqa: ANN401 - as above
+    parser = commands.add_parser(
+        "oasis",
+        help="put Thalweg in an Oasis model",
+        description="Write what an Oasis model calls in place of its own output tools.",
+    )
+    parser.set_defaults(command="oasis")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    shims = actions.add_parser("shims", help="write executables with the names of Oasis' tools")
+    shims.add_argument("directory", metavar="DIR", help="directory to put first on PATH")
+
+
 def lifetime(text: str) -> int:
     """Parse a lifetime such as ``90d``; seconds.
 
@@ -223,6 +235,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         if argv is None or name in argv:
             add_options(command)
     _add_service(commands)
+    _add_oasis(commands)
     command = commands.add_parser("warmup", help="compile the kernels and cache them")
     command.set_defaults(command="warmup")
     return parser

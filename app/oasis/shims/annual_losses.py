@@ -9,12 +9,13 @@ from app.oasis.outputs import MEANS_ONLY_REPORT
 from core.losses.reports.running import RunOptions
 
 from .environment import read_environment
+from .process_log import ProcessLog
 from .run_inputs import RunInputs
 from .tables import Tables
 from .whole_runs import read_run, work_streams
 
 
-def aalpy(args: argparse.Namespace) -> None:
+def aalpy(args: argparse.Namespace, _log: ProcessLog) -> None:
     """Write AAL and ALCT.
 
     A run in which no event occurs has no summary, and leaves no file, as at the peer.
@@ -34,5 +35,11 @@ def aalpy(args: argparse.Namespace) -> None:
         inputs = {"occurrence": occurrence, "periods": files.periods(occurrence.periods)}
         if requested:
             read_run(
-                streams, list(requested), tables.write, inputs, options, environment, environment.memory
+                streams,
+                list(requested),
+                tables.write,
+                inputs,
+                options,
+                environment,
+                environment.memory,
             )

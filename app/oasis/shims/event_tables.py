@@ -12,12 +12,13 @@ from core.losses.outputs import Sink
 from core.losses.seen import SeenEvents
 
 from .environment import read_environment
+from .process_log import ProcessLog
 from .reading import policy, read_streams
 from .run_inputs import RunInputs
 from .tables import Tables
 
 
-def eltpy(args: argparse.Namespace) -> None:
+def eltpy(args: argparse.Namespace, _log: ProcessLog) -> None:
     """Write SELT, MELT and QELT.
 
     Raises:
@@ -34,7 +35,7 @@ def eltpy(args: argparse.Namespace) -> None:
     _write(args.files_in, tables, inputs, width)
 
 
-def pltpy(args: argparse.Namespace) -> None:
+def pltpy(args: argparse.Namespace, _log: ProcessLog) -> None:
     """Write SPLT, MPLT and QPLT.
 
     Raises:

@@ -2,8 +2,8 @@
 
 The rows of the engine are ordered by summary, as the peer's where it finds an index beside every
 stream. Without indices the peer computes one curve of all summaries after the other, and a reader
-of its files finds EPCalc and EPType before SummaryId. In that case rows wait, a file in memory or on
-disk for each of these, until the last summary is computed.
+of its files finds EPCalc and EPType before SummaryId. In that case rows wait until the last summary
+is computed: a file for each curve, in memory while it is small.
 """
 
 from __future__ import annotations
@@ -59,15 +59,13 @@ def lecpy(args: argparse.Namespace, log: ProcessLog) -> None:
             "return_periods": files.return_periods() if args.use_return_period else None,
         }
         if not requested:
-            log.warning("no curve is asked for of a table that is named")
+            log.note_warning("no curve is asked for of a table that is named")
             return
         options = RunOptions(curves=ept * ("ept" in requested) + psept * ("psept" in requested))
         indexed = all(path.with_suffix(".idx").exists() for path in streams)
         with _ByCurve(tables.write, environment.temporary) as by_curve:
             sink = tables.write if indexed else by_curve.take
-            partitions = read_run(
-                streams, list(requested), sink, inputs, options, environment
-            )
+            partitions = read_run(streams, list(requested), sink, inputs, options, environment)
             if any(analysis.blocks for analysis in partitions.analyses):
                 tables.begin()
             by_curve.hand_on()
@@ -111,7 +109,9 @@ class _ByCurve:
     def _file(self, report: str, calculation: int, kind: int) -> IO[bytes]:
         key = (report, calculation, kind)
         if key not in self._files:
-            self._files[key] = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=self._directory)  # noqa: SIM115 - closed at exit
+            self._files[key] = tempfile.SpooledTemporaryFile(
+                _IN_MEMORY, dir=None if self._directory is None else str(self._directory)
+            )  # noqa: SIM115 - closed at exit
         return self._files[key]
 
     def hand_on(self) -> None:

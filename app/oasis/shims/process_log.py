@@ -54,7 +54,7 @@ class ProcessLog:
         self._write("INFO", _without_the_word(str(dict(options))))
         self._write("INFO", LOG_STARTING)
 
-    def warning(self, text: str) -> None:
+    def note_warning(self, text: str) -> None:
         """Log what is odd but no fault."""
         if self._warnings:
             self._write("WARNING", _without_the_word(text), f"{LOG_NAME}.{self._tool}")

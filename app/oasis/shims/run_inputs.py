@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,9 @@ from core.losses.inputs import (
     parse_quantiles,
     parse_return_periods,
 )
+
+_RATE_WIDTH: Final = 4
+"""Bytes of a rate in a packed file that the engine reads by itself."""
 
 
 def find(folder: Path, name: str) -> Path | None:
@@ -84,8 +88,10 @@ class RunInputs:
         data = read(path)
         if not (data if path.suffix == ".bin" else b"".join(data.splitlines()[1:])).strip():
             return None
-        if path.suffix == ".bin" and self._float_width == 8:
-            rows = np.frombuffer(data, [("EventIds", "<i4"), ("Event_rates", "<f8")])
+        if path.suffix == ".bin" and self._float_width != _RATE_WIDTH:
+            rows = np.frombuffer(
+                data, [("EventIds", "<i4"), ("Event_rates", f"<f{self._float_width}")]
+            )
             columns = {name: rows[name] for name in ("EventIds", "Event_rates")}
             return parse_event_rates(columns, str(path))
         return parse_event_rates(data, str(path))

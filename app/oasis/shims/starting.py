@@ -7,10 +7,12 @@ end a process end this one too.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
@@ -22,68 +24,34 @@ EXIT_INTERRUPTED = 130
 
 Tool = Callable[[argparse.Namespace, ProcessLog], None]
 
-
-def _eltpy(args: argparse.Namespace, _log: ProcessLog) -> None:
-    from .event_tables import eltpy  # noqa: PLC0415 - the engine, after the log was begun
-
-    eltpy(args)
-
-
-def _pltpy(args: argparse.Namespace, _log: ProcessLog) -> None:
-    from .event_tables import pltpy  # noqa: PLC0415 - as above
-
-    pltpy(args)
-
-
-def _aalpy(args: argparse.Namespace, _log: ProcessLog) -> None:
-    from .annual_losses import aalpy  # noqa: PLC0415 - as above
-
-    aalpy(args)
-
-
-def _lecpy(args: argparse.Namespace, log: ProcessLog) -> None:
-    from .exceedance import lecpy  # noqa: PLC0415 - as above
-
-    lecpy(args, log)
-
-
-def _summarypy(args: argparse.Namespace, _log: ProcessLog) -> None:
-    from .summarising import summarypy  # noqa: PLC0415 - as above
-
-    summarypy(args)
-
-
-def _katpy(args: argparse.Namespace, log: ProcessLog) -> None:
-    from .concatenating import katpy  # noqa: PLC0415 - as above
-
-    katpy(args, log)
-
-
-def _join_summary_info(args: argparse.Namespace, _log: ProcessLog) -> None:
-    from .joining import join_summary_info  # noqa: PLC0415 - as above
-
-    join_summary_info(args)
-
-
-TOOLS: Final[MappingProxyType[str, Tool]] = MappingProxyType(
+_MODULES: Final[MappingProxyType[str, tuple[str, str]]] = MappingProxyType(
     {
-        "eltpy": _eltpy,
-        "pltpy": _pltpy,
-        "aalpy": _aalpy,
-        "lecpy": _lecpy,
-        "summarypy": _summarypy,
-        "katpy": _katpy,
-        "join-summary-info": _join_summary_info,
+        "eltpy": ("event_tables", "eltpy"),
+        "pltpy": ("event_tables", "pltpy"),
+        "aalpy": ("annual_losses", "aalpy"),
+        "lecpy": ("exceedance", "lecpy"),
+        "summarypy": ("summarising", "summarypy"),
+        "katpy": ("concatenating", "katpy"),
+        "join-summary-info": ("joining", "join_summary_info"),
     }
 )
-"""The executables by name."""
+"""Module and function of each executable; they are imported after the log was begun."""
+
+
+def _load(tool: str) -> Tool:
+    module, function = _MODULES[tool]
+    loaded: Tool = getattr(import_module(f".{module}", __package__), function)
+    # The script turned it off: what is imported stays.
+    gc.freeze()
+    gc.enable()
+    return loaded
 
 
 def main(tool: str, argv: Sequence[str] | None = None) -> int:
     """Run an executable; return its exit code.
 
     Args:
-        tool: one of :data:`TOOLS`.
+        tool: name of the executable.
         argv: its arguments; by default those of this process.
 
     Raises:
@@ -96,7 +64,7 @@ def main(tool: str, argv: Sequence[str] | None = None) -> int:
     except OSError as e:
         return _tell(tool, f"its log cannot be written: {e}")
     try:
-        TOOLS[tool](args, log)
+        _load(tool)(args, log)
         log.finished()
     except KeyboardInterrupt:
         log.failed("interrupted")

@@ -48,7 +48,7 @@ def work_streams(args: argparse.Namespace) -> list[Path]:
     return streams
 
 
-def read_run(  # noqa: PLR0913 - what a run is computed from
+def read_run(  # noqa: PLR0913, PLR0917 - what a run is computed from
     streams: Sequence[Path],
     reports: Sequence[str],
     sink: Sink,
