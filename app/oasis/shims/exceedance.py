@@ -109,9 +109,8 @@ class _ByCurve:
     def _file(self, report: str, calculation: int, kind: int) -> IO[bytes]:
         key = (report, calculation, kind)
         if key not in self._files:
-            self._files[key] = tempfile.SpooledTemporaryFile(
-                _IN_MEMORY, dir=None if self._directory is None else str(self._directory)
-            )  # noqa: SIM115 - closed at exit
+            folder = None if self._directory is None else str(self._directory)
+            self._files[key] = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115 - closed at exit
         return self._files[key]
 
     def hand_on(self) -> None:

@@ -41,9 +41,10 @@ _MODULES: Final[MappingProxyType[str, tuple[str, str]]] = MappingProxyType(
 def _load(tool: str) -> Tool:
     module, function = _MODULES[tool]
     loaded: Tool = getattr(import_module(f".{module}", __package__), function)
-    # The script turned it off: what is imported stays.
-    gc.freeze()
-    gc.enable()
+    if not gc.isenabled():
+        # The script turned it off: what was imported stays.
+        gc.freeze()
+        gc.enable()
     return loaded
 
 
