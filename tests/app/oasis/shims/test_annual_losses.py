@@ -107,6 +107,24 @@ def test_tables_in_every_format(form: str) -> None:
         assert Path("a.csv").read_text().startswith("2,1,0.600000,")
 
 
+def test_convergence_has_rows_of_the_summaries_without_a_loss_before_the_last_with_one() -> None:
+    losses = ((-1, 2.0), (1, 3.0), (2, 1.0))
+    blocks = tuple(Block(1, summary, losses) for summary in (2, 3, 6))
+    blocks += (Block(2, 8, losses),)
+    write_run({"P1.bin": []}, [1])
+    Path("work/palt/P1.bin").write_bytes(Stream("summary", 2, 4, blocks).encode())
+    assert run("aalpy", "-Kpalt", "-c", "c.csv", "-a", "a.csv") == 0
+    lines = Path("c.csv").read_text().splitlines()[1:]
+    ids = [int(line.split(",")[0]) for line in lines]
+    assert ids == [summary for summary in range(1, 7) for _ in range(2)]
+    zero = "0.000000"
+    for line, size in ((lines[0], 1), (lines[1], 2), (lines[-4], 1)):
+        cells = line.split(",")[1:]
+        assert cells == [*(zero, zero, str(size), *[zero] * 3, "nan"), *[*[zero] * 2, "nan"] * 2]
+    analytical = [line.split(",")[0] for line in Path("a.csv").read_text().splitlines()[1:4]]
+    assert analytical == ["2", "3", "6"]
+
+
 def test_a_run_in_which_nothing_occurs_leaves_no_file() -> None:
     write_run({"P1.bin": [1], "P2.bin": []}, [5])
     assert run("aalpy", "-Kpalt", "-a", "a.csv", "-c", "c.csv") == 0
