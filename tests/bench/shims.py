@@ -33,7 +33,8 @@ def cpu_seconds(command: Contest) -> float:
     before = os.times()
     subprocess.run(list(command), check=True, stdout=subprocess.DEVNULL)
     after = os.times()
-    return sum(getattr(after, n) - getattr(before, n) for n in ("children_user", "children_system"))
+    user = after.children_user - before.children_user
+    return user + after.children_system - before.children_system
 
 
 def least(contests: dict[str, Contest], rounds: int) -> dict[str, float]:
@@ -54,8 +55,18 @@ def write_run(folder: Path) -> None:
 
 def commands(tools: Path, label: str) -> dict[str, Contest]:
     """The command lines of one side."""
-    elt = [tools / "eltpy", "-E", "bin", "-i", "stream", "-m", f"{label}_m", "-q", f"{label}_q"]
-    kat = [tools / "katpy", "-m", "-f", "bin", "-i", f"{label}_m", "-o", f"{label}.csv"]
+    elt: Contest = [
+        tools / "eltpy",
+        "-E",
+        "bin",
+        "-i",
+        "stream",
+        "-m",
+        f"{label}_m",
+        "-q",
+        f"{label}_q",
+    ]
+    kat: Contest = [tools / "katpy", "-m", "-f", "bin", "-i", f"{label}_m", "-o", f"{label}.csv"]
     return {
         f"{label}: eltpy --help": [tools / "eltpy", "--help"],
         f"{label}: eltpy, {SPEC.events} events": elt,

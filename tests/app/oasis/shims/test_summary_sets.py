@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from app.oasis.shims.summary_sets import Prepared, read_sets
@@ -84,7 +86,7 @@ def test_a_packed_xref_wins_over_csv() -> None:
         ("summary_info", np.zeros(1)),
     ],
 )
-def test_arrays_of_another_xref_are_refused(name: str, array: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_arrays_of_another_xref_are_refused(name: str, array: npt.NDArray[Any]) -> None:
     folder = write_files()
     assert run("summarypy", "--create-summarypy-files", "-t", "il") == 0
     np.save(f"input/il/{name}.npy", array)
