@@ -22,7 +22,10 @@ from .process_log import ProcessLog
 from .tables import Tables
 
 _PIECE: Final = 4 << 20
-"""Bytes of a table in memory, about."""
+"""Bytes of a table in memory, at the most."""
+_ALL_PIECES: Final = 64 << 20
+"""Bytes of all tables in memory, about."""
+_LEAST_PIECE: Final = 1 << 16
 _PARQUET_ROWS: Final = 1 << 16
 """Rows of a table in memory."""
 
@@ -119,7 +122,7 @@ def _write_bin(
                 tables.write(report, rows)
             return
         whole = [path for path in paths if _is_whole(path, dtype, log)]
-        pieces = [_bin_pieces(path, dtype, report) for path in whole]
+        pieces = [_bin_pieces(path, dtype, report, _piece(len(whole))) for path in whole]
         for rows in merge(pieces, lambda parts, order: np.concatenate(parts)[order]):
             tables.write(report, rows)
 
@@ -164,9 +167,16 @@ def _whole_records(paths: Sequence[Path], dtype: np.dtype[np.void]) -> Iterator[
                 rest = octets[cut:]
 
 
-def _bin_pieces(path: Path, dtype: np.dtype[np.void], report: str) -> Iterator[Piece[Rows]]:
+def _piece(tables: int) -> int:
+    """Bytes of each of so many tables in memory."""
+    return min(_PIECE, max(_LEAST_PIECE, _ALL_PIECES // tables))
+
+
+def _bin_pieces(
+    path: Path, dtype: np.dtype[np.void], report: str, piece: int
+) -> Iterator[Piece[Rows]]:
     with path.open("rb") as file:
-        while octets := file.read(_PIECE // dtype.itemsize * dtype.itemsize):
+        while octets := file.read(piece // dtype.itemsize * dtype.itemsize):
             rows = np.frombuffer(octets, dtype)
             yield _key(rows, report), rows
 
@@ -187,7 +197,7 @@ def _write_csv(args: argparse.Namespace, report: str, paths: list[Path]) -> None
                 _copy_rest(path, out, int(has_header))
         else:
             pieces = [
-                _csv_pieces(path, report, has_header=has_header)
+                _csv_pieces(path, report, _piece(len(paths)), has_header=has_header)
                 for path, has_header in zip(paths, titled, strict=True)
             ]
             for lines in merge(pieces, lambda parts, order: np.concatenate(parts)[order]):
@@ -211,7 +221,7 @@ def _has_header(path: Path, expected: bytes) -> bool:
 
 
 def _csv_pieces(
-    path: Path, report: str, *, has_header: bool
+    path: Path, report: str, piece: int, *, has_header: bool
 ) -> Iterator[Piece[npt.NDArray[np.object_]]]:
     names = REPORTS[report].header.split(",")
     by_period = REPORTS[report].scope != "event"
@@ -219,7 +229,7 @@ def _csv_pieces(
     with path.open("rb") as file:
         if has_header:
             file.readline()
-        while lines := [line for line in file.readlines(_PIECE) if line.strip()]:
+        while lines := [line for line in file.readlines(piece) if line.strip()]:
             lines[-1] = lines[-1].rstrip(b"\n") + b"\n"
             try:
                 cells = [line.split(b",") for line in lines]

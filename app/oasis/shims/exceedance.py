@@ -63,7 +63,8 @@ def lecpy(args: argparse.Namespace, log: ProcessLog) -> None:
             return
         options = RunOptions(curves=ept * ("ept" in requested) + psept * ("psept" in requested))
         indexed = all(path.with_suffix(".idx").exists() for path in streams)
-        with _ByCurve(tables.write, environment.temporary) as by_curve:
+        temporary = environment.temporary or streams[0].parent
+        with _ByCurve(tables.write, temporary) as by_curve:
             sink = tables.write if indexed else by_curve.take
             partitions = read_run(streams, list(requested), sink, inputs, options, environment)
             if any(analysis.blocks for analysis in partitions.analyses):
@@ -76,10 +77,10 @@ class _ByCurve:
 
     Args:
         write: receives the rows, ordered.
-        directory: of temporary files; None for the system's.
+        directory: of temporary files, made if it does not exist.
     """
 
-    def __init__(self, write: Callable[[str, Rows], None], directory: Path | None) -> None:
+    def __init__(self, write: Callable[[str, Rows], None], directory: Path) -> None:
         self._write = write
         self._directory = directory
         self._files: dict[tuple[str, int, int], IO[bytes]] = {}
@@ -109,8 +110,9 @@ class _ByCurve:
     def _file(self, report: str, calculation: int, kind: int) -> IO[bytes]:
         key = (report, calculation, kind)
         if key not in self._files:
-            folder = None if self._directory is None else str(self._directory)
-            self._files[key] = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115 - closed at exit
+            self._directory.mkdir(parents=True, exist_ok=True)
+            file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(self._directory))  # noqa: SIM115 - closed at exit
+            self._files[key] = file
         return self._files[key]
 
     def hand_on(self) -> None:

@@ -48,6 +48,15 @@ def _load(tool: str) -> Tool:
     return loaded
 
 
+def _warn_of_compilation(log: ProcessLog) -> None:
+    """Tell why a process takes a minute where it should take half a second."""
+    if "core._jit" in sys.modules and not sys.modules["core._jit"].is_build_published():
+        log.note_warning(
+            "kernels are compiled in this process, as no cache fits this machine and environment:"
+            " write the executables again, with thalweg-server oasis shims, as they are run"
+        )
+
+
 def main(tool: str, argv: Sequence[str] | None = None) -> int:
     """Run an executable; return its exit code.
 
@@ -65,7 +74,9 @@ def main(tool: str, argv: Sequence[str] | None = None) -> int:
     except OSError as e:
         return _tell(tool, f"its log cannot be written: {e}")
     try:
-        _load(tool)(args, log)
+        run = _load(tool)
+        _warn_of_compilation(log)
+        run(args, log)
         log.finished()
     except KeyboardInterrupt:
         log.failed("interrupted")

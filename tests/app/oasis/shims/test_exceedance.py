@@ -144,3 +144,17 @@ def test_return_periods_are_required_only_where_they_are_used(
     Path("input/returnperiods.bin").write_bytes(b"")
     assert run("lecpy", "-r", "-Klec", "-F", "-O", "every.csv") == 0
     assert Path("every.csv").read_bytes() == Path("ept.csv").read_bytes()
+
+
+def test_temporary_files_are_where_the_run_wants_them_and_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_run()
+    assert run("lecpy", "-Klec", *ALL) == 0
+    in_memory = Path("ept.csv").read_bytes()
+    monkeypatch.setattr(exceedance, "_IN_MEMORY", 1)
+    monkeypatch.setenv("OASIS_TMPDIR", "deep/temporary")
+    assert run("lecpy", "-Klec", *ALL) == 0
+    assert Path("ept.csv").read_bytes() == in_memory
+    assert list(Path("deep/temporary").iterdir()) == []
+    assert [path.name for path in Path("work/lec").iterdir()] == ["P1.bin"]
