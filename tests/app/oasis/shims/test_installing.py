@@ -51,7 +51,7 @@ def test_the_command_writes_an_executable_for_every_tool(
 ) -> None:
     directory = tmp_path / "new" / "bin"
     assert main(["oasis", "shims", str(directory)]) == 0
-    assert sorted(path.name for path in directory.iterdir()) == sorted(PARSERS)
+    assert sorted(path.name for path in directory.iterdir()) == [".kernels", *sorted(PARSERS)]
     assert f'export PATH="{directory}:$PATH"' in capfd.readouterr().out
     assert main(["oasis", "shims", str(directory)]) == 0
 
@@ -77,6 +77,20 @@ def test_an_executable_reads_standard_input_and_is_silent(shims: Path) -> None:
     assert process.returncode == 0
     assert Path("s.csv").read_text().startswith(REPORTS["selt"].header + "\n1,1,-1,2.00,")
     assert not is_lost(logs("eltpy")[0])
+
+
+def test_kernels_are_found_by_a_user_without_a_cache(
+    shims: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("THALWEG_KERNEL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    process = start(shims, "eltpy", "-s", "s.csv")
+    assert process.communicate(stream()) == (b"", b"")
+    assert "compiled in this process" not in logs("eltpy")[0]
+    (build,) = (shims / ".kernels").iterdir()
+    assert build.stat().st_mode & 0o777 == 0o755
+    assert {file.stat().st_mode & 0o777 for file in build.iterdir()} == {0o644}
 
 
 def test_modules_of_the_run_directory_are_not_imported(
