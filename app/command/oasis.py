@@ -90,7 +90,7 @@ def _check(args: argparse.Namespace) -> None:
 def _log_to(name: str) -> None:
     """Log plain lines to a file, or to standard output for ``-``."""
     try:
-        file: TextIO = sys.stdout if name == "-" else open(name, "a")  # noqa: SIM115, PTH123, PLW1514 - for the life of the process
+        file: TextIO = sys.stdout if name == "-" else open(name, "a")  # noqa: SIM115, PTH123 - for the life of the process
     except OSError as e:
         raise InputError(f"cannot be written: {e.strerror}", source=name) from e
     structlog.configure(

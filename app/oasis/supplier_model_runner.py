@@ -177,8 +177,16 @@ def only(function, **arguments):
 
 def aggregate_command():
     """The command of all processes of ours."""
-    return [SERVER, "aggregate", "--run-dir", ".", "--log-file", "-", "--no-progress",
-            *shlex.split(os.environ.get(OPTIONS, ""))]
+    return [
+        SERVER,
+        "aggregate",
+        "--run-dir",
+        ".",
+        "--log-file",
+        "-",
+        "--no-progress",
+        *shlex.split(os.environ.get(OPTIONS, "")),
+    ]
 
 
 def flags(params):
@@ -302,6 +310,8 @@ class Readers:
 WAITING = r"""
 # --- Wait for every process, and complete the outputs only when all have ended well ---
 thalweg_readers=()
+# A subshell that fails is waited for; it does not kill all others before they can say why.
+set +E
 
 thalweg_fail(){
     echo "[ERROR] $1 ended with status $2"
@@ -312,7 +322,6 @@ thalweg_fail(){
         done
         sleep 0.1
     done
-    cat "$LOG_DIR"/stderror.err || true
     exit 1
 }
 
@@ -335,7 +344,12 @@ thalweg_wait(){
     local left=("$@") keep pid ended status
     while [ "${#left[@]}" -gt 0 ]; do
         status=0
-        wait -n -p ended "${thalweg_running[@]}" || status=$?
+        if [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -ge 51 ]; then
+            wait -n -p ended "${thalweg_running[@]}" || status=$?
+        else
+            ended=${left[0]}
+            wait "$ended" || status=$?
+        fi
         if [ "$status" -ne 0 ]; then thalweg_fail "$(thalweg_label "$ended")" "$status"; fi
         thalweg_drop "$ended"
         keep=()
