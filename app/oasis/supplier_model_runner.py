@@ -217,7 +217,7 @@ def write_analysis(params):
     counter = params["process_counter"]
     build = params.get("_get_getmodel_cmd") or bash.get_getmodel_cmd
     readers = Readers(params, settings)
-    started = []
+    started: list[bool] = []
 
     def build_after_readers(**arguments):
         if not started:
