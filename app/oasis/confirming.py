@@ -38,6 +38,12 @@ class Confirmation:
         Raises:
             TruncatedError: a process of the run has failed, or the run itself has gone.
         """
+        try:
+            self._wait()
+        finally:
+            os.close(self._fd)
+
+    def _wait(self) -> None:
         received = b""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
@@ -51,4 +57,3 @@ class Confirmation:
                     hint="The losses may be incomplete, so no output is written",
                     source=str(self._path),
                 )
-        os.close(self._fd)

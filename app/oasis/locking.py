@@ -42,7 +42,9 @@ def locked(folder: Path, name: str) -> Iterator[None]:
             ) from e
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
-        yield
-        path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
     finally:
         os.close(fd)

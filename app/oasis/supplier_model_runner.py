@@ -214,7 +214,6 @@ def write_analysis(params):
         name: value for name, value in settings.items() if not name.endswith("_summaries")
     }
     filename = params["filename"]
-    counter = params["process_counter"]
     build = params.get("_get_getmodel_cmd") or bash.get_getmodel_cmd
     readers = Readers(params, settings)
     started: list[bool] = []
@@ -222,7 +221,7 @@ def write_analysis(params):
     def build_after_readers(**arguments):
         if not started:
             started.append(True)
-            readers.start(filename, counter)
+            readers.start(filename)
         return build(**arguments)
 
     params["_get_getmodel_cmd"] = build_after_readers
@@ -260,7 +259,7 @@ class Readers:
         balancers = (processes - 1) // block + 1
         return balancers * gul_size, balancers * fm_size
 
-    def start(self, filename, counter):
+    def start(self, filename):
         """Write the lines that start them."""
         folders = [(self._params["fifo_queue_dir"], "output")]
         if self._params.get("full_correlation"):
@@ -269,9 +268,9 @@ class Readers:
         for fifos, out in folders:
             for perspective in PERSPECTIVES:
                 if self._params.get(f"{perspective}_output"):
-                    self._start_one(filename, counter, perspective, fifos, out)
+                    self._start_one(filename, perspective, fifos, out)
 
-    def _start_one(self, filename, counter, perspective, fifos, out):
+    def _start_one(self, filename, perspective, fifos, out):
         confirm = f"{fifos}thalweg_{perspective}_P{self._number or 0}"
         command = [*aggregate_command(), "--confirm", confirm, *flags(self._params)]
         command += ["--idle-timeout", str(IDLE_SECONDS), "--run-out", out]
@@ -284,11 +283,13 @@ class Readers:
             for process in self._processes(perspective):
                 fifo = bash.get_fifo_name(fifos, perspective, process, consumer)
                 command += ["--stream", f"{name}={fifo}"]
-        lines = f"( {quoted(command)} ) 2>> $LOG_DIR/stderror.err &"
-        bash.print_command(filename, f"mkfifo {shlex.quote(confirm)}")
-        bash.print_command(filename, bash.add_pid_to_shell_command(lines, counter))
         label = shlex.quote(f"{perspective}:{confirm}")
-        bash.print_command(filename, f"thalweg_readers+=({label})")
+        for line in (
+            f"mkfifo {shlex.quote(confirm)}",
+            f"( {quoted(command)} ) 2>> $LOG_DIR/stderror.err &",
+            f"thalweg_pids+=($!); thalweg_readers+=({label})",
+        ):
+            bash.print_command(filename, line)
 
     def _processes(self, perspective):
         if self._number is not None:
@@ -310,6 +311,9 @@ class Readers:
 WAITING = r"""
 # --- Wait for every process, and complete the outputs only when all have ended well ---
 thalweg_readers=()
+thalweg_pids=()
+thalweg_writers=()
+thalweg_running=()
 # A subshell that fails is waited for; it does not kill all others before they can say why.
 set +E
 
@@ -333,7 +337,7 @@ thalweg_label(){
     done
     at=1
     for pid in "${thalweg_writers[@]}"; do
-        if [ "$pid" == "$1" ]; then echo "a process of losses (number $at)"; return; fi
+        if [ "$pid" == "$1" ]; then echo "the pipeline of losses $at"; return; fi
         at=$((at + 1))
     done
     echo "process $1"
@@ -356,7 +360,7 @@ thalweg_wait(){
         for pid in "${left[@]}"; do
             if [ "$pid" != "$ended" ]; then keep+=("$pid"); fi
         done
-        left=("${keep[@]+"${keep[@]}"}")
+        left=("${keep[@]}")
     done
 }
 
@@ -365,20 +369,20 @@ thalweg_drop(){
     for pid in "${thalweg_running[@]}"; do
         if [ "$pid" != "$1" ]; then keep+=("$pid"); fi
     done
-    thalweg_running=("${keep[@]+"${keep[@]}"}")
+    thalweg_running=("${keep[@]}")
 }
 
 exec_wait(){
-    local count=${#thalweg_readers[@]} reader
-    thalweg_pids=("${@:1:$count}")
-    thalweg_writers=("${@:$((count + 1))}")
-    thalweg_running=("$@")
+    local reader
+    thalweg_writers=("$@")
+    thalweg_running=("$@" "${thalweg_pids[@]}")
     thalweg_wait "${thalweg_writers[@]}"
     if [ -n "${pid0:-}" ] && ! kill -0 "$pid0" 2>/dev/null; then
         thalweg_fail "oasis_exec_monitor.sh, which watches for errors," "unknown"
     fi
     for reader in "${thalweg_readers[@]}"; do
-        echo complete > "${reader#*:}"
+        # Opened for both, a fifo whose reader has died does not block.
+        echo complete 1<> "${reader#*:}"
     done
     thalweg_wait "${thalweg_pids[@]}"
 }

@@ -180,7 +180,7 @@ def test_fifos_of_the_run_directory_are_found(tmp_path: Path, outputs: Path) -> 
             path = folder / f"{name}_P{part}"
             os.mkfifo(path)
             octets = (RUN / "streams" / f"{path.name}.bin").read_bytes()
-            writers.append(threading.Thread(target=path.write_bytes, args=(octets,)))
+            writers.append(threading.Thread(target=path.write_bytes, args=(octets,), daemon=True))
     for writer in writers:
         writer.start()
     found = _run(directory)
