@@ -344,32 +344,25 @@ thalweg_label(){
 }
 
 thalweg_wait(){
-    # Each as it ends: a status that is not 0 ends the run.
-    local left=("$@") keep pid ended status
-    while [ "${#left[@]}" -gt 0 ]; do
-        status=0
-        if [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -ge 51 ]; then
-            wait -n -p ended "${thalweg_running[@]}" || status=$?
-        else
-            ended=${left[0]}
-            wait "$ended" || status=$?
-        fi
-        if [ "$status" -ne 0 ]; then thalweg_fail "$(thalweg_label "$ended")" "$status"; fi
-        thalweg_drop "$ended"
-        keep=()
-        for pid in "${left[@]}"; do
-            if [ "$pid" != "$ended" ]; then keep+=("$pid"); fi
+    # Until these have ended; a status that is not 0, of any process, ends the run. "wait -n"
+    # would forget those that a signal has killed before it is called.
+    local left=1 pid status running
+    while [ "$left" -gt 0 ]; do
+        left=0
+        running=()
+        for pid in "${thalweg_running[@]}"; do
+            if kill -0 "$pid" 2>/dev/null; then
+                running+=("$pid")
+                case " $* " in *" $pid "*) left=$((left + 1));; esac
+            else
+                status=0
+                wait "$pid" || status=$?
+                if [ "$status" -ne 0 ]; then thalweg_fail "$(thalweg_label "$pid")" "$status"; fi
+            fi
         done
-        left=("${keep[@]}")
+        thalweg_running=("${running[@]}")
+        if [ "$left" -gt 0 ]; then sleep 0.1; fi
     done
-}
-
-thalweg_drop(){
-    local keep=() pid
-    for pid in "${thalweg_running[@]}"; do
-        if [ "$pid" != "$1" ]; then keep+=("$pid"); fi
-    done
-    thalweg_running=("${keep[@]}")
 }
 
 exec_wait(){
@@ -416,6 +409,8 @@ def execute(filename, log_folder, interval):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         relay.join(10)
+        if not relay.is_alive():
+            process.stdout.close()
         if monitor is not None:
             monitor.stop()
     if process.returncode != 0:
