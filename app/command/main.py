@@ -26,6 +26,10 @@ EXIT_BROKEN_PIPE = 141
 
 
 def _aggregate(args: argparse.Namespace) -> int:
+    if args.run_dir is not None:
+        from .oasis import aggregate_run  # noqa: PLC0415 - see above
+
+        return aggregate_run(args)
     from .aggregate import aggregate  # noqa: PLC0415 - see above
 
     return aggregate(args)
@@ -53,6 +57,12 @@ def _summarise(args: argparse.Namespace) -> int:
     from .summarise import summarise_command  # noqa: PLC0415 - see above
 
     return summarise_command(args)
+
+
+def _oasis(args: argparse.Namespace) -> int:
+    from .oasis import oasis  # noqa: PLC0415 - see above
+
+    return oasis(args)
 
 
 def _warmup(args: argparse.Namespace) -> int:
@@ -83,12 +93,6 @@ def _keys(args: argparse.Namespace) -> int:
     from .keys import keys  # noqa: PLC0415 - see above
 
     return keys(args)
-
-
-def _oasis(args: argparse.Namespace) -> int:
-    from .oasis_shims import shims  # noqa: PLC0415 - see above
-
-    return shims(args)
 
 
 def _fail(error: CoreError, code: int) -> int:

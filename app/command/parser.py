@@ -93,18 +93,6 @@ def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
     adopt.add_argument("name", metavar="NAME")
 
 
-def _add_oasis(commands: Any) -> None:  # noqa: ANN401 - as above
-    parser = commands.add_parser(
-        "oasis",
-        help="put Thalweg in an Oasis model",
-        description="Write what an Oasis model calls in place of its own output tools.",
-    )
-    parser.set_defaults(command="oasis")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    shims = actions.add_parser("shims", help="write executables with the names of Oasis' tools")
-    shims.add_argument("directory", metavar="DIR", help="directory to put first on PATH")
-
-
 def lifetime(text: str) -> int:
     """Parse a lifetime such as ``90d``; seconds.
 
@@ -174,6 +162,12 @@ def _merge(parser: argparse.ArgumentParser) -> None:
     add_merge(parser)
 
 
+def _oasis(parser: argparse.ArgumentParser) -> None:
+    from .oasis_options import add_oasis  # noqa: PLC0415 - as above
+
+    add_oasis(parser)
+
+
 def _summarise(parser: argparse.ArgumentParser) -> None:
     from .data_options import add_summarise  # noqa: PLC0415 - as above
 
@@ -195,6 +189,11 @@ _DATA_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, 
         _merge,
         "merge finished tables of partitions",
         "Merge finished tables of one report and several partitions, by event.",
+    ),
+    "oasis": (
+        _oasis,
+        "use Thalweg in models of Oasis",
+        "Write the runner, or the executables, by which a model of Oasis uses Thalweg.",
     ),
     "summarise": (
         _summarise,
@@ -235,7 +234,6 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         if argv is None or name in argv:
             add_options(command)
     _add_service(commands)
-    _add_oasis(commands)
     command = commands.add_parser("warmup", help="compile the kernels and cache them")
     command.set_defaults(command="warmup")
     return parser

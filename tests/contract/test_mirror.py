@@ -49,6 +49,8 @@ _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _READING = ("tests/core/tiles/test_reading.py",)
 _FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
 _PICTURES = ("tests/app/losses/pictures/test_drawing.py",)
+_OASIS = ("tests/app/oasis/test_aggregation.py",)
+_OASIS_FAULTS = ("tests/app/oasis/test_faults.py",)
 _PROTOCOL = "a protocol, held by mypy"
 _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
 _TYPES = "types and constants"
@@ -68,6 +70,12 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/client/test_async_client.py",
     ),
     "app/command/": _COMMAND,
+    "app/command/oasis.py": _OASIS,
+    "app/oasis/confirming.py": _OASIS_FAULTS,
+    "app/oasis/locking.py": _OASIS_FAULTS,
+    "app/oasis/runner.py": ("tests/app/oasis/test_supplier_model_runner.py",),
+    "app/oasis/streams.py": _OASIS_FAULTS,
+    "app/oasis/tables.py": _OASIS,
     "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/direct.py": _BACKENDS,
@@ -257,6 +265,7 @@ ACROSS: dict[str, str] = {
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
     "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
     "tests/app/oasis/shims/test_replay.py": "the script of a run, with all executables",
+    "tests/app/oasis/test_faults.py": "runs that cannot be trusted, by their commands",
     "tests/app/pipelines/test_hostile_sizes.py": "random pipelines of hostile sizes",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
     "tests/app/losses/test_bad_tokens.py": "tokens of posts, forged, foreign, of other data",
