@@ -18,7 +18,7 @@ SIDE_BY_SIDE := -n 3 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage soak mutants bench audit lock clean
+.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis-runs soak mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -102,6 +102,10 @@ coverage: install $(TOOLS)  ## which lines and branches no test runs, over all r
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(ON_CORES) $(ENGINE)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
+
+oasis-runs: install $(TOOLS)  ## real runs of a model by oasislmf: outputs, cost and faults
+	$(BIN)/python -m tests.oasis.model_runs --peer $(THALWEG_PEER_PYTHON)
+	$(BIN)/python -m tests.oasis.model_runs --peer $(THALWEG_PEER_PYTHON) --faults 50
 
 soak: install $(TOOLS)  ## the full counts: more examples, fuzzing, 80,000 damaged files, ten minutes of abuse
 	THALWEG_SOAK=1 $(BIN)/python -m pytest

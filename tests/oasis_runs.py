@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from core.arrays import Rows
+from core.arrays import Floats
 
 RUN = Path(__file__).parents[1] / ".." / "shared" / "conformance" / "oasis-run"
 NAMES = ("gul", "il", "ri_IP1", "ri")
@@ -57,7 +57,7 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     return header, lines
 
 
-def numbers(lines: list[list[str]]) -> Rows:
+def numbers(lines: list[list[str]]) -> Floats:
     """Lines of numbers as an array, shape (rows, columns)."""
     return np.array(lines, np.float64)
 

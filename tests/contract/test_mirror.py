@@ -265,6 +265,7 @@ ACROSS: dict[str, str] = {
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
     "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
     "tests/app/oasis/shims/test_replay.py": "the script of a run, with all executables",
+    "tests/app/oasis/test_readme.py": "the page for users of Oasis, executed",
     "tests/app/oasis/test_faults.py": "runs that cannot be trusted, by their commands",
     "tests/app/pipelines/test_hostile_sizes.py": "random pipelines of hostile sizes",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
