@@ -25,7 +25,7 @@ def test_success_is_silent_and_logged_from_start_to_end(capfd: pytest.CaptureFix
     assert run("eltpy", "-i", "in", "-s", "s.csv", "-v", "10") == 0
     assert capfd.readouterr() == ("", "")
     (log,) = logs("eltpy")
-    first, second, last = log.splitlines()
+    first, second, *_, last = log.splitlines()
     assert "'selt': 's.csv'" in first
     assert "logging_level" not in first
     assert second.endswith(" - oasislmf - INFO - starting process")
