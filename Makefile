@@ -18,7 +18,7 @@ SIDE_BY_SIDE := -n 3 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis soak mutants bench audit lock clean
+.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -122,6 +122,11 @@ PEER := $(if $(THALWEG_PEER_PYTHON),$(THALWEG_PEER_PYTHON),$(VENV)-oasis/bin/pyt
 
 oasis: install $(TOOLS) $(PEER)  ## all reports against the peer's tools, on random portfolios (CASES=3 to try)
 	$(BIN)/python -m tests.compat.oasis --peer $(PEER) --cases $(CASES)
+	$(MAKE) --no-print-directory oasis-runs
+
+oasis-runs: install $(TOOLS) $(PEER)  ## real runs of a model by oasislmf: outputs, cost and faults
+	$(BIN)/python -m tests.oasis.model_runs --peer $(PEER)
+	$(BIN)/python -m tests.oasis.model_runs --peer $(PEER) --faults 50
 
 $(VENV)-oasis/bin/python: deploy/requirements-oasis.txt
 	$(PYTHON) -m venv $(VENV)-oasis

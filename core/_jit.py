@@ -260,6 +260,15 @@ def _save(save: Callable[..., None], *args: object) -> None:
             save(*args)
 
 
+def _load(load: Callable[..., Any], signature: object, context: object) -> Any:  # noqa: ANN401 - numba's
+    """Load a kernel without numba's implementations of the language, which compiling needs.
+
+    The public method imports and registers them first: a sixth of a second for a process that
+    compiles nothing. The compiler does so itself before it compiles.
+    """
+    return load(signature, context)
+
+
 _jit = partial(
     cast("Any", numba.jit),
     nopython=True,
@@ -381,11 +390,12 @@ def _cached(function: F) -> F:
                 compiled = _jit(_nrt=False, cache=True)(function)
             finally:
                 setattr(numba.config, "CACHE_LOCATOR_CLASSES", before)  # noqa: B010 - see _setting
-        # numba offers no public way to stop a save; without this attribute the
-        # build would still be right, only not protected against a full disk.
+        # numba offers no public way to stop a save or to load less; without this attribute
+        # the build would still be right, only not protected against a full disk.
         store = getattr(compiled, "_cache", None)
         if store is not None:
             store.save_overload = partial(_save, store.save_overload)
+            store.load_overload = partial(_load, store._load_overload)  # noqa: SLF001 - no public way
     _register(function, compiled)
     return cast("F", compiled)
 

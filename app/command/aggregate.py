@@ -52,7 +52,7 @@ def aggregate(args: argparse.Namespace) -> int:
         streams=streams,
         reports=args.reports,
         out=args.out,
-        format=args.format,
+        format=args.format or "csv",
         policy=policy_of(args, event_order="ascending" if args.order == "event" else "any"),
         order=args.order,
         inputs=read_inputs(args),

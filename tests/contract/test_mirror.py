@@ -32,6 +32,8 @@ _BODIES = ("tests/app/server/test_bodies.py",)
 _SERVE = ("tests/app/server/test_serve.py",)
 _STORES = ("tests/app/state/test_stores.py",)
 _BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
+_SHIMS = ("tests/app/oasis/shims/test_starting.py",)
+_SHIMMED_TABLES = ("tests/app/oasis/shims/test_event_tables.py",)
 _DRIVER = ("tests/app/streams/test_driver.py",)
 _DATAIO = ("tests/core/compat/test_dataio.py",)
 _SHUFFLE = ("tests/core/iterate/test_shuffle.py",)
@@ -47,6 +49,8 @@ _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _READING = ("tests/core/tiles/test_reading.py",)
 _FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
 _PICTURES = ("tests/app/losses/pictures/test_drawing.py",)
+_OASIS = ("tests/app/oasis/test_aggregation.py",)
+_OASIS_FAULTS = ("tests/app/oasis/test_faults.py",)
 _PROTOCOL = "a protocol, held by mypy"
 _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
 _TYPES = "types and constants"
@@ -66,6 +70,12 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/client/test_async_client.py",
     ),
     "app/command/": _COMMAND,
+    "app/command/oasis.py": _OASIS,
+    "app/oasis/confirming.py": _OASIS_FAULTS,
+    "app/oasis/locking.py": _OASIS_FAULTS,
+    "app/oasis/runner.py": ("tests/app/oasis/test_supplier_model_runner.py",),
+    "app/oasis/streams.py": _OASIS_FAULTS,
+    "app/oasis/tables.py": _OASIS,
     "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/direct.py": _BACKENDS,
@@ -105,6 +115,17 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/service.py": _PARTS,
     "app/losses/summarising.py": _SUMMARISE,
     "app/main.py": _OPENAPI,
+    "app/oasis/shims/environment.py": _SHIMS,
+    "app/oasis/shims/files.py": ("tests/app/oasis/shims/test_installing.py", *_SHIMMED_TABLES),
+    "app/oasis/shims/options.py": _SHIMS,
+    "app/oasis/shims/process_log.py": _SHIMS,
+    "app/oasis/shims/reading.py": _SHIMMED_TABLES,
+    "app/oasis/shims/run_inputs.py": _SHIMMED_TABLES,
+    "app/oasis/shims/tables.py": _SHIMMED_TABLES,
+    "app/oasis/shims/whole_runs.py": (
+        "tests/app/oasis/shims/test_annual_losses.py",
+        "tests/app/oasis/shims/test_exceedance.py",
+    ),
     "app/pipelines/encoding.py": _BATCHES,
     "app/pipelines/one_batch.py": ("tests/app/pipelines/test_routes.py",),
     "app/pipelines/opened.py": (*_BATCHES, "tests/app/pipelines/test_registry.py"),
@@ -239,6 +260,9 @@ ACROSS: dict[str, str] = {
     "tests/app/decoding/test_mutated_files.py": "damaged files through a service, and by scan",
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
     "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
+    "tests/app/oasis/shims/test_replay.py": "the script of a run, with all executables",
+    "tests/app/oasis/test_readme.py": "the page for users of Oasis, executed",
+    "tests/app/oasis/test_faults.py": "runs that cannot be trusted, by their commands",
     "tests/app/pipelines/test_hostile_sizes.py": "random pipelines of hostile sizes",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
     "tests/app/losses/test_posted_sets.py": "reports of summary sets, however they are posted",
