@@ -59,12 +59,6 @@ def _summarise(args: argparse.Namespace) -> int:
     return summarise_command(args)
 
 
-def _oasis(args: argparse.Namespace) -> int:
-    from .oasis import oasis  # noqa: PLC0415 - see above
-
-    return oasis(args)
-
-
 def _warmup(args: argparse.Namespace) -> int:
     from .engine import warmup  # noqa: PLC0415 - see above
 
@@ -93,6 +87,12 @@ def _keys(args: argparse.Namespace) -> int:
     from .keys import keys  # noqa: PLC0415 - see above
 
     return keys(args)
+
+
+def _oasis(args: argparse.Namespace) -> int:
+    from .oasis import oasis  # noqa: PLC0415 - see above
+
+    return oasis(args)
 
 
 def _fail(error: CoreError, code: int) -> int:
