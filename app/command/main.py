@@ -59,6 +59,12 @@ def _summarise(args: argparse.Namespace) -> int:
     return summarise_command(args)
 
 
+def _oasis(args: argparse.Namespace) -> int:
+    from .oasis import oasis  # noqa: PLC0415 - see above
+
+    return oasis(args)
+
+
 def _warmup(args: argparse.Namespace) -> int:
     from .engine import warmup  # noqa: PLC0415 - see above
 
@@ -87,12 +93,6 @@ def _keys(args: argparse.Namespace) -> int:
     from .keys import keys  # noqa: PLC0415 - see above
 
     return keys(args)
-
-
-def _oasis(args: argparse.Namespace) -> int:
-    from .oasis import oasis  # noqa: PLC0415 - see above
-
-    return oasis(args)
 
 
 def _fail(error: CoreError, code: int) -> int:

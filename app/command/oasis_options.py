@@ -1,4 +1,4 @@
-"""Options of ``aggregate`` that are about run directories of Oasis."""
+"""Options of ``aggregate`` that are about run directories, and of ``oasis``."""
 
 from __future__ import annotations
 
@@ -66,3 +66,13 @@ def add_run_directory(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--log-file", metavar="FILE", help="log to a file instead of standard error; - for stdout"
     )
+
+
+def add_oasis(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``oasis``."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    runner = actions.add_parser(
+        "runner", help="write a model runner that aggregates losses with Thalweg"
+    )
+    runner.add_argument("folder", type=Path, metavar="DIR", help="model package directory")
+    runner.add_argument("--force", action="store_true", help="replace a runner of somebody else")

@@ -93,21 +93,6 @@ def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
     adopt.add_argument("name", metavar="NAME")
 
 
-def _add_oasis(commands: Any) -> None:  # noqa: ANN401 - as above
-    parser = commands.add_parser(
-        "oasis",
-        help="put Thalweg in an Oasis model",
-        description="Write what an Oasis model calls in place of its own output tools.",
-    )
-    parser.set_defaults(command="oasis")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    runner = actions.add_parser(
-        "runner", help="write a model runner that aggregates losses with Thalweg"
-    )
-    runner.add_argument("folder", type=Path, metavar="DIR", help="model package directory")
-    runner.add_argument("--force", action="store_true", help="replace a runner of somebody else")
-
-
 def lifetime(text: str) -> int:
     """Parse a lifetime such as ``90d``; seconds.
 
@@ -177,6 +162,12 @@ def _merge(parser: argparse.ArgumentParser) -> None:
     add_merge(parser)
 
 
+def _oasis(parser: argparse.ArgumentParser) -> None:
+    from .oasis_options import add_oasis  # noqa: PLC0415 - as above
+
+    add_oasis(parser)
+
+
 def _summarise(parser: argparse.ArgumentParser) -> None:
     from .data_options import add_summarise  # noqa: PLC0415 - as above
 
@@ -198,6 +189,11 @@ _DATA_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, 
         _merge,
         "merge finished tables of partitions",
         "Merge finished tables of one report and several partitions, by event.",
+    ),
+    "oasis": (
+        _oasis,
+        "use Thalweg in models of Oasis",
+        "Write the runner that a model of Oasis needs to use Thalweg.",
     ),
     "summarise": (
         _summarise,
@@ -238,7 +234,6 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         if argv is None or name in argv:
             add_options(command)
     _add_service(commands)
-    _add_oasis(commands)
     command = commands.add_parser("warmup", help="compile the kernels and cache them")
     command.set_defaults(command="warmup")
     return parser
