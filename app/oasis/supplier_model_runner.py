@@ -319,7 +319,8 @@ thalweg_pids=()
 thalweg_writers=()
 thalweg_running=()
 # Whatever the last command said, a run that is told to stop has failed.
-trap 'exit 143' TERM HUP INT QUIT
+trap 'echo "[ERROR] the run was told to stop: stderror.err in its log says why"; exit 143' \
+    TERM HUP INT QUIT
 # A subshell that fails is waited for; it does not kill all others before they can say why.
 set +E
 
