@@ -46,6 +46,8 @@ OPTIONS = "THALWEG_AGGREGATE_OPTIONS"
 IDLE_SECONDS = 24 * 3600
 """Without a byte for so long, a stream counts as dead. Processes that end are noticed at once."""
 PERSPECTIVES = ("gul", "il", "ri", "rl")
+DONE = "[OK] Thalweg"
+"""Said at the end of a script: without it the run has failed, whatever its status."""
 
 logger = logging.getLogger("oasislmf.thalweg")
 
@@ -121,6 +123,7 @@ def run_outputs(**params):
             **only(bash.bash_wrapper, run_check_complete=False),
         ):
             bash.print_command(filename, f"{quoted(command)} 2>> $LOG_DIR/stderror.err")
+            bash.print_command(filename, f"echo {shlex.quote(DONE)}")
             if params.get("remove_working_files", True):
                 bash.print_command(filename, f"rm -R -f {shlex.quote(work)}/*")
         return execute(filename, os.path.join("log", "out"), interval)
@@ -227,6 +230,7 @@ def write_analysis(params):
     params["_get_getmodel_cmd"] = build_after_readers
     bash.print_command(filename, WAITING)
     bash.create_bash_analysis(**params)
+    bash.print_command(filename, f"echo {shlex.quote(DONE)}")
     if params.get("remove_working_files", True) and params.get("fifo_tmp_dir", True):
         bash.print_command(filename, f"rm -R -f {shlex.quote(params['fifo_queue_dir'])}")
 
@@ -314,6 +318,9 @@ thalweg_readers=()
 thalweg_pids=()
 thalweg_writers=()
 thalweg_running=()
+# Whatever the last command said, a run that is told to stop has failed.
+trap 'echo "[ERROR] the run was told to stop: stderror.err in its log says why"; exit 143' \
+    TERM HUP INT QUIT
 # A subshell that fails is waited for; it does not kill all others before they can say why.
 set +E
 
@@ -413,11 +420,11 @@ def execute(filename, log_folder, interval):
             process.stdout.close()
         if monitor is not None:
             monitor.stop()
-    if process.returncode != 0:
+    if process.returncode != 0 or DONE.encode() not in said:
         for pattern in ("output", "*.work", "output/full_correlation"):
             for path in glob.glob(f"{pattern}/**/.*.partial", recursive=True):
                 remove(path)
-        raise subprocess.CalledProcessError(process.returncode, command, output=bytes(said))
+        raise subprocess.CalledProcessError(process.returncode or 1, command, output=bytes(said))
     return said.decode(errors="replace")
 
 

@@ -74,7 +74,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/oasis/confirming.py": _OASIS_FAULTS,
     "app/oasis/locking.py": _OASIS_FAULTS,
     "app/oasis/runner.py": ("tests/app/oasis/test_supplier_model_runner.py",),
-    "app/oasis/streams.py": _OASIS_FAULTS,
     "app/oasis/tables.py": _OASIS,
     "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/buffered.py": _BACKENDS,

@@ -90,7 +90,7 @@ class Model:
         self._call(["bash", "tobin.sh"], self.work / "model")
         exposure = self.work / "model" / "exposure"
         files = {"-x": "location", "-y": "account", "-i": "ri_info", "-s": "ri_scope", "-z": "keys"}
-        command = ["oasislmf", "model", "generate-files", "-o", str(self.work / "input")]
+        command = ["oasislmf", "model", "generate-oasis-files", "-o", str(self.work / "input")]
         for flag, name in files.items():
             command += [flag, str(exposure / f"{name}.csv")]
         self._call(command, self.work)
@@ -256,7 +256,7 @@ def faults(model: Model, mode: str, count: int, seed: int) -> int:
         if killed is None:
             continue  # it had ended before
         done += 1
-        reasons = [line for line in text.splitlines() if "[ERROR]" in line or "rror:" in line]
+        reasons = [line for line in text.splitlines() if "[ERROR]" in line]
         silent += code == 0
         rows.append((killed, code, reasons[0][-160:] if reasons else ""))
         print(f"  {done:3} rc {code:4}  {killed[:60]:60}  {rows[-1][2][:90]}", flush=True)
@@ -278,8 +278,14 @@ def _kill_one(
         return None
     pid, command = rng.choice(own)
     try:
+        # One that is about to end cannot be stopped any more: killing it is no fault.
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.02)
+        stopped = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
+    except (OSError, IndexError):
+        return None
+    if not stopped:
         return None
     return " ".join(Path(word).name for word in command.split()[:4])
 

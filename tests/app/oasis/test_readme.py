@@ -63,12 +63,16 @@ def test_the_page_is_run(tmp_path: Path) -> None:
     install, run, _by_hand = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     (config,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     settings = {
-        "oasis_files_dir": "plain/input",
+        "oasis_files_dir": "input",
         "analysis_settings_json": "plain/analysis_settings.json",
         "model_data_dir": "model/model_data",
     }
     (tmp_path / "oasislmf.json").write_text(json.dumps(settings | json.loads(config)))
-    prepare = f"cd model && {PEER} gen.py && bash tobin.sh"
+    exposure = "-x location.csv -y account.csv -i ri_info.csv -s ri_scope.csv -z keys.csv"
+    prepare = (
+        f"(cd model && {PEER} gen.py && bash tobin.sh); cd model/exposure;"
+        f" oasislmf model generate-oasis-files -o ../../input {exposure}"
+    )
     for text in (prepare, install, run):
         done = subprocess.run(
             ["bash", "-ec", text], cwd=tmp_path, env=environ, capture_output=True, check=False

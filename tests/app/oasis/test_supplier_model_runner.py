@@ -84,7 +84,7 @@ def test_type_errors_are_not_taken_for_old_arguments(runner: Any) -> None:  # no
 
 
 def _script(runner: Any, readers: str, writers: str) -> str:  # noqa: ANN401 - a module
-    return f"{HEADER}{runner.WAITING}\n{readers}\n{writers}\necho finished\n"
+    return f"{HEADER}{runner.WAITING}\n{readers}\n{writers}\necho '{runner.DONE}'\necho finished\n"
 
 
 READER = """
@@ -160,3 +160,22 @@ def test_two_runs_in_one_directory(runner: Any) -> None:  # noqa: ANN401 - a mod
     ):
         pass
     assert Path(".thalweg-run.lock").exists()
+
+
+@pytest.mark.parametrize("signal", ["TERM", "INT"])
+def test_a_run_that_is_told_to_stop_has_failed(runner: Any, signal: str) -> None:  # noqa: ANN401
+    # Oasis' monitor sends TERM when a process has written an error; its handler trusts $?.
+    stop = f"( sleep 0.3; kill -{signal} $$ ) & pid1=$!\nsleep 60 & pid2=$!\nexec_wait $pid1 $pid2"
+    handler = "trap 'code=$?; trap - EXIT; exit $code' QUIT HUP INT KILL TERM ERR EXIT\n"
+    Path("run.sh").write_text(handler + _script(runner, READER, stop))
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        runner.execute("run.sh", "log", 1.0)
+    assert raised.value.returncode == 143
+    assert not Path("committed").exists()
+
+
+def test_a_script_that_ends_early_without_a_status_has_failed(runner: Any) -> None:  # noqa: ANN401
+    Path("run.sh").write_text("exit 0\n")
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        runner.execute("run.sh", "log", 1.0)
+    assert raised.value.returncode == 1
