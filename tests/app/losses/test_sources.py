@@ -148,7 +148,7 @@ def test_a_file_that_is_held_is_left_alone(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(name.encode())
     with Sources([str(tmp_path / "a"), str(tmp_path / "b")]) as sources:
         sources.hold(0, held=True)
-        found = []
+        found: list[tuple[int, bytes]] = []
         while len(found) < 2 and (piece := sources.read()) is not None:
             found.append((piece[0], bytes(piece[1])))
         assert found == [(1, b"b"), (1, b"")]
