@@ -14,8 +14,7 @@ The scripts are oasislmf's, made with settings that have no summaries, so that t
 streams begin. They differ in waiting: every process is waited for, not the last alone, and the
 outputs are completed only after all have ended well. What fails is named in the log.
 
-Written by ``thalweg-server oasis runner``, which sets SERVER; change nothing here, since the next
-run of that command replaces it.
+Written by ``thalweg-server oasis runner``, which sets SERVER and replaces changes made here.
 """
 
 import contextlib
