@@ -14,8 +14,7 @@ The scripts are oasislmf's, made with settings that have no summaries, so that t
 streams begin. They differ in waiting: every process is waited for, not the last alone, and the
 outputs are completed only after all have ended well. What fails is named in the log.
 
-Written by ``thalweg-server oasis runner``, which sets SERVER; change nothing here, since the next
-run of that command replaces it.
+Written by ``thalweg-server oasis runner``, which sets SERVER and replaces changes made here.
 """
 
 import contextlib
@@ -122,7 +121,7 @@ def run_outputs(**params):
             log_sub_dir="out",
             **only(bash.bash_wrapper, run_check_complete=False),
         ):
-            bash.print_command(filename, f"{quoted(command)} 2>> $LOG_DIR/stderror.err")
+            bash.print_command(filename, f"{shlex.join(command)} 2>> $LOG_DIR/stderror.err")
             bash.print_command(filename, f"echo {shlex.quote(DONE)}")
             if params.get("remove_working_files", True):
                 bash.print_command(filename, f"rm -R -f {shlex.quote(work)}/*")
@@ -195,11 +194,6 @@ def aggregate_command():
 def flags(params):
     """Options of ``aggregate`` for arguments of a run."""
     return ["--join-summary-info"] if params.get("join_summary_info") else []
-
-
-def quoted(command):
-    """A command as a line of a script."""
-    return " ".join(shlex.quote(word) for word in command)
 
 
 # -- scripts ---------------------------------------------------------------------------
@@ -290,7 +284,7 @@ class Readers:
         label = shlex.quote(f"{perspective}:{confirm}")
         for line in (
             f"mkfifo {shlex.quote(confirm)}",
-            f"( {quoted(command)} ) 2>> $LOG_DIR/stderror.err &",
+            f"( {shlex.join(command)} ) 2>> $LOG_DIR/stderror.err &",
             f"thalweg_pids+=($!); thalweg_readers+=({label})",
         ):
             bash.print_command(filename, line)
@@ -314,10 +308,7 @@ class Readers:
 
 WAITING = r"""
 # --- Wait for every process, and complete the outputs only when all have ended well ---
-thalweg_readers=()
-thalweg_pids=()
-thalweg_writers=()
-thalweg_running=()
+thalweg_readers=() thalweg_pids=() thalweg_writers=() thalweg_running=()
 # Whatever the last command said, a run that is told to stop has failed.
 trap 'echo "[ERROR] the run was told to stop: stderror.err in its log says why"; exit 143' \
     TERM HUP INT QUIT
