@@ -18,7 +18,7 @@ SIDE_BY_SIDE := -n 3 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage soak mutants bench audit lock clean
+.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -116,6 +116,23 @@ test-torch:  ## the client under PyTorch, in an environment of its own
 		-r deploy/requirements-torch.txt
 	$(VENV)-torch/bin/python -m pytest --confcutdir=tests/torch tests/torch
 
+# 130 portfolios are 104 of items and 26 of summaries: more than 100 for every family of reports.
+CASES ?= 130
+PEER := $(if $(THALWEG_PEER_PYTHON),$(THALWEG_PEER_PYTHON),$(VENV)-oasis/bin/python)
+
+oasis: install $(TOOLS) $(PEER)  ## all reports against the peer's tools, on random portfolios (CASES=3 to try)
+	$(BIN)/python -m tests.compat.oasis --peer $(PEER) --cases $(CASES)
+	$(MAKE) --no-print-directory oasis-runs
+
+oasis-runs: install $(TOOLS) $(PEER)  ## real runs of a model by oasislmf: outputs, cost and faults
+	$(BIN)/python -m tests.oasis.model_runs --peer $(PEER)
+	$(BIN)/python -m tests.oasis.model_runs --peer $(PEER) --faults 50
+
+$(VENV)-oasis/bin/python: deploy/requirements-oasis.txt
+	$(PYTHON) -m venv $(VENV)-oasis
+	$(VENV)-oasis/bin/pip install --quiet --disable-pip-version-check -r deploy/requirements-oasis.txt
+	@touch $@
+
 mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice
 	$(BIN)/python -m tests.mutants
 
@@ -141,4 +158,4 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 		--output-file deploy/requirements-dev.lock
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) $(VENV)-torch build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*

@@ -48,6 +48,8 @@ from app.http.token_inspection import TokenInspection
 from app.losses import input_store, routes_inputs
 from app.losses import routes as losses_routes
 from app.losses import tokens as loss_tokens
+from app.losses.bounds import Admission
+from app.losses.earlier_inputs import EarlierInputs
 from app.losses.input_store import InputStore
 from app.losses.inputs import KINDS, Inputs
 from app.losses.service import LossService
@@ -93,9 +95,8 @@ from app.tiles.service import TileService
 from app.tiles.views import Views
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
 
-_OLD_INPUTS = "inputs"
 _OLD_PARTIALS = "partials"
-"""Directories in which earlier versions kept files."""
+"""Directory in which earlier versions kept partial results."""
 _DAY = 86400.0
 _ORPHAN_SECONDS = 60.0
 """Age of content without an owner that spares it: whoever stores it may be about to own it."""
@@ -117,6 +118,8 @@ _EXPOSED = (
     "Thalweg-Bytes",
     "Thalweg-Reopened-Check",
     "Thalweg-Events-Without-Occurrence",
+    "Thalweg-Events-Only-In-Occurrence",
+    "Thalweg-Ledger-Bound",
     "Thalweg-Rates",
     "Upload-Complete",
     "X-Request-Id",
@@ -203,7 +206,7 @@ def _add_services(
     buffers = Buffers(settings.buffers, settings.buffer_bytes, ledger, share)
     width = settings.threads or share_of_cores(settings.workers)
     input_files = InputStore(storage.blobs, settings.input_days)
-    _take_over_files(settings, input_files)
+    _take_over_files(settings, storage, input_files)
     migrate(storage.heads, input_files.sizes())
     quotas = _quotas(settings)
     heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
@@ -229,7 +232,7 @@ def _add_services(
     state.throttle = throttle
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_files, heads, storage.sharing),
+        inputs=Inputs(input_files, heads, storage.sharing, decoders),
         spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims, ledger),
         threads=threads,
         buffers=buffers,
@@ -240,6 +243,7 @@ def _add_services(
         max_input=settings.max_input,
         max_samples=settings.max_samples,
         max_blocks=settings.max_blocks,
+        admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
     state.datasets = DatasetService(catalogue, threads, bodies, addresses)
@@ -294,10 +298,11 @@ def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: AN
     return resource
 
 
-def _take_over_files(settings: Settings, inputs: InputStore) -> None:
+def _take_over_files(settings: Settings, storage: Storage, files: InputStore) -> None:
     """Move what earlier versions kept in files of their own into the stores."""
     if settings.kept_in is not None:
-        inputs.import_files(settings.kept_in / _OLD_INPUTS, KINDS)
+        owners = Shares(storage.heads, input_store.KIND, storage.sharing)
+        EarlierInputs(settings.kept_in, files, owners, KINDS).move()
         # Partial results are computed again.
         shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
 

@@ -123,6 +123,7 @@ def _observer(
     counts: list[Callable[[], None]] = [
         CountUp(metrics.decoder_starts, lambda: decoders.starts),
         CountUp(metrics.decoder_failures, lambda: decoders.replaced),
+        CountUpEach(metrics.decoder_refused, decoders.refused),
         CountUpEach(metrics.memory_refused, watched.ledger.refused),
         CountUpEach(metrics.throttled, watched.throttle.refused),
         CountUpEach(metrics.problems, seat.refusals),
@@ -139,6 +140,7 @@ def _observer(
         busy, idle = decoders.counts
         metrics.decoders.labels("busy").set(busy)
         metrics.decoders.labels("idle").set(idle)
+        metrics.decoder_calls_waiting.set(decoders.waiting)
         metrics.spool_bytes.set(watched.claims.claimed)
         for purpose, held in watched.ledger.purposes().items():
             metrics.memory_held.labels(purpose).set(held)

@@ -88,6 +88,12 @@ class Metrics:
         self.decoder_failures = self._counter(
             "decoder_failures", "Decoder processes that died, or were stopped for a fault"
         )
+        self.decoder_calls_waiting = self._gauge(
+            "decoder_calls_waiting", "Calls that wait for a decoder process", "livesum"
+        )
+        self.decoder_refused = self._counter(
+            "decoder_refused", "Calls that got no decoder process in time", "limit"
+        )
 
     def _storage(self) -> None:
         self.store_seconds = self._histogram(

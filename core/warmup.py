@@ -1,7 +1,7 @@
 """Compiles every kernel by using it on a few bytes, and publishes the build.
 
 The work is a list of tasks, most of which come from the tables of formats and stages: a new
-format or stage is warmed up because its row says how. Compiling takes some 30 seconds of one
+format or stage is warmed up because its row says how. Compiling takes some 45 seconds of one
 core, so where another process can be had it takes half of the tasks::
 
     this process    |-- tasks of its half --|-- absorb the other's build --|-- publish
@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ._jit import absorb, hand_over, is_build_published, publish
-from .losses.format import FLOAT_WIDTHS
-from .losses.warm import use_all_summaries, use_ledgers, use_losses, use_tables
+from .losses.warm import use_all_losses, use_all_summaries, use_ledgers, use_tables
 from .pipelines.operations import OPERATIONS
 from .pipelines.warm import use_operation
 from .rng.warm import use_random_numbers
@@ -46,19 +45,17 @@ class Task:
 def tasks() -> list[Task]:
     """All parts of the work, in the order they are done by one process."""
     listed = [
-        Task(f"losses of {width} bytes", weight, partial(use_losses, width))
-        for width, weight in zip(FLOAT_WIDTHS, (19, 17), strict=True)
+        # Of both widths by one process, as they share kernels.
+        Task("losses", 25, use_all_losses),
+        Task("summaries", 7.5, use_all_summaries),
+        Task("ledgers", 12, use_ledgers),
+        Task("tables", 1, use_tables),
+        Task("tiles", 3, use_reading),
+        Task("reductions", 2.5, use_reductions),
+        Task("random numbers", 1.5, use_random_numbers),
     ]
     listed += [
-        Task("summaries", 9, use_all_summaries),
-        Task("ledgers", 9, use_ledgers),
-        Task("tables", 1.5, use_tables),
-        Task("tiles", 4, use_reading),
-        Task("reductions", 3, use_reductions),
-        Task("random numbers", 1, use_random_numbers),
-    ]
-    listed += [
-        Task(f"format {form.name}", 0.2 * len(form.decoders), partial(use_format, form))
+        Task(f"format {form.name}", 0.3 * len(form.decoders), partial(use_format, form))
         for form in FORMATS.values()
         if form.decoders
     ]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from tests.scale import PURE_PYTHON, examples
+from tests.scale import PURE_PYTHON, SOAK, examples
 
 # A shell that starts this in the background has interrupts ignored, and children inherit
 # that: the tests that interrupt a command would wait for ever.
@@ -25,6 +25,10 @@ _LONGEST = {folder: place for place, folder in enumerate(("contract", "e2e", "cl
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take longest, so that no worker ends long after others."""
+    if not SOAK:
+        for item in items:
+            if item.get_closest_marker("slow") is not None:
+                item.add_marker(pytest.mark.skip(reason="takes minutes: run by make soak"))
     items.sort(key=lambda item: _LONGEST.get(item.path.relative_to(_TESTS).parts[0], len(_LONGEST)))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import structlog
@@ -15,7 +17,12 @@ from app.losses.pictures.options import PictureOptions
 from core.arrays import Rows
 from core.errors import CoreError, OptionError
 from core.losses.events import StreamEnd
+from core.losses.format import SUMMARY_HEADER_SIZE
+from core.losses.header import parse_header
 from core.losses.inputs import Occurrence
+from core.losses.ledger.bound import ledger_bound
+from core.losses.ledger.calendar import make_calendar
+from core.losses.reports import REPORTS
 from core.losses.reports.running import RunOptions
 from core.losses.summaries import SummarySets
 
@@ -45,7 +52,7 @@ def aggregate(args: argparse.Namespace) -> int:
         streams=streams,
         reports=args.reports,
         out=args.out,
-        format=args.format,
+        format=args.format or "csv",
         policy=policy_of(args, event_order="ascending" if args.order == "event" else "any"),
         order=args.order,
         inputs=read_inputs(args),
@@ -69,6 +76,7 @@ def aggregate(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     with progress_bar(enabled=not args.no_progress) as observer:
         aggregation = Aggregation(job, observer, taps)
+        _log_bound(job)
         ends = aggregation.run()
     log_ends(streams, ends, time.perf_counter() - start, "reports written")
     log = structlog.get_logger()
@@ -111,6 +119,29 @@ def _write_pictures(pictures: PictureFiles, summary_set: int | None) -> None:
         log.info("picture drawn", file=str(path))
 
 
+def _log_bound(job: Job) -> None:
+    """State how large the sums of whole runs can become, if the first stream is a file."""
+    occurrence = job.inputs.occurrence
+    needs_sums = any(REPORTS[name].calculate is not None for name in job.reports)
+    if occurrence is None or not needs_sums or not (job.streams and Path(job.streams[0]).is_file()):
+        return
+    header = None
+    # What is wrong with the stream, the pass says.
+    with contextlib.suppress(CoreError, OSError), Path(job.streams[0]).open("rb") as file:
+        header = parse_header(file.read(SUMMARY_HEADER_SIZE), job.policy, job.streams[0])
+    if header is None:
+        return
+    summaries = None if job.sets is None else job.sets.summaries
+    calendar = make_calendar(occurrence)
+    bound = ledger_bound(calendar, header.len_sample, header.float_width, summaries or 1)
+    structlog.get_logger().info(
+        "sums of the run take at most" if summaries else "sums of each summary take at most",
+        bytes=bound.state_bytes,
+        memory=bound.least_budget,
+        **({"summaries": summaries} if summaries else {}),
+    )
+
+
 def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence) -> None:
     """Tell which events streams and occurrences do not have in common."""
     log = structlog.get_logger()
@@ -119,6 +150,7 @@ def _log_occurrences(ends: Sequence[StreamEnd], occurrence: Occurrence) -> None:
     if absent:
         log.warning("events have no occurrence, and so no rows by period", events=absent, of=events)
     occurring = len(np.unique(occurrence.event_ids))
-    unused = occurring - (events - absent)
+    # With summary sets, events without a summary count as occurring.
+    unused = max(occurring - (events - absent), 0)
     if unused:
         log.info("occurrences are of events that no stream has", events=unused, of=occurring)

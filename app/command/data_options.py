@@ -28,6 +28,8 @@ from core.losses.reports.running import RunOptions
 from core.losses.samples import SampleSpec
 from core.tiles.formats import FORMATS as DATASET_FORMATS
 
+from .oasis_options import add_run_directory
+
 _SIZE = re.compile(r"([1-9][0-9]{0,12})(|B|[KMGT]i?B)", re.ASCII | re.IGNORECASE)
 _SIZES = {"": 1, "B": 1} | {
     f"{letter}{infix}B": base**power
@@ -115,9 +117,7 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory for one file per report; - for a single report on stdout (default -)",
     )
-    parser.add_argument(
-        "--format", choices=TABLE_FORMATS, default="csv", help="output format (default csv)"
-    )
+    parser.add_argument("--format", choices=TABLE_FORMATS, help="output format (default csv)")
     inputs = parser.add_argument_group(
         "auxiliary files (csv, packed or parquet, detected by content)"
     )
@@ -154,6 +154,7 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     )
     _add_sets(parser)
     _add_whole_runs(parser)
+    add_run_directory(parser)
     _add_pictures(parser)
     _add_policy(parser)
     _add_completeness(parser)

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import structlog
 
 from app.losses.input_files import read_input
+from app.losses.input_parsers import parse_input
 from core.errors import OptionError
 from core.losses.inputs import (
-    EventRates,
     Occurrence,
     Periods,
     ReturnPeriods,
     SummaryInfo,
-    parse_event_rates,
-    parse_occurrence,
-    parse_periods,
-    parse_quantiles,
-    parse_return_periods,
-    parse_summary_info,
-    parse_summary_map,
-    parse_summary_xref,
     quantiles_from_text,
     return_periods_from_text,
 )
@@ -41,7 +34,8 @@ def read_inputs(args: argparse.Namespace) -> ReportInputs:
     """
     if args.no_of_periods is not None and not args.occurrence:
         raise OptionError("--no-of-periods applies only to --occurrence")
-    rates, occurrence = _event_rates(args), _occurrence(args)
+    rates = _parsed("event_rates", args.event_rates) if args.event_rates else None
+    occurrence = _occurrence(args)
     if rates is not None and occurrence is not None and "melt" in args.reports:
         structlog.get_logger().warning(
             "event rates are those of --event-rates, not of --occurrence", file=args.event_rates
@@ -67,10 +61,8 @@ def read_sets(args: argparse.Namespace) -> SummarySets | None:
             if value:
                 raise OptionError(f"--{name} applies only to --summary-xref")
         return None
-    xref = parse_summary_xref(read_input(args.summary_xref), args.summary_xref)
-    risks = None
-    if args.summary_map:
-        risks = parse_summary_map(read_input(args.summary_map), args.summary_map)
+    xref = _parsed("summary_xref", args.summary_xref)
+    risks = _parsed("summary_map", args.summary_map) if args.summary_map else None
     return SummarySets(xref, args.sets, risks, name=args.summary_xref, map_name=args.summary_map)
 
 
@@ -95,27 +87,26 @@ def read_infos(args: argparse.Namespace, sets: SummarySets | None) -> dict[int |
             )
         if key not in requested or key in infos:
             raise OptionError(f"--summary-info {text} is of no requested set, or of one twice")
-        infos[key] = parse_summary_info(read_input(path), path)
+        infos[key] = _parsed("summary_info", path)
     return infos
 
 
-def _event_rates(args: argparse.Namespace) -> EventRates | None:
-    if not args.event_rates:
-        return None
-    return parse_event_rates(read_input(args.event_rates), args.event_rates)
+def _parsed(name: str, path: str, periods: int | None = None) -> Any:  # noqa: ANN401 - by name
+    return parse_input(name, read_input(path), periods, path)
 
 
 def _occurrence(args: argparse.Namespace) -> Occurrence | None:
     if not args.occurrence:
         return None
-    return parse_occurrence(read_input(args.occurrence), args.no_of_periods, args.occurrence)
+    occurrence: Occurrence = _parsed("occurrence", args.occurrence, args.no_of_periods)
+    return occurrence
 
 
 def _periods(args: argparse.Namespace, occurrence: Occurrence | None) -> Periods | None:
     if not args.periods:
         return None
     count = None if occurrence is None else occurrence.periods
-    periods = parse_periods(read_input(args.periods), count, args.periods)
+    periods: Periods = _parsed("periods", args.periods, count)
     if not periods.sum_to_one:
         structlog.get_logger().warning(
             "period weights do not sum to 1", file=args.periods, sum=round(periods.total, 9)
@@ -128,7 +119,8 @@ def _quantiles(text: str | None) -> npt.NDArray[np.float32] | None:
         return None
     if set(text) <= set("0123456789.eE+-, ") and not Path(text).exists():
         return quantiles_from_text(text, "--quantiles")
-    return parse_quantiles(read_input(text), text)
+    quantiles: npt.NDArray[np.float32] = _parsed("quantiles", text)
+    return quantiles
 
 
 def _return_periods(text: str | None) -> ReturnPeriods | None:
@@ -136,4 +128,5 @@ def _return_periods(text: str | None) -> ReturnPeriods | None:
         return None
     if set(text) <= set("0123456789, ") and not Path(text).exists():
         return return_periods_from_text(text, "--return-periods")
-    return parse_return_periods(read_input(text), text)
+    years: ReturnPeriods = _parsed("return_periods", text)
+    return years

@@ -26,6 +26,10 @@ EXIT_BROKEN_PIPE = 141
 
 
 def _aggregate(args: argparse.Namespace) -> int:
+    if args.run_dir is not None:
+        from .oasis import aggregate_run  # noqa: PLC0415 - see above
+
+        return aggregate_run(args)
     from .aggregate import aggregate  # noqa: PLC0415 - see above
 
     return aggregate(args)
@@ -53,6 +57,12 @@ def _summarise(args: argparse.Namespace) -> int:
     from .summarise import summarise_command  # noqa: PLC0415 - see above
 
     return summarise_command(args)
+
+
+def _oasis(args: argparse.Namespace) -> int:
+    from .oasis import oasis  # noqa: PLC0415 - see above
+
+    return oasis(args)
 
 
 def _warmup(args: argparse.Namespace) -> int:
@@ -99,6 +109,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "key": _key,
     "keys": _keys,
     "merge": _merge,
+    "oasis": _oasis,
     "summarise": _summarise,
     "warmup": _warmup,
 }

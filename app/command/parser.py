@@ -162,6 +162,12 @@ def _merge(parser: argparse.ArgumentParser) -> None:
     add_merge(parser)
 
 
+def _oasis(parser: argparse.ArgumentParser) -> None:
+    from .oasis_options import add_oasis  # noqa: PLC0415 - as above
+
+    add_oasis(parser)
+
+
 def _summarise(parser: argparse.ArgumentParser) -> None:
     from .data_options import add_summarise  # noqa: PLC0415 - as above
 
@@ -183,6 +189,11 @@ _DATA_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, 
         _merge,
         "merge finished tables of partitions",
         "Merge finished tables of one report and several partitions, by event.",
+    ),
+    "oasis": (
+        _oasis,
+        "use Thalweg in models of Oasis",
+        "Write the runner, or the executables, by which a model of Oasis uses Thalweg.",
     ),
     "summarise": (
         _summarise,

@@ -114,6 +114,7 @@ class Decoders(Protocol):
             DatasetUnreadableError: the worker crashed, hung, ran out of memory or answered
                 nonsense; it has been replaced.
             BusyError: no worker became free in time, or none could be started.
+            ShareExceededError: the owner holds all workers that it may have at present.
         """
 
     def forget(self, key: str) -> None:

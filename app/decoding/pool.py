@@ -1,9 +1,9 @@
 """The pool of workers: started when needed, replaced when they die, stopped when idle.
 
 A thread that asks holds one worker until it has its answer. It prefers an idle worker that has
-the file open, then any idle one, then a new one. While all are busy, owners take turns: the next
-free worker is for the owner who holds the fewest. Its own fault, a crash or a time-out, ends that
-worker alone.
+the file open, then any idle one, then a new one. While all are busy, owners take turns, and while
+there are several, none holds all workers (``turns``). A fault, be it a crash or a time-out, ends
+that worker alone.
 
 Workers are started by one thread that lives as long as the pool, the keeper. The kernel ends a
 worker with the *thread* that started it (PR_SET_PDEATHSIG), and the threads that ask come and go.
@@ -14,23 +14,29 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import NoReturn
 
 import structlog
 
-from app.errors import BusyError
+from app.errors import BusyError, ShareExceededError
 from core.budget import current
 
 from .base import Parse, Request, T
 from .limits import DecoderLimits
 from .process import DecoderProcess, StartError
+from .turns import DecoderTurns
 
 _RETRY_SECONDS = 10.0
 """Seconds after which a start that failed is tried again by itself."""
 _POLL_SECONDS = 0.2
 """Maximum seconds between two checks that somebody waits for a worker."""
+
+_RETRY_AFTER = 5
+"""Seconds after which a request that got no worker may be tried again."""
+_SETTING = "THALWEG_DECODERS"
 
 
 class DecoderPool:
@@ -43,6 +49,8 @@ class DecoderPool:
     Attributes:
         starts: number of workers started so far.
         replaced: number of workers that died, or were stopped for a fault.
+        refused: number of requests that got no worker in time, by the limit that stopped them:
+            ``decoders``, or ``owner-share``.
     """
 
     def __init__(self, limits: DecoderLimits | None = None, owner: Callable[[], str] = str) -> None:
@@ -52,16 +60,14 @@ class DecoderPool:
         self._idle: list[DecoderProcess] = []
         self._busy: set[DecoderProcess] = set()
         self._starting = 0
-        self._held: Counter[str] = Counter()
-        """Workers of each owner that are busy or starting for it."""
-        self._waiting: OrderedDict[str, deque[object]] = OrderedDict()
-        """By owner; whose turn is next comes first."""
+        self._turns = DecoderTurns(self._limits.workers)
         self._closed = False
         self._logged = False
         self._failure: str | None = None
         self._tried = 0.0
         self.starts = 0
         self.replaced = 0
+        self.refused: Counter[str] = Counter()
         self._keeper: threading.Thread | None = None
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # Arrays are collected in any thread, in the middle of anything: no locks there.
@@ -83,6 +89,12 @@ class DecoderPool:
         """Number of workers that are busy or starting, and of those that are idle."""
         with self._changed:
             return len(self._busy) + self._starting, len(self._idle)
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for a worker."""
+        with self._changed:
+            return self._turns.waiting
 
     def problem(self) -> str | None:
         """Return why no worker can be started; None if the last start succeeded, or none failed.
@@ -161,18 +173,13 @@ class DecoderPool:
 
     def _take(self, key: str, owner: str) -> DecoderProcess:
         """Return a worker that no other thread uses; it counts as one of the owner's."""
-        turn = object()
         with self._changed:
-            self._waiting.setdefault(owner, deque()).append(turn)
+            turn = self._turns.join(owner)
             try:
-                process = self._wait_for(turn, key)
-                self._waiting.move_to_end(owner)
-                self._held[owner] += 1
+                process = self._wait_for(turn, key, owner)
+                self._turns.take(owner)
             finally:
-                turns = self._waiting[owner]
-                turns.remove(turn)
-                if not turns:
-                    del self._waiting[owner]
+                self._turns.leave(owner, turn)
                 self._changed.notify_all()
         if process is not None:
             return process
@@ -182,29 +189,55 @@ class DecoderPool:
             self._return_share(owner)
             raise
 
-    def _wait_for(self, turn: object, key: str) -> DecoderProcess | None:
+    def _wait_for(self, turn: object, key: str, owner: str) -> DecoderProcess | None:
         """Return a busy worker, or None if one is to be started, which counts as starting."""
         deadline = time.monotonic() + self._limits.wait_seconds
         while True:
             self._check_unlocked()
             if self._closed:
                 raise BusyError("the decoders are being stopped", retry_after=5)
-            owner = min(self._waiting, key=lambda owner: self._held[owner])
-            if turn is self._waiting[owner][0]:
+            if self._turns.is_next(turn):
                 if process := self._choose(key):
                     self._busy.add(process)
                     return process
-                if len(self._busy) + self._starting < self._limits.workers:
+                if self._has_room():
                     self._starting += 1
                     return None
             left = deadline - time.monotonic()
             if left <= 0:
-                raise BusyError(
-                    "all decoders are in use",
-                    hint="Retry after the seconds in Retry-After",
-                    retry_after=5,
-                )
+                self._refuse(owner)
             self._changed.wait(min(left, _POLL_SECONDS))
+
+    def _has_room(self) -> bool:
+        """Whether fewer workers are busy or starting than there may be."""
+        return len(self._busy) + self._starting < self._limits.workers
+
+    def _refuse(self, owner: str) -> NoReturn:
+        """Refuse a request that has waited for too long.
+
+        Raises:
+            ShareExceededError: a worker is free, but not for this owner.
+            BusyError: all workers are in use.
+        """
+        if self._has_room() and self._turns.has_share(owner):
+            self.refused["owner-share"] += 1
+            raise ShareExceededError(
+                "your requests in progress hold your share of the decoders",
+                hint="Wait until some of them have ended",
+                retry_after=_RETRY_AFTER,
+                limit="decoders",
+                setting=_SETTING,
+                allowed=max(self._limits.workers - 1, 1),
+            )
+        self.refused["decoders"] += 1
+        raise BusyError(
+            "all decoders are in use",
+            hint="Retry after the seconds in Retry-After",
+            retry_after=_RETRY_AFTER,
+            limit="decoders",
+            setting=_SETTING,
+            allowed=self._limits.workers,
+        )
 
     def _check_unlocked(self) -> None:
         """Check the budget without the lock, as a check may take a moment."""
@@ -216,9 +249,7 @@ class DecoderPool:
 
     def _return_share(self, owner: str) -> None:
         with self._changed:
-            self._held[owner] -= 1
-            if not self._held[owner]:
-                del self._held[owner]
+            self._turns.give_back(owner)
             self._changed.notify_all()
 
     def _choose(self, key: str) -> DecoderProcess | None:

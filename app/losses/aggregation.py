@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from core.arrays import Rows
-from core.errors import CoreError, ExcessError, OptionError, ReportError
+from core.errors import CoreError, ExcessError, InputError, OptionError, ReportError
 from core.losses.analysis import Analysis
 from core.losses.completeness import certify
 from core.losses.events import StreamEnd, StreamHeader
@@ -192,8 +192,15 @@ class Aggregation:
         if self._can_be_cut():
             try:
                 return self._attempt(self._run_sections)
+            except InputError:
+                # An output or a partial file, not a stream: another pass would end there too.
+                raise
             except (CoreError, OSError) as e:
-                # What one pass finds wrong is what comes first in the streams.
+                # A second pass cannot be avoided. Each core knows its section alone, and an event
+                # that comes again in another section, or below the last one of it, is found after
+                # all sections; in one pass, it may be the first fault. Budgets and limits are of
+                # each core, so that one pass may keep what several exceed. It stops at the fault,
+                # so it reads no more than the bytes before.
                 structlog.get_logger().debug("one pass follows that of all cores", reason=str(e))
         return self._attempt(self._run_streams)
 

@@ -24,7 +24,7 @@ from .pump import Pump
 from .rows import PostedRows, RowStream
 from .service import LossService
 from .spool import Mark, Spool
-from .sums_room import SumsRoom
+from .sums_room import FIRST_BYTES, SumsRoom
 from .tokens import Checkpoints
 
 _POST_BYTES = 1 << 20
@@ -43,10 +43,28 @@ _PICTURE_BYTES = 32 << 20
 """Memory of a picture while it is drawn: pixels, and the points of up to 48 curves."""
 
 
+_LEAST_SUMS = 1 << 20
+"""Memory of the sums of each of many sets in the beginning."""
+_INFO_BYTES = 4
+"""Memory for each byte of summary info, whose texts become objects and columns."""
+
+
+def _sets(options: PostOptions) -> int:
+    """Return the number of analyses in the pass."""
+    sets = options.request.sets
+    return 1 if sets is None else len(sets.set_ids)
+
+
 def _memory(options: PostOptions) -> int:
     """Return about how much memory a post takes besides buffers, sums and rows that wait."""
-    inputs = options.request.inputs
-    nbytes = _POST_BYTES if options.picture is None else _POST_BYTES + _PICTURE_BYTES
+    request, inputs = options.request, options.request.inputs
+    nbytes = _POST_BYTES * _sets(options)
+    if options.picture is not None:
+        nbytes += _PICTURE_BYTES
+    if request.sets is not None:
+        nbytes += sum(array.nbytes for array in request.sets.places)
+    if request.info is not None:
+        nbytes += _INFO_BYTES * sum(column.nbytes for column in request.info.columns.values())
     if inputs.quantiles is not None:
         nbytes += _QUANTILE_BYTES * len(inputs.quantiles)
     if inputs.occurrence is not None:
@@ -83,7 +101,9 @@ class LossAnswer:
         """
         losses, payer = self.losses, self.options.payer
         with losses.ledger.hold(payer, _memory(self.options), "posts"):
-            spool, room = losses.spools.new(payer), SumsRoom(losses.spools, payer)
+            spool = losses.spools.new(payer)
+            first = max(FIRST_BYTES // _sets(self.options), _LEAST_SUMS)
+            room = SumsRoom(losses.spools, payer, first)
             try:
                 await self._answer(exchange, spool, room)
             finally:
@@ -92,7 +112,14 @@ class LossAnswer:
 
     async def _answer(self, exchange: Exchange, spool: Spool, room: SumsRoom) -> None:
         decode = decoder(self.options.body_coding, self.losses.max_body)
-        posting = Posting(self.options.request, decode, spool, self.after, room.resources)
+        posting = Posting(
+            self.options.request,
+            decode,
+            spool,
+            self.after,
+            room.resources,
+            self.losses.admission,
+        )
         answer = self._answer_duplex if self.options.duplex else self._answer_after_body
         try:
             await answer(exchange, posting, spool)
@@ -150,6 +177,10 @@ class LossAnswer:
         }
         if ending.events_without_occurrence is not None:
             headers["Thalweg-Events-Without-Occurrence"] = str(ending.events_without_occurrence)
+        if ending.events_only_in_occurrence is not None:
+            headers["Thalweg-Events-Only-In-Occurrence"] = str(ending.events_only_in_occurrence)
+        if ending.bound is not None and ending.bound.summaries is not None:
+            headers["Thalweg-Ledger-Bound"] = str(ending.bound.bound.state_bytes)
         if ending.mark is not None:
             headers["Thalweg-Token"] = self.checkpoints.token(ending.mark)
             headers["Thalweg-Offset"] = str(ending.mark.position.offset)

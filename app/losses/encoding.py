@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,7 +58,9 @@ def describe_mark(mark: Mark | None, tokens: Tokens) -> dict[str, object]:
 def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
     further = {
         "events_without_occurrence": ending.events_without_occurrence,
+        "events_only_in_occurrence": ending.events_only_in_occurrence,
         "rates": ending.rates,
+        "ledger_bound": None if ending.bound is None else ending.bound.to_json(),
     }
     return {
         "reason": ending.reason,
@@ -175,11 +177,17 @@ class _FramesAnswer:
         tokens: Tokens,
         start: Mark | None,
         dtypes: Mapping[str, np.dtype[np.void]],
+        set_ids: Sequence[int] | None,
         *,
         heartbeats: bool,
     ) -> None:
         self._tokens = tokens
-        self._dtypes = {report: dtype.descr for report, dtype in dtypes.items()}
+        # Reports may have no row, and their readers want a table of none.
+        self._tables: dict[str, object] = {
+            "dtypes": {report: dtype.descr for report, dtype in dtypes.items()}
+        }
+        if set_ids is not None:
+            self._tables["sets"] = list(set_ids)
         self._writer = FrameWriter()
         self._heartbeats = heartbeats
         self._position = describe_mark(start, tokens)
@@ -202,7 +210,7 @@ class _FramesAnswer:
         held, self._held = self._held, None
         if held is None:
             return []
-        header = rows_header(held.report, held.rows) | self._position
+        header = rows_header(held.report, held.rows, held.set_id) | self._position
         payload = held.rows.view("u1").data
         return self._writer.frame(FrameKind.DATA, header, payload, more=more)
 
@@ -212,8 +220,7 @@ class _FramesAnswer:
             self._held = None
         # The END frame closes the group of rows.
         last = self._release(more=True)
-        # Reports may have no row, and their readers want a table of none.
-        header = _ending(ending, self._tokens) | {"dtypes": self._dtypes}
+        header = _ending(ending, self._tokens) | self._tables
         return last + self._writer.frame(FrameKind.END, header)
 
     def fail(self, problem: Problem, last: Mark | None) -> Buffers | None:
@@ -245,9 +252,10 @@ def row_encoder(  # noqa: PLR0913 - each shapes the answer
     if form == "frames":
         width = request.policy.float_width
         dtypes = {report.name: report.dtype(width) for report in request.tables}
-        return _FramesAnswer(tokens, start, dtypes, heartbeats=duplex)
+        set_ids = None if request.sets is None else request.sets.set_ids
+        return _FramesAnswer(tokens, start, dtypes, set_ids, heartbeats=duplex)
     (report,) = request.tables
-    encoder = table_encoder(form, report, request.policy.float_width)
+    encoder = table_encoder(form, report, request.policy.float_width, request.info)
     if form == "ndjson":
         return _NdjsonAnswer(encoder, tokens)
     if isinstance(encoder, ArrowEncoder):
@@ -255,11 +263,14 @@ def row_encoder(  # noqa: PLR0913 - each shapes the answer
     return _TableAnswer(encoder, titled=titled or form != "csv")
 
 
-def rows_header(report: str, rows: npt.NDArray[np.void]) -> dict[str, Any]:
+def rows_header(
+    report: str, rows: npt.NDArray[np.void], set_id: int | None = None
+) -> dict[str, Any]:
     """Return the header, without token, of a DATA frame with these rows as its payload."""
     array = describe_array("rows", rows)
     return {
         "report": report,
+        **({} if set_id is None else {"set": set_id}),
         "arrays": [array],
         "dtype": array["dtype"],
         "shape": array["shape"],

@@ -7,14 +7,10 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-
-import structlog
 
 from app.errors import InputGoneError, StorageFullError
 from app.state.base import MAX_PAGE, StoreDamagedError, StoreError
 from app.state.blobs import BlobInfo, BlobMissingError, BlobStore
-from app.state.durable import sync_directory
 
 KIND = "input"
 """Kind of the blobs; the id of one is ``<digest>.<name of the input>``."""
@@ -86,6 +82,14 @@ class InputStore:
         except StoreDamagedError as e:
             raise _damaged(kind, digest) from e
 
+    def touch_at(self, kind: str, digest: str, when: float) -> None:
+        """Note when a file was last used, in seconds since 1970.
+
+        Raises:
+            BlobMissingError: there is no such file.
+        """
+        self._blobs.touch(KIND, _name(kind, digest), when)
+
     def _check_age(self, info: BlobInfo) -> None:
         """Check that a file has not expired.
 
@@ -133,33 +137,27 @@ class InputStore:
             yield from ((blob.id, blob.size) for blob in page.blobs)
             after = page.after
 
-    def import_files(self, directory: Path, kinds: tuple[str, ...]) -> None:
-        """Move in what earlier versions kept as ``<digest>.<kind>`` in a directory.
 
-        A file whose content has not its digest was damaged, and is dropped. Several workers
-        may do this at once. What cannot be stored stays for the next start.
-        """
-        if not directory.is_dir():
-            return
-        try:
-            for path in sorted(directory.iterdir()):
-                # Another worker may move it first.
-                with contextlib.suppress(FileNotFoundError):
-                    self._import_file(path, kinds)
-            directory.rmdir()
-            sync_directory(directory.parent)
-        except (OSError, StoreError, StorageFullError) as e:
-            structlog.get_logger().warning("inputs were not moved", reason=str(e))
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file to be stored; see ``Content``."""
 
-    def _import_file(self, path: Path, kinds: tuple[str, ...]) -> None:
-        digest, _, kind = path.name.partition(".")
-        data, used = path.read_bytes(), path.stat().st_mtime
-        if kind in kinds and digest_of(data) == digest:
-            self._blobs.put(KIND, path.name, data)
-            self._blobs.touch(KIND, path.name, used)
-        else:
-            structlog.get_logger().warning("a damaged input was dropped", name=path.name)
-        path.unlink()
+    files: InputStore
+    kind: str
+    digest: str
+    data: bytes
+
+    def store(self) -> Receipt:
+        """See Content."""
+        return self.files.put(self.kind, self.digest, self.data)
+
+    def is_stored(self) -> bool:
+        """See Content."""
+        return self.files.has(self.kind, self.digest)
+
+    def remove(self) -> None:
+        """See Content."""
+        self.files.remove(self.kind, self.digest)
 
 
 def _name(kind: str, digest: str) -> str:

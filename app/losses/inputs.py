@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from app.decoding.base import Decoders
 from app.errors import InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import HeadMissingError, StateStore
@@ -18,29 +19,26 @@ from app.state.shares import Shares
 from app.state.turns import Turn
 from core.errors import InputError
 from core.losses.inputs import (
+    Data,
     EventRates,
     Occurrence,
     Periods,
     ReturnPeriods,
-    parse_event_rates,
-    parse_occurrence,
-    parse_periods,
-    parse_quantiles,
-    parse_return_periods,
-    parse_summary_info,
-    parse_summary_map,
-    parse_summary_xref,
+    SummaryInfo,
     quantiles_from_text,
     return_periods_from_text,
 )
+from core.losses.summaries import SummarySets
 
-from .input_store import DIGEST_SIZE, InputStore, Receipt, digest_of, gone
+from .input_parsers import PARSERS, parse_input
+from .input_store import DIGEST_SIZE, InputFile, InputStore, Receipt, digest_of, gone
+from .parquet import MAGIC, read_parquet, room_for
+from .summary_sets import choose_sets
 
 KIND = "input"
 UNUSED = ("ensemble", "items", "coverages")
 """Files of a model that no report is computed from."""
 
-_PARQUET = b"PAR1"
 _ANY_PERIODS = 2**31 - 1
 _CACHED = 16
 _CACHED_BYTES = 128 << 20
@@ -49,30 +47,23 @@ _PARSED = 8
 """Bytes that parsing takes for each byte of a file of numbers."""
 _PARSED_TEXT = 32
 """The same for each byte of a file of texts, each of which is an object."""
+_PARSED_COLUMNS = 4
+"""The same for each byte of decoded columns."""
+_OBJECT_BYTES = 64
+"""Bytes of a short text."""
 
 
-def _check_occurrence(data: bytes, periods: int | None) -> None:
-    _parse_occurrence(data, periods, default=_ANY_PERIODS)
-
-
-_CHECKS: dict[str, Callable[[bytes, int | None], object]] = {
-    "quantiles": lambda data, _periods: parse_quantiles(data),
-    "event_rates": lambda data, _periods: parse_event_rates(data),
-    "occurrence": _check_occurrence,
-    "periods": lambda data, _periods: parse_periods(data),
-    "return_periods": lambda data, _periods: parse_return_periods(data),
-    "summary_xref": lambda data, _periods: parse_summary_xref(data),
-    "summary_map": lambda data, _periods: parse_summary_map(data),
-    "summary_info": lambda data, _periods: parse_summary_info(data),
-}
-KINDS = tuple(_CHECKS)
+KINDS = tuple(PARSERS)
 """Names of the files that can be stored."""
 _TEXTS = frozenset({"summary_map", "summary_info"})
 
 
-def memory_to_parse(kind: str, nbytes: int) -> int:
-    """Return at most how much memory it takes to parse a file of this kind and size."""
-    return (_PARSED_TEXT if kind in _TEXTS else _PARSED) * nbytes
+def memory_to_parse(kind: str, content: Data) -> int:
+    """Return about how much memory it takes to parse a file of this kind."""
+    if isinstance(content, bytes):
+        return (_PARSED_TEXT if kind in _TEXTS else _PARSED) * len(content)
+    sizes = [_OBJECT_BYTES if column.dtype == object else 8 for column in content.values()]
+    return _PARSED_COLUMNS * sum(sizes) * max(map(len, content.values()), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +72,6 @@ class Stored:
 
     digest: str
     receipt: Receipt
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file to be stored; see ``Content``."""
-
-    files: InputStore
-    kind: str
-    digest: str
-    data: bytes
-
-    def store(self) -> Receipt:
-        return self.files.put(self.kind, self.digest, self.data)
-
-    def is_stored(self) -> bool:
-        return self.files.has(self.kind, self.digest)
-
-    def remove(self) -> None:
-        self.files.remove(self.kind, self.digest)
 
 
 class Inputs:
@@ -111,16 +83,31 @@ class Inputs:
         store: holds the files.
         heads: holds the owners of each.
         turn: a turn among all that change the files or their owners.
+        decoders: decode parquet; None refuses it.
     """
 
-    def __init__(self, store: InputStore, heads: StateStore, turn: Turn) -> None:
+    def __init__(
+        self,
+        store: InputStore,
+        heads: StateStore,
+        turn: Turn,
+        decoders: Decoders | None = None,
+    ) -> None:
         self._store = store
+        self._decoders = decoders
         self._owners = Shares(heads, KIND, turn)
         self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
         self._parsing = threading.Lock()
 
-    def put(self, who: Identity, kind: str, data: bytes, periods: int | None = None) -> Stored:
+    def put(
+        self,
+        who: Identity,
+        kind: str,
+        data: bytes,
+        periods: int | None = None,
+        grow: Callable[[int], None] = lambda _nbytes: None,
+    ) -> Stored:
         """Check a file and store it for the caller.
 
         Args:
@@ -128,25 +115,26 @@ class Inputs:
             kind: one of KINDS.
             data: content of the file.
             periods: number of periods, for an occurrence csv.
+            grow: holds memory, before it is used.
 
         Raises:
             InputError: the content is not valid for this kind.
+            BusyError: there is no memory or decoder left.
             QuotaExceededError: too much is stored already.
             StorageFullError: the file cannot be stored.
         """
-        if data.startswith(_PARQUET):
-            raise InputError(
-                "it is a parquet file",
-                hint="Send csv or packed records; thalweg-server aggregate reads parquet too",
-            )
+        if data.startswith(MAGIC):
+            grow(room_for(len(data)))
+        content = self._decoded(data)
+        grow(memory_to_parse(kind, content))
         # One at a time, because parsing takes several times the memory of the file.
         with self._parsing:
-            _CHECKS[kind](data, periods)
+            _check(kind, content, periods)
         digest = digest_of(data)
         ident = _ident(kind, digest)
         new = not self._owners.has(who.owner, ident)
-        content = _File(self._store, kind, digest, data)
-        receipt = self._owners.put(who.owner, ident, len(data), content)
+        file = InputFile(self._store, kind, digest, data)
+        receipt = self._owners.put(who.owner, ident, len(data), file)
         # Whether others have the file too is not for the caller to know.
         return Stored(digest, Receipt(new or receipt.created, receipt.expires))
 
@@ -178,7 +166,7 @@ class Inputs:
                 return quantiles_from_text(text)
             except InputError as e:
                 raise InvalidOptionError(e.message, hint=e.hint, option="quantiles") from e
-        quantiles: npt.NDArray[np.float32] = self._file(who, "quantiles", text, parse_quantiles)
+        quantiles: npt.NDArray[np.float32] = self._file(who, "quantiles", text)
         return quantiles
 
     def return_periods(self, who: Identity, text: str) -> ReturnPeriods:
@@ -193,7 +181,7 @@ class Inputs:
                 return return_periods_from_text(text)
             except InputError as e:
                 raise InvalidOptionError(e.message, hint=e.hint, option="return_periods") from e
-        years: ReturnPeriods = self._file(who, "return_periods", text, parse_return_periods)
+        years: ReturnPeriods = self._file(who, "return_periods", text)
         return years
 
     def event_rates(self, who: Identity, text: str) -> EventRates:
@@ -203,7 +191,7 @@ class Inputs:
             InvalidOptionError: ``text`` is not a digest.
             InputGoneError: there is no such file.
         """
-        rates: EventRates = self._file(who, "event_rates", text, parse_event_rates)
+        rates: EventRates = self._file(who, "event_rates", text)
         return rates
 
     def periods(self, who: Identity, text: str) -> Periods:
@@ -213,7 +201,7 @@ class Inputs:
             InvalidOptionError: ``text`` is not a digest.
             InputGoneError: there is no such file.
         """
-        periods: Periods = self._file(who, "periods", text, parse_periods)
+        periods: Periods = self._file(who, "periods", text)
         return periods
 
     def occurrence(self, who: Identity, text: str, periods: int | None) -> Occurrence:
@@ -226,50 +214,125 @@ class Inputs:
         """
         digest = _digest(text, "occurrence")
 
-        def parse(data: bytes) -> Occurrence:
+        def parse(content: Data) -> Occurrence:
             try:
-                return _parse_occurrence(data, periods)
+                return _parse_occurrence(content, periods)
             except InputError as e:
                 # The file was valid on upload, so the number of periods must be wrong.
                 raise InvalidOptionError(
                     e.message, hint="Correct no_of_periods", option="no_of_periods"
                 ) from e
 
-        occurrence: Occurrence = self._cached(who, "occurrence", digest, periods, parse)
+        occurrence: Occurrence = self._parsed_file(who, "occurrence", digest, periods, parse)
         return occurrence
 
-    def _file(self, who: Identity, kind: str, text: str, parse: Callable[[bytes], Any]) -> Any:  # noqa: ANN401 - the result of parse
-        return self._cached(who, kind, _digest(text, kind), None, parse)
+    def summary_info(self, who: Identity, text: str) -> SummaryInfo:
+        """Return the descriptions of summaries in the file with this digest.
 
-    def _cached(
+        Raises:
+            InvalidOptionError: ``text`` is not a digest.
+            InputGoneError: there is no such file.
+        """
+        info: SummaryInfo = self._file(who, "summary_info", text)
+        return info
+
+    def summary_sets(
+        self, who: Identity, xref: str, risks: str | None, requested: tuple[int, ...] | None
+    ) -> SummarySets:
+        """Return the summary sets of the xref with this digest.
+
+        Args:
+            who: the caller.
+            xref: digest of a summary xref.
+            risks: digest of a summary map, None for none.
+            requested: ids of sets, None for all.
+
+        Raises:
+            InvalidOptionError, TooLargeError: a text is not a digest; or as ``choose_sets``.
+            InputGoneError: there is no such file.
+        """
+        parsed_xref = self._file(who, "summary_xref", xref)
+        parsed_map = None if risks is None else self._file(who, "summary_map", risks)
+
+        def build() -> tuple[SummarySets, int]:
+            sets = choose_sets(parsed_xref, requested, parsed_map)
+            return sets, sum(array.nbytes for array in sets.places)
+
+        # Each part of a stream would look for the places of all items anew.
+        sets: SummarySets = self._cached(("summary_sets", xref, risks, requested), build)
+        return sets
+
+    def _file(self, who: Identity, kind: str, text: str) -> Any:  # noqa: ANN401 - the result of a parser
+        def parse(content: Data) -> Any:  # noqa: ANN401 - as above
+            return parse_input(kind, content)
+
+        return self._parsed_file(who, kind, _digest(text, kind), None, parse)
+
+    def _parsed_file(
         self,
         who: Identity,
         kind: str,
         digest: str,
         extra: int | None,
-        parse: Callable[[bytes], Any],
+        parse: Callable[[Data], Any],
     ) -> Any:  # noqa: ANN401 - the result of parse
         if not (who.is_admin or self._owners.has(who.owner, _ident(kind, digest))):
             raise gone(kind, digest)
-        key = (kind, digest, extra)
+        read = False
+
+        def load() -> tuple[Any, int]:
+            nonlocal read
+            read = True
+            data = self._store.read(kind, digest)
+            # Parsed files of numbers are about as large as they are packed.
+            return parse(self._decoded(data)), len(data)
+
+        parsed = self._cached((kind, digest, extra), load)
+        if not read:
+            self._store.touch(kind, digest)
+        return parsed
+
+    def _decoded(self, data: bytes) -> Data:
+        """The content of a file as parsers take it: columns, if it is parquet.
+
+        Raises:
+            InputError: the parquet file cannot be decoded.
+            BusyError: no decoder became free.
+        """
+        if not data.startswith(MAGIC):
+            return data
+        if self._decoders is None:
+            raise InputError("it is a parquet file", hint="Send csv or packed records")
+        return read_parquet(data, self._decoders)
+
+    def _cached(self, key: tuple[Any, ...], load: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401 - the result of load
+        """A value by key; ``load`` returns it and its bytes where it is not remembered."""
         with self._lock:
             found = self._parsed.get(key)
             if found is not None:
                 self._parsed.move_to_end(key)
-        if found is not None:
-            self._store.touch(kind, digest)
-            return found[0]
-        data = self._store.read(kind, digest)
-        parsed = parse(data)
+                return found[0]
+        value, nbytes = load()
         with self._lock:
-            # Parsed files of numbers are about as large as they are packed.
-            self._parsed[key] = parsed, len(data)
+            self._parsed[key] = value, nbytes
             while len(self._parsed) > _CACHED or (
                 len(self._parsed) > 1
                 and sum(size for _, size in self._parsed.values()) > _CACHED_BYTES
             ):
                 self._parsed.popitem(last=False)
-        return parsed
+        return value
+
+
+def _check(kind: str, content: Data, periods: int | None) -> None:
+    """Parse a file that is to be stored.
+
+    Raises:
+        InputError, InvalidOptionError: it is not valid.
+    """
+    if kind == "occurrence":
+        _parse_occurrence(content, periods, default=_ANY_PERIODS)
+    else:
+        parse_input(kind, content)
 
 
 def _ident(kind: str, digest: str) -> str:
@@ -291,14 +354,19 @@ def _digest(text: str, option: str) -> str:
     return text
 
 
-def _parse_occurrence(data: bytes, periods: int | None, default: int | None = None) -> Occurrence:
+def _parse_occurrence(data: Data, periods: int | None, default: int | None = None) -> Occurrence:
     try:
-        return parse_occurrence(data, periods)
+        return _as_occurrence(data, periods)
     except InputError as e:
         if e.parameter != "periods":
             raise
         if periods is None and default is not None:
-            return parse_occurrence(data, default)
+            return _as_occurrence(data, default)
         raise InvalidOptionError(
             e.message, hint="Set the option no_of_periods", option="no_of_periods"
         ) from e
+
+
+def _as_occurrence(data: Data, periods: int | None) -> Occurrence:
+    occurrence: Occurrence = parse_input("occurrence", data, periods)
+    return occurrence

@@ -12,6 +12,7 @@ from app.http.negotiation import Headers, answer_coding, choose_format, joined
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.reports.running import RunOptions
+from core.losses.summaries import SummarySets
 
 from .inputs import Inputs
 from .pictures.drawing import PICTURES
@@ -20,6 +21,7 @@ from .pictures.options import PictureForm, PictureOptions
 from .request import LossRequest, parse_ids, require_whole_stream
 from .schemas import LossQuery, ReportsQuery
 from .service import LossService
+from .summary_sets import parse_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ def read_options(
     May read and parse auxiliary files, so it must not run on the event loop.
 
     Raises:
-        CoreError, ServiceError: an option is invalid, or an auxiliary file is missing.
+        CoreError, ServiceError: an option is invalid, an auxiliary file is missing, or the sums
+            may need too much.
     """
     partial = _is_partial(headers)
     if partial and query.duplex:
@@ -62,7 +65,13 @@ def read_options(
             "duplex does not work for a part of a stream (Upload-Complete: ?0)",
             option="duplex",
         )
+    sets, info = _read_sets(who, query, losses.inputs), None
     form = _format(query, headers, reports)
+    if sets is not None:
+        _check_one_set(form, sets)
+    if query.summary_info is not None:
+        _check_info(form)
+        info = losses.inputs.summary_info(who, query.summary_info)
     drawn = form in PICTURE_TYPES
     if drawn and query.duplex:
         raise InvalidOptionError(
@@ -81,13 +90,20 @@ def read_options(
         ),
         inputs=_read_inputs(who, query, losses.inputs),
         options=RunOptions(query.confidence, query.curves, query.tvar),
+        sets=sets,
+        info=info,
+        named=_named(query),
         summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
         expect_events=query.expect_events,
         expect_bytes=_expected_bytes(query, headers),
+        expect_samples=query.expect_samples,
+        expect_summaries=query.expect_summaries,
+        refuses_over_bound=query.over_bound == "refuse",
         partial=partial,
     )
     if query.after is not None:
         require_whole_stream(request.tables, "and a token continues within one")
+    losses.admission.admit(request)
     return PostOptions(
         who.payer,
         request,
@@ -129,6 +145,63 @@ def _read_inputs(who: Identity, query: LossQuery, stored: Inputs) -> ReportInput
         if query.return_periods is None
         else stored.return_periods(who, query.return_periods),
     )
+
+
+def _read_sets(who: Identity, query: LossQuery, stored: Inputs) -> SummarySets | None:
+    """Read the summary sets that the query names.
+
+    Raises:
+        InvalidOptionError: an option lacks the xref, the sets are not in it, or are too many.
+        InputGoneError: there is no such file.
+    """
+    if query.summary_xref is None:
+        for option in ("summary_map", "sets"):
+            if getattr(query, option) is not None:
+                raise InvalidOptionError(
+                    f"{option} requires summary_xref",
+                    hint="Add summary_xref= with the digest of an input",
+                    option=option,
+                )
+        return None
+    if query.expect_summaries is not None:
+        raise InvalidOptionError(
+            "expect_summaries is for streams of summaries; summary_xref tells how many there are",
+            option="expect_summaries",
+        )
+    requested = None if query.sets is None else parse_sets(query.sets)
+    return stored.summary_sets(who, query.summary_xref, query.summary_map, requested)
+
+
+def _check_info(form: str) -> None:
+    """Refuse columns of text where rows are records or pictures."""
+    if form in _WITHOUT_COLUMNS:
+        raise InvalidOptionError(
+            f"summary_info is joined to rows of {', '.join(_JOINABLE)}, not of {form}",
+            hint="Choose one of these with format=, and one report and set at a time",
+            option="summary_info",
+        )
+
+
+_WITHOUT_COLUMNS = frozenset({"bin", "frames", *PICTURE_TYPES})
+_JOINABLE = tuple(name for name in MEDIA_TYPES if name not in _WITHOUT_COLUMNS)
+
+
+def _named(query: LossQuery) -> tuple[str, ...]:
+    """The inputs of sets and info that the query names, each with its name."""
+    options = ("summary_xref", "summary_map", "sets", "summary_info")
+    given = ((option, getattr(query, option)) for option in options)
+    return tuple(f"{option}={value}" for option, value in given if value is not None)
+
+
+def _check_one_set(form: str, sets: SummarySets) -> None:
+    """Refuse several summary sets in a form that holds one table."""
+    if len(sets.set_ids) > 1 and form != "frames":
+        listed = ", ".join(map(str, sets.set_ids))
+        raise InvalidOptionError(
+            f"{form} holds the report of one summary set, but these are {listed}",
+            hint=f"Choose one with sets={sets.set_ids[0]}, or use format=frames",
+            option="sets",
+        )
 
 
 def _format(query: LossQuery, headers: Headers, reports: tuple[str, ...]) -> str:

@@ -44,11 +44,12 @@ from app.http.decompression import Decoder
 from core.arrays import Rows
 from core.budget import current
 from core.errors import CoreError, WorkStoppedError
-from core.losses.analysis import Analysis
 from core.losses.events import Completeness
 from core.losses.finishing import LedgerResources
 from core.losses.position import Position
 
+from .bounds import Admission, StatedBound
+from .passes import make_pass
 from .request import LossRequest, select_rows
 from .spool import Mark, Spool, Table
 
@@ -71,8 +72,13 @@ class Ending:
     """``whole``, or ``since resume`` if events before the resume could reopen unnoticed."""
     events_without_occurrence: int | None = None
     """Number of complete events of this post without occurrence; None without occurrences."""
+    events_only_in_occurrence: int | None = None
+    """Number of events that occur and that the stream does not have; known once the whole stream
+    has come in one post."""
     rates: str | None = None
     """The input that event rates are from, where two have them."""
+    bound: StatedBound | None = None
+    """Of the sums of a whole run; None without."""
 
 
 _STRETCH = 1 << 20
@@ -92,16 +98,16 @@ class _Collector:
         self._ids = request.summary_ids
         self._resumes = not request.needs_whole_stream
 
-    def take_rows(self, report: str, rows: Rows) -> None:
+    def take_rows(self, set_id: int | None, report: str, rows: Rows) -> None:
         current().check(report)
         selected = _copy(rows) if self._ids is None else select_rows(rows, self._ids)
         if len(selected):
             # At once: a buffer of blocks may become gigabytes of quantiles.
-            self._spool.put([Table(report, selected)])
+            self._spool.put([Table(report, selected, set_id)])
 
-    def take_position(self, position: Position) -> None:
+    def take_position(self, position: Position, settled: bool) -> None:
         self.last = Mark(position)
-        if self._resumes:
+        if self._resumes and settled:
             self._spool.put([self.last])
 
 
@@ -119,37 +125,33 @@ class Posting:
         spool: receives rows and marks.
         after: the mark at which the body begins; None for the beginning of the stream.
         resources: what reports of whole runs may use.
+        admission: refuses a stream whose sums may need too much, once its header has come.
 
     Raises:
         CoreError: ``after`` contradicts the request.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a post consists of
         self,
         request: LossRequest,
         decoder: Decoder,
         spool: Spool,
         after: Mark | None = None,
         resources: LedgerResources | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._request = request
+        self._admission = admission
+        self._bound: StatedBound | None = None
         self._decoder = decoder
         self._spool = spool
         self._after = Mark(Position()) if after is None else after
         self._output = _Collector(request, spool, self._after)
-        self._analysis = Analysis(
-            request.reports,
-            self._output.take_rows,
-            policy=request.policy,
-            **request.inputs.to_dict(),
-            options=request.options,
-            resources=resources,
-            expect_events=request.expect_events,
-            expect_bytes=request.expect_bytes,
-            at_event=self._output.take_position,
+        self._pass = make_pass(
+            request, self._output.take_rows, self._output.take_position, resources
         )
         if not request.needs_whole_stream:
-            self._analysis.resume(self._after.position)
+            self._pass.resume(self._after.position)
         self._unproven = self._after.tail
         self._proof = xxhash.xxh3_64()
         self._tail = xxhash.xxh3_64()
@@ -174,7 +176,7 @@ class Posting:
     @property
     def offset(self) -> int:
         """Number of bytes read of the whole stream."""
-        return self._analysis.received
+        return self._pass.received
 
     # -- bytes in ----------------------------------------------------------------
 
@@ -223,13 +225,16 @@ class Posting:
             )
 
     def _analyse(self, piece: memoryview) -> None:
-        begin, before = self._analysis.offset, self._output.last
-        rest = bytes(self._analysis.rest) if self._request.partial else b""
+        begin, before = self._pass.offset, self._output.last
+        rest = bytes(self._pass.rest) if self._request.partial else b""
         try:
-            self._analysis.receive(piece)
+            self._pass.receive(piece)
         finally:
             if self._request.partial:
                 self._add_tail(rest, piece, begin, before)
+        if self._admission is not None and self._pass.header is not None:
+            self._bound = self._admission.admit(self._request, self._pass.header)
+            self._admission = None
 
     def _add_tail(self, rest: bytes, piece: memoryview, begin: int, before: Mark) -> None:
         """Digest the bytes of the unfinished event.
@@ -266,26 +271,31 @@ class Posting:
             )
         if self._request.partial:
             return self._suspend("partial")
-        end = self._analysis.close()
+        end = self._pass.close()
         declared = end.completeness is Completeness.DECLARED
-        events, size = end.events, end.bytes
-        completeness = "declared" if declared else "undeclared"
-        absent = end.events_without_occurrence
+        occurrence = self._request.inputs.occurrence
+        unused = None
+        if occurrence is not None and self._after.position.offset == 0:
+            unused = len(np.unique(occurrence.event_ids)) - self._pass.placed
         return Ending(
             "complete",
-            completeness,
+            "declared" if declared else "undeclared",
             None,
-            events,
-            size,
+            end.events,
+            end.bytes,
             end.reopened_check,
-            absent,
-            self._request.rates,
+            events_without_occurrence=end.events_without_occurrence,
+            events_only_in_occurrence=unused,
+            rates=self._request.rates,
+            bound=self._bound,
         )
 
     @property
     def summary_set(self) -> int | None:
-        """Of a summary stream, once its header has come."""
-        header = self._analysis.header
+        """Of a summary stream, once its header has come, or the only one of an item stream."""
+        if self._request.sets is not None:
+            return self._request.sets.set_ids[0]
+        header = self._pass.header
         return None if header is None else header.summary_set
 
     def suspend(self) -> Ending:
@@ -303,6 +313,7 @@ class Posting:
         return self._suspend("drain")
 
     def _suspend(self, reason: str) -> Ending:
+        self._pass.suspend()
         self._spool.drop_open()
         mark = self._output.last
         position = mark.position
@@ -311,7 +322,7 @@ class Posting:
             self._output.last = mark
         resumed = self._after.position.offset > 0 and not position.ascending
         check = "since resume" if resumed else "whole"
-        absent = self._closed_without_occurrence()
+        has_occurrence = self._request.inputs.occurrence is not None
         return Ending(
             reason,
             "partial",
@@ -319,15 +330,6 @@ class Posting:
             position.events,
             self.offset,
             check,
-            absent,
-            self._request.rates,
+            events_without_occurrence=self._pass.unplaced if has_occurrence else None,
+            rates=self._request.rates,
         )
-
-    def _closed_without_occurrence(self) -> int | None:
-        """Events of this post before the open one that never occur; None without occurrences."""
-        occurrence, event = self._request.inputs.occurrence, self._analysis.open_event
-        if occurrence is None:
-            return None
-        if self._analysis.header is None:
-            return 0
-        return self._analysis.unplaced - int(event > 0 and event not in occurrence.event_ids)

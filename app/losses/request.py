@@ -12,13 +12,16 @@ import numpy.typing as npt
 from app.errors import InvalidOptionError, WholeStreamError
 from core.errors import ReportError
 from core.losses.format import ID_MAX
+from core.losses.inputs import SummaryInfo
 from core.losses.parameters import ReportInputs
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS, Report
 from core.losses.reports.choosing import check_inputs, choose_reports
 from core.losses.reports.report import EVENT_RATES, OCCURRENCE
 from core.losses.reports.running import RunOptions
+from core.losses.summaries import SummarySets
 
+from .summary_columns import SummaryColumns
 from .tokens import identity_of
 
 ALGORITHM = b"losses 1"
@@ -33,16 +36,27 @@ class LossRequest:
         ReportError: a report lacks its inputs, or an input has no report.
         WholeStreamError: a report of a whole run is requested of a part of a stream.
         InvalidOptionError: options contradict each other.
+        InputError: a column of the summary info has the name of one of a report.
     """
 
     reports: tuple[str, ...]
     policy: Policy = field(default_factory=Policy)
     inputs: ReportInputs = field(default_factory=ReportInputs)
     options: RunOptions = field(default_factory=RunOptions)
+    sets: SummarySets | None = None
+    """Summary sets of a stream of items, each with reports of its own; None for others."""
+    info: SummaryInfo | None = None
+    """Columns to join to the rows, by summary."""
+    named: tuple[str, ...] = ()
+    """The inputs of sets and info as the query names them, to identify them by."""
     summary_ids: npt.NDArray[np.int32] | None = None
     """Ids of the summaries to report, ascending; None for all."""
     expect_events: int | None = None
     expect_bytes: int | None = None
+    expect_samples: int | None = None
+    expect_summaries: int | None = None
+    refuses_over_bound: bool = True
+    """Whether sums that may need more than the server spends are refused."""
     partial: bool = False
     """Whether more of the stream follows in another request."""
 
@@ -53,12 +67,17 @@ class LossRequest:
         if self.partial:
             require_whole_stream(reports, "and this is a part of one (Upload-Complete: ?0)")
         overall = next((report.name for report in reports if not report.has_summaries), None)
-        if self.summary_ids is not None and overall is not None:
-            raise InvalidOptionError(
-                f"the report {overall} has one row for all summaries of an event",
-                hint="Omit summary_ids, or request another report",
-                option="summary_ids",
-            )
+        for option, value in (("summary_ids", self.summary_ids), ("summary_info", self.info)):
+            if value is not None and overall is not None:
+                raise InvalidOptionError(
+                    f"the report {overall} has one row for all summaries of an event",
+                    hint=f"Omit {option}, or request another report",
+                    option=option,
+                )
+        if self.info is not None:
+            for report in reports:
+                # Refuses columns with the name of one of the report.
+                SummaryColumns(self.info, report)
 
     @property
     def tables(self) -> tuple[Report, ...]:
@@ -69,6 +88,16 @@ class LossRequest:
     def needs_whole_stream(self) -> bool:
         """Whether a report has no rows before the end of the stream."""
         return any(report.scope == "run" for report in self.tables)
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether a report is computed from sums of the whole run."""
+        return any(report.calculate is not None for report in self.tables)
+
+    @property
+    def summaries(self) -> int | None:
+        """Number of summaries at most, if the xref or a declaration tells."""
+        return self.expect_summaries if self.sets is None else self.sets.summaries
 
     @property
     def rates(self) -> str | None:
@@ -98,6 +127,8 @@ class LossRequest:
         if any(OCCURRENCE in report.needs for report in self.tables):
             # Rates alone identify occurrences where nothing else is taken from them.
             parts += [*inputs.octets(), self.options.octets()]
+        # Tokens of requests without are those of versions that knew no sets.
+        parts += [name.encode() for name in self.named]
         return identity_of(tuple(parts))
 
 

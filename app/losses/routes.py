@@ -49,6 +49,15 @@ _HEADERS: dict[str, Any] = {
         "description": "Complete events of this body that never occur; if occurrences are given",
         **_NUMBER,
     },
+    "Thalweg-Events-Only-In-Occurrence": {
+        "description": "Events of the occurrences that the stream lacks; if it came in one post",
+        **_NUMBER,
+    },
+    "Thalweg-Ledger-Bound": {
+        "description": "Most bytes that the sums of the run can take, if the number of summaries"
+        " is known",
+        **_NUMBER,
+    },
     "Thalweg-Rates": {
         "description": "event_rates, if these are given besides occurrences, which have rates too",
         **_TEXT,

@@ -18,8 +18,9 @@ from app.http.negotiation import joined
 from app.http.openapi import NO_CONTENT, problem_responses
 from app.http.trail import name_resource
 from app.server.responses import Exchange, ExchangeResponse
+from core.errors import InputError
 
-from .inputs import memory_to_parse
+from .parquet import MAGIC, MEDIA_TYPE
 from .schemas import InputAnswer, InputName, InputQuery
 from .service import LossService
 
@@ -28,10 +29,11 @@ router = APIRouter(prefix="/v1/inputs", tags=["inputs"], dependencies=[OPTIONS_O
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "The file, csv or packed; the form is detected by content",
+        "description": "The file, csv, packed or parquet; the form is detected by content",
         "content": {
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
             "text/csv": {"schema": {"type": "string"}},
+            MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
         },
     }
 }
@@ -61,18 +63,25 @@ async def put_input(
 ) -> ExchangeResponse:
     """Store an auxiliary file; queries refer to it by its digest."""
     coding = joined(request.headers, "content-encoding")
+    declared = (joined(request.headers, "content-type") or "").partition(";")[0].strip().lower()
 
     async def handle(exchange: Exchange) -> None:
         with losses.ledger.hold(who.payer, 0, "inputs") as hold:
             try:
                 decode = decoder(coding, losses.max_input)
                 data = await read_whole(exchange.body, hold, decode, losses.rate)
-                hold.grow(memory_to_parse(name, len(data)))
             except ServiceError:
                 await discard(exchange.body)
                 raise
+            if declared == MEDIA_TYPE and not data.startswith(MAGIC):
+                raise InputError(
+                    "its Content-Type is parquet, but it does not begin with PAR1",
+                    hint="Send another Content-Type with csv or packed records",
+                )
             put = losses.inputs.put
-            stored = await losses.threads.start(put, who, name, bytes(data), query.no_of_periods)
+            stored = await losses.threads.start(
+                put, who, name, bytes(data), query.no_of_periods, hold.grow
+            )
             name_resource(request.scope, stored.digest)
         answer = InputAnswer(
             name=name,

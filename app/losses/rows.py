@@ -71,7 +71,8 @@ def _next_items(spool: Spool, *, together: bool) -> list[Item]:
     if len(tables) > 1:
         # A call of an encoder costs as much as a hundred rows, and a piece of a body has fewer.
         joined = b"".join(table.rows.view(np.uint8).data for table in tables)
-        items = [Table(tables[0].report, np.frombuffer(joined, tables[0].rows.dtype))]
+        first = tables[0]
+        items = [Table(first.report, np.frombuffer(joined, first.rows.dtype), first.set_id)]
     return items if mark is None else [*items, mark]
 
 

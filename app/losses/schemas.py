@@ -76,6 +76,21 @@ class LossQuery(BaseModel):
     tvar: Literal["count", "weight"] = Field(
         "count", description="TVaR as the mean of losses by their number or by period weight"
     )
+    summary_xref: str | None = Field(
+        None,
+        description="The stream is of items: add them up into summaries; digest of an input",
+    )
+    summary_map: str | None = Field(
+        None, description="With summary_xref, to count affected risks: digest of an input"
+    )
+    sets: str | None = Field(
+        None, description="Sets of summary_xref: a list such as 1,2; all without"
+    )
+    summary_info: str | None = Field(
+        None,
+        description="Columns to join to rows, by summary, in csv, ndjson, arrow and parquet:"
+        " digest of an input",
+    )
     theme: Theme = Field("light", description="Pictures of ept and aal: colours")
     plot_tvar: bool = Field(False, description="Pictures of ept: TVaR beside the curves")
     perspective: Perspective | None = Field(
@@ -106,6 +121,23 @@ class LossQuery(BaseModel):
     )
     expect_bytes: int | None = Field(
         None, ge=0, le=MAX_NUMBER, description="Declared length of the whole stream in bytes"
+    )
+    expect_samples: int | None = Field(
+        None,
+        ge=1,
+        le=2**31 - 1,
+        description="Declared len_sample, so that sums of whole runs are bounded before the body",
+    )
+    expect_summaries: int | None = Field(
+        None,
+        ge=1,
+        le=2**31 - 1,
+        description="Declared number of summaries of a summary stream, for the same bound",
+    )
+    over_bound: Literal["refuse", "try"] = Field(
+        "refuse",
+        description="Refuse sums that may need more than this server spends on a request, or try"
+        " whether they do",
     )
     duplex: bool = Field(False, description="Send rows while the body is still arriving")
     after: str | None = Field(

@@ -12,6 +12,7 @@ from app.http.bodies import MinimumRate
 from app.telemetry import Metrics
 from app.tokens import KeyRing
 
+from .bounds import Admission
 from .inputs import Inputs
 from .spool import Spools
 
@@ -38,5 +39,7 @@ class LossService:
     """Largest accepted len_sample."""
     max_blocks: int
     """Maximum blocks per event."""
+    admission: Admission
+    """Refuses runs whose sums may need too much."""
     is_spent: Callable[[str], bool]
     """Whether an owner has spent its share of requests or memory."""

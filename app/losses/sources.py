@@ -79,6 +79,7 @@ class Sources:
         self._selector = selectors.DefaultSelector()
         self._open: dict[int, Source] = {}
         self._always_ready: list[int] = []
+        self._held: set[int] = set()
         self._buffer = memoryview(bytearray(CHUNK))
         self.sources: list[Source] = []
         try:
@@ -92,8 +93,11 @@ class Sources:
         source = Source(name)
         self.sources.append(source)
         self._open[index] = source
+        self._watch(index)
+
+    def _watch(self, index: int) -> None:
         try:
-            self._selector.register(source.fd, selectors.EVENT_READ, index)
+            self._selector.register(self._open[index].fd, selectors.EVENT_READ, index)
         except PermissionError:
             # epoll refuses regular files, which never block.
             self._always_ready.append(index)
@@ -111,6 +115,7 @@ class Sources:
 
     def close(self) -> None:
         """Close all open inputs."""
+        self._held.clear()
         self._selector.close()
         for source in self._open.values():
             source.close()
@@ -146,6 +151,20 @@ class Sources:
             return index, self._buffer[:count]
         return None
 
+    def hold(self, index: int, *, held: bool) -> None:
+        """Stop reading an input for now, or go on with it.
+
+        Nothing happens if it has ended.
+        """
+        if index not in self._open or held == (index in self._held):
+            return
+        if held:
+            self._leave(index)
+            self._held.add(index)
+        else:
+            self._held.remove(index)
+            self._watch(index)
+
     def _choose(self, preferred: int | None) -> int:
         if preferred is not None and preferred in self._always_ready:
             return preferred
@@ -158,20 +177,22 @@ class Sources:
         raise StarvedError(
             f"no bytes arrived for {self._idle_timeout:g} seconds",
             hint="Check the writer: it is stuck, or was never started",
-            source=", ".join(source.name for source in self._open.values()),
+            source=", ".join(s.name for i, s in self._open.items() if i not in self._held),
         )
 
     @property
     def _waits(self) -> bool:
-        return len(self._open) > len(self._always_ready)
+        return len(self._open) > len(self._always_ready) + len(self._held)
 
     def _end(self, index: int) -> None:
-        source = self._open.pop(index)
+        self._leave(index)
+        self._open.pop(index).close()
+
+    def _leave(self, index: int) -> None:
         if index in self._always_ready:
             self._always_ready.remove(index)
         else:
-            self._selector.unregister(source.fd)
-        source.close()
+            self._selector.unregister(self._open[index].fd)
 
 
 def read_file(path: str) -> bytes:

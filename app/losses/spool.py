@@ -46,6 +46,8 @@ class Table:
 
     report: str
     rows: Rows
+    set_id: int | None = None
+    """Summary set of the rows; None for those of a stream as it is posted."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class _Spilled:
     dtype: np.dtype[np.void]
     offset: int
     size: int
+    set_id: int | None
 
 
 class Spool:
@@ -143,7 +146,7 @@ class Spool:
         if self._claim is not None:
             self._claim.cover(offset + size)
         self._write(table.rows, offset)
-        self._items.append(_Spilled(table.report, table.rows.dtype, offset, size))
+        self._items.append(_Spilled(table.report, table.rows.dtype, offset, size, table.set_id))
 
     def _may_hold(self, nbytes: int) -> bool:
         """Enter rows that wait in memory; return False if their owner may have no more."""
@@ -209,7 +212,7 @@ class Spool:
             if count == 0:
                 raise StorageFullError("waiting rows were lost")
             at += count
-        return Table(spilled.report, octets.view(spilled.dtype))
+        return Table(spilled.report, octets.view(spilled.dtype), spilled.set_id)
 
     def drop_open(self) -> Mark | None:
         """Drop the rows after the last mark, which are of an incomplete event.

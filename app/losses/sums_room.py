@@ -30,7 +30,7 @@ class SumsRoom:
     Args:
         spools: where rows wait; sums wait beside them.
         owner: who is charged.
-        first: bytes of memory in the beginning.
+        first: bytes of memory in the beginning, of each ledger.
     """
 
     def __init__(self, spools: Spools, owner: str, first: int = FIRST_BYTES) -> None:
@@ -94,6 +94,6 @@ def hold_for_request(nbytes: int, *, required: bool) -> bool:
             return False
         if isinstance(e, BudgetExceededError | TooLargeError):
             # Nothing that a client waits for makes them fit.
-            e.hint = "Compute the reports of whole runs with thalweg-server aggregate"
+            e.hint = "Compute these reports with thalweg-server aggregate"
         raise
     return True

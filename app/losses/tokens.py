@@ -68,8 +68,8 @@ class Checkpoints:
         if token.identity != self.identity:
             raise TokenForeignError(
                 "the token belongs to a request with other reports, inputs or options",
-                hint="Post with the same query; only format, duplex, expect_events and"
-                " expect_bytes may differ",
+                hint="Post with the same query; only format, duplex, over_bound and"
+                " declarations (expect_…) may differ",
             )
         return read_mark(token)
 

@@ -31,3 +31,10 @@ def raise_malloc_thresholds() -> str | None:
     mallopt.restype = ctypes.c_int
     done = mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES) and mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
     return None if done else "mallopt refused the thresholds"
+
+
+def give_back() -> None:
+    """Return free memory of the C library to the system, where the library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

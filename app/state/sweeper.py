@@ -107,14 +107,28 @@ class Sweeper:
             os.close(lock)
 
 
+def _page_by_page(look: Callable[[str], str | None]) -> Chore:
+    """Return the chore that looks at a page in each pass, and at the first after the last.
+
+    Args:
+        look: takes the id after which the page begins; returns that of the next page, or None.
+    """
+    after: str | None = None
+
+    def sweep() -> bool:
+        nonlocal after
+        after = look(after or "")
+        return after is not None
+
+    return sweep
+
+
 def expired_heads(
     heads: StateStore, kind: str, seconds: float, clock: Callable[[], float] = time.time
 ) -> Chore:
     """Return the chore that deletes heads of a kind that nobody used for so long."""
-    after = ""
 
-    def sweep() -> bool:
-        nonlocal after
+    def look(after: str) -> str | None:
         oldest = clock() - seconds
         page = heads.list(kind, after=after, limit=PAGE)
         for head in page.heads:
@@ -122,30 +136,26 @@ def expired_heads(
                 # Another request may use or delete it first.
                 with contextlib.suppress(NotFoundError, HeadConflictError):
                     heads.delete(kind, head.id, head, unused_since=oldest)
-        after = page.after or ""
-        return page.after is not None
+        return page.after
 
-    return sweep
+    return _page_by_page(look)
 
 
 def expired_blobs(
     blobs: BlobStore, kind: str, seconds: float, clock: Callable[[], float] = time.time
 ) -> Chore:
     """Return the chore that deletes blobs of a kind that nobody used for so long."""
-    after = ""
 
-    def sweep() -> bool:
-        nonlocal after
+    def look(after: str) -> str | None:
         oldest = clock() - seconds
         page = blobs.list(kind, after=after, limit=PAGE)
         for blob in page.blobs:
             if blob.used < oldest:
                 with contextlib.suppress(NotFoundError, HeadConflictError):
                     blobs.delete(kind, blob.id, unused_since=oldest)
-        after = page.after or ""
-        return page.after is not None
+        return page.after
 
-    return sweep
+    return _page_by_page(look)
 
 
 def heads_without_blobs(
@@ -167,10 +177,8 @@ def heads_without_blobs(
         seconds: age that spares a head which nobody has used since.
         clock: seconds since 1970.
     """
-    after = ""
 
-    def sweep() -> bool:
-        nonlocal after
+    def look(after: str) -> str | None:
         oldest = clock() - seconds
         page = heads.list(kind, after=after, limit=PAGE)
         for head in page.heads:
@@ -183,10 +191,9 @@ def heads_without_blobs(
                     heads.delete(kind, head.id, head, unused_since=oldest)
             except StoreDamagedError:
                 continue
-        after = page.after or ""
-        return page.after is not None
+        return page.after
 
-    return sweep
+    return _page_by_page(look)
 
 
 def blobs_without_owners(
@@ -205,10 +212,8 @@ def blobs_without_owners(
         seconds: age that spares what may be about to get an owner.
         clock: seconds since 1970.
     """
-    after = ""
 
-    def sweep() -> bool:
-        nonlocal after
+    def look(after: str) -> str | None:
         oldest = clock() - seconds
         page = blobs.list(kind, after=after, limit=PAGE)
         for blob in page.blobs:
@@ -216,10 +221,9 @@ def blobs_without_owners(
                 remove = partial(blobs.delete, kind, blob.id, unused_since=oldest)
                 with contextlib.suppress(NotFoundError, HeadConflictError):
                     shares.sweep(blob.id, remove)
-        after = page.after or ""
-        return page.after is not None
+        return page.after
 
-    return sweep
+    return _page_by_page(look)
 
 
 def always_done(work: Callable[[], object]) -> Chore:

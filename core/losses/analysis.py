@@ -15,36 +15,32 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import errors
-from ..arrays import Octets, Rows
+from ..arrays import Rows
 from ._kernels import layout
 from ._kernels.layout import Parameters, Totals, Words
 from ._kernels.rows import event_rate, write_event
 from ._kernels.scan import close_event, scan
 from .aggregators import Aggregator, compile_pass
-from .buffer import as_octets
-from .completeness import certify
-from .events import StreamEnd, StreamHeader
+from .events import StreamEnd
 from .finishing import LedgerReports, LedgerResources, Sink
 from .header import whole
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
-from .intake import Intake
 from .ledger.ledger import Ledger
 from .outputs import Outputs
 from .parameters import ReportInputs, make_parameters
 from .policy import Policy
 from .position import Position
+from .receiver import NO_LIMIT, StreamReceiver
 from .reports import Report
 from .reports.choosing import check_inputs, check_kind, choose_reports, digest
 from .reports.running import RunOptions
-from .scanner import Scanner
 from .seen import SeenEvents
 from .snapshots import encode_aggregators, encode_totals, restore_aggregators, restore_totals
 
 _STATE_VERSION = 1
-_NO_LIMIT = 2**62
 
 
-class Analysis:
+class Analysis(StreamReceiver):
     """One pass over one loss stream, for any set of reports.
 
     Args:
@@ -76,6 +72,8 @@ class Analysis:
         InputError: occurrences and period weights are of different numbers of periods.
     """
 
+    noun = "analysis"
+
     def __init__(  # noqa: PLR0913 - all optional, each documented
         self,
         reports: Sequence[str],
@@ -96,6 +94,7 @@ class Analysis:
         seen: SeenEvents | None = None,
         at_event: Callable[[Position], None] | None = None,
     ) -> None:
+        super().__init__(policy, name, seen, expect_events, expect_bytes)
         self.aggregators = dict(aggregators or {})
         self.reports: tuple[Report, ...] = ()
         if reports or not self.aggregators:
@@ -105,14 +104,8 @@ class Analysis:
         options = options or RunOptions()
         ledger = LedgerReports(self.reports, options, resources or LedgerResources())
         self._outputs = Outputs(self.reports, sink, ledger, at_event)
-        self._expect_events = expect_events
-        self._expect_bytes = expect_bytes
         octets = [*self._inputs.octets(), *([options.octets()] if ledger.needed else [])]
         self._digest = digest(self.reports, octets)
-        self._scanner = Scanner(policy or Policy(), name, seen)
-        self._intake = Intake(self._scanner)
-        self._failure: BaseException | None = None
-        self._end: StreamEnd | None = None
         self._scan_with_aggregators = compile_pass(
             tuple(a.function for a in self.aggregators.values())
         )
@@ -120,41 +113,6 @@ class Analysis:
         self._totals: Totals
 
     # -- what is known -----------------------------------------------------------
-
-    @property
-    def header(self) -> StreamHeader | None:
-        """The stream's header, once its bytes have come."""
-        return self._scanner.header
-
-    @property
-    def offset(self) -> int:
-        """Byte offset up to which whole blocks have been taken."""
-        return self._scanner.offset
-
-    @property
-    def rest(self) -> Octets:
-        """Bytes after the last whole block; valid until more are received."""
-        return self._intake.rest
-
-    @property
-    def received(self) -> int:
-        """Bytes received so far, or skipped by a resume."""
-        return self._scanner.offset + len(self._intake.rest)
-
-    @property
-    def position(self) -> Position:
-        """Where the open event begins: all that is needed to resume without a state."""
-        return self._scanner.position
-
-    @property
-    def open_event(self) -> int:
-        """Id of the event whose blocks are being received; 0 before the first."""
-        return int(self._scanner.state["event"][0])
-
-    @property
-    def events(self) -> int:
-        """Events begun so far."""
-        return int(self._scanner.state["events"][0])
 
     @property
     def unplaced(self) -> int:
@@ -181,63 +139,6 @@ class Analysis:
         """Whether every event id so far was above the one before."""
         return bool(self._scanner.state["ascending"][0])
 
-    # -- bytes in ----------------------------------------------------------------
-
-    def receive(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
-        """Take the next bytes of the stream; rows go to the sink before this returns.
-
-        ``data`` is read in place where possible and not kept.
-
-        Raises:
-            StreamError: what is wrong with the stream; rows of the blocks before it
-                have gone to the sink, and every later call raises the same error.
-            ReportError: a requested report cannot be made from this kind of stream.
-        """
-        self._check_usable()
-        try:
-            self._take(as_octets(data))
-        except BaseException as e:
-            self._failure = e
-            raise
-
-    def _take(self, octets: Octets) -> None:
-        excess = self._bytes_beyond_declared(len(octets))
-        octets = octets[: len(octets) - excess]
-        if self.header is None:
-            rest = self._intake.take_header(octets)
-            octets = octets[:0]
-            if rest is not None:
-                self._begin()
-                octets = rest
-        if len(octets):
-            self._intake.take_blocks(octets, self._step)
-        self._flush()
-        if excess:
-            raise self._excess("bytes", self._expect_bytes, self._expect_bytes)
-
-    def _check_usable(self) -> None:
-        if self._failure is not None:
-            if isinstance(self._failure, errors.CoreError):
-                raise self._failure
-            raise errors.StateError("the analysis has failed", source=self._scanner.name)
-        if self._end is not None:
-            raise errors.StateError("the stream is already closed", source=self._scanner.name)
-
-    def _bytes_beyond_declared(self, more: int) -> int:
-        if self._expect_bytes is None:
-            return 0
-        return min(max(self.received + more - self._expect_bytes, 0), more)
-
-    def _excess(
-        self, noun: str, declared: int | None, offset: int | None, event: int | None = None
-    ) -> errors.ExcessError:
-        return errors.ExcessError(
-            f"the stream has more than the {declared} {noun} declared",
-            offset=offset,
-            event=event,
-            source=self._scanner.name,
-        )
-
     def _begin(self) -> None:
         header = self._scanner.header
         assert header is not None  # noqa: S101 - called only after the header
@@ -251,35 +152,24 @@ class Analysis:
 
     # -- rows out ----------------------------------------------------------------
 
-    def _step(self, words: Words, stop: int) -> int:
+    def _run(self, words: Words, stop: int, max_events: int) -> int:
         while True:
-            status = self._scan(words, stop)
+            status = self._scan(words, stop, max_events)
             if status == layout.FULL:
                 self._flush()
                 self._outputs.make_room(int(self._scanner.state["needed"][0]))
-                continue
-            if status == layout.ARENA_FULL:
+            elif status == layout.ARENA_FULL:
                 self._outputs.ledger.make_room(self._scanner.state)
-                continue
-            if status == layout.FAULT:
-                # Rows before the fault are right, and part of the answer.
-                self._flush()
-            elif status == layout.EVENT_DONE:
-                self._flush()
-                s = self._scanner.state[0]
-                event = int(self._scanner.scratch.block["event"][0])
-                offset = int(s["base"] + 4 * s["at"])
-                raise self._excess("events", self._expect_events, offset, event)
-            return status
+            else:
+                return status
 
-    def _scan(self, words: Words, stop: int) -> int:
+    def _scan(self, words: Words, stop: int, max_events: int) -> int:
         s = self._scanner
         args = (words, stop, s.rules, s.state, s.scratch, s.seen)
         arena = self._outputs.ledger.arena
         outputs = (self._totals, self._parameters, self._outputs.tables, arena)
-        max_events = _NO_LIMIT if self._expect_events is None else self._expect_events
         if self._scan_with_aggregators is None:
-            return scan(*args, *outputs, _NO_LIMIT, max_events)
+            return scan(*args, *outputs, NO_LIMIT, max_events)
         states = tuple(aggregator.state for aggregator in self.aggregators.values())
         return self._scan_with_aggregators(*args, *outputs, max_events, states)
 
@@ -309,20 +199,15 @@ class Analysis:
             IncompleteError: it has fewer events or bytes than declared.
             StreamError: its last, unfinished block is wrong in itself.
         """
-        self._check_usable()
-        try:
-            self._intake.finish(self._step)
-            end = self._scanner.finish(self._intake.rest)
+        with self._failing():
+            end = self._finish()
             self._close_event()
             self._outputs.ledger.take(self._scanner.state)
             if self._inputs.occurrence is not None:
                 end = replace(end, events_without_occurrence=self.unplaced)
-            self._end = certify(end, self._expect_events, self._expect_bytes, self._scanner.name)
+            self._end = self._certified(end)
             if ends_run:
                 self._outputs.finish()
-        except BaseException as e:
-            self._failure = e
-            raise
         return self._end
 
     def finish_run(self, sink: Sink, others: Sequence[Analysis]) -> None:
@@ -375,9 +260,7 @@ class Analysis:
         Raises:
             StateError: malformed, of another version, policy, set of reports or inputs.
         """
-        self._check_usable()
-        if self.received:
-            raise errors.StateError("a state can only be set before bytes are received")
+        self._check_fresh("state")
         try:
             self._restore(state)
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as e:
@@ -398,9 +281,7 @@ class Analysis:
             StateError: it does not fit the policy, or bytes were received.
             ReportError: a requested report cannot be made from this kind of stream.
         """
-        self._check_usable()
-        if self.received:
-            raise errors.StateError("a position can only be set before bytes are received")
+        self._check_fresh("position")
         self._outputs.resume(position)
         self._scanner.resume(position)
         if self.header is not None:

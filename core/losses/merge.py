@@ -125,6 +125,11 @@ class Partitions:
         """How each partition ended, once all were closed."""
         return [end for end in self._ends if end is not None]
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of rows that wait for the slowest partition."""
+        return self._waiting_bytes
+
     def slowest(self) -> int | None:
         """The open partition that stands at the lowest event; None if all are closed."""
         stands = [(self._stand(i), i) for i in range(len(self._names)) if self._ends[i] is None]

@@ -44,7 +44,13 @@ def use_all_summaries() -> None:
         _use_summaries(float_width)
 
 
-def use_losses(float_width: int) -> None:
+def use_all_losses() -> None:
+    """Read streams with losses of both widths."""
+    for float_width in FLOAT_WIDTHS:
+        _use_losses(float_width)
+
+
+def _use_losses(float_width: int) -> None:
     """Read a stream with losses of this width, into all reports and into events.
 
     The stream is cut inside a block first: what finds the fault in the tail of a stream,

@@ -51,6 +51,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         token_keys=keys,
         cors_origins=ORIGIN,
         max_input=MAX_INPUT,
+        # Decoders of parquet inputs hold descriptors until they are stopped.
+        decoder_idle_seconds=1,
     )
 
 

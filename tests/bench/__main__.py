@@ -268,7 +268,9 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=2000)
     parser.add_argument("--long", type=float, default=3.0, help="GB of the long stream")
     modules = ("summaries", "runs", "ingest", "posting", "service", "tiles", "iterate", "batches")
-    parts = ("core", "peer", "start", "memory", *modules)
+    # Minutes, and gigabytes of disk.
+    large = ("budget",)
+    parts = ("core", "peer", "start", "memory", *modules, *large)
     parser.add_argument("--only", choices=parts)
     args = parser.parse_args()
     spec = SampleSpec(events=args.events, summaries=75, samples=1000)
@@ -285,8 +287,8 @@ def main() -> None:
             starts(setup)
         if args.only in {None, "memory"}:
             memory(setup, int(args.long * 1e9))
-        for name in modules:
-            if args.only in {None, name}:
+        for name in (*modules, *large):
+            if args.only == name or (args.only is None and name in modules):
                 # Modules of their own, which use what is here.
                 module = [sys.executable, "-m", f"tests.bench.{name}"]
                 subprocess.run(module, check=True, cwd=ROOT)

@@ -1,14 +1,18 @@
 """Three summary sets of an item stream: ``python -m tests.bench.summaries``.
 
-In process against a bare pass of the same stream, the report ``events``; and with
+In process against a bare pass of a part of the stream, the report ``events``; and with
 ``THALWEG_PEER_PYTHON``, which names an interpreter with ``oasislmf``, whole commands against
-``summarypy``, indices included, with and without start-up.
+``summarypy``, indices included: wall and CPU seconds, of a stream of 2 GB, so that start-up does
+not decide.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import resource
 import shutil
+import statistics
 import tempfile
 from pathlib import Path
 
@@ -23,8 +27,9 @@ from core.losses.summaries import Summariser, SummarySets
 
 from .__main__ import SERVER, command, line, medians, timed
 
-ROUNDS = 5
-SPEC = SampleSpec(events=1400, summaries=1000, samples=100, kind=Kind.GUL)
+ITEMS = 1000
+BYTES_PER_EVENT = 226_000
+"""Of 1,000 items with 100 samples, half of both with a loss."""
 TINY = SampleSpec(events=1, summaries=3, samples=3, kind=Kind.GUL)
 PIECE = 1 << 20
 TARGET = 5.0
@@ -32,7 +37,7 @@ TARGET = 5.0
 
 def write_inputs(folder: Path) -> None:
     """Sets of 250 locations, of 10 lines of business, and of all items; and buildings."""
-    items = np.arange(1, SPEC.summaries + 1)
+    items = np.arange(1, ITEMS + 1)
     locations, ones = (items - 1) // 4 + 1, np.ones_like(items)
     sets = [(locations, 1), (items % 10 + 1, 2), (ones, 3)]
     rows = [np.stack([items, summaries, number * ones], axis=1) for summaries, number in sets]
@@ -42,7 +47,7 @@ def write_inputs(folder: Path) -> None:
     (folder / "gul_summary_map.csv").write_text(text)
 
 
-def in_process(stream: Path, inputs: Path) -> None:
+def in_process(stream: Path, inputs: Path, rounds: int) -> None:
     """Read a stream in pieces, into nothing but totals and into summaries."""
     data = stream.read_bytes()
     xref = parse_summary_xref((inputs / "gulsummaryxref.bin").read_bytes())
@@ -63,7 +68,7 @@ def in_process(stream: Path, inputs: Path) -> None:
     }
     for run in contests.values():
         run()
-    result = medians(contests, ROUNDS)
+    result = medians(contests, rounds)
     speed = len(data) / 1e6 / result["summaries"]
     line(
         f"3 summary sets in process, {speed:.0f} MB/s, / events",
@@ -71,8 +76,8 @@ def in_process(stream: Path, inputs: Path) -> None:
     )
 
 
-def against_peer(folder: Path, peer: str) -> None:
-    """Whole commands, and start-up taken off."""
+def against_peer(folder: Path, peer: str, rounds: int) -> None:
+    """Whole commands, run in turn."""
 
     def ours(name: str) -> list[str]:
         options = ["--summary-xref", "input/gulsummaryxref.bin", "--out", "ours", "--no-progress"]
@@ -83,37 +88,60 @@ def against_peer(folder: Path, peer: str) -> None:
         sets = [word for k in (1, 2, 3) for word in (f"-{k}", f"peer{k}.bin")]
         return [peer, "-c", code, "-m", "-t", "gul", "-p", "input", "-i", name, *sets]
 
-    contests = {
-        "ours": command(ours("gul.bin"), folder),
-        "ours start": command(ours("tiny.bin"), folder),
-        "peer": command(theirs("gul.bin"), folder),
-        "peer start": command(theirs("tiny.bin"), folder),
+    for args in (ours("tiny.bin"), theirs("tiny.bin")):
+        command(args, folder)()
+    times: dict[str, list[tuple[float, float]]] = {"ours": [], "summarypy": []}
+    for _ in range(rounds):
+        for name, args in (("ours", ours("gul.bin")), ("summarypy", theirs("gul.bin"))):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds = command(args, folder)()
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            times[name].append((seconds, cpu))
+    middle = {
+        name: [statistics.median(column) for column in zip(*measured, strict=True)]
+        for name, measured in times.items()
     }
-    for run in contests.values():
-        run()
-    t = medians(contests, ROUNDS)
-    net, theirs_net = t["ours"] - t["ours start"], t["peer"] - t["peer start"]
-    text = f"3 summary sets, {net:.2f} s; summarypy {theirs_net:.2f} s; net of start-up"
-    line(text, theirs_net / net, TARGET)
-    line("  the same with start-up", t["peer"] / t["ours"])
+    for name, (seconds, cpu) in middle.items():
+        print(f"  {name}: {seconds:.2f} s, CPU {cpu:.2f} s")
+    size = (folder / "gul.bin").stat().st_size / 1e9
+    for text, i in (
+        (f"3 summary sets against summarypy, {size:.2f} GB", 0),
+        ("  in CPU seconds", 1),
+    ):
+        line(text, middle["summarypy"][i] / middle["ours"][i], TARGET)
 
 
 def main() -> None:
     """Measure both on a file system in memory where there is one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores")
     memory = Path("/dev/shm")  # noqa: S108 - a scratch directory is made in it
     folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+    long, short = (max(2, int(x * 1e9 / BYTES_PER_EVENT)) for x in (args.gigabytes, 0.3))
     try:
         (folder / "input").mkdir()
         write_inputs(folder / "input")
-        for name, spec in (("gul.bin", SPEC), ("tiny.bin", TINY)):
+        for name, spec in (
+            ("gul.bin", _spec(long)),
+            ("part.bin", _spec(short)),
+            ("tiny.bin", TINY),
+        ):
             with (folder / name).open("wb") as file:
                 file.writelines(generate_stream(spec))
-        in_process(folder / "gul.bin", folder / "input")
+        in_process(folder / "part.bin", folder / "input", args.rounds)
         peer = os.environ.get("THALWEG_PEER_PYTHON")
         if peer:
-            against_peer(folder, peer)
+            against_peer(folder, peer, args.rounds)
     finally:
         shutil.rmtree(folder)
+
+
+def _spec(events: int) -> SampleSpec:
+    return SampleSpec(events=events, summaries=ITEMS, samples=100, kind=Kind.GUL)
 
 
 if __name__ == "__main__":

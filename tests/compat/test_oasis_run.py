@@ -173,7 +173,7 @@ def test_every_point_with_weights(tmp_path: Path, perspective: str) -> None:
         )
 
 
-@pytest.mark.parametrize("perspective", ["gul", "ri"])
+@pytest.mark.parametrize("perspective", PERSPECTIVES)
 def test_return_periods_with_weights(tmp_path: Path, perspective: str) -> None:
     streams = _summary_streams(perspective, 1)
     out = _aggregate(

@@ -32,6 +32,8 @@ _BODIES = ("tests/app/server/test_bodies.py",)
 _SERVE = ("tests/app/server/test_serve.py",)
 _STORES = ("tests/app/state/test_stores.py",)
 _BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
+_SHIMS = ("tests/app/oasis/shims/test_starting.py",)
+_SHIMMED_TABLES = ("tests/app/oasis/shims/test_event_tables.py",)
 _DRIVER = ("tests/app/streams/test_driver.py",)
 _DATAIO = ("tests/core/compat/test_dataio.py",)
 _SHUFFLE = ("tests/core/iterate/test_shuffle.py",)
@@ -47,6 +49,8 @@ _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
 _READING = ("tests/core/tiles/test_reading.py",)
 _FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
 _PICTURES = ("tests/app/losses/pictures/test_drawing.py",)
+_OASIS = ("tests/app/oasis/test_aggregation.py",)
+_OASIS_FAULTS = ("tests/app/oasis/test_faults.py",)
 _PROTOCOL = "a protocol, held by mypy"
 _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
 _TYPES = "types and constants"
@@ -66,16 +70,16 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
         "tests/client/test_async_client.py",
     ),
     "app/command/": _COMMAND,
+    "app/command/oasis.py": _OASIS,
+    "app/oasis/confirming.py": _OASIS_FAULTS,
+    "app/oasis/locking.py": _OASIS_FAULTS,
+    "app/oasis/runner.py": ("tests/app/oasis/test_supplier_model_runner.py",),
+    "app/oasis/tables.py": _OASIS,
     "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/direct.py": _BACKENDS,
     "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
-    "app/datasets/files/foreign.py": (
-        *_ARRAYS,
-        "tests/app/decoding/test_hostile_files.py",
-    ),
     "app/datasets/files/seekable.py": _ITEMS,
-    "app/datasets/files/zarr_files.py": _ARRAYS,
     "app/datasets/files/zarr_source.py": _ARRAYS,
     "app/datasets/inspection.py": (*_COMMAND, *_ARRAYS),
     "app/datasets/items/": _ITEMS,
@@ -85,7 +89,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/service.py": _PARTS,
     "app/datasets/spec.py": (*_ARRAYS, *_DATASETS),
     "app/decoding/": _DECODING,
-    "app/decoding/base.py": _PROTOCOL,
     "app/decoding/worker/": (*_ARRAYS, *_ITEMS),
     "app/engine/base.py": _PROTOCOL,
     "app/engine/local.py": ("tests/app/tiles/test_reductions.py",),
@@ -111,6 +114,17 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/service.py": _PARTS,
     "app/losses/summarising.py": _SUMMARISE,
     "app/main.py": _OPENAPI,
+    "app/oasis/shims/environment.py": _SHIMS,
+    "app/oasis/shims/files.py": ("tests/app/oasis/shims/test_installing.py", *_SHIMMED_TABLES),
+    "app/oasis/shims/options.py": _SHIMS,
+    "app/oasis/shims/process_log.py": _SHIMS,
+    "app/oasis/shims/reading.py": _SHIMMED_TABLES,
+    "app/oasis/shims/run_inputs.py": _SHIMMED_TABLES,
+    "app/oasis/shims/tables.py": _SHIMMED_TABLES,
+    "app/oasis/shims/whole_runs.py": (
+        "tests/app/oasis/shims/test_annual_losses.py",
+        "tests/app/oasis/shims/test_exceedance.py",
+    ),
     "app/pipelines/encoding.py": _BATCHES,
     "app/pipelines/one_batch.py": ("tests/app/pipelines/test_routes.py",),
     "app/pipelines/opened.py": (*_BATCHES, "tests/app/pipelines/test_registry.py"),
@@ -199,6 +213,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/intake.py": _ANALYSIS,
     "core/losses/ledger/": _LEDGER,
     "core/losses/parameters.py": _ANALYSIS,
+    "core/losses/receiver.py": (*_ANALYSIS, *_SUMMARIES),
     "core/losses/records.py": _TYPES,
     "core/losses/reports/aal.py": _WHOLE_RUNS,
     "core/losses/reports/alct.py": _WHOLE_RUNS,
@@ -235,6 +250,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
 """Modules, or folders for those without a row or mirror: their tests, or why there are none."""
 
 ACROSS: dict[str, str] = {
+    "tests/client/losses/test_sets.py": "reports of summary sets, from the service itself",
     "tests/client/losses/test_service.py": "posts to the service itself, cut and uncut",
     "tests/client/tiles/test_service.py": "datasets of the service itself, cut, killed, changed",
     "tests/app/datasets/files/test_arrays.py": "HDF5 files and zarr stores, against NumPy",
@@ -243,8 +259,12 @@ ACROSS: dict[str, str] = {
     "tests/app/decoding/test_mutated_files.py": "damaged files through a service, and by scan",
     "tests/app/http/test_bad_codings.py": "compressed bodies, from the socket to the answer",
     "tests/app/http/test_owners.py": "every route, by whose things it is asked about",
+    "tests/app/oasis/shims/test_replay.py": "the script of a run, with all executables",
+    "tests/app/oasis/test_readme.py": "the page for users of Oasis, executed",
+    "tests/app/oasis/test_faults.py": "runs that cannot be trusted, by their commands",
     "tests/app/pipelines/test_hostile_sizes.py": "random pipelines of hostile sizes",
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
+    "tests/app/losses/test_posted_sets.py": "reports of summary sets, however they are posted",
     "tests/app/losses/test_bad_tokens.py": "tokens of posts, forged, foreign, of other data",
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
     "tests/app/server/test_connections.py": "connections and their limits",

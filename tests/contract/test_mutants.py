@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutants import survivors
 from tests.mutants.changes import Change, changes_of, sample
-from tests.mutants.modules import MODULES, ROOT, mirror, missing
+from tests.mutants.modules import MODULES, ROOT, mirror, missing, unguarded
 
 SOURCE = b'''"""Docstring 1."""
 
@@ -104,6 +104,10 @@ def test_tests_are_found_by_the_name_of_their_module(module: str, tests: str) ->
 
 def test_every_module_and_test_of_the_table_is_there() -> None:
     assert missing() == []
+
+
+def test_every_module_of_storage_and_isolation_is_in_the_table() -> None:
+    assert unguarded() == []
 
 
 def test_every_survivor_is_a_change_that_can_be_made_and_has_a_reason() -> None:

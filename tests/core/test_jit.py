@@ -135,6 +135,27 @@ def test_a_published_build_is_loaded_and_not_changed(package: Path, cache: Path)
     assert {path: path.stat().st_mtime_ns for path in build.rglob("*")} == before
 
 
+def test_a_build_holds_kernels_and_not_the_parts_they_are_made_of(cache: Path) -> None:
+    (build,) = cache.iterdir()
+    names = {path.name.split("-")[0] for path in build.iterdir()}
+    assert names == {"seen.fill_table"}
+
+
+def test_a_part_raises_through_its_kernel(package: Path, tmp_path: Path) -> None:
+    code = PROBE.replace("np.zeros(8,", "np.zeros(0,")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(package)],
+        env=variables_for(package, tmp_path / "cache") | {"NUMBA_BOUNDSCHECK": "1"},
+        cwd=package,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "IndexError: index is out of bounds" in done.stderr
+
+
 def test_an_unpublished_build_is_not_left_behind(package: Path, tmp_path: Path) -> None:
     probe(package, tmp_path / "cache")
     assert builds(tmp_path / "cache") == []

@@ -31,9 +31,8 @@ BATCH_TOKEN = "AQEDFVVK8YyoyMGPtPWmduayMY6f3QEAJlvz-Ak3Aj5w-V5DQeo_BA"  # noqa: 
 SECOND_BATCH = "73b916f31a2c1cc6b5653c2102973f9bb02f638c89a4c810d97643241137be96"
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp("earlier")
+def prepare(directory: Path) -> Path:
+    """Lay out the data of the earlier version, and its dataset; return the root of datasets."""
     shutil.copytree(EARLIER, directory / "data")
     (directory / "data" / "token.keys").write_text(f"{KEY}\n")
     (directory / "data" / "token.keys").chmod(0o600)
@@ -41,7 +40,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     scan.parent.mkdir()
     np.save(scan, np.arange(48, dtype="<u2").reshape(2, 3, 4, 2))
     os.utime(scan, ns=(1_700_000_000_000_000_000,) * 2)
-    started = Service(directory, dataset_roots=scan.parent, workers=2)
+    return scan.parent
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("earlier")
+    started = Service(directory, dataset_roots=prepare(directory), workers=2)
     try:
         yield started
         assert started.stop() == 0
@@ -108,3 +113,33 @@ def test_what_an_earlier_version_stored_is_handed_over(service: Service, keys: C
     assert "revoked" in keys("list")
     assert get(service, f"/v1/inputs/quantiles/{INPUT}", root, "DELETE").status == 204
     assert not list((service.data_dir / "blobs" / "input").rglob("*.quantiles"))
+
+
+def test_an_input_that_the_first_start_could_not_move_is_handed_over_after_the_second(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = prepare(tmp_path)
+    data = tmp_path / "data"
+    (data / "inputs" / f"{'0' * 32}.quantiles").write_bytes(b"damaged")
+    # Its directory cannot be created: the input cannot be stored, but all else can.
+    obstacle = data / "blobs" / "input" / INPUT[:2]
+    obstacle.parent.mkdir(parents=True)
+    obstacle.touch()
+    service = Service(tmp_path, dataset_roots=root)
+    try:
+        assert everything(service)[:3] == [200] * 3
+        assert (data / "inputs" / f"{INPUT}.quantiles").is_file()
+        assert service.stop() == 0
+        obstacle.unlink()
+        service.start()
+        assert everything(service) == [200] * 4
+        assert not (data / "inputs").exists()
+        (aside,) = (data / "inputs.damaged").iterdir()
+        assert aside.read_bytes() == b"damaged"
+        assert service.log().count("are kept aside") == 2
+        assert main(["keys", "--data-dir", str(data), "adopt", "admin", "alice"]) == 0
+        assert capsys.readouterr().out == "4 things of admin now belong to alice\n"
+        assert service.stop() == 0
+    finally:
+        service.kill()
+        structlog.reset_defaults()

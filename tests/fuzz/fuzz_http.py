@@ -566,6 +566,37 @@ class Fuzzer:
         assert answer.status >= 400 or own, "accepted, but not in process"
         return f"input: {answer.status}"
 
+    def parquet(self, rng: Rng) -> str:
+        """A damaged auxiliary file in parquet, which a decoder reads."""
+        count = int(rng.integers(1, 40))
+        ids = np.arange(1, count + 1)
+        tables: dict[str, dict[str, Any]] = {
+            "quantiles": {"quantile": ids / (count + 1)},
+            "periods": {"period_no": ids, "weighting": np.full(count, 1 / count)},
+            "summary_xref": {"item_id": ids, "summary_id": ids, "summaryset_id": ids},
+            "summary_info": {"summary_id": ids, "name": [f"summary {i}" for i in ids]},
+        }
+        name = pick(rng, list(tables))
+        file = io.BytesIO()
+        codecs: list[Any] = ["none", "snappy", "gzip", "zstd"]
+        pq.write_table(
+            pa.table(tables[name]),
+            file,
+            compression=codecs[int(rng.integers(0, len(codecs)))],
+            row_group_size=int(rng.integers(1, count + 1)),
+        )
+        data = file.getvalue()
+        whole = rng.random() < 0.1
+        if not whole:
+            # Its magic bytes stay: what is no parquet file is read as csv.
+            data = data[:4] + damage(rng, data[4:])
+        path = f"/v1/inputs/{name}"
+        answer = ask(self.service, Post(path, [data], method="PUT"))
+        self.check("PUT", path, answer)
+        assert answer.status in {200, 201, 400}, answer.body[:1000]
+        assert answer.status < 300 or not whole, f"refused: {answer.json()}"
+        return f"parquet: {answer.status}"
+
     def elsewhere(self, rng: Rng) -> str:
         """Other routes, methods and bodies."""
         paths = ["/", "/v1/losses", "/v1/tokens/inspect", "/v1/tokens/refresh", "/healthz", "/docs"]
@@ -588,7 +619,8 @@ class Fuzzer:
     def run(self, rng: Rng) -> str:
         """One case; returns what came of it."""
         shares = {
-            self.post: 0.45,
+            self.post: 0.40,
+            self.parquet: 0.05,
             self.parts: 0.2,
             self.token: 0.12,
             self.garbage: 0.08,
@@ -655,7 +687,8 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         limits = {"idle_seconds": 5, "header_seconds": 5, "keep_alive_seconds": 5}
-        service = Service(Path(directory), **limits)
+        # Decoders of parquet inputs hold descriptors until they are stopped.
+        service = Service(Path(directory), decoder_idle_seconds=1, **limits)
         try:
             fuzzer, health = Fuzzer(service, Contract.of(service)), Health(service)
             ask(service, Post("/v1/losses/events", [b"not even a header"]))

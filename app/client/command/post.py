@@ -10,7 +10,7 @@ from typing import Any
 
 from ..losses.jobs import PART_SIZE, Observe
 from ..losses.rows import End
-from ..losses.saving import FORMATS
+from ..losses.saving import FORMATS, label
 from ..losses.sources import SourceLike
 from .arguments import add_behaviour, add_service, connect, count, size
 from .console import EXIT_USAGE, fail, make_bar, say, stopped
@@ -52,6 +52,17 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     post.add_argument("--sample-order", choices=("ascending", "any"))
     post.add_argument("--order", choices=("received", "event"))
     post.add_argument("--summary-ids", metavar="LIST", help="such as 1,5,10-20")
+    post.add_argument("--summary-xref", type=Path, metavar="F", help="the stream is of items")
+    post.add_argument("--summary-map", type=Path, metavar="F", help="to count affected risks")
+    post.add_argument("--sets", type=_sets, metavar="LIST", help="of the xref, such as 1,2")
+    post.add_argument("--summary-info", type=Path, metavar="F", help="columns to join to rows")
+    post.add_argument("--theme", choices=("light", "dark"), help="of svg and png")
+    post.add_argument("--plot-tvar", action="store_true", default=None, help="in pictures of ept")
+    post.add_argument("--perspective", choices=("gul", "il", "ri", "rl"), help="of svg and png")
+    post.add_argument("--currency", metavar="CODE", help="of svg and png, such as EUR")
+    post.add_argument("--expect-samples", type=count, metavar="N")
+    post.add_argument("--expect-summaries", type=count, metavar="N")
+    post.add_argument("--over-bound", choices=("refuse", "try"))
     post.add_argument("--expect-events", type=count, metavar="N")
     post.add_argument("--expect-bytes", type=count, metavar="N")
     add_service(post)
@@ -74,6 +85,17 @@ _OPTIONS = (
     "sample_order",
     "order",
     "summary_ids",
+    "summary_xref",
+    "summary_map",
+    "sets",
+    "summary_info",
+    "theme",
+    "plot_tvar",
+    "perspective",
+    "currency",
+    "expect_samples",
+    "expect_summaries",
+    "over_bound",
     "expect_events",
     "expect_bytes",
 )
@@ -107,16 +129,23 @@ class _Post:
             raise ValueError("give either FILE or --exec CMD")
         if args.state and not self.to_file:
             raise ValueError("--state needs --out FILE: output that can be continued")
-        if len(self.reports) > 1:
+        if len(self._sets) * len(self.reports) > 1:
             self._check_several()
+
+    @property
+    def _sets(self) -> list[int | None]:
+        """Summary sets; None alone where none is named."""
+        return self._args.sets or [None]
 
     def _check_several(self) -> None:
         if not self.to_file:
-            raise ValueError("several reports need --out DIR")
+            raise ValueError("several reports or sets need --out DIR")
         if self.format == "bin":
             return
         if self._args.exec or self._args.file == "-":
-            raise ValueError("several reports of a stream that comes once need --format bin")
+            raise ValueError(
+                "several reports or sets of a stream that comes once need --format bin"
+            )
         if self._args.state:
             raise ValueError("each report in this format has a state file of its own: no --state")
 
@@ -125,15 +154,24 @@ class _Post:
         """The stream, unless it is the output of a command."""
         return 0 if self._args.file == "-" else self._args.file
 
-    def passes(self) -> list[tuple[Any, str | int]]:
-        """Reports and output of each pass."""
+    def passes(self) -> list[tuple[Any, dict[str, Any], str | int]]:
+        """Reports, options and output of each pass."""
         out = self._args.out
-        if len(self.reports) == 1:
-            return [(self.reports[0], out if out != "-" else STDOUT)]
+        if len(self._sets) * len(self.reports) == 1:
+            return [(self.reports[0], self.options, out if out != "-" else STDOUT)]
         if self.format == "bin":
-            return [(self.reports, out)]
+            return [(self.reports, self.options, out)]
         Path(out).mkdir(parents=True, exist_ok=True)
-        return [(name, f"{out}/{name}.{self.format}") for name in self.reports]
+        several = len(self._sets) > 1
+        return [
+            (
+                name,
+                self.options | ({} if set_id is None else {"sets": [set_id]}),
+                f"{out}/{label(set_id, name) if several and set_id else name}.{self.format}",
+            )
+            for set_id in self._sets
+            for name in self.reports
+        ]
 
     def state(self, out: str | int) -> str | None:
         """The state file of a pass."""
@@ -160,10 +198,10 @@ def _post(args: argparse.Namespace) -> int:
     except ValueError as e:
         return fail(e, EXIT_USAGE)
     bar = make_bar(args)
-    for report, out in post.passes():
+    for report, options, out in post.passes():
         state = post.state(out)
         try:
-            end = _pass(args, post, report, out, state, bar)
+            end = _pass(args, post, report, options, out, state, bar)
         finally:
             stopped(bar, state)
         if not args.quiet:
@@ -176,6 +214,7 @@ def _pass(  # noqa: PLR0913, PLR0917 - what differs from pass to pass
     args: argparse.Namespace,
     post: _Post,
     report: Any,  # noqa: ANN401 - one or several
+    options: dict[str, Any],
     out: str | int,
     state: str | None,
     observe: Observe | None,
@@ -191,7 +230,7 @@ def _pass(  # noqa: PLR0913, PLR0917 - what differs from pass to pass
             part_size=args.part_size,
             state=state,
             progress=observe,
-            **post.options,
+            **options,
         )
 
 
@@ -201,7 +240,15 @@ def _describe(end: End) -> str:
         text += " (a stream has no end marker: declare its length with --expect-events)"
     if end.reopened_check != "whole":
         text += f", reopened events checked {end.reopened_check}"
+    if end.events_without_occurrence:
+        text += f", {end.events_without_occurrence} without occurrence"
+    if end.events_only_in_occurrence:
+        text += f", {end.events_only_in_occurrence} events only in the occurrences"
     return text
+
+
+def _sets(text: str) -> list[int]:
+    return [count(number.strip()) for number in text.split(",")]
 
 
 def _names(text: str) -> list[str]:

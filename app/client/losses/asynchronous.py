@@ -22,7 +22,7 @@ from .jobs import (
     read,
     save,
 )
-from .requests import LossOptions, Mode
+from .requests import InputLike, LossOptions, Mode, with_xref
 from .rows import End, Position
 from .sources import BytesLike, Source, SourceLike, open_source
 from .tables import ReportTable
@@ -50,6 +50,8 @@ class AsyncLosses:
         self,
         report: str,
         source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: None = ...,
         **options: Unpack[PostOptions],
     ) -> AsyncAnswer[Rows]: ...
 
@@ -58,8 +60,30 @@ class AsyncLosses:
         self,
         report: Several,
         source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: None = ...,
         **options: Unpack[PostOptions],
     ) -> AsyncAnswer[tuple[str, Rows]]: ...
+
+    @overload
+    def post(
+        self,
+        report: str,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[PostOptions],
+    ) -> AsyncAnswer[tuple[int, Rows]]: ...
+
+    @overload
+    def post(
+        self,
+        report: Several,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[PostOptions],
+    ) -> AsyncAnswer[tuple[str, int, Rows]]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -72,6 +96,7 @@ class AsyncLosses:
         after: str | None = None,
         offset: int = 0,
         progress: Observe | None = None,
+        summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
     ) -> AsyncAnswer[Any]:
         """Post a stream and iterate over the rows of its reports with ``async for``.
@@ -81,18 +106,50 @@ class AsyncLosses:
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
         opened = _opened(source, exec)
-        post = Post(report, opened, Position(after, offset), choices, options)
+        post = Post(
+            report, opened, Position(after, offset), choices, with_xref(options, summary_xref)
+        )
         return AsyncAnswer(self._runner, opened, post)
 
     @overload
     async def read(
-        self, report: str, source: AsyncSourceLike | None = ..., **options: Unpack[ReadOptions]
+        self,
+        report: str,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: None = ...,
+        **options: Unpack[ReadOptions],
     ) -> ReportTable: ...
 
     @overload
     async def read(
-        self, report: Several, source: AsyncSourceLike | None = ..., **options: Unpack[ReadOptions]
+        self,
+        report: Several,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: None = ...,
+        **options: Unpack[ReadOptions],
     ) -> dict[str, ReportTable]: ...
+
+    @overload
+    async def read(
+        self,
+        report: str,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[ReadOptions],
+    ) -> dict[int, ReportTable]: ...
+
+    @overload
+    async def read(
+        self,
+        report: Several,
+        source: AsyncSourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[ReadOptions],
+    ) -> dict[str, dict[int, ReportTable]]: ...
 
     async def read(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -103,17 +160,17 @@ class AsyncLosses:
         mode: Mode = "parts",
         part_size: int = PART_SIZE,
         progress: Observe | None = None,
+        summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
-    ) -> ReportTable | dict[str, ReportTable]:
+    ) -> Any:
         """Post a stream and return its reports as whole tables.
 
         Arguments and errors are those of ``Client.losses.read``.
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
         opened = _opened(source, exec)
-        steps = read(report, opened, choices, options)
-        tables = await self._runner.run(steps, release=opened.close)
-        return tables[report] if isinstance(report, str) else tables
+        steps = read(report, opened, choices, with_xref(options, summary_xref))
+        return await self._runner.run(steps, release=opened.close)
 
     async def save(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -127,6 +184,7 @@ class AsyncLosses:
         part_size: int = PART_SIZE,
         state: str | Path | None = None,
         progress: Observe | None = None,
+        summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
     ) -> End:
         """Post a stream and write a table to a file.
@@ -135,7 +193,7 @@ class AsyncLosses:
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
         opened = _opened(source, exec)
-        steps = save(report, opened, path, format, state, choices, options)
+        steps = save(report, opened, path, format, state, choices, with_xref(options, summary_xref))
         return await self._runner.run(steps, release=opened.close)
 
 

@@ -20,7 +20,7 @@ from .jobs import (
     read,
     save,
 )
-from .requests import LossOptions, Mode
+from .requests import InputLike, LossOptions, Mode, with_xref
 from .rows import End, Position
 from .sources import Source, SourceLike, open_source
 from .tables import ReportTable
@@ -59,6 +59,8 @@ class Losses:
         self,
         report: str,
         source: SourceLike | None = ...,
+        *,
+        summary_xref: None = ...,
         **options: Unpack[PostOptions],
     ) -> Answer[Rows]: ...
 
@@ -67,8 +69,30 @@ class Losses:
         self,
         report: Several,
         source: SourceLike | None = ...,
+        *,
+        summary_xref: None = ...,
         **options: Unpack[PostOptions],
     ) -> Answer[tuple[str, Rows]]: ...
+
+    @overload
+    def post(
+        self,
+        report: str,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[PostOptions],
+    ) -> Answer[tuple[int, Rows]]: ...
+
+    @overload
+    def post(
+        self,
+        report: Several,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[PostOptions],
+    ) -> Answer[tuple[str, int, Rows]]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -81,6 +105,7 @@ class Losses:
         after: str | None = None,
         offset: int = 0,
         progress: Observe | None = None,
+        summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
     ) -> Answer[Any]:
         """Post a stream and iterate over the rows of its reports.
@@ -100,6 +125,8 @@ class Losses:
             after: token to resume with; bytes of the source before ``offset`` are skipped.
             offset: stream offset in bytes that belongs to ``after``.
             progress: called whenever rows have been answered.
+            summary_xref: the stream is of items: the summaries of these; the set of rows comes
+                before them.
             **options: of the contract, see LossOptions.
 
         Raises:
@@ -108,18 +135,50 @@ class Losses:
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
         opened = open_source(source, exec)
-        post = Post(report, opened, Position(after, offset), choices, options)
+        post = Post(
+            report, opened, Position(after, offset), choices, with_xref(options, summary_xref)
+        )
         return Answer(self._runner, opened, post)
 
     @overload
     def read(
-        self, report: str, source: SourceLike | None = ..., **options: Unpack[ReadOptions]
+        self,
+        report: str,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: None = ...,
+        **options: Unpack[ReadOptions],
     ) -> ReportTable: ...
 
     @overload
     def read(
-        self, report: Several, source: SourceLike | None = ..., **options: Unpack[ReadOptions]
+        self,
+        report: Several,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: None = ...,
+        **options: Unpack[ReadOptions],
     ) -> dict[str, ReportTable]: ...
+
+    @overload
+    def read(
+        self,
+        report: str,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[ReadOptions],
+    ) -> dict[int, ReportTable]: ...
+
+    @overload
+    def read(
+        self,
+        report: Several,
+        source: SourceLike | None = ...,
+        *,
+        summary_xref: InputLike,
+        **options: Unpack[ReadOptions],
+    ) -> dict[str, dict[int, ReportTable]]: ...
 
     def read(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -130,8 +189,9 @@ class Losses:
         mode: Mode = "parts",
         part_size: int = PART_SIZE,
         progress: Observe | None = None,
+        summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
-    ) -> ReportTable | dict[str, ReportTable]:
+    ) -> Any:
         """Post a stream and return its reports as whole tables.
 
         Tables have their rows as a numpy array, and ``to_arrow``, ``to_pandas`` and
@@ -144,6 +204,7 @@ class Losses:
             mode: as for ``post``.
             part_size: bytes of a part.
             progress: called whenever rows have been answered.
+            summary_xref: the stream is of items: the summaries of these; tables come by set.
             **options: of the contract, see LossOptions.
 
         Raises:
@@ -152,9 +213,8 @@ class Losses:
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
         opened = open_source(source, exec)
-        steps = read(report, opened, choices, options)
-        tables = self._runner.run(steps, release=opened.close)
-        return tables[report] if isinstance(report, str) else tables
+        steps = read(report, opened, choices, with_xref(options, summary_xref))
+        return self._runner.run(steps, release=opened.close)
 
     def save(  # noqa: PLR0913 - each is a choice of the caller
         self,
@@ -168,6 +228,7 @@ class Losses:
         part_size: int = PART_SIZE,
         state: str | Path | None = None,
         progress: Observe | None = None,
+        summary_xref: InputLike | None = None,
         **options: Unpack[LossOptions],
     ) -> End:
         """Post a stream and write a table to a file, byte for byte as the service makes it.
@@ -180,12 +241,15 @@ class Losses:
             report: a name; or several, in the format ``bin`` only.
             source: as for ``post``.
             path: of the file; of a directory for several reports; or a file descriptor.
-            format: csv, ndjson, bin, arrow or parquet.
+            format: csv, ndjson, bin, arrow or parquet; for ept and aal also svg and png, which
+                are pictures.
             exec: as for ``post``.
             mode: as for ``post``; ``duplex`` for bin only.
             part_size: bytes of a part.
             state: file that lets the same call resume after a kill. Removed at the end.
             progress: called whenever rows have been written.
+            summary_xref: the stream is of items: the summaries of these. Of several ``sets``,
+                which are saved as bin, files are named as ``S1_melt.bin``.
             **options: of the contract, see LossOptions.
 
         Raises:
@@ -195,5 +259,5 @@ class Losses:
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
         opened = open_source(source, exec)
-        steps = save(report, opened, path, format, state, choices, options)
+        steps = save(report, opened, path, format, state, choices, with_xref(options, summary_xref))
         return self._runner.run(steps, release=opened.close)

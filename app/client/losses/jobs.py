@@ -15,9 +15,9 @@ from ..transport.effects import Deliver, Steps, Work, next_item
 from ..transport.frames import Rows
 from ..transport.retry import Backoff
 from .posting import Posting, Settled, Table
-from .requests import LossOptions, LossRequests, Mode
+from .requests import LossOptions, LossRequests, Mode, SetOptions
 from .rows import End, Position
-from .saving import WHOLE_FORMATS, Progress, Saving, wire_format
+from .saving import WHOLE_FORMATS, Progress, Saving, label, wire_format
 from .sources import Source
 from .tables import ReportTable
 
@@ -87,6 +87,8 @@ class Choices:
 class Post:
     """A post whose rows are delivered: pairs of report and rows, or rows alone.
 
+    With a summary xref, the summary set comes before the rows.
+
     Args:
         report: a name, for rows; or several, for pairs.
         source: the stream; closed if this fails.
@@ -108,7 +110,7 @@ class Post:
         source: Source,
         start: Position,
         choices: Choices,
-        options: LossOptions,
+        options: SetOptions,
     ) -> None:
         self._alone = isinstance(report, str)
         self._source = source
@@ -116,6 +118,7 @@ class Post:
         with ExitStack() as on_error:
             on_error.callback(source.close)
             requests = LossRequests(_names(report), "frames", options, source.size)
+            self._of_items = requests.of_items
             self.posting = choices.posting(requests, source, start)
             on_error.pop_all()
 
@@ -124,15 +127,24 @@ class Post:
         items = self.posting.run()
         while (item := (yield from next_item(items))) is not None:
             if isinstance(item, Table):
-                yield Deliver(item.rows if self._alone else (item.report, item.rows))
+                yield Deliver(self._shaped(item))
             else:
                 self._choices.note(self.posting, self._source, item)
 
+    def _shaped(self, table: Table) -> Any:  # noqa: ANN401 - rows, or a tuple with them
+        if self._of_items:
+            of_set = (table.set_id, table.rows)
+            return of_set if self._alone else (table.report, *of_set)
+        return table.rows if self._alone else (table.report, table.rows)
+
 
 def read(
-    report: str | Several, source: Source, choices: Choices, options: LossOptions
-) -> Steps[dict[str, ReportTable]]:
-    """Post a stream and collect its tables, by report.
+    report: str | Several, source: Source, choices: Choices, options: SetOptions
+) -> Steps[Any]:
+    """Post a stream and collect its tables.
+
+    The table of a report, or tables by report; with a summary xref, tables by summary set, or by
+    report and set.
 
     Args:
         report: a name, or several.
@@ -147,18 +159,26 @@ def read(
     names = _names(report)
     requests = LossRequests(names, "frames", options, source.size)
     posting = choices.posting(requests, source, Position())
-    parts: dict[str, list[Rows]] = {name: [] for name in names}
+    parts: dict[tuple[str, int | None], list[Rows]] = {}
     items = posting.run()
     while (item := (yield from next_item(items))) is not None:
         if isinstance(item, Table):
-            parts[item.report].append(item.rows)
+            parts.setdefault((item.report, item.set_id), []).append(item.rows)
         else:
             choices.note(posting, source, item)
     nothing = np.dtype([])
-    return {
-        name: ReportTable(name, _joined(rows, posting.dtypes.get(name, nothing)))
-        for name, rows in parts.items()
+
+    def table(name: str, set_id: int | None) -> ReportTable:
+        rows = _joined(parts.get((name, set_id), []), posting.dtypes.get(name, nothing))
+        return ReportTable(name, rows, set_id)
+
+    tables: dict[str, Any] = {
+        name: {set_id: table(name, set_id) for set_id in posting.set_ids}
+        if requests.of_items
+        else table(name, None)
+        for name in names
     }
+    return tables[report] if isinstance(report, str) else tables
 
 
 def _joined(rows: list[Rows], dtype: np.dtype[Any]) -> Rows:
@@ -193,7 +213,7 @@ def save(  # noqa: PLR0913, PLR0917 - what the caller said
     table_format: str,
     state: str | Path | None,
     choices: Choices,
-    options: LossOptions,
+    options: SetOptions,
 ) -> Steps[End]:
     """Post a stream and write its tables; how it ended.
 
@@ -214,7 +234,7 @@ def save(  # noqa: PLR0913, PLR0917 - what the caller said
     mode = _save_mode(table_format, choices.mode)
     requests = LossRequests(_names(report), wire_format(table_format), options, source.size)
     saving = Saving(
-        requests.reports,
+        _labels(requests, table_format),
         table_format,
         path if isinstance(path, int) else Path(path),
         None if state is None else Path(state),
@@ -233,6 +253,17 @@ def save(  # noqa: PLR0913, PLR0917 - what the caller said
         saving.stop()
     assert posting.end is not None  # noqa: S101 - the items are over
     return posting.end
+
+
+def _labels(requests: LossRequests, table_format: str) -> tuple[str, ...]:
+    """Names of the tables: reports, each with its set where a pass has several."""
+    if not requests.of_items or table_format != "bin":
+        return requests.reports
+    if not requests.sets:
+        raise ValueError("bin of a summary xref needs the sets to save, such as sets=[1, 2]")
+    if len(requests.sets) == 1:
+        return requests.reports
+    return tuple(label(set_id, name) for set_id in requests.sets for name in requests.reports)
 
 
 def _save_mode(table_format: str, mode: Mode | None) -> Mode:

@@ -42,6 +42,7 @@ class Table:
 
     report: str
     rows: Rows
+    set_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Posting(ResumableStream):
         end: how the stream ended, once it has.
         events: complete events, as far as answers have said.
         dtypes: of the rows of each report, once the stream has ended.
+        set_ids: summary sets of a stream of items, once it has ended.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a post consists of
@@ -110,6 +112,7 @@ class Posting(ResumableStream):
         self.end: End | None = None
         self.events = 0
         self.dtypes: dict[str, np.dtype[Any]] = {}
+        self.set_ids: tuple[int, ...] = ()
         self._requests = requests
         self._source = source
         # Reports of the whole stream have no parts.
@@ -256,13 +259,14 @@ class Posting(ResumableStream):
             group = yield from rows.receive(frames)
             if group is None:
                 continue
-            for i, (report, table) in enumerate(group.tables, 1):
+            tables = zip(group.tables, group.set_ids, strict=True)
+            for i, ((report, table), set_id) in enumerate(tables, 1):
                 if i == len(group.tables):
                     self._move(group.position)
-                yield Deliver(Table(report, table))
+                yield Deliver(Table(report, table, set_id))
             yield from self._settle(group.position)
         yield Finish()
-        self.dtypes = rows.dtypes
+        self.dtypes, self.set_ids = rows.dtypes, rows.set_ids
         return rows.end
 
     def _take_table(self, head: Head) -> Steps[End]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, cast
 from urllib.parse import quote, urlencode
 
 from ..errors import ProtocolError, SourceError
@@ -16,12 +16,16 @@ from .rows import End, Position
 Mode: TypeAlias = Literal["parts", "whole", "duplex"]
 InputLike: TypeAlias = "str | os.PathLike[str] | bytes"
 
-INPUTS = ("quantiles", "event_rates", "occurrence", "periods", "return_periods")
+INPUTS = (
+    *("quantiles", "event_rates", "occurrence", "periods", "return_periods"),
+    *("summary_xref", "summary_map", "summary_info"),
+)
 _LISTS = {"quantiles": float, "return_periods": int}
 """Inputs that may be lists of numbers, and of which kind."""
 WHOLE_STREAM_REPORTS = frozenset({"aal", "aal_mean", "alct", "ept", "psept"})
 """Reports without a row before the end of the stream: they come from one request."""
 _EXPECTED = ("expect_events", "expect_bytes")
+_SETS = re.compile(r"\d+(,\d+)*")
 _SUMMARY_IDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
@@ -58,10 +62,45 @@ class LossOptions(TypedDict, total=False):
     order: Literal["received", "event"]
     summary_ids: str | Iterable[int]
     """Only rows of these summaries: numbers, or text such as ``1,5,10-20``."""
+    summary_map: InputLike
+    """With ``summary_xref``, to count affected risks."""
+    sets: str | Iterable[int]
+    """Sets of ``summary_xref``: numbers, or text such as ``1,2``; all without."""
+    summary_info: InputLike
+    """Columns to join to rows by summary; in csv, ndjson, arrow and parquet only."""
+    expect_samples: int
+    """Samples of the stream, for the bound of whole runs' sums."""
+    expect_summaries: int
+    """Summaries of a summary stream, for the same bound."""
+    over_bound: Literal["refuse", "try"]
+    """What the service does if that bound is more than it spends on a request."""
+    theme: Literal["light", "dark"]
+    """Colours of pictures."""
+    plot_tvar: bool
+    """Pictures of ept: TVaR beside the curves."""
+    perspective: Literal["gul", "il", "ri", "rl"]
+    """Perspective of the run, for the title of a picture."""
+    currency: str
+    """Currency of the losses, such as ``EUR``, for the axes of a picture."""
     expect_events: int
     """Number of events of the whole stream."""
     expect_bytes: int
     """Size of the whole stream; known by itself where the source has a size."""
+
+
+class SetOptions(LossOptions, total=False):
+    """Options of a post of items; methods take ``summary_xref`` as an argument of its own."""
+
+    summary_xref: InputLike
+    """The stream is of items: their summaries, in one or more sets."""
+
+
+def with_xref(options: LossOptions, summary_xref: InputLike | None) -> SetOptions:
+    """Return options with a summary xref, if there is one."""
+    complete: Any = dict(options)
+    if summary_xref is not None:
+        complete["summary_xref"] = summary_xref
+    return cast("SetOptions", complete)
 
 
 def put_input(name: str, data: bytes) -> Request:
@@ -106,9 +145,9 @@ class LossRequests:
     """
 
     def __init__(
-        self, reports: Sequence[str], table_format: str, options: LossOptions, size: int | None
+        self, reports: Sequence[str], table_format: str, options: SetOptions, size: int | None
     ) -> None:
-        unknown = set(options) - LossOptions.__annotations__.keys()
+        unknown = set(options) - SetOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"there is no option {min(unknown)}")
         if not reports or (len(reports) > 1 and table_format != "frames"):
@@ -119,6 +158,8 @@ class LossRequests:
         self._query: dict[str, str] = {"format": table_format}
         self._expected: dict[str, str] = {}
         self._inputs: dict[str, bytes] = {}
+        self.of_items = options.get("summary_xref") is not None
+        """Whether the reports are of summary sets of items."""
         for name, value in options.items():
             if value is not None:
                 self._add(name, value)
@@ -132,6 +173,10 @@ class LossRequests:
             self._query[name] = ",".join(repr(_LISTS[name](number)) for number in value)
         elif name == "summary_ids":
             self._query[name] = _summary_ids(value)
+        elif name == "sets":
+            self._query[name] = _sets(value)
+        elif isinstance(value, bool):
+            self._query[name] = str(value).lower()
         else:
             self._query[name] = str(value)
 
@@ -139,6 +184,11 @@ class LossRequests:
     def need_whole_stream(self) -> bool:
         """Whether a report has no row before the end of the stream."""
         return not WHOLE_STREAM_REPORTS.isdisjoint(self.reports)
+
+    @property
+    def sets(self) -> tuple[int, ...]:
+        """The summary sets asked for by their numbers; none if all are."""
+        return tuple(int(number) for number in self._query.get("sets", "").split(",") if number)
 
     def inputs(self) -> list[tuple[str, Request]]:
         """Requests that store the inputs given as files, by name."""
@@ -182,6 +232,13 @@ def _summary_ids(value: str | Iterable[int]) -> str:
     return text
 
 
+def _sets(value: str | Iterable[int]) -> str:
+    text = value if isinstance(value, str) else ",".join(str(int(i)) for i in value)
+    if not _SETS.fullmatch(text):
+        raise ValueError(f"sets must look like 1,2, not {text!r}")
+    return text
+
+
 def end_of_table(head: Head) -> End:
     """How an answer without frames ended, from its headers.
 
@@ -192,6 +249,7 @@ def end_of_table(head: Head) -> End:
     completeness = headers.get("thalweg-completeness")
     partial = headers.get("upload-complete") == "?0"
     absent = headers.get("thalweg-events-without-occurrence")
+    unused = headers.get("thalweg-events-only-in-occurrence")
     try:
         return End(
             "partial" if partial else "complete",
@@ -200,6 +258,7 @@ def end_of_table(head: Head) -> End:
             int(headers["thalweg-bytes"]),
             headers.get("thalweg-reopened-check", "whole"),
             None if absent is None else int(absent),
+            None if unused is None else int(unused),
         )
     except (KeyError, ValueError) as e:
         raise ProtocolError(f"the answer does not say how it ended ({completeness})") from e

@@ -42,6 +42,11 @@ class End:
             events before the token are unknown.
         events_without_occurrence: complete events of the last request that never occur, and so
             have no rows in reports of periods; None without occurrences.
+        events_only_in_occurrence: events that occur and that the stream lacks; None without
+            occurrences, or where the stream came in several requests.
+        ledger_bound: of reports of whole runs, from frames: the most that their sums can take,
+            as ``state_bytes`` and ``memory_bytes``, with ``samples`` and ``summaries`` (None if
+            their number is not known; the bound is then that of one).
     """
 
     reason: str
@@ -50,19 +55,23 @@ class End:
     bytes: int
     reopened_check: str
     events_without_occurrence: int | None = None
+    events_only_in_occurrence: int | None = None
+    ledger_bound: Mapping[str, int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows that belong together, at most one table per report.
+    """Rows that belong together, at most one table per report and summary set.
 
     Attributes:
         tables: report and rows.
+        set_ids: the summary set of each table; None where the stream is not of items.
         position: that follows them; None at the end of the stream.
     """
 
     tables: tuple[tuple[str, Rows], ...]
     position: Position | None
+    set_ids: tuple[int | None, ...] = ()
 
 
 class RowReader(FrameAnswer[Group, End]):
@@ -73,29 +82,38 @@ class RowReader(FrameAnswer[Group, End]):
 
     Attributes:
         dtypes: of the rows of each report, those without rows included; known at the end.
+        set_ids: summary sets of a stream of items, known at the end; none of other streams.
     """
 
     def __init__(self) -> None:
-        self._tables: dict[str, list[Rows]] = {}
+        self._tables: dict[tuple[str, int | None], list[Rows]] = {}
+        self.set_ids: tuple[int, ...] = ()
         self.dtypes: dict[str, np.dtype[Any]] = {}
 
     def _data(self, frame: Frame) -> Group | None:
         rows = frame.array("rows")
         if len(rows):
-            self._tables.setdefault(str(frame.header.get("report")), []).append(rows)
+            set_id = frame.header.get("set")
+            if not isinstance(set_id, int | None):
+                raise ProtocolError("a frame names no summary set")
+            key = str(frame.header.get("report")), set_id
+            self._tables.setdefault(key, []).append(rows)
         return None if frame.more else self._group(_position(frame.header))
 
     def _group(self, position: Position | None) -> Group:
         tables = tuple(
             (report, parts[0] if len(parts) == 1 else np.concatenate(parts))
-            for report, parts in self._tables.items()
+            for (report, _), parts in self._tables.items()
         )
+        set_ids = tuple(set_id for _, set_id in self._tables)
         self._tables.clear()
-        return Group(tables, position)
+        return Group(tables, position, set_ids)
 
     def _finish(self, header: Mapping[str, Any]) -> Group:
         absent = header.get("events_without_occurrence")
+        unused = header.get("events_only_in_occurrence")
         try:
+            self.set_ids = tuple(map(int, header.get("sets", ())))
             self.dtypes = {str(k): dtype_of(v) for k, v in header.get("dtypes", {}).items()}
             self.end = End(
                 str(header["reason"]),
@@ -104,6 +122,8 @@ class RowReader(FrameAnswer[Group, End]):
                 int(header["bytes"]),
                 str(header["reopened_check"]),
                 None if absent is None else int(absent),
+                None if unused is None else int(unused),
+                header.get("ledger_bound"),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise ProtocolError(f"the END frame does not say how it ended: {e}") from e

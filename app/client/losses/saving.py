@@ -15,10 +15,10 @@ from .rows import Position
 from .sources import Source
 from .state import MEMBER, State
 
-FORMATS = ("csv", "ndjson", "bin", "arrow", "parquet")
-"""Formats of saved tables; also their file name extensions."""
+FORMATS = ("csv", "ndjson", "bin", "arrow", "parquet", "svg", "png")
+"""Formats of saved tables and pictures; also their file name extensions."""
 
-WHOLE_FORMATS = ("arrow", "parquet")
+WHOLE_FORMATS = ("arrow", "parquet", "svg", "png")
 """Formats whose parts cannot be joined."""
 
 
@@ -48,11 +48,16 @@ def wire_format(table_format: str) -> str:
     return "frames" if table_format == "bin" else table_format
 
 
+def label(set_id: int, report: str) -> str:
+    """Name of the table of a report of one of several summary sets, as offline."""
+    return f"S{set_id}_{report}"
+
+
 class Saving:
     """The tables of one post on their way into files.
 
     Args:
-        reports: names of the reports.
+        reports: names of the tables: reports, or labels of reports of several summary sets.
         table_format: one of FORMATS.
         path: of the table; of a directory if there are several reports; or a file
             descriptor.
@@ -112,8 +117,10 @@ class Saving:
     def take(self, item: Item) -> None:
         """Write, settle or undo what the post delivered."""
         match item:
-            case Table(report, rows):
+            case Table(report, rows, set_id):
                 octets = np.ascontiguousarray(rows).view(np.uint8)
+                if report not in self._outputs and set_id is not None:
+                    report = label(set_id, report)
                 self._outputs[report].write(octets.data)
             case Piece(data):
                 self._outputs[self._reports[0]].write(data)

@@ -18,10 +18,12 @@ class ReportTable:
     Attributes:
         report: its name.
         rows: structured array, shape (n,), in the order of the service.
+        summary_set: of a stream of items; None of other streams.
     """
 
     report: str
     rows: Rows
+    summary_set: int | None = None
 
     def __len__(self) -> int:
         """Number of rows."""

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from operator import attrgetter
 
-from ...arrays import Rows
-from ..ledger.batches import Batch
 from .columns import SUMMARY_ID, amount, integer, number
-from .exceedance import Exceedance
+from .exceedance import exceedance_table
 from .report import OCCURRENCE, PERIODS, RETURN_PERIODS, Report
-from .running import Calculator, RunSetting, empty_rows
-
-
-class _Curves(Calculator):
-    def __init__(self, setting: RunSetting) -> None:
-        self._dtype = setting.dtype
-        self._exceedance = Exceedance(setting)
-
-    def compute(self, batch: Batch) -> tuple[Rows, Rows]:
-        tables = self._exceedance.tables(batch)
-        return tables.rows(tables.ept, batch, self._dtype), empty_rows(self._dtype)
-
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._exceedance.weigh(cells)
-
 
 EPT = Report(
     name="ept",
@@ -42,5 +24,5 @@ EPT = Report(
     scope="run",
     needs=(OCCURRENCE,),
     takes=(PERIODS, RETURN_PERIODS),
-    calculate=_Curves,
+    calculate=exceedance_table(attrgetter("ept")),
 )

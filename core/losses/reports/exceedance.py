@@ -1,4 +1,4 @@
-"""Exceedance curves of summaries, shared by EPT and PSEPT.
+"""Exceedance curves of summaries, and the calculator of EPT and PSEPT.
 
 Rows are ordered by summary, as ``lecpy`` orders them where it finds an index of its input: first
 everything about one summary, by EPCalc and EPType (EPT) or by EPType and sample (PSEPT), then
@@ -7,8 +7,9 @@ everything about the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from .._kernels.exceedance import (
 )
 from ..ledger.batches import Batch
 from .drawing import Curves, Drawing, Points
-from .running import RunSetting, as_rows
+from .running import Calculator, RunSetting, as_rows, empty_rows
 
 OEP = 1
 AEP = 3
@@ -56,24 +57,8 @@ class Tables:
     ept: Sequence[_Block]
     psept: Sequence[_Block]
 
-    @staticmethod
-    def rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> Rows:
-        """The points of blocks, in the order of a report: by summary, then as the blocks."""
-        if not blocks:
-            return np.zeros(0, dtype)
-        summaries = np.concatenate([block.summaries for block in blocks])
-        columns = [
-            batch.summaries[summaries],
-            np.concatenate([block.labels for block in blocks]),
-            np.concatenate([np.full(len(block.periods), block.type) for block in blocks]),
-            np.concatenate([block.periods for block in blocks]),
-            np.concatenate([block.losses for block in blocks]),
-        ]
-        rows = as_rows(dtype, columns)
-        return rows if len(batch.summaries) == 1 else rows[np.argsort(summaries, kind="stable")]
 
-
-class Exceedance:
+class _Exceedance:
     """Draws the curves that the requested reports need.
 
     Args:
@@ -222,6 +207,43 @@ class Exceedance:
         scratch = 32 + 24 * self._weighted
         weight: npt.NDArray[np.int64] = scratch * cells + _POINT_BYTES * points
         return weight
+
+
+def exceedance_table(
+    blocks: Callable[[Tables], Sequence[_Block]],
+) -> Callable[[RunSetting], Calculator]:
+    """The calculator of EPT or PSEPT, which ``blocks`` takes out of the tables of both."""
+    return partial(_ExceedanceTable, blocks)
+
+
+class _ExceedanceTable(Calculator):
+    def __init__(self, blocks: Callable[[Tables], Sequence[_Block]], setting: RunSetting) -> None:
+        self._blocks = blocks
+        self._dtype = setting.dtype
+        self._exceedance = _Exceedance(setting)
+
+    def compute(self, batch: Batch) -> tuple[Rows, Rows]:
+        blocks = self._blocks(self._exceedance.tables(batch))
+        return _rows(blocks, batch, self._dtype), empty_rows(self._dtype)
+
+    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self._exceedance.weigh(cells)
+
+
+def _rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> Rows:
+    """The points of blocks, in the order of a report: by summary, then as the blocks."""
+    if not blocks:
+        return empty_rows(dtype)
+    summaries = np.concatenate([block.summaries for block in blocks])
+    columns = [
+        batch.summaries[summaries],
+        np.concatenate([block.labels for block in blocks]),
+        np.concatenate([np.full(len(block.periods), block.type) for block in blocks]),
+        np.concatenate([block.periods for block in blocks]),
+        np.concatenate([block.losses for block in blocks]),
+    ]
+    rows = as_rows(dtype, columns)
+    return rows if len(batch.summaries) == 1 else rows[np.argsort(summaries, kind="stable")]
 
 
 def _choose(setting: RunSetting) -> dict[int, frozenset[int]]:

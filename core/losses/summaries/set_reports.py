@@ -97,6 +97,11 @@ class SetReports(ItemPartitions):
             for end, count in zip(super().ends, counts, strict=True)
         ]
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of rows of all sets that wait for the slowest partition."""
+        return sum(partitions.waiting_bytes for partitions in self.partitions.values())
+
     def resume(self, part: int, position: Position) -> None:
         """Continue a partition where an earlier pass was suspended; before any byte is received.
 

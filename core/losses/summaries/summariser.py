@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -33,14 +32,12 @@ from .._kernels.summarise import summarise
 from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, write_summaries
 from .._kernels.summary_sums import GROW_ROWS, Sums
 from ..buffer import as_octets
-from ..completeness import certify
 from ..events import StreamEnd, StreamHeader
 from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind
 from ..header import header_bytes
-from ..intake import Intake
 from ..policy import Policy
 from ..position import Position
-from ..scanner import Scanner
+from ..receiver import StreamReceiver
 from ..seen import SeenEvents
 from .memory import collapse, grow_sums, make_sums, make_written
 from .sets import SummarySets
@@ -56,11 +53,10 @@ INDEX = np.dtype([("summary_id", "<i4"), ("offset", "<i8")])
 MAX_EVENT_BYTES = 1 << 31
 """Default bound on the memory of the sums of one event."""
 
-_NO_LIMIT = 2**62
 _OF_COVERAGES = 2
 
 
-class Summariser:
+class Summariser(StreamReceiver):
     """Adds the items of one stream up into the summaries of several sets.
 
     Feed pieces of any size to :meth:`receive`, and :meth:`close` it when the stream has ended.
@@ -81,6 +77,8 @@ class Summariser:
         max_event_bytes: largest memory for the sums of one event.
     """
 
+    noun = "summariser"
+
     def __init__(  # noqa: PLR0913 - all optional, each documented
         self,
         sets: SummarySets,
@@ -95,57 +93,17 @@ class Summariser:
         expect_bytes: int | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
+        super().__init__(policy, name, seen, expect_events, expect_bytes)
         self._sets = sets
         self._sink = sink
         self._index = index
         self._zeros = int(zeros)
-        self._expect_events = expect_events
-        self._expect_bytes = expect_bytes
         self._max_event_bytes = max_event_bytes
-        self._scanner = Scanner(policy or Policy(), name, seen)
-        self._intake = Intake(self._scanner)
         self._offsets = [0 for _ in sets.set_ids]
-        self._failure: BaseException | None = None
-        self._end: StreamEnd | None = None
         self._sums: Sums
         self._written: Written
 
     # -- what is known -----------------------------------------------------------
-
-    @property
-    def header(self) -> StreamHeader | None:
-        """The header of the item stream, once its bytes have come."""
-        return self._scanner.header
-
-    @property
-    def offset(self) -> int:
-        """Byte offset of the item stream up to which whole blocks have been taken."""
-        return self._scanner.offset
-
-    @property
-    def rest(self) -> Octets:
-        """Bytes after the last whole block; valid until more are received."""
-        return self._intake.rest
-
-    @property
-    def received(self) -> int:
-        """Bytes received so far, or skipped by a resume."""
-        return self._scanner.offset + len(self._intake.rest)
-
-    @property
-    def position(self) -> Position:
-        """Where the open event begins, of which nothing has been written; see :meth:`resume`."""
-        return self._scanner.position
-
-    @property
-    def open_event(self) -> int:
-        """Id of the event whose blocks are being received; 0 before the first."""
-        return int(self._scanner.state["event"][0])
-
-    @property
-    def events(self) -> int:
-        """Events begun so far."""
-        return int(self._scanner.state["events"][0])
 
     def set_header(self, set_id: int) -> StreamHeader:
         """The header of the stream of a set, once that of the item stream is known."""
@@ -155,41 +113,7 @@ class Summariser:
             header, kind=Kind.SUMMARY, aggregation=1, source=SOURCE_SUMMARY, summary_set=set_id
         )
 
-    # -- bytes in ----------------------------------------------------------------
-
-    def receive(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
-        """Take the next bytes of the item stream; complete events go to the sink.
-
-        ``data`` is read in place where possible and not kept.
-
-        Raises:
-            StreamError: what is wrong with the stream; the events before it have gone to the
-                sink, and every later call raises the same error.
-            UnsupportedStreamError: it is not a stream of items.
-            LimitError: the sums of an event take too much memory, or are too large for a loss.
-        """
-        self._check_usable()
-        try:
-            self._take(as_octets(data))
-        except BaseException as e:
-            self._failure = e
-            raise
-
-    def _take(self, octets: Octets) -> None:
-        excess = 0
-        if self._expect_bytes is not None:
-            excess = min(max(self.received + len(octets) - self._expect_bytes, 0), len(octets))
-            octets = octets[: len(octets) - excess]
-        rest: Octets | None = octets
-        if self.header is None:
-            rest = self._intake.take_header(octets)
-            if rest is not None:
-                self._begin()
-        if rest is not None and len(rest):
-            self._intake.take_blocks(rest, self._step)
-        self._flush()
-        if excess:
-            raise self._excess("bytes", self._expect_bytes, self._expect_bytes)
+    # -- end ---------------------------------------------------------------------
 
     def close(self) -> StreamEnd:
         """The item stream has ended; its last event goes to the sink.
@@ -199,19 +123,13 @@ class Summariser:
             IncompleteError: it has fewer events or bytes than declared.
             StreamError: its last, unfinished block is wrong in itself.
         """
-        self._check_usable()
-        try:
-            self._intake.finish(self._step)
-            end = self._scanner.finish(self._intake.rest)
-            end = certify(end, self._expect_events, self._expect_bytes, self._scanner.name)
+        with self._failing():
+            end = self._certified(self._finish())
             if self.open_event:
-                self._run(self._write)
+                self._repeat(self._write)
                 close_event(self._scanner.state)
             self._flush()
-        except BaseException as e:
-            self._failure = e
-            raise
-        self._end = end
+            self._end = end
         return end
 
     def resume(self, position: Position) -> None:
@@ -223,22 +141,12 @@ class Summariser:
         Raises:
             StateError: it does not fit the policy, or bytes were received.
         """
-        self._check_usable()
-        if self.received:
-            raise errors.StateError("a position can only be set before bytes are received")
+        self._check_fresh("position")
         self._scanner.resume(position)
         if self.header is not None:
             self._make_room()
 
     # -- the pass ----------------------------------------------------------------
-
-    def _check_usable(self) -> None:
-        if self._failure is not None:
-            if isinstance(self._failure, errors.CoreError):
-                raise self._failure
-            raise errors.StateError("the summariser has failed", source=self._scanner.name)
-        if self._end is not None:
-            raise errors.StateError("the stream is already closed", source=self._scanner.name)
 
     def _begin(self) -> None:
         header = self._scanner.header
@@ -286,7 +194,7 @@ class Summariser:
         sets = len(self._sets.set_ids)
         self._written = make_written(sets, header.len_sample, header.float_width, least)
 
-    def _step(self, words: Words, stop: int) -> int:
+    def _run(self, words: Words, stop: int, max_events: int) -> int:
         s = self._scanner
 
         def step() -> int:
@@ -301,35 +209,17 @@ class Summariser:
                 self._sums,
                 self._written,
                 self._zeros,
-                _NO_LIMIT if self._expect_events is None else self._expect_events,
+                max_events,
             )
 
-        status = self._run(step)
-        if status in {layout.FAULT, layout.EVENT_DONE}:
-            # The events before are right, and part of the answer.
-            self._flush()
-        if status == layout.EVENT_DONE:
-            offset = int(s.state["base"][0] + 4 * s.state["at"][0])
-            event = int(s.scratch.block["event"][0])
-            raise self._excess("events", self._expect_events, offset, event)
-        return status
-
-    def _excess(
-        self, noun: str, declared: int | None, offset: int | None, event: int | None = None
-    ) -> errors.ExcessError:
-        return errors.ExcessError(
-            f"the stream has more than the {declared} {noun} declared",
-            offset=offset,
-            event=event,
-            source=self._scanner.name,
-        )
+        return self._repeat(step)
 
     def _write(self) -> int:
         s = self._scanner
         places = self._sets.places
         return write_summaries(s.rules, s.state, places, self._sums, self._written, self._zeros)
 
-    def _run(self, step: Callable[[], int]) -> int:
+    def _repeat(self, step: Callable[[], int]) -> int:
         """Run a kernel until it asks for what only its caller can give it."""
         while True:
             status = step()

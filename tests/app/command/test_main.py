@@ -20,6 +20,9 @@ from app.command.main import main
 from app.command.parser import build_parser
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
+from core.losses.inputs import parse_occurrence
+from core.losses.ledger.bound import ledger_bound
+from core.losses.ledger.calendar import make_calendar
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from core.losses.writer import LossWriter
@@ -176,6 +179,21 @@ def test_what_streams_and_occurrences_do_not_share_is_counted(
         ("1", "0.500000", "1", "2063", "1", "31"),
         ("2", "0.400000", "1", "2063", "3", "31"),
     }
+
+
+def test_the_bound_of_sums_is_stated_before_the_pass(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    occurrence = run_directory / "occurrence.bin"
+    command = ["aggregate", str(run_directory / "summary.bin"), "--reports", "melt,aal"]
+    assert main([*command, "--occurrence", str(occurrence), "--out", str(tmp_path)]) == 0
+    lines = logged(capsys)
+    calendar = make_calendar(parse_occurrence(occurrence.read_bytes()))
+    bound = ledger_bound(calendar, SPEC.samples, SPEC.float_width)
+    stated = lines["sums of each summary take at most"]
+    assert (stated["bytes"], stated["memory"]) == (bound.state_bytes, bound.least_budget)
+    names = list(lines)
+    assert names.index("sums of each summary take at most") < names.index("reports written")
 
 
 def test_one_report_to_standard_output(run_directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -30,7 +31,7 @@ from app.decoding.limits import DecoderLimits, Sandbox
 from app.decoding.pool import DecoderPool
 from app.decoding.process import DecoderProcess
 from app.engine.budgets import BudgetLimits, Budgets
-from app.errors import BusyError, DatasetUnreadableError
+from app.errors import BusyError, DatasetUnreadableError, ShareExceededError
 from core.errors import BudgetExceededError, CancelledError, FormatError
 from core.tiles.recording import Hints
 from tests.server_process import ROOT
@@ -393,6 +394,7 @@ def test_there_are_so_many_workers(tmp_path: Path, pools: Pools) -> None:
         wait_until(lambda: len(pool._busy) == 2)
         ask()
         assert results[1:] == [5]
+        assert pool.refused == {"decoders": 1}
         for other in pool.pids:
             os.kill(other, signal.SIGCONT)
         first.join()
@@ -407,7 +409,7 @@ def test_owners_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     choose = pool._choose
 
     def are_waiting(count: int) -> bool:
-        return sum(map(len, pool._waiting.values())) == count
+        return pool.waiting == count
 
     def noted(key: str) -> DecoderProcess | None:
         process = choose(key)
@@ -428,6 +430,43 @@ def test_owners_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         for thread in threads:
             thread.join()
     assert order == ["abuser", "abuser", "alice", "bob", "abuser"]
+
+
+def test_one_owner_does_not_get_all_workers_while_another_asks(tmp_path: Path) -> None:
+    pool = DecoderPool(
+        DecoderLimits(workers=2, wait_seconds=0.3), lambda: threading.current_thread().name
+    )
+    results: dict[str, object] = {}
+
+    def ask(array: Hdf5Array, key: str) -> None:
+        try:
+            results[key] = read(array).sum()
+        except (BusyError, ShareExceededError) as e:
+            results[key] = e
+
+    def start(name: str, key: str) -> threading.Thread:
+        thread = threading.Thread(target=ask, args=(array, key), name=name)
+        thread.start()
+        return thread
+
+    with contextlib.closing(pool), opened(write(tmp_path / "a.h5"), pool) as array:
+        start("bob", "early").join()
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGSTOP)
+        first = start("abuser", "first")
+        wait_until(lambda: len(pool._busy) == 1)
+        # Bob has asked, so one worker stays free for him, whoever asks for it.
+        start("abuser", "second").join()
+        refusal = results["second"]
+        assert isinstance(refusal, ShareExceededError)
+        assert refusal.members["limit"] == "decoders"
+        assert pool.refused == {"owner-share": 1}
+        start("bob", "late").join()
+        assert results["late"] == FRAMES.sum()
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGCONT)
+        first.join()
+    assert results["first"] == FRAMES.sum()
 
 
 def test_closing_fails_what_runs_and_leaves_nothing(tmp_path: Path) -> None:
@@ -506,14 +545,75 @@ def test_a_worker_that_cannot_start_is_told(
     assert pool.problem() == "no decoder could be started: ValueError: no such thing"
     assert (pool.starts, pool.counts) == (0, (0, 0))
     # Without a request it is tried again, but not at once; then it is well again.
+    assert pool.counts == (0, 0)
+    (tmp_path / "without" / "h5py.py").write_text("raise ValueError('now something else')")
+    monkeypatch.setattr("app.decoding.pool._RETRY_SECONDS", 0.0)
+    wait_until(lambda: "now something else" in (pool.problem() or ""))
     monkeypatch.delenv("PYTHONPATH")
     assert pool.pids == []
-    monkeypatch.setattr("app.decoding.pool._RETRY_SECONDS", 0.0)
     wait_until(lambda: pool.problem() is None)
     wait_until(lambda: pool.counts == (0, 1))
     assert pool.starts == 1
     with opened(tmp_path / "a.h5", pool) as array:
         assert np.array_equal(read(array), FRAMES)
+
+
+def test_a_system_without_processes_is_told(
+    tmp_path: Path, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_limits: DecoderLimits) -> DecoderProcess:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    pool = pools()
+    path = write(tmp_path / "a.h5")
+    with monkeypatch.context() as patch:
+        patch.setattr("app.decoding.pool.DecoderProcess", fail)
+        for _ in range(3):
+            with pytest.raises(BusyError, match="no more processes"), opened(path, pool):
+                pass
+        assert pool.counts == (0, 0)
+    with opened(path, pool) as array:
+        assert np.array_equal(read(array), FRAMES)
+
+
+def test_a_worker_that_starts_while_the_pool_closes_does_nothing(
+    tmp_path: Path, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pools()
+    wait = DecoderProcess.wait_until_ready
+    failed: list[BaseException] = []
+
+    def wait_until_closing(process: DecoderProcess) -> None:
+        wait(process)
+        wait_until(lambda: pool._closed)
+
+    def ask() -> None:
+        try:
+            with opened(write(tmp_path / "a.h5"), pool):
+                pass
+        except DatasetUnreadableError as e:
+            failed.append(e)
+
+    monkeypatch.setattr(DecoderProcess, "wait_until_ready", wait_until_closing)
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_until(lambda: bool(pool.counts[0]))
+    pool.close()
+    thread.join()
+    assert len(failed) == 1
+    assert pool.pids == []
+
+
+def test_a_worker_is_stopped_only_after_it_was_idle_for_long(tmp_path: Path, pools: Pools) -> None:
+    pool = pools(idle_seconds=1000.0)
+    with opened(write(tmp_path / "a.h5"), pool):
+        (pid,) = pool.pids
+        pool._stop_idle()
+        assert pool.pids == [pid]
+        pool._idle[0].idle_since -= 1000
+        pool._stop_idle()
+        assert pool.pids == []
+        assert gone(pid)
 
 
 def test_files_are_closed_once_nobody_reads_them(tmp_path: Path, pools: Pools) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,6 @@ from app.state.quotas import Limit, Quotas
 
 DATA = b"0.5\n0.9\n"
 DIGEST = digest_of(DATA)
-KINDS = ("quantiles", "occurrence")
 
 
 class Clock:
@@ -155,47 +152,3 @@ def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
 
 
 # -- data directories of earlier versions -------------------------------------------------
-
-
-def test_files_of_earlier_versions_are_moved(store: InputStore, tmp_path: Path) -> None:
-    old = tmp_path / "inputs"
-    old.mkdir()
-    recently = time.time() - 5000
-    for name, data in (
-        (f"{DIGEST}.quantiles", DATA),
-        (f"{digest_of(b'2')}.occurrence", b"2"),
-        (f"{digest_of(b'3')}.quantiles", b"3"),
-        (f"{digest_of(b'4')}.unknown", b"4"),
-        (".tmpabc", b"half"),
-    ):
-        (old / name).write_bytes(data)
-        os.utime(old / name, (recently, recently))
-    damaged = old / f"{digest_of(b'3')}.quantiles"
-    damaged.write_bytes(b"9")
-    expired = old / f"{digest_of(b'5')}.quantiles"
-    expired.write_bytes(b"5")
-    os.utime(expired, (0, 0))
-    store.import_files(old, KINDS)
-    assert not old.exists()
-    blobs = store._blobs.list(KIND).blobs
-    names = {f"{DIGEST}.quantiles", f"{digest_of(b'2')}.occurrence", expired.name}
-    assert {blob.id for blob in blobs} == names
-    used = {blob.id: blob.used for blob in blobs}
-    assert abs(used[f"{DIGEST}.quantiles"] - recently) < 1
-    assert store.read("quantiles", DIGEST) == DATA
-    assert store.read("occurrence", digest_of(b"2")) == b"2"
-    for digest in (digest_of(b"3"), digest_of(b"5")):
-        with pytest.raises(InputGoneError):
-            store.read("quantiles", digest)
-    store.import_files(old, KINDS)
-
-
-def test_files_that_cannot_be_moved_stay(tmp_path: Path) -> None:
-    old = tmp_path / "inputs"
-    old.mkdir()
-    (old / f"{DIGEST}.quantiles").write_bytes(DATA)
-    InputStore(MemoryBlobStore(limit=4), 1).import_files(old, KINDS)
-    assert (old / f"{DIGEST}.quantiles").read_bytes() == DATA
-    store = InputStore(MemoryBlobStore(), 1)
-    store.import_files(old, KINDS)
-    assert store._blobs.range(KIND, f"{DIGEST}.quantiles") == DATA

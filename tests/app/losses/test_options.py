@@ -11,6 +11,7 @@ import pytest
 from starlette.datastructures import Headers as RequestHeaders
 
 from app.http.identity import USER_SCOPES, Identity
+from app.losses.bounds import Admission
 from app.losses.options import read_options
 from app.losses.schemas import LossQuery
 from tests.app.harness import Contract, Headers, Post, Service, ask, is_problem
@@ -39,6 +40,14 @@ BAD_OPTIONS = [
     ("melt", "expect_events=99999999999999999999", "expect_events"),
     ("melt", "expect_bytes=1e9", "expect_bytes"),
     ("melt", "expect_bytes=", "expect_bytes"),
+    ("aal", "expect_samples=0", "expect_samples"),
+    ("aal", "expect_summaries=2147483648", "expect_summaries"),
+    ("aal", "over_bound=", "over_bound"),
+    ("melt", "sets=1", "sets"),
+    ("melt", "summary_map=" + "0" * 32, "summary_map"),
+    ("melt", "summary_xref=x", "summary_xref"),
+    ("melt", "summary_info=x", "summary_info"),
+    ("melt", "summary_info=" + "0" * 32 + "&format=bin", "summary_info"),
     ("melt", "event_rates=0.5", "event_rates"),
     ("melt", "event_rates=" + "A" * 32, "event_rates"),
     ("melt", "event_rates=../../../../../../etc/passwd", "event_rates"),
@@ -173,7 +182,9 @@ def test_reports_of_one_pass_come_in_frames(service: Service, reports: str) -> N
 
 
 def test_rows_that_wait_count_against_the_owner_of_the_key() -> None:
-    limits: Any = SimpleNamespace(max_samples=100, max_blocks=100, inputs=None)
+    limits: Any = SimpleNamespace(
+        max_samples=100, max_blocks=100, inputs=None, admission=Admission(0, 0)
+    )
     for owner in ("alice", "bob"):
         who = Identity(owner, USER_SCOPES)
         options = read_options(

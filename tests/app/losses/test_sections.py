@@ -7,8 +7,9 @@ import pytest
 
 from app.losses import aggregation, sections
 from app.losses.aggregation import Aggregation, Job, Progress
+from app.losses.report_files import ReportFiles
 from app.losses.sources import Source
-from core.errors import CoreError, TruncatedError
+from core.errors import CoreError, InputError, TruncatedError
 from core.losses.events import StreamEnd
 from core.losses.inputs import parse_occurrence
 from core.losses.parameters import ReportInputs
@@ -179,3 +180,15 @@ def test_a_header_that_is_cut_is_truncated(tmp_path: Path) -> None:
     with pytest.raises(TruncatedError, match="header"):
         list(sections.sections_of([source], Policy(), 1000))
     source.close()
+
+
+def test_a_full_disk_ends_the_only_pass(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(*_args: object) -> None:
+        raise InputError("cannot be written: No space left on device")
+
+    monkeypatch.setattr(ReportFiles, "write", write)
+    path = streams.file("summary.bin", STREAM)
+    with pytest.raises(InputError, match="No space left"):
+        streams.run(2, [path])
+    assert streams.passes == ["_run_sections"]
+    assert streams.tables(2) == {}

@@ -115,3 +115,44 @@ def test_small_files(tmp_path: Path) -> None:
     assert read_file(str(tmp_path / "q")) == b"0.5"
     with pytest.raises(InputError, match="absent"):
         read_file(str(tmp_path / "absent"))
+
+
+def test_an_input_that_is_held_is_not_read_until_it_is_let_go(tmp_path: Path) -> None:
+    ends = []
+    for name in ("a", "b"):
+        os.mkfifo(tmp_path / name)
+    with Sources([str(tmp_path / "a"), str(tmp_path / "b")], 0.05) as sources:
+        ends = [os.open(tmp_path / name, os.O_WRONLY) for name in ("a", "b")]
+        for end in ends:
+            os.write(end, b"x")
+        sources.hold(0, held=True)
+        sources.hold(0, held=True)
+        assert [sources.read()[0]] == [1]  # type: ignore[index]
+        with pytest.raises(StarvedError) as raised:
+            sources.read()
+        assert raised.value.source == str(tmp_path / "b")
+        sources.hold(0, held=False)
+        piece = sources.read()
+        assert piece is not None
+        assert (piece[0], bytes(piece[1])) == (0, b"x")
+        for end in ends:
+            os.close(end)
+        assert sources.read() is not None
+        assert sources.read() is not None
+        sources.hold(0, held=True)
+        assert sources.read() is None
+
+
+def test_a_file_that_is_held_is_left_alone(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode())
+    with Sources([str(tmp_path / "a"), str(tmp_path / "b")]) as sources:
+        sources.hold(0, held=True)
+        found: list[tuple[int, bytes]] = []
+        while len(found) < 2 and (piece := sources.read()) is not None:
+            found.append((piece[0], bytes(piece[1])))
+        assert found == [(1, b"b"), (1, b"")]
+        sources.hold(0, held=False)
+        piece = sources.read()
+        assert piece is not None
+        assert bytes(piece[1]) == b"a"

@@ -149,7 +149,10 @@ def test_the_asynchronous_client_reads_the_same(
 ) -> None:
     async def read() -> dict[str, ReportTable]:
         async with AsyncClient(server.url) as client:
-            tables = await client.losses.read(["splt", "alct"], STREAM, confidence=0.95, **FILES)
+            reports = ["splt", "alct"]
+            tables: dict[str, ReportTable] = await client.losses.read(
+                reports, STREAM, confidence=0.95, **FILES
+            )
             return tables | {"aal": await client.losses.read("aal", STREAM, **FILES)}
 
     for name, table in asyncio.run(read()).items():

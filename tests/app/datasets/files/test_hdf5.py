@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from app.datasets.files.hdf5 import divide, effort_of
+import numpy as np
+import pytest
+
+from app.datasets.files.hdf5 import _description, divide, effort_of
 
 
 def test_effort_counts_values_and_what_is_decoded_for_them() -> None:
@@ -21,3 +24,53 @@ def test_boxes_lie_one_after_the_other() -> None:
     one, two = divide(octets, [((0, 2), (0, 3)), ((4, 5), (1, 5))], np.dtype("<u2"))
     assert one.tobytes() + two.tobytes() == octets.tobytes()
     assert (one.shape, two.shape) == ((2, 3), (1, 4))
+
+
+def described(**members: object) -> dict[str, Any]:
+    return {
+        "name": "data",
+        "shape": [4, 6],
+        "chunks": [2, 3],
+        "dtype": "<u2",
+        "offset": None,
+        "axes": [
+            {"name": "y", "size": 4, "unit": None, "coordinates": 0},
+            {"name": "x", "size": 6, "unit": "nm", "coordinates": 3},
+        ],
+    } | members
+
+
+LINE = np.array([1.0, 3.0, 5.0]).view("u1")
+
+
+def test_a_description_is_what_the_worker_says() -> None:
+    found = _description(described(offset=2048), LINE)
+    assert (found.name, found.info.shape, found.info.chunks) == ("data", (4, 6), (2, 3))
+    assert (found.info.dtype, found.offset) == (np.dtype("<u2"), 2048)
+    y, x = found.axes
+    assert (y.name, y.size, y.unit, y.scale, y.offset) == ("y", 4, None, 1, 0)
+    assert (x.name, x.size, x.unit, x.scale, x.offset) == ("x", 6, "nm", 2, 1)
+    # Nothing is read of an empty array, so that chunks of nothing do no harm.
+    assert _description(described(shape=[0, 6], chunks=[0, 3]), LINE).info.chunks == (0, 3)
+
+
+LIES: list[dict[str, Any]] = [
+    {"chunks": [2]},
+    {"chunks": [2, 3, 1]},
+    {"chunks": [2, 0]},
+    {"chunks": [2, -3]},
+    {"shape": [4, 1 << 63]},
+    {"shape": [1] * 33, "chunks": [1] * 33},
+    {"dtype": "O"},
+    {"dtype": "<u2,<u2"},
+    {"offset": -1},
+    {"name": "x" * 4097},
+    {"axes": []},
+    {"axes": [{"name": "y", "size": 4, "unit": None, "coordinates": 4}]},
+]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_description_that_contradicts_itself_is_refused(lie: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        _description(described(**lie), LINE)

@@ -79,6 +79,21 @@ def test_accept_asks_for_a_picture_and_svg_is_compressed(service: Service, diges
     assert gzip.decompress(svg.body) == post(service, "ept", options | {"format": "svg"}).body
 
 
+@pytest.mark.parametrize("report", ["ept", "aal"])
+def test_caches_treat_a_picture_as_the_table(service: Service, digest: str, report: str) -> None:
+    """Answers to a post are not stored, so there is no tag to compare them by."""
+    options = {"occurrence": digest, **FEW}
+    table, svg, png = (
+        post(service, report, options | {"format": form}) for form in ("csv", "svg", "png")
+    )
+    for name in ("Cache-Control", "Vary", "ETag", "Thalweg-Completeness", "Thalweg-Events"):
+        assert svg.getheader(name) == png.getheader(name) == table.getheader(name)
+    assert svg.getheader("Cache-Control") == "no-store"
+    assert svg.getheader("ETag") is None
+    assert int(svg.getheader("Content-Length") or 0) == len(svg.body)
+    assert int(png.getheader("Content-Length") or 0) == len(png.body)
+
+
 def test_pictures_that_cannot_be_drawn_are_problems(service: Service, digest: str) -> None:
     options = {"occurrence": digest, "format": "svg"}
     many = is_problem(post(service, "ept", options), "report")

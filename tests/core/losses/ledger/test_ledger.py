@@ -21,6 +21,7 @@ from core.losses.ledger.bound import ledger_bound
 from core.losses.ledger.calendar import make_calendar
 from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.spilling import HeldInMemory
+from core.losses.merge import Partitions
 from core.losses.policy import Policy
 from tests.ledgers import ledger_of
 from tests.run_oracle import nearest
@@ -134,6 +135,37 @@ def test_partitions_in_any_order_print_the_same_bytes(seed: int, width: int, cou
     parts = case.partitions(rng, count)
     assert octets(compute(case, parts)) == whole
     assert octets(compute(case, parts[::-1], resources=LedgerResources(map=parallel))) == whole
+
+
+@given(SEEDS, WIDTHS, st.sampled_from([40, 1 << 20]))
+def test_pieces_of_partitions_in_any_turn_print_the_same_bytes(
+    seed: int, width: int, words: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    case = random_run(rng, width=width)
+    whole = octets(compute(case))
+    rows: dict[str, bytes] = dict.fromkeys(RUN_REPORTS, b"")
+
+    def sink(name: str, table: Any) -> None:  # noqa: ANN401
+        rows[name] += table.tobytes()
+
+    def make(name: str, sink: Any, seen: Any) -> Analysis:  # noqa: ANN401 - as Partitions wants
+        policy = Policy(float_width=width)
+        resources = LedgerResources(spill=Spills(), map=parallel)
+        options = {"policy": policy, "resources": resources, "seen": seen, "name": name}
+        return Analysis(RUN_REPORTS, sink, **options, **case.inputs)
+
+    pieces = [random_cuts(rng, part.encode(), 5) for part in case.partitions(rng, 3)]
+    turns = rng.permutation(np.repeat(np.arange(3), [len(of_part) for of_part in pieces]))
+    with pytest.MonkeyPatch.context() as patch:
+        small_arena(patch, words)
+        partitions = Partitions(["a", "b", "c"], make, sink)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for turn in turns.tolist():
+                partitions.receive(turn, pieces[turn].pop(0))
+            for index in rng.permutation(3).tolist():
+                partitions.close(index)
+    assert rows == whole
 
 
 @given(SEEDS, WIDTHS, st.sampled_from([1, 40, 200, 1000]))

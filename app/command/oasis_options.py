@@ -1,0 +1,80 @@
+"""Options of ``aggregate`` that are about run directories, and of ``oasis``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+_CHUNK = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", re.ASCII)
+
+
+def _chunk(text: str) -> tuple[int, int]:
+    match = _CHUNK.fullmatch(text)
+    if match is None or int(match[1]) > int(match[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a chunk such as 2/4")
+    return int(match[1]), int(match[2])
+
+
+def add_run_directory(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``aggregate`` for run directories of Oasis."""
+    group = parser.add_argument_group(
+        "run directories of Oasis",
+        "Reports, sets, inputs and formats are those of the run's settings; of the other options"
+        " those about accepted values, --format, --memory-budget, --spill-dir and --idle-timeout"
+        " apply.",
+    )
+    group.add_argument("--run-dir", type=Path, metavar="DIR", help="directory of a run")
+    group.add_argument(
+        "--stream",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="a stream of items, such as gul=FILE or ri_IP1=FILE, or of summaries, gul_S1=FILE; -"
+        " is standard input; repeat it for each partition (default: DIR/fifo/gul_P1, _P2, ...)",
+    )
+    group.add_argument(
+        "--run-out", type=Path, metavar="DIR", help="folder of the outputs (default DIR/output)"
+    )
+    group.add_argument(
+        "--join-summary-info", action="store_true", help="join the summary info to all outputs"
+    )
+    group.add_argument(
+        "--unsorted", action="store_true", help="write rows as they arise, not by event"
+    )
+    group.add_argument(
+        "--chunk",
+        type=_chunk,
+        metavar="K/N",
+        help="leave mergeable files of process K of N instead of outputs",
+    )
+    group.add_argument(
+        "--merge-chunks", type=int, metavar="N", help="write the outputs of N chunks"
+    )
+    group.add_argument(
+        "--work-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder of the files of chunks (default DIR/K.work, and DIR/work to merge them)",
+    )
+    group.add_argument(
+        "--confirm",
+        type=Path,
+        metavar="FIFO",
+        help="complete the outputs only after 'complete' has been written to this fifo",
+    )
+    group.add_argument(
+        "--log-file", metavar="FILE", help="log to a file instead of standard error; - for stdout"
+    )
+
+
+def add_oasis(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``oasis``."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    runner = actions.add_parser(
+        "runner", help="write a model runner that aggregates losses with Thalweg"
+    )
+    runner.add_argument("folder", type=Path, metavar="DIR", help="model package directory")
+    runner.add_argument("--force", action="store_true", help="replace a runner of somebody else")
+    shims = actions.add_parser("shims", help="write executables with the names of Oasis' tools")
+    shims.add_argument("folder", type=Path, metavar="DIR", help="directory to put first on PATH")

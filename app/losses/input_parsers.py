@@ -1,0 +1,55 @@
+"""Auxiliary files by name: what parses each, from bytes or columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from core.losses.inputs import (
+    Data,
+    parse_event_rates,
+    parse_occurrence,
+    parse_periods,
+    parse_quantiles,
+    parse_return_periods,
+    parse_summary_info,
+    parse_summary_map,
+    parse_summary_xref,
+)
+
+Parser = Callable[[Data, int | None, str | None], Any]
+"""Takes (content, number of periods if it is known, name of the file for messages)."""
+
+
+def _unaware_of_periods(parse: Callable[[Data, str | None], Any]) -> Parser:
+    return lambda data, _periods, source: parse(data, source)
+
+
+PARSERS: Mapping[str, Parser] = {
+    "quantiles": _unaware_of_periods(parse_quantiles),
+    "event_rates": _unaware_of_periods(parse_event_rates),
+    "occurrence": parse_occurrence,
+    "periods": parse_periods,
+    "return_periods": _unaware_of_periods(parse_return_periods),
+    "summary_xref": _unaware_of_periods(parse_summary_xref),
+    "summary_map": _unaware_of_periods(parse_summary_map),
+    "summary_info": _unaware_of_periods(parse_summary_info),
+}
+"""Parsers by the name of their file."""
+
+
+def parse_input(
+    name: str, data: Data, periods: int | None = None, source: str | None = None
+) -> Any:  # noqa: ANN401 - the class of the file's content
+    """Parse an auxiliary file.
+
+    Args:
+        name: one of PARSERS.
+        data: the whole file, or its columns.
+        periods: number of periods, for occurrences and period weights.
+        source: name of the file, for messages.
+
+    Raises:
+        InputError: the content is not valid.
+    """
+    return PARSERS[name](data, periods, source)

@@ -1,0 +1,326 @@
+"""One pass over a posted stream: over summaries as they come, or over items added up into sets.
+
+A posting feeds bytes and takes positions, whichever pass it has::
+
+    summaries, or items for ``events``   bytes --> Analysis ------------------> rows
+    items and a summary xref             bytes --> Summariser --> Analysis 1 -> rows of set 1
+                                                              --> Analysis 2 -> rows of set 2
+
+Positions are those of the posted stream, not of the streams of summaries inside. A summariser
+writes an event once the next one begins, so all rows of the events before its position have gone
+to the sink; of the open event there is none. So a position alone resumes the pass, however many
+sets there are, and a token needs no more room for them.
+
+The report ``events`` is the exception: the row of an event comes with the next event that has a
+summary, or when the pass is suspended. Positions in between are then not *settled*.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.errors import InvalidOptionError
+from core.arrays import Octets, Rows
+from core.errors import UnsupportedStreamError
+from core.losses.analysis import Analysis
+from core.losses.events import StreamEnd, StreamHeader
+from core.losses.finishing import LedgerResources
+from core.losses.outputs import Sink
+from core.losses.policy import Policy
+from core.losses.position import Position
+from core.losses.seen import SeenEvents
+from core.losses.summaries import Reading, SetReports, SummarySets
+
+from .request import LossRequest
+from .sums_room import hold_for_request
+
+EVENT_BYTES = 256 << 20
+"""Largest memory for the sums of one event of an item stream."""
+_SPECIAL_COLUMNS = 5
+_NAME = "the body"
+
+RowSink = Callable[[int | None, str, Rows], None]
+"""Takes (id of the summary set if there are sets, report, rows valid during the call)."""
+TakePosition = Callable[[Position, bool], None]
+"""Takes (position of the open event, whether the sink has all rows before it)."""
+
+
+class Pass(ABC):
+    """Reads one stream, or a part of it, from a position."""
+
+    @property
+    @abstractmethod
+    def header(self) -> StreamHeader | None:
+        """The header of the stream, once its bytes have come."""
+
+    @property
+    @abstractmethod
+    def offset(self) -> int:
+        """Byte offset up to which whole blocks have been taken."""
+
+    @property
+    @abstractmethod
+    def rest(self) -> Octets:
+        """Bytes after the last whole block; valid until more are received."""
+
+    @property
+    @abstractmethod
+    def received(self) -> int:
+        """Bytes received so far, or skipped by a resume."""
+
+    @abstractmethod
+    def resume(self, position: Position) -> None:
+        """Begin at a position; before any byte is received."""
+
+    @abstractmethod
+    def receive(self, piece: memoryview) -> None:
+        """Take the next bytes.
+
+        Raises:
+            CoreError: the stream is faulty.
+            ServiceError: it does not fit the request.
+        """
+
+    @abstractmethod
+    def close(self) -> StreamEnd:
+        """The stream has ended; the last rows go to the sink.
+
+        Raises:
+            CoreError: it is truncated, or not as declared.
+        """
+
+    @abstractmethod
+    def suspend(self) -> None:
+        """Stop at the last position, with all rows before it in the sink."""
+
+    @property
+    @abstractmethod
+    def unplaced(self) -> int:
+        """Complete events that never occur, of a pass with occurrences that has ended.
+
+        With sets, those of the set that has most of them.
+        """
+
+    @property
+    @abstractmethod
+    def placed(self) -> int:
+        """Events that occur, of a pass with occurrences that has ended.
+
+        With sets, those that have a summary in the set with most of them.
+        """
+
+
+class _SummaryPass(Pass):
+    """Reports of a stream as it is posted.
+
+    Args:
+        request: the requested analysis.
+        sink: receives the rows.
+        take_position: called once a piece, for the last event begun in it.
+        resources: what reports of whole runs may use.
+    """
+
+    def __init__(
+        self,
+        request: LossRequest,
+        sink: RowSink,
+        take_position: TakePosition,
+        resources: LedgerResources | None,
+    ) -> None:
+        self._occurrence = request.inputs.occurrence
+        self._analysis = Analysis(
+            request.reports,
+            lambda report, rows: sink(None, report, rows),
+            policy=request.policy,
+            **request.inputs.to_dict(),
+            options=request.options,
+            resources=resources,
+            expect_events=request.expect_events,
+            expect_bytes=request.expect_bytes,
+            at_event=lambda position: take_position(position, True),
+        )
+
+    @property
+    def header(self) -> StreamHeader | None:
+        return self._analysis.header
+
+    @property
+    def offset(self) -> int:
+        return self._analysis.offset
+
+    @property
+    def rest(self) -> Octets:
+        return self._analysis.rest
+
+    @property
+    def received(self) -> int:
+        return self._analysis.received
+
+    def resume(self, position: Position) -> None:
+        self._analysis.resume(position)
+
+    def receive(self, piece: memoryview) -> None:
+        self._analysis.receive(piece)
+
+    def close(self) -> StreamEnd:
+        return self._analysis.close()
+
+    def suspend(self) -> None:
+        """Leave the rows of the open event, which came before its end, to the posting."""
+
+    @property
+    def unplaced(self) -> int:
+        if self.header is None or self._occurrence is None:
+            return 0
+        event = self._analysis.open_event
+        is_open = event > 0 and event not in self._occurrence.event_ids
+        return self._analysis.unplaced - int(is_open)
+
+    @property
+    def placed(self) -> int:
+        return self._analysis.events - self._analysis.unplaced
+
+
+class _SetPass(Pass):
+    """Reports of summary sets of an item stream.
+
+    Args:
+        request: the requested analysis.
+        sets: the sets.
+        sink: receives the rows.
+        take_position: called once a piece, if an event began in it.
+        resources: what reports of whole runs may use, for each set.
+        event_bytes: largest memory for the sums of one event.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is put together from
+        self,
+        request: LossRequest,
+        sets: SummarySets,
+        sink: RowSink,
+        take_position: TakePosition,
+        resources: LedgerResources | None,
+        event_bytes: int = EVENT_BYTES,
+    ) -> None:
+        def analyse(
+            _set_id: int, name: str, rows_sink: Sink, seen: SeenEvents, policy: Policy
+        ) -> Analysis:
+            return Analysis(
+                request.reports,
+                rows_sink,
+                policy=policy,
+                **request.inputs.to_dict(),
+                options=request.options,
+                resources=resources,
+                name=name,
+                seen=seen,
+            )
+
+        reading = Reading(
+            request.policy,
+            expect_events=request.expect_events,
+            expect_bytes=request.expect_bytes,
+            max_event_bytes=event_bytes,
+        )
+        self._reports = SetReports([_NAME], sets, analyse, sink, reading)
+        (self._summariser,) = self._reports.summarisers
+        self._sets = sets
+        self._has_occurrence = request.inputs.occurrence is not None
+        self._event_bytes = event_bytes
+        self._take_position = take_position
+        self._settles = "events" not in request.reports
+        self._offset = 0
+        self._held = False
+
+    @property
+    def header(self) -> StreamHeader | None:
+        return self._summariser.header
+
+    @property
+    def offset(self) -> int:
+        return self._summariser.offset
+
+    @property
+    def rest(self) -> Octets:
+        return self._summariser.rest
+
+    @property
+    def received(self) -> int:
+        return self._summariser.received
+
+    def resume(self, position: Position) -> None:
+        self._reports.resume(0, position)
+        self._offset = position.offset
+        self._hold()
+
+    def receive(self, piece: memoryview) -> None:
+        try:
+            self._reports.receive(0, piece)
+        except UnsupportedStreamError as e:
+            if self.header is None:
+                raise
+            # The stream is one that others take: it does not go with this xref.
+            raise InvalidOptionError(
+                e.message, hint=e.hint, option="summary_xref", offset=e.offset
+            ) from e
+        self._hold()
+        position = self._summariser.position
+        if position.header is not None and position.offset > self._offset:
+            self._offset = position.offset
+            self._take_position(position, self._settles)
+
+    def _hold(self) -> None:
+        """Count the sums of an event as memory of the request, once their size is known."""
+        if self._held or self.header is None:
+            return
+        self._held = True
+        columns = _SPECIAL_COLUMNS + self.header.len_sample
+        hold_for_request(min(8 * columns * self._sets.summaries, self._event_bytes), required=True)
+
+    def close(self) -> StreamEnd:
+        self._reports.close(0)
+        (end,) = self._reports.ends
+        if not self._has_occurrence:
+            return end
+        return replace(end, events_without_occurrence=self.unplaced)
+
+    def suspend(self) -> None:
+        position = self._reports.suspend(0)
+        if not self._settles and position.header is not None:
+            self._take_position(position, True)
+
+    @property
+    def unplaced(self) -> int:
+        return max((analysis.unplaced for analysis in self._analyses), default=0)
+
+    @property
+    def placed(self) -> int:
+        return max((a.events - a.unplaced for a in self._analyses), default=0)
+
+    @property
+    def _analyses(self) -> list[Analysis]:
+        analyses = (p.analyses[0] for p in self._reports.partitions.values())
+        return [analysis for analysis in analyses if analysis.header is not None]
+
+
+def make_pass(
+    request: LossRequest,
+    sink: RowSink,
+    take_position: TakePosition,
+    resources: LedgerResources | None,
+    event_bytes: int = EVENT_BYTES,
+) -> Pass:
+    """Return the pass of a request.
+
+    Args:
+        request: the requested analysis.
+        sink: receives the rows.
+        take_position: called once a piece, for the last event begun in it.
+        resources: what reports of whole runs may use, for each set.
+        event_bytes: largest memory for the sums of one event of an item stream.
+    """
+    if request.sets is None:
+        return _SummaryPass(request, sink, take_position, resources)
+    return _SetPass(request, request.sets, sink, take_position, resources, event_bytes)

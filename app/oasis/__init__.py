@@ -1,0 +1,1 @@
+"""Oasis: run directories, the runner and the executables that models call."""

@@ -1,0 +1,314 @@
+"""Reports of a run directory: every output of a perspective in one pass over its streams.
+
+::
+
+    gul_P1 --+                       +-- set 1: selt melt ... ept  --> output/gul_S1_*.csv
+             +--> sums of the sets --+
+    gul_P2 --+                       +-- set 2: palt alct          --> output/gul_S2_*.csv
+
+The sets have inputs, curves and formats of their own, as the settings ask. A chunk of a run, which
+is computed elsewhere, leaves rows and sums instead of reports, which :mod:`.chunks` describes.
+
+A stream of losses has no end marker: when a process that writes one is killed between two blocks,
+the stream looks complete. So the files get their names only when the caller has confirmed that
+the processes have ended well (``confirm``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from app.losses.parallel import OrderedThreads
+from app.losses.sources import STDIN
+from app.losses.spilling import SpillFiles
+from core.arrays import Rows
+from core.errors import OptionError
+from core.losses.analysis import Analysis
+from core.losses.events import StreamEnd
+from core.losses.finishing import LedgerResources, Sink
+from core.losses.ledger.bound import ledger_bound
+from core.losses.ledger.calendar import make_calendar
+from core.losses.ledger.ledger import MEMORY_BUDGET
+from core.losses.merge import Order, Partitions
+from core.losses.parameters import ReportInputs
+from core.losses.policy import Policy
+from core.losses.seen import SeenEvents
+from core.losses.summaries import Reading, SetReports
+
+from .chunks import ChunkFiles
+from .directory import RunDirectory, check_writable
+from .locking import locked
+from .outputs import output_file, stem
+from .settings import Losses, SetRequest
+from .streams import StreamGroup, StreamOption, read_streams, stream_groups
+from .tables import OutputTables
+
+WAITING_BYTES = 128 << 20
+"""Bytes of rows that may wait for the slowest partition before the others are left alone."""
+_NO_LIMIT = 1 << 62
+_PROGRESS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunJob:
+    """One requested aggregation of a run directory."""
+
+    directory: Path
+    streams: Sequence[StreamOption] = ()
+    """Streams to read; those in the folder ``fifo`` if none are named."""
+    form: str | None = None
+    """Format of all outputs, instead of that of the settings."""
+    join: bool = False
+    """Whether to join the summary info whatever the settings say."""
+    out: Path | None = None
+    """Where the outputs go; by default ``output`` in the directory."""
+    policy: Policy | None = None
+    """What streams may hold; its float width is that of OASIS_FLOAT."""
+    sort: bool = True
+    """Whether rows are sorted by event, as far as events are dealt out in order."""
+    chunk: tuple[int, int] | None = None
+    """Number of a chunk and of chunks: leave what :mod:`.chunks` merges."""
+    work: Path | None = None
+    """Folder of what a chunk leaves; by default ``<chunk>.work`` in the directory."""
+    memory_budget: int = MEMORY_BUDGET
+    """Bytes of memory for sums; those beyond go to ``spill_dir``."""
+    spill_dir: Path | None = None
+    """By default the folder of the outputs."""
+    idle_timeout: float | None = None
+    confirm: Callable[[], None] | None = None
+    """Called when all streams have been read; raises if a process that wrote one failed."""
+
+
+class RunAggregation:
+    """Runs one job.
+
+    Raises:
+        CoreError: the settings, inputs and streams contradict each other.
+    """
+
+    def __init__(self, job: RunJob) -> None:
+        self._job = job
+        self._directory = RunDirectory(job.directory, job.form, join=job.join)
+        self._groups = stream_groups(self._directory, job.streams)
+        if sum(group.paths.count(STDIN) for group in self._groups) > 1:
+            raise OptionError("standard input can be only one of the streams")
+        self._policy = replace(job.policy or Policy(), float_width=self._directory.float_width)
+        self._sort = job.sort and self._directory.ascends
+        self._out = job.out or job.directory / "output"
+        if job.chunk is not None:
+            self._out = job.work or job.directory / f"{job.chunk[0]}.work"
+        self._log = structlog.get_logger()
+
+    @property
+    def perspectives(self) -> list[str]:
+        """Of the streams."""
+        return list(dict.fromkeys(group.losses.perspective for group in self._groups))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the streams, in the order of their ends."""
+        return [path for group in self._groups for path in group.paths]
+
+    def run(self) -> list[StreamEnd]:
+        """Read all streams and write the outputs; return how each stream ended.
+
+        Raises:
+            CoreError: an input or a stream is faulty, or a disk full; no output is written then.
+        """
+        job = self._job
+        check_writable(self._out)
+        self._tell()
+        name = "-".join(self.perspectives)
+        with locked(self._out, name):
+            spill = SpillFiles(job.spill_dir or self._out)
+            files: OutputTables | ChunkFiles
+            if job.chunk is None:
+                files = OutputTables(self._directory.float_width)
+            else:
+                files = ChunkFiles(self._directory, self._out, job.chunk, sort=self._sort)
+            try:
+                ends = self._run(files, spill)
+                if job.confirm is not None:
+                    job.confirm()
+                files.commit()
+            except BaseException:
+                files.discard()
+                raise
+            finally:
+                spill.close()
+        self._log.info("outputs written", of=name, files=len(files.paths), folder=str(self._out))
+        return ends
+
+    def _tell(self) -> None:
+        """Log what is ignored, and the bound of the memory."""
+        for ignored in self._directory.settings.legacy:
+            self._log.warning("there is no such output any more", request=ignored)
+        if self._job.sort and not self._sort:
+            self._log.warning("events.bin does not ascend: rows are not sorted by event")
+        samples = self._directory.settings.number_of_samples
+        bound = 0
+        for losses in dict.fromkeys(group.losses for group in self._groups):
+            sets = self._directory.sets(losses)
+            for index, request in enumerate(self._directory.requests(losses)):
+                inputs = self._directory.inputs(request, losses)
+                if samples is None or inputs.occurrence is None or not _of_runs(request):
+                    continue
+                count = int((sets.places.set_indices == index).sum())
+                calendar = make_calendar(inputs.occurrence)
+                width = self._policy.float_width
+                bound += ledger_bound(calendar, samples, width, count).state_bytes
+        self._log.info(
+            "memory bound",
+            sums_at_most=bound,
+            in_memory_at_most=min(bound, self._job.memory_budget),
+            waiting_rows_at_most=WAITING_BYTES,
+            spilled_to=str(self._job.spill_dir or self._out),
+        )
+
+    def _run(self, files: OutputTables | ChunkFiles, spill: SpillFiles) -> list[StreamEnd]:
+        parts = sum(
+            len(group.paths) * (1 if group.set_id else len(self._directory.requests(group.losses)))
+            for group in self._groups
+        )
+        resources = LedgerResources(
+            self._job.memory_budget // parts, spill=spill, map=OrderedThreads()
+        )
+        for losses in dict.fromkeys(group.losses for group in self._groups):
+            for request in self._directory.requests(losses):
+                if isinstance(files, ChunkFiles):
+                    files.add(losses, request)
+                else:
+                    self._open(files, losses, request)
+        takers = [self._taker(group, files, resources) for group in self._groups]
+        progress = _Progress(self._log, takers)
+        read_streams(
+            [(group.paths, taker) for group, taker in zip(self._groups, takers, strict=True)],
+            in_order=self._sort,
+            limit=WAITING_BYTES // len(takers),
+            idle_timeout=self._job.idle_timeout,
+            observe=progress,
+        )
+        progress.tell()
+        return [end for taker in takers for end in taker.ends]
+
+    def _open(self, tables: OutputTables, losses: Losses, request: SetRequest) -> None:
+        name = stem(losses.perspective, losses.priority, request.set_id)
+        paths = {o: self._out / output_file(name, o, request.form) for o in request.outputs}
+        tables.add(losses.name, request, paths, self._directory.info(request, losses))
+
+    def _taker(
+        self, group: StreamGroup, files: OutputTables | ChunkFiles, resources: LedgerResources
+    ) -> SetReports | Partitions:
+        order: Order = "event" if self._sort else "received"
+        policy = self._policy
+        if group.set_id is None:
+            losses = group.losses
+
+            def make(
+                set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
+            ) -> Analysis:
+                return self._analysis(losses, set_id, files, resources, name, sink, seen, policy)
+
+            def write(set_id: int, report: str, rows: Rows) -> None:
+                files.write(losses.name, set_id, report, rows)
+
+            return SetReports(
+                group.paths,
+                self._directory.sets(losses),
+                make,
+                write,
+                Reading(policy),
+                order=order,
+                read_ahead=_NO_LIMIT,
+            )
+        return self._of_summaries(group.losses, group.set_id, group.paths, files, resources)
+
+    def _of_summaries(
+        self,
+        losses: Losses,
+        set_id: int,
+        paths: Sequence[str],
+        files: OutputTables | ChunkFiles,
+        resources: LedgerResources,
+    ) -> Partitions:
+        policy = replace(self._policy, event_order="ascending" if self._sort else "any")
+
+        def make(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
+            return self._analysis(losses, set_id, files, resources, name, sink, seen, policy)
+
+        return Partitions(
+            paths,
+            make,
+            partial(files.write, losses.name, set_id),
+            order="event" if self._sort else "received",
+            read_ahead=_NO_LIMIT,
+        )
+
+    def _analysis(  # noqa: PLR0913, PLR0917 - what it is put together from
+        self,
+        losses: Losses,
+        set_id: int,
+        files: OutputTables | ChunkFiles,
+        resources: LedgerResources,
+        name: str,
+        sink: Sink,
+        seen: SeenEvents,
+        policy: Policy,
+    ) -> Analysis:
+        request = next(r for r in self._directory.requests(losses) if r.set_id == set_id)
+        inputs: ReportInputs = self._directory.inputs(request, losses)
+        reports: Sequence[str] = request.reports
+        given: Mapping[str, Any] = inputs.to_dict()
+        if isinstance(files, ChunkFiles):
+            reports, given = files.reports(request, given)
+            exchange = files.exchange(losses, request)
+            resources = replace(resources, on_merged=exchange)
+        return Analysis(
+            reports,
+            sink,
+            policy=policy,
+            **given,
+            options=request.options,
+            resources=resources,
+            name=name,
+            seen=seen,
+        )
+
+
+def _of_runs(request: SetRequest) -> bool:
+    """Whether outputs of a set need the sums of the whole run."""
+    return bool({"palt", "altmeanonly", "alct", "ept", "psept"} & set(request.outputs))
+
+
+class _Progress:
+    """Logs how far the streams have been read, from time to time."""
+
+    def __init__(self, log: Any, takers: Sequence[SetReports | Partitions]) -> None:  # noqa: ANN401 - structlog's
+        self._log = log
+        self._takers = takers
+        self._bytes = 0
+        self._told = time.monotonic()
+
+    def __call__(self, nbytes: int) -> None:
+        self._bytes += nbytes
+        now = time.monotonic()
+        if now - self._told >= _PROGRESS_SECONDS:
+            self._told = now
+            self.tell()
+
+    def tell(self) -> None:
+        """Log it now."""
+        events = 0
+        for taker in self._takers:
+            readers: Sequence[Any] = (
+                taker.summarisers if isinstance(taker, SetReports) else taker.analyses
+            )
+            events += sum(reader.events for reader in readers)
+        self._log.info("losses read", events=events, bytes=self._bytes)

@@ -1,0 +1,412 @@
+"""Chunks of a run, computed on several machines: what each leaves, and how they are merged.
+
+A chunk is one process of a run with all of its streams. Oasis takes its work folder to the machine
+that computes the outputs, and merges all of them into one folder ``work``::
+
+    3.work/kat/gul_S1_elt_sample_P3          rows of reports by event, packed
+    3.work/gul_S1_summary_palt/P3.bin        sums of the partition: a partial file
+    3.work/gul_S1_summaryleccalc/P3.bin      the same sums, by another name
+    3.work/thalweg_gul_P3.json               which run the chunk is of, and its files
+
+These are the names of Oasis' own work files, and none is empty, which Oasis checks. Sums of chunks
+are exact, so the outputs do not depend on how many chunks there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import structlog
+
+from app.losses.parallel import OrderedThreads
+from app.losses.partials import Exchange, partial_header
+from app.losses.spilling import SpillFiles
+from core.arrays import Rows
+from core.errors import InputError, MismatchError
+from core.losses.finishing import LedgerReports, LedgerResources
+from core.losses.policy import Policy
+from core.losses.records import make_rules
+from core.losses.reports import REPORTS
+from core.losses.reports.choosing import choose_reports
+
+from .directory import RunDirectory, check_writable
+from .locking import locked
+from .outputs import OUTPUTS, kat_file, output_file, stem, summary_file
+from .settings import Losses, SetRequest
+from .tables import OutputTables
+
+VERSION: Final = 1
+_SUMS_ONLY = "aal"
+"""Computed where a chunk has no other report of sums, and thrown away."""
+_PIECE_ROWS = 1 << 16
+
+
+def _name(losses: Losses, request: SetRequest) -> str:
+    return stem(losses.perspective, losses.priority, request.set_id)
+
+
+def _row_outputs(request: SetRequest) -> list[str]:
+    return [name for name in request.outputs if OUTPUTS[name].kat_flag is not None]
+
+
+def _run_outputs(request: SetRequest) -> list[str]:
+    return [name for name in request.outputs if OUTPUTS[name].kat_flag is None]
+
+
+def manifest_file(perspective: str, process: int) -> str:
+    """Name of the description of a chunk, below its work folder."""
+    return f"thalweg_{perspective}_P{process}.json"
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+
+
+class ChunkFiles:
+    """What a chunk leaves; completed together or not at all.
+
+    Args:
+        directory: of the run.
+        work: folder of the chunk.
+        chunk: number of the chunk, and of chunks.
+        sort: whether rows ascend by event.
+    """
+
+    def __init__(
+        self, directory: RunDirectory, work: Path, chunk: tuple[int, int], *, sort: bool
+    ) -> None:
+        self._directory = directory
+        self._work = work
+        self._chunk = chunk
+        self._sort = sort
+        self._tables = OutputTables(directory.float_width)
+        self._exchanges: dict[tuple[str, int], Exchange] = {}
+        self._losses: dict[str, list[Losses]] = defaultdict(list)
+        self._sums: dict[Path, list[Path]] = {}
+        self.paths: list[Path] = []
+        """Of all files, once they are complete."""
+
+    def add(self, losses: Losses, request: SetRequest) -> None:
+        """Open the files of a set.
+
+        Raises:
+            InputError: one cannot be made.
+        """
+        if losses not in self._losses[losses.perspective]:
+            self._losses[losses.perspective].append(losses)
+        process = self._chunk[0]
+        name = _name(losses, request)
+        paths = {o: self._work / kat_file(name, o, process) for o in _row_outputs(request)}
+        self._tables.add(losses.name, request, paths, form="bin")
+        sums = [self._work / summary_file(name, o, process) for o in _run_outputs(request)]
+        if sums:
+            first, *others = dict.fromkeys(sums)
+            first.parent.mkdir(parents=True, exist_ok=True)
+            self._sums[first] = others
+            self._exchanges[losses.name, request.set_id] = Exchange([], str(first))
+
+    def reports(
+        self, request: SetRequest, inputs: Mapping[str, Any]
+    ) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """Reports of a chunk, and those of the inputs that they take."""
+        names = list(dict.fromkeys(OUTPUTS[name].report for name in _row_outputs(request)))
+        if _run_outputs(request):
+            names.append(_SUMS_ONLY)
+        reports = [REPORTS[name] for name in names]
+        taken = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
+        return names, {name: value for name, value in inputs.items() if name in taken}
+
+    def exchange(self, losses: Losses, request: SetRequest) -> Exchange | None:
+        """What writes the sums of a set; None without outputs of the whole run."""
+        return self._exchanges.get((losses.name, request.set_id))
+
+    def write(self, losses: str, set_id: int, report: str, rows: Rows) -> None:
+        """Write rows of a report; those of sums are thrown away."""
+        if REPORTS[report].calculate is None:
+            self._tables.write(losses, set_id, report, rows)
+
+    def commit(self) -> None:
+        """Complete all files, the description last.
+
+        Raises:
+            InputError: a disk is full, or failed.
+        """
+        self._tables.commit()
+        for exchange in self._exchanges.values():
+            exchange.commit()
+        self.paths = list(self._tables.paths)
+        for first, others in self._sums.items():
+            self.paths += [first, *others]
+            for other in others:
+                _link(first, other)
+        for perspective in self._losses:
+            self._describe(perspective)
+
+    def _describe(self, perspective: str) -> None:
+        process, chunks = self._chunk
+        # A table is a file gul_..., sums are in a folder gul_...
+        files = {
+            str(path.relative_to(self._work)): {
+                "bytes": path.stat().st_size,
+                "digest": _digest_of(path),
+            }
+            for path in self.paths
+            if any(part.startswith(f"{perspective}_") for part in path.parts[-2:])
+        }
+        document = {
+            "version": VERSION,
+            "process": process,
+            "processes": chunks,
+            "sorted": self._sort,
+            "runs": {
+                losses.name: self._directory.digest(losses) for losses in self._losses[perspective]
+            },
+            "files": files,
+        }
+        path = self._work / manifest_file(perspective, process)
+        part = path.with_suffix(".partial")
+        try:
+            part.write_text(json.dumps(document, indent=1))
+            part.replace(path)
+        except OSError as e:
+            raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
+
+    def discard(self) -> None:
+        """Leave no file that is not complete."""
+        self._tables.discard()
+        for exchange in self._exchanges.values():
+            exchange.discard()
+
+
+def _link(first: Path, other: Path) -> None:
+    """Give a file another name; a copy where the file system has no links."""
+    other.parent.mkdir(parents=True, exist_ok=True)
+    other.unlink(missing_ok=True)
+    try:
+        os.link(first, other)
+    except OSError:
+        shutil.copyfile(first, other)
+
+
+# -- merging ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeChunksJob:
+    """The outputs of all chunks of a run."""
+
+    directory: Path
+    chunks: int
+    work: Path | None = None
+    """Folder of the merged work folders; by default ``work`` in the directory."""
+    form: str | None = None
+    join: bool = False
+    out: Path | None = None
+    memory_budget: int = 1 << 30
+    policy: Policy | None = None
+
+
+def merge_chunks(job: MergeChunksJob) -> list[Path]:
+    """Write the outputs of a run whose chunks have been computed; return their paths.
+
+    Raises:
+        CoreError: a chunk is missing, damaged or of another run; no output is written then.
+    """
+    directory = RunDirectory(job.directory, job.form, join=job.join)
+    work = job.work or job.directory / "work"
+    out = job.out or job.directory / "output"
+    check_writable(out)
+    log = structlog.get_logger()
+    tables = OutputTables(directory.float_width)
+    spill = SpillFiles(out)
+    with locked(out, "outputs"):
+        try:
+            for losses in directory.losses():
+                manifests = _check_chunks(directory, work, losses, job.chunks)
+                in_order = all(manifest["sorted"] for manifest in manifests)
+                for request in directory.requests(losses):
+                    name = _name(losses, request)
+                    paths = {o: out / output_file(name, o, request.form) for o in request.outputs}
+                    tables.add(losses.name, request, paths, directory.info(request, losses))
+                    chunk = _Chunks(directory, work, losses, request, job.chunks)
+                    chunk.merge_rows(tables, in_order=in_order)
+                    chunk.merge_sums(tables, spill, job.memory_budget, job.policy or Policy())
+                log.info("chunks merged", of=losses.name, chunks=job.chunks)
+            tables.commit()
+        except BaseException:
+            tables.discard()
+            raise
+        finally:
+            spill.close()
+    return tables.paths
+
+
+def _check_chunks(
+    directory: RunDirectory, work: Path, losses: Losses, chunks: int
+) -> list[dict[str, Any]]:
+    """Check that all chunks are there, whole, and of this run; return their descriptions."""
+    digest = directory.digest(losses)
+    manifests = []
+    for process in range(1, chunks + 1):
+        path = work / manifest_file(losses.perspective, process)
+        try:
+            manifest = json.loads(path.read_bytes())
+        except OSError as e:
+            raise InputError(
+                f"chunk {process} of {chunks} of {losses.perspective} is missing",
+                hint="Compute it, and merge its work folder into this one",
+                source=str(path),
+            ) from e
+        except ValueError as e:
+            raise InputError(f"is not JSON: {e}", source=str(path)) from e
+        _check_chunk(manifest, path, losses, digest, chunks)
+        _check_files(manifest, work, process, f"{losses.name}_S")
+        manifests.append(manifest)
+    return manifests
+
+
+def _check_chunk(
+    manifest: Mapping[str, Any], path: Path, losses: Losses, digest: str, chunks: int
+) -> None:
+    if manifest.get("version") != VERSION:
+        raise InputError(f"is of version {manifest.get('version')!r}", source=str(path))
+    if manifest["processes"] != chunks:
+        raise MismatchError(
+            f"is of a run with {manifest['processes']} chunks, not {chunks}", source=str(path)
+        )
+    if manifest["runs"].get(losses.name) != digest:
+        raise MismatchError(
+            "is of another run: settings, inputs or float width differ from this one's",
+            hint="Compute the chunk again with the settings and inputs of this run",
+            source=str(path),
+        )
+
+
+def _check_files(manifest: Mapping[str, Any], work: Path, process: int, prefix: str) -> None:
+    for name, facts in manifest["files"].items():
+        if prefix not in name:
+            continue
+        path = work / name
+        if not path.is_file():
+            raise InputError(f"a file of chunk {process} is missing", source=str(path))
+        if path.stat().st_size != facts["bytes"] or _digest_of(path) != facts["digest"]:
+            raise InputError(
+                f"is not the file that chunk {process} left: it is cut, damaged or of another run",
+                source=str(path),
+            )
+
+
+class _Chunks:
+    """All chunks of one summary set."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        work: Path,
+        losses: Losses,
+        request: SetRequest,
+        chunks: int,
+    ) -> None:
+        self._directory = directory
+        self._work = work
+        self._losses = losses
+        self._request = request
+        self._processes = range(1, chunks + 1)
+
+    def merge_rows(self, tables: OutputTables, *, in_order: bool) -> None:
+        """Write the reports by event."""
+        name = _name(self._losses, self._request)
+        width = self._directory.float_width
+        for output in _row_outputs(self._request):
+            report = REPORTS[OUTPUTS[output].report]
+            paths = [self._work / kat_file(name, output, process) for process in self._processes]
+            parts = [_packed(path, report.dtype(width)) for path in paths]
+            for rows in merge_rows(parts) if in_order else _concatenate(parts):
+                tables.write(self._losses.name, self._request.set_id, report.name, rows)
+
+    def merge_sums(
+        self, tables: OutputTables, spill: SpillFiles, budget: int, policy: Policy
+    ) -> None:
+        """Write the reports of the whole run."""
+        request = self._request
+        outputs = _run_outputs(request)
+        if not outputs:
+            return
+        name = _name(self._losses, request)
+        first = outputs[0]
+        paths = [str(self._work / summary_file(name, first, p)) for p in self._processes]
+        exchange = Exchange(paths, None)
+        resources = LedgerResources(budget, spill=spill, map=OrderedThreads(), on_merged=exchange)
+        header = partial_header(paths[0])
+        inputs = self._directory.inputs(request, self._losses)
+        reports = choose_reports(list(dict.fromkeys(OUTPUTS[o].report for o in outputs)))
+        ledger = LedgerReports(reports, request.options, resources)
+        ledger.begin(header, make_rules(header, policy), inputs.to_dict())
+        ledger.finish(
+            lambda report, rows: tables.write(self._losses.name, request.set_id, report, rows)
+        )
+
+
+def _packed(path: Path, dtype: np.dtype[np.void]) -> Rows:
+    """Packed rows of a file, mapped rather than read."""
+    size = path.stat().st_size
+    if size % dtype.itemsize:
+        raise InputError(f"is not whole rows of {dtype.itemsize} bytes", source=str(path))
+    if size == 0:
+        return np.zeros(0, dtype)
+    with suppress(OSError):
+        return np.memmap(path, dtype, "r")
+    return np.fromfile(path, dtype)
+
+
+def _concatenate(parts: Sequence[Rows]) -> Iterator[Rows]:
+    for rows in parts:
+        for begin in range(0, len(rows), _PIECE_ROWS):
+            yield rows[begin : begin + _PIECE_ROWS]
+
+
+def merge_rows(parts: Sequence[Rows], piece: int = _PIECE_ROWS) -> Iterator[Rows]:
+    """Merge rows that ascend by event in each part; no event is in two of them.
+
+    Args:
+        parts: rows with a column EventId.
+        piece: rows of a part that are looked at together, at least.
+
+    Yields:
+        The rows of all parts by event, those of an event in the order of their part.
+    """
+    events = [rows["EventId"] for rows in parts]
+    at = [0 for _ in parts]
+    while True:
+        # Below the lowest last event of the pieces, all parts are known.
+        ends = [min(begin + piece, len(rows)) for begin, rows in zip(at, parts, strict=True)]
+        lasts = [
+            int(ids[end - 1])
+            for ids, begin, end in zip(events, at, ends, strict=True)
+            if begin < end
+        ]
+        if not lasts:
+            return
+        floor = min(lasts)
+        taken = []
+        for index, ids in enumerate(events):
+            end = at[index] + int(np.searchsorted(ids[at[index] :], floor, side="right"))
+            if end > at[index]:
+                taken.append(parts[index][at[index] : end])
+                at[index] = end
+        if len(taken) == 1:
+            yield np.ascontiguousarray(taken[0])
+            continue
+        rows = np.concatenate(taken)
+        yield rows[np.argsort(rows["EventId"], kind="stable")]

@@ -1,0 +1,330 @@
+"""The run directory of an analysis: where its settings and inputs are, and what they hold.
+
+::
+
+    analysis_settings.json           as given
+    input/                           occurrence.bin, periods.bin, gulsummaryxref.bin, ...
+    input/RI_1/ RI_2/ ... (or RI_1/) fmsummaryxref.bin of each layer of reinsurance
+    static/                          model files that input/ may lack
+    output/                          analysis_settings.json as resolved, summary info, reports
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from app.losses.input_files import read_input
+from core.errors import InputError
+from core.losses.inputs import (
+    Data,
+    SummaryInfo,
+    parse_event_rates,
+    parse_occurrence,
+    parse_periods,
+    parse_quantiles,
+    parse_return_periods,
+    parse_summary_info,
+    parse_summary_map,
+    parse_summary_xref,
+)
+from core.losses.parameters import ReportInputs
+from core.losses.reports import REPORTS
+from core.losses.summaries import SummarySets
+
+from . import outputs
+from .settings import Losses, SetRequest, Settings, losses_of, read_settings
+
+_SETTINGS = "analysis_settings.json"
+_XREFS = {"gul": "gulsummaryxref", "il": "fmsummaryxref"}
+_MAPS = {"gul": "gul_summary_map.csv", "il": "fm_summary_map.csv"}
+_FILES = {
+    "occurrence": ("occurrence.bin", "occurrence.parquet"),
+    "periods": ("periods.bin", "periods.csv"),
+    "return_periods": ("returnperiods.bin", "returnperiods.csv"),
+    "quantiles": ("quantile.bin", "quantile.csv"),
+    "event_rates": ("event_rates.bin", "event_rates.csv"),
+}
+_T = TypeVar("_T")
+
+
+class RunDirectory:
+    """The files of one run.
+
+    Args:
+        path: of the directory.
+        form: format of all outputs instead of that of the settings.
+        join: whether to join the summary info whatever the settings say.
+
+    Raises:
+        InputError: the directory, its settings or a variable of the environment is unusable.
+    """
+
+    def __init__(self, path: Path, form: str | None = None, *, join: bool = False) -> None:
+        if not (path / "input").is_dir():
+            raise InputError("is no run directory: it has no folder input", source=str(path))
+        self.path = path
+        found = [path / "output" / _SETTINGS, path / _SETTINGS, path / "input" / _SETTINGS]
+        chosen = next((file for file in found if file.is_file()), None)
+        if chosen is None:
+            raise InputError("has no analysis_settings.json", source=str(path))
+        self.settings: Settings = read_settings(chosen, form, join=join)
+        self._read: dict[Path, Any] = {}
+        try:
+            self.float_width = outputs.float_width()
+            outputs.int_width()
+        except ValueError as e:
+            raise InputError(str(e)) from e
+
+    # -- what is asked for -----------------------------------------------------------
+
+    def losses(self, perspectives: Iterable[str] | None = None) -> list[Losses]:
+        """Losses that reports are asked of.
+
+        Args:
+            perspectives: only of these; None for all that the settings ask for.
+
+        Raises:
+            InputError: the settings ask for what the directory does not have.
+        """
+        chosen = list(self.settings.sets) if perspectives is None else perspectives
+        levels, layers = self._levels, self.layers
+        return [
+            losses
+            for perspective in chosen
+            for losses in losses_of(self.settings, perspective, levels, layers)
+        ]
+
+    def requests(self, losses: Losses) -> tuple[SetRequest, ...]:
+        """What is asked of the summary sets of some losses."""
+        return self.settings.sets[losses.perspective]
+
+    @cached_property
+    def layers(self) -> int:
+        """Number of layers of reinsurance; 0 without any.
+
+        The directories in ``ri_layers.json`` may be of another machine: their last parts count.
+
+        Raises:
+            InputError: a layer has no folder.
+        """
+        document = self._json("ri_layers.json")
+        for number, layer in document.items():
+            named = str(layer.get("directory", "")) if isinstance(layer, dict) else ""
+            name = Path(named.replace("\\", "/")).name or f"RI_{number}"
+            if self._layer_folder(name) is None:
+                raise InputError(
+                    f"layer {number} is in {name}, but there is no such folder",
+                    hint=f"It is looked for in {self.path / 'input'} and {self.path}",
+                    source=str(self.path / "input" / "ri_layers.json"),
+                )
+        return len(document)
+
+    @cached_property
+    def _levels(self) -> dict[int, int]:
+        """Last layer of each inuring priority."""
+        document = self._json("ri_inuring_priority_output_levels.json")
+        if document:
+            return {int(priority): int(level) for priority, level in document.items()}
+        layers = self._json("ri_layers.json")
+        levels: dict[int, int] = {}
+        for number, layer in layers.items():
+            priority = int(layer.get("inuring_priority", number))
+            levels[priority] = max(int(number), levels.get(priority, 0))
+        return levels
+
+    def _json(self, name: str) -> Mapping[str, Any]:
+        path = self.path / "input" / name
+        if not path.is_file():
+            return {}
+        try:
+            document = json.loads(path.read_bytes())
+        except ValueError as e:
+            raise InputError(f"is not JSON: {e}", source=str(path)) from e
+        if not isinstance(document, dict):
+            raise InputError("is not a JSON object", source=str(path))
+        return document
+
+    def _layer_folder(self, name: str) -> Path | None:
+        folders = (self.path / "input" / name, self.path / name)
+        return next((folder for folder in folders if folder.is_dir()), None)
+
+    # -- inputs ----------------------------------------------------------------------
+
+    def sets(self, losses: Losses) -> SummarySets:
+        """The requested summary sets of some losses.
+
+        Raises:
+            InputError: the xref or map is missing or unusable, or lacks a set.
+        """
+        folder = self._folder(losses)
+        stem = _XREFS.get(losses.perspective, _XREFS["il"])
+        path = self._first(folder / f"{stem}{suffix}" for suffix in (".bin", ".csv"))
+        if path is None:
+            requested = ", ".join(str(r.set_id) for r in self.requests(losses))
+            raise InputError(
+                f"summary sets {requested} of {losses.name} are asked for, but there is no xref",
+                hint=f"{stem}.bin or .csv has the summary of each item",
+                source=str(folder / f"{stem}.bin"),
+            )
+        xref = self._parsed(path, parse_summary_xref)
+        map_path = self.path / "input" / _MAPS.get(losses.perspective, "none")
+        risks = self._parsed(map_path, parse_summary_map) if map_path.is_file() else None
+        ids = [request.set_id for request in self.requests(losses)]
+        name = None if risks is None else str(map_path)
+        return SummarySets(xref, ids, risks, name=str(path), map_name=name)
+
+    def _folder(self, losses: Losses) -> Path:
+        if losses.level is None:
+            return self.path / "input"
+        folder = self._layer_folder(f"RI_{losses.level}")
+        return folder or self.path / "input" / f"RI_{losses.level}"
+
+    def inputs(self, request: SetRequest, losses: Losses) -> ReportInputs:
+        """The inputs of the reports of a set.
+
+        Raises:
+            InputError: one that a report needs is missing or unusable.
+        """
+        reports = [REPORTS[name] for name in request.reports]
+        needed = {need.name for report in reports for need in report.needs}
+        taken = {entry.name for report in reports for entry in report.takes} | needed
+        if not request.at_return_periods:
+            taken.discard("return_periods")
+        elif "return_periods" in taken:
+            needed.add("return_periods")
+        found: dict[str, Any] = {}
+        for name in taken:
+            path = self._input_path(name)
+            if path is not None:
+                found[name] = self._input(name, path)
+            elif name in needed:
+                self._refuse(name, request, losses)
+        if "occurrence" not in found:
+            found.pop("periods", None)
+        return ReportInputs(**found)
+
+    def _refuse(self, name: str, request: SetRequest, losses: Losses) -> None:
+        files = " or ".join(_FILES[name])
+        asking = [
+            output
+            for output in request.outputs
+            for entry in (
+                *REPORTS[outputs.OUTPUTS[output].report].needs,
+                *REPORTS[outputs.OUTPUTS[output].report].takes,
+            )
+            if entry.name == name
+        ]
+        raise InputError(
+            f"{', '.join(asking)} of {losses.name} set {request.set_id} need {files}, which"
+            " neither input nor static has",
+            source=self.settings.source,
+        )
+
+    def _input_path(self, name: str) -> Path | None:
+        folders = (self.path / "input", self.path / "static")
+        return self._first(folder / file for folder in folders for file in _FILES[name])
+
+    def _input(self, name: str, path: Path) -> Any:  # noqa: ANN401 - by name
+        if name == "periods":
+            occurrence = self._input_path("occurrence")
+            if occurrence is None:
+                return None
+            count = self._parsed(occurrence, _parse_occurrence).periods
+            return self._parsed(path, lambda data, source: parse_periods(data, count, source))
+        return self._parsed(path, _PARSERS[name])
+
+    def info(self, request: SetRequest, losses: Losses) -> SummaryInfo | None:
+        """What the summaries of a set are, where it is to be joined.
+
+        Raises:
+            InputError: it is missing or unusable.
+        """
+        if not request.joined:
+            return None
+        # Oasis writes none for rl, whose sets are those of ri.
+        names = [losses.perspective, *(["ri"] if losses.perspective == "rl" else [])]
+        suffixes = ("parquet", "csv") if request.form == "parquet" else ("csv", "parquet")
+        paths = [
+            self.path / "output" / f"{name}_S{request.set_id}_summary-info.{suffix}"
+            for name in names
+            for suffix in suffixes
+        ]
+        path = self._first(paths)
+        if path is None:
+            raise InputError(
+                f"summary info is to be joined to set {request.set_id} of {losses.name},"
+                " but there is none",
+                source=str(paths[0]),
+            )
+        return self._parsed(path, parse_summary_info)
+
+    @cached_property
+    def ascends(self) -> bool:
+        """Whether the events are dealt out in ascending order, so that tables can be sorted."""
+        path = self.path / "input" / "events.bin"
+        if not path.is_file() or path.stat().st_size % 4:
+            return True
+        events = np.fromfile(path, "<i4")
+        return bool((events[1:] > events[:-1]).all())
+
+    def _parsed(self, path: Path, parse: Callable[[Data, str | None], _T]) -> _T:
+        if path not in self._read:
+            self._read[path] = parse(read_input(str(path)), str(path))
+        result: _T = self._read[path]
+        return result
+
+    @staticmethod
+    def _first(paths: Iterable[Path]) -> Path | None:
+        return next((path for path in paths if path.is_file()), None)
+
+    # -- identity --------------------------------------------------------------------
+
+    def digest(self, losses: Losses) -> str:
+        """Identity of what reports of some losses follow from, besides the streams.
+
+        Returns:
+            32 hexadecimal digits, equal on every machine with a copy of the directory.
+        """
+        octets = hashlib.blake2b(digest_size=16)
+        octets.update(repr((losses, self.requests(losses), self.float_width)).encode())
+        sets = self.sets(losses)
+        octets.update(sets.places.items.tobytes())
+        octets.update(sets.places.summaries.tobytes())
+        for request in self.requests(losses):
+            for part in self.inputs(request, losses).octets():
+                octets.update(part)
+        return octets.hexdigest()
+
+
+def _parse_occurrence(data: Data, source: str | None) -> Any:  # noqa: ANN401 - an Occurrence
+    return parse_occurrence(data, None, source)
+
+
+_PARSERS: Mapping[str, Callable[[Data, str | None], Any]] = {
+    "occurrence": _parse_occurrence,
+    "return_periods": parse_return_periods,
+    "quantiles": parse_quantiles,
+    "event_rates": parse_event_rates,
+}
+
+
+def check_writable(folder: Path) -> None:
+    """Check that files can be made in a folder, which is made if it is missing.
+
+    Raises:
+        InputError: naming the folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise InputError(f"cannot be made: {e.strerror}", source=str(folder)) from e
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError("cannot be written: it is read-only", source=str(folder))

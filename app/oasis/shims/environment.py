@@ -1,0 +1,51 @@
+"""What the environment of a run says to its tools."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.oasis.outputs import AAL_MEMORY_VARIABLE, TMPDIR_VARIABLE, float_width, int_width
+from core.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Settings of a process."""
+
+    float_width: int
+    """Bytes of a loss, in streams and tables."""
+    memory: int | None
+    """Bytes that ``aalpy`` may use for its sums; None if it is not said."""
+    temporary: Path | None
+    """Where temporary files go; None if it is not said."""
+
+
+def read_environment(environ: Mapping[str, str] = os.environ) -> Environment:
+    """Read the variables.
+
+    Raises:
+        OptionError: naming a variable whose value is not supported.
+    """
+    try:
+        width = float_width(environ)
+        int_width(environ)
+    except ValueError as e:
+        raise OptionError(str(e)) from e
+    temporary = environ.get(TMPDIR_VARIABLE)
+    return Environment(width, _memory(environ), Path(temporary) if temporary else None)
+
+
+def _memory(environ: Mapping[str, str]) -> int | None:
+    text = environ.get(AAL_MEMORY_VARIABLE)
+    if text is None:
+        return None
+    try:
+        size = int(float(text) * 2**30)
+    except (ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise OptionError(f"{AAL_MEMORY_VARIABLE}={text} is no number of GB above 0")
+    return size

@@ -1,0 +1,196 @@
+"""Command lines of the executables: the options of the peer's tools, and their defaults.
+
+Imports argparse alone, so that ``--help`` and wrong usage are answered at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Final
+
+_FORMS: Final = ("csv", "bin", "parquet")
+
+
+def _parser(description: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(description=description)
+
+
+def _add_level(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-v",
+        "--logging-level",
+        type=int,
+        default=30,
+        help="least severe level to log: debug 10, info 20, warning 30, error 40, critical 50",
+    )
+
+
+def _add_form(parser: argparse.ArgumentParser) -> None:
+    _add_level(parser)
+    parser.add_argument(
+        "-H", "--noheader", action="store_true", help="write csv without its header line"
+    )
+    parser.add_argument("-E", "--ext", choices=_FORMS, default="csv", help="format of the tables")
+
+
+def _add_run_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run_dir", default=".", help="run directory (default .)")
+
+
+def _add_streams(parser: argparse.ArgumentParser) -> None:
+    _add_run_dir(parser)
+    parser.add_argument(
+        "-i", "--files_in", nargs="+", default=["-"], help="streams (default standard input)"
+    )
+
+
+def _add_subfolder(parser: argparse.ArgumentParser) -> None:
+    _add_run_dir(parser)
+    parser.add_argument("-K", "--subfolder", help="folder of the streams, below RUN_DIR/work")
+
+
+def _eltpy() -> argparse.ArgumentParser:
+    parser = _parser("Compute event loss tables from streams of summaries.")
+    _add_streams(parser)
+    parser.add_argument("-s", "--selt", help="file of the sample table")
+    parser.add_argument("-m", "--melt", help="file of the moment table")
+    parser.add_argument("-q", "--qelt", help="file of the quantile table")
+    _add_form(parser)
+    return parser
+
+
+def _pltpy() -> argparse.ArgumentParser:
+    parser = _parser("Compute period loss tables from streams of summaries.")
+    _add_streams(parser)
+    parser.add_argument("-s", "--splt", help="file of the sample table")
+    parser.add_argument("-m", "--mplt", help="file of the moment table")
+    parser.add_argument("-q", "--qplt", help="file of the quantile table")
+    _add_form(parser)
+    return parser
+
+
+def _aalpy() -> argparse.ArgumentParser:
+    parser = _parser("Compute average annual losses from the streams of a run.")
+    _add_subfolder(parser)
+    parser.add_argument("-a", "--aal", help="file of the average annual loss table")
+    parser.add_argument("-c", "--alct", help="file of the average loss convergence table")
+    parser.add_argument("-M", "--meanonly", action="store_true", help="means only, in AAL")
+    parser.add_argument(
+        "-l", "--confidence", type=float, default=0.95, help="confidence level (default 0.95)"
+    )
+    _add_form(parser)
+    return parser
+
+
+CURVES: Final = MappingProxyType(
+    {
+        "F": ("agg_full_uncertainty", "full uncertainty, aggregate losses"),
+        "W": ("agg_wheatsheaf", "per sample, aggregate losses"),
+        "S": ("agg_sample_mean", "sample mean, aggregate losses"),
+        "M": ("agg_wheatsheaf_mean", "per-sample mean, aggregate losses"),
+        "f": ("occ_full_uncertainty", "full uncertainty, largest losses"),
+        "w": ("occ_wheatsheaf", "per sample, largest losses"),
+        "s": ("occ_sample_mean", "sample mean, largest losses"),
+        "m": ("occ_wheatsheaf_mean", "per-sample mean, largest losses"),
+    }
+)
+"""Letters of the curves of ``lecpy`` to (long option, help)."""
+
+
+def _lecpy() -> argparse.ArgumentParser:
+    parser = _parser("Compute exceedance curves from the streams of a run.")
+    _add_subfolder(parser)
+    parser.add_argument("-O", "--ept", help="file of the exceedance probability table")
+    parser.add_argument("-o", "--psept", help="file of the table per sample")
+    for letter, (name, description) in CURVES.items():
+        parser.add_argument(f"-{letter}", f"--{name}", action="store_true", help=description)
+    parser.add_argument(
+        "-r", "--use_return_period", action="store_true", help="read curves at return periods"
+    )
+    _add_form(parser)
+    return parser
+
+
+def _summarypy() -> argparse.ArgumentParser:
+    parser = _parser("Add item streams up into streams of summaries.")
+    parser.add_argument("-i", "--files-in", nargs="?", help="stream (default standard input)")
+    parser.add_argument("-t", "--run-type", choices=("gul", "il", "ri"), help="perspective")
+    parser.add_argument(
+        "-m", "--low-memory", action="store_true", help="write an index beside each stream"
+    )
+    parser.add_argument(
+        "-p", "--static-path", default="input", help="folder of the xref (default input)"
+    )
+    _add_level(parser)
+    parser.add_argument("-z", "--output-zeros", action="store_true", help="write losses of zero")
+    parser.add_argument(
+        "--create-summarypy-files",
+        action="store_true",
+        help="prepare the xref in the folder of the xref, and end",
+    )
+    parser.add_argument(
+        "summary_sets_output",
+        nargs=argparse.REMAINDER,
+        metavar="-SET FILE",
+        help="sets and the files of their streams, such as -1 S1.bin -2 S2.bin",
+    )
+    return parser
+
+
+KAT_TABLES: Final = ("selt", "melt", "qelt", "splt", "mplt", "qplt")
+"""Tables that ``katpy`` concatenates, one at a time."""
+
+
+def _katpy() -> argparse.ArgumentParser:
+    parser = _parser("Concatenate event and period loss tables.")
+    parser.add_argument("-o", "--out", required=True, help="file of the whole table")
+    parser.add_argument(
+        "-f", "--file_type", choices=_FORMS, help="format of files whose names do not tell"
+    )
+    parser.add_argument("-i", "--files_in", nargs="+", help="files to concatenate")
+    parser.add_argument("-d", "--dir_in", help="directory of files to concatenate")
+    for name in KAT_TABLES:
+        letter = name[0].upper() if name.endswith("plt") else name[0]
+        parser.add_argument(
+            f"-{letter}", f"--{name}", action="store_true", help=f"they are {name.upper()}"
+        )
+    parser.add_argument("-u", "--unsorted", action="store_true", help="one file after another")
+    _add_level(parser)
+    return parser
+
+
+def _join_summary_info() -> argparse.ArgumentParser:
+    parser = _parser("Append the columns that describe summaries to a table.")
+    parser.add_argument("-s", "--summaryinfo", required=True, help="file that describes them")
+    parser.add_argument("-d", "--data", required=True, help="table with a column SummaryId")
+    parser.add_argument("-o", "--output", required=True, help="file of the joined table")
+    _add_level(parser)
+    return parser
+
+
+PARSERS: Final[MappingProxyType[str, Callable[[], argparse.ArgumentParser]]] = MappingProxyType(
+    {
+        "eltpy": _eltpy,
+        "pltpy": _pltpy,
+        "aalpy": _aalpy,
+        "lecpy": _lecpy,
+        "summarypy": _summarypy,
+        "katpy": _katpy,
+        "join-summary-info": _join_summary_info,
+    }
+)
+"""The parser of each executable, by name."""
+
+
+def parse(tool: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line of an executable; without ``argv`` that of this process.
+
+    Raises:
+        SystemExit: with 2, after a line on standard error, the usage is wrong; with 0, help was
+            asked for.
+    """
+    parser = PARSERS[tool]()
+    parser.prog = tool
+    return parser.parse_args(argv)

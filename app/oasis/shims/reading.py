@@ -1,0 +1,43 @@
+"""Streams of summaries through the engine, into tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from app.losses.sources import Sources
+from core.losses.analysis import Analysis
+from core.losses.merge import Partitions
+from core.losses.outputs import Sink
+from core.losses.policy import Policy
+from core.losses.seen import SeenEvents
+
+Make = Callable[[str, Sink, SeenEvents], Analysis]
+"""Builds the analysis of a stream from its name, a sink and the shared check."""
+
+
+def policy(float_width: int, **fields: Any) -> Policy:  # noqa: ANN401 - of Policy
+    """What streams of a run may contain: all that the peer reads without a wrong result."""
+    return Policy(float_width=float_width, negative="keep", sample_order="any", **fields)
+
+
+def read_streams(names: Sequence[str], make: Make, sink: Sink) -> Partitions:
+    """Read all streams; rows go to the sink as they arise.
+
+    Args:
+        names: of files and fifos; ``-`` for standard input.
+        make: builds the analysis of each.
+        sink: receives the rows.
+
+    Raises:
+        CoreError: a stream is faulty or cannot be read, or streams do not belong together.
+    """
+    with Sources(names) as sources:
+        partitions = Partitions([source.name for source in sources.sources], make, sink)
+        while (piece := sources.read()) is not None:
+            index, data = piece
+            if len(data):
+                partitions.receive(index, data)
+            else:
+                partitions.close(index)
+    return partitions

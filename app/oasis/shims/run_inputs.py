@@ -1,0 +1,128 @@
+"""Auxiliary files of a run directory, as the peer's tools look for them: packed, else csv."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from core.errors import InputError
+from core.losses.inputs import (
+    EventRates,
+    Occurrence,
+    Periods,
+    ReturnPeriods,
+    parse_event_rates,
+    parse_occurrence,
+    parse_periods,
+    parse_quantiles,
+    parse_return_periods,
+)
+
+_RATE_WIDTH: Final = 4
+"""Bytes of a rate in a packed file that the engine reads by itself."""
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """``name.bin`` or else ``name.csv``; None if there is neither."""
+    paths = (folder / f"{name}.bin", folder / f"{name}.csv")
+    return next((path for path in paths if path.is_file()), None)
+
+
+def require(folder: Path, name: str) -> Path:
+    """The same.
+
+    Raises:
+        InputError: there is neither.
+    """
+    path = find(folder, name)
+    if path is None:
+        raise InputError(f"there is no {name}.bin and no {name}.csv in {folder}")
+    return path
+
+
+def read(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        raise InputError(f"cannot be read: {e.strerror}", source=str(path)) from e
+
+
+class RunInputs:
+    """The files of a folder.
+
+    Args:
+        folder: ``input`` of a run directory.
+        float_width: bytes of a packed rate.
+    """
+
+    def __init__(self, folder: Path, float_width: int) -> None:
+        self._folder = folder
+        self._float_width = float_width
+
+    def quantiles(self) -> npt.NDArray[np.float32]:
+        """Quantiles.
+
+        Raises:
+            InputError: there is no such file, or it is unusable.
+        """
+        path = require(self._folder, "quantile")
+        return parse_quantiles(read(path), str(path))
+
+    def event_rates(self) -> EventRates | None:
+        """Rates of events; None without a file or with an empty one.
+
+        Raises:
+            InputError: the file is unusable.
+        """
+        path = find(self._folder, "event_rates")
+        if path is None:
+            return None
+        data = read(path)
+        if not (data if path.suffix == ".bin" else b"".join(data.splitlines()[1:])).strip():
+            return None
+        if path.suffix == ".bin" and self._float_width != _RATE_WIDTH:
+            rows = np.frombuffer(
+                data, [("EventIds", "<i4"), ("Event_rates", f"<f{self._float_width}")]
+            )
+            columns = {name: rows[name] for name in ("EventIds", "Event_rates")}
+            return parse_event_rates(columns, str(path))
+        return parse_event_rates(data, str(path))
+
+    def occurrence(self) -> Occurrence:
+        """Occurrences.
+
+        Raises:
+            InputError: there is no such file, or it is unusable.
+        """
+        path = self._folder / "occurrence.bin"
+        return parse_occurrence(read(path), source=str(path))
+
+    def periods(self, count: int) -> Periods | None:
+        """Weights of the periods; None, for equal ones, without a file.
+
+        Raises:
+            InputError: the file is unusable.
+        """
+        # The peer asks for the packed file before it accepts one of csv.
+        if not (self._folder / "periods.bin").is_file():
+            return None
+        path = self._folder / "periods.bin"
+        return parse_periods(read(path), count, str(path))
+
+    def return_periods(self) -> ReturnPeriods | None:
+        """Return periods; None, for every point, if the file is empty.
+
+        Raises:
+            InputError: there is no such file, or it is unusable.
+        """
+        path = self._folder / "returnperiods.bin"
+        data = read(path)
+        return parse_return_periods(data, str(path)) if data else None

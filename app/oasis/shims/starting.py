@@ -1,0 +1,115 @@
+"""From the name of an executable to its exit code: options, log, the tool, and how it ended.
+
+Exit codes are those of the peer's tools: 0, 1 for every fault, and 2 for wrong usage. Signals that
+end a process end this one too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import MappingProxyType
+from typing import Final
+
+from .options import parse
+from .process_log import ProcessLog
+
+EXIT_FAULT = 1
+EXIT_INTERRUPTED = 130
+
+Tool = Callable[[argparse.Namespace, ProcessLog], None]
+
+_MODULES: Final[MappingProxyType[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "eltpy": ("event_tables", "eltpy"),
+        "pltpy": ("event_tables", "pltpy"),
+        "aalpy": ("annual_losses", "aalpy"),
+        "lecpy": ("exceedance", "lecpy"),
+        "summarypy": ("summarising", "summarypy"),
+        "katpy": ("concatenating", "katpy"),
+        "join-summary-info": ("joining", "join_summary_info"),
+    }
+)
+"""Module and function of each executable; they are imported after the log was begun."""
+
+
+def _load(tool: str) -> Tool:
+    module, function = _MODULES[tool]
+    loaded: Tool = getattr(import_module(f".{module}", __package__), function)
+    if not gc.isenabled():
+        # The script turned it off: what was imported stays.
+        gc.freeze()
+        gc.enable()
+    return loaded
+
+
+def _warn_of_compilation(log: ProcessLog) -> None:
+    """Tell why a process takes a minute where it should take half a second."""
+    if "core._jit" in sys.modules and not sys.modules["core._jit"].is_build_published():
+        log.note_warning(
+            "kernels are compiled in this process, as no cache fits this machine and environment:"
+            " write the executables again, with thalweg-server oasis shims, as they are run"
+        )
+
+
+def main(tool: str, argv: Sequence[str] | None = None) -> int:
+    """Run an executable; return its exit code.
+
+    Args:
+        tool: name of the executable.
+        argv: its arguments; by default those of this process.
+
+    Raises:
+        SystemExit: as :func:`~app.oasis.shims.options.parse`.
+    """
+    args = parse(tool, argv)
+    options = {name: value for name, value in vars(args).items() if name != "logging_level"}
+    try:
+        log = ProcessLog(tool, options)
+    except OSError as e:
+        return _tell(tool, f"its log cannot be written: {e}")
+    try:
+        run = _load(tool)
+        _warn_of_compilation(log)
+        run(args, log)
+        log.finished()
+    except KeyboardInterrupt:
+        log.failed("interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as e:  # noqa: BLE001 - whatever it is, the run must be told
+        reason = _reason(e)
+        log.failed(reason if _is_expected(e) else traceback.format_exc())
+        return _tell(tool, reason)
+    finally:
+        log.close()
+    return 0
+
+
+def _is_expected(e: Exception) -> bool:
+    """Whether the fault is in what the tool was given, rather than in the tool."""
+    from core.errors import CoreError  # noqa: PLC0415 - not needed by a run that succeeds
+
+    return isinstance(e, CoreError | OSError)
+
+
+def _reason(e: Exception) -> str:
+    """Why, in one line."""
+    if isinstance(e, BrokenPipeError):
+        return "the reader of its output has gone"
+    text = str(e) if _is_expected(e) else f"{type(e).__name__}: {e}"
+    return " ".join(text.split())
+
+
+def _tell(tool: str, reason: str) -> int:
+    # Standard error may be closed or full; the exit code and the log still tell.
+    try:
+        sys.stderr.write(f"{tool}: {reason}\n")
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    return EXIT_FAULT

@@ -1,0 +1,187 @@
+"""Tables in the peer's formats: csv, packed records and parquet with the columns of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from core.arrays import Rows
+from core.errors import OptionError
+from core.losses.reports import REPORTS, Report
+from core.losses.tables import BinEncoder, CsvEncoder
+
+from .files import OutputFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP = 1 << 18
+"""Rows per parquet row group, however they arrive."""
+
+
+def check_suffix(path: str, form: str) -> None:
+    """Refuse a name that says another format; a name without suffix, as of a fifo, says none.
+
+    Raises:
+        OptionError: naming the file.
+    """
+    suffix = Path(path).suffix
+    if suffix not in {"", f".{form}"}:
+        raise OptionError(f"the name {path} is not one of a {form} file")
+
+
+class TableFile(Protocol):
+    """A table being written."""
+
+    def write(self, rows: Rows) -> None:
+        """Write the next rows, shape (n,)."""
+
+    def commit(self) -> None:
+        """Complete the file."""
+
+    def discard(self) -> None:
+        """Leave no file."""
+
+
+class _PlainTable:
+    """Csv or packed records."""
+
+    def __init__(self, path: str, encoder: CsvEncoder | BinEncoder, *, header: bool) -> None:
+        self._encoder = encoder
+        self._file = OutputFile(path)
+        if header:
+            self._file.write(encoder.header())
+
+    def write(self, rows: Rows) -> None:
+        self._file.write(self._encoder.encode(rows))
+
+    def commit(self) -> None:
+        self._file.commit()
+
+    def discard(self) -> None:
+        self._file.discard()
+
+
+class _ParquetTable:
+    def __init__(self, path: str, report: Report, float_width: int) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - most tables are not parquet, and Arrow is slow to import
+        import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+        self._arrow = pa
+        dtype = report.dtype(float_width)
+        self._names = dtype.names or ()
+        fields = [(name, pa.from_numpy_dtype(dtype[name])) for name in self._names]
+        self._schema = pa.schema(fields)
+        self._file = OutputFile(path)
+        self._writer = pq.ParquetWriter(self._file.file, self._schema)
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def write(self, rows: Rows) -> None:
+        # Arrays of Arrow are copies: rows are valid during the call only.
+        columns = [self._arrow.array(rows[name].copy()) for name in self._names]
+        self._waiting.append(self._arrow.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._rows += len(rows)
+        if self._rows >= ROW_GROUP:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        table = self._arrow.Table.from_batches(self._waiting, self._schema)
+        self._writer.write_table(table, row_group_size=ROW_GROUP)
+        self._waiting.clear()
+        self._rows = 0
+
+    def commit(self) -> None:
+        if self._rows:
+            self._write_waiting()
+        self._writer.close()
+        self._file.commit()
+
+    def discard(self) -> None:
+        self._file.discard()
+
+
+def open_table(path: str, form: str, report: str, float_width: int, *, header: bool) -> TableFile:
+    """Begin a table.
+
+    Args:
+        path: of the file.
+        form: ``csv``, ``bin`` or ``parquet``.
+        report: whose columns it has.
+        float_width: bytes of a loss.
+        header: whether csv has a header line.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    if form == "parquet":
+        return _ParquetTable(path, REPORTS[report], float_width)
+    encoder = CsvEncoder(REPORTS[report], float_width) if form == "csv" else BinEncoder()
+    return _PlainTable(path, encoder, header=header)
+
+
+class Tables:
+    """Several tables, committed together or not at all; a context manager.
+
+    Args:
+        paths: of the files, by report.
+        form: ``csv``, ``bin`` or ``parquet``.
+        float_width: bytes of a loss.
+        header: whether csv has a header line.
+
+    Raises:
+        OptionError: a name is that of another format.
+    """
+
+    def __init__(
+        self, paths: Mapping[str, str], form: str, float_width: int, *, header: bool
+    ) -> None:
+        for path in paths.values():
+            check_suffix(path, form)
+        self._paths = paths
+        self._form = form
+        self._float_width = float_width
+        self._header = header
+        self._open: dict[str, TableFile] = {}
+
+    @property
+    def reports(self) -> list[str]:
+        """Reports of the tables."""
+        return list(self._paths)
+
+    def begin(self) -> None:
+        """Open the files that are not open yet.
+
+        Raises:
+            InputError: one cannot be written.
+        """
+        for report, path in self._paths.items():
+            if report not in self._open:
+                self._open[report] = open_table(
+                    path, self._form, report, self._float_width, header=self._header
+                )
+
+    def write(self, report: str, rows: Rows) -> None:
+        """Write the next rows of a report; with the first of all, the files are opened."""
+        self.begin()
+        self._open[report].write(rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                for table in self._open.values():
+                    table.commit()
+                self._open.clear()
+        finally:
+            for table in self._open.values():
+                table.discard()
