@@ -28,7 +28,8 @@ from core.tiles.formats.detect import detect
 from core.tiles.recording import Hints
 
 from .files.file_set import FileSet
-from .files.roots import Roots, Visits, numerically
+from .files.roots import Roots, numerically
+from .files.visits import Visits
 from .opening import is_hdf5, open_recording
 from .spec import DatasetSpec
 

@@ -426,28 +426,3 @@ class Budgets:
     def stop(self) -> None:
         """Cancel the work of all requests, since the process is about to end."""
         self._stopping.set()
-
-
-def peak_bytes() -> int:
-    """Return the most bytes that the request of this task or thread has held at once."""
-    budget = current()
-    return budget.request.peak if isinstance(budget, ThreadBudget) else 0
-
-
-def current_owner() -> str:
-    """Return who the request of this task or thread belongs to; empty outside of requests."""
-    budget = current()
-    return budget.request.owner if isinstance(budget, ThreadBudget) else ""
-
-
-def inherited(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that runs in another thread under the budget of the caller."""
-    budget: Budget = current()
-    if budget is UNLIMITED or not isinstance(budget, ThreadBudget):
-        return function
-    request = budget.request
-
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        return request.run(function, *args, **kwargs)
-
-    return run

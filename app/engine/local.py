@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from .budgets import inherited
+from .inheriting import inherited
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from .budgets import inherited
+from .inheriting import inherited
 from .precedence import LONG_SECONDS
 
 P = ParamSpec("P")

@@ -47,7 +47,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.datasets.catalogue import Catalogue
-from app.engine.budgets import peak_bytes
+from app.engine.inheriting import peak_bytes
 from app.errors import BusyError, DataChangedError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore

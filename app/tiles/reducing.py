@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from app.engine.budgets import inherited
+from app.engine.inheriting import inherited
 from app.errors import Problem
 from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain

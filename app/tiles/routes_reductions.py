@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.engine.budgets import inherited
+from app.engine.inheriting import inherited
 from app.errors import BadRequestError, InvalidOptionError
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
 from app.http.json_bodies import parse_object

@@ -43,6 +43,7 @@ from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeErro
 from core.budget import current
 
 from .identity import Identity
+from .visits import Visits, watched
 
 T = TypeVar("T")
 
@@ -58,8 +59,6 @@ _NUMBER = re.compile(r"([0-9]+)")
 _ANY_DEPTH = "**"
 _LOOK = os.O_PATH | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
-_STRETCH = 256
-"""Entries of a directory between two checks."""
 _SCAN = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
@@ -93,38 +92,6 @@ class _Entry:
             directory = entry.is_dir()
         plain = entry.is_file(follow_symlinks=False)
         return cls(entry.name, entry.is_symlink(), directory, plain)
-
-
-class Visits:
-    """Counts the directories and entries that a search looks at.
-
-    Args:
-        limit: maximum number.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._left = limit
-
-    def list(self, entries: Iterator[T]) -> list[T]:
-        """Take the entries of a directory, itself counted too.
-
-        Raises:
-            TooLargeError: there are more than are left.
-        """
-        self._left -= 1
-        taken = list(itertools.islice(entries, max(self._left, 0) + 1))
-        self._left -= len(taken)
-        if self._left < 0:
-            raise TooLargeError(
-                f"the search looked at more than {self.limit} directory entries",
-                hint="Name the files, use a pattern that enters fewer directories, or ask the"
-                " operator for a higher limit",
-                limit="entries",
-                setting="THALWEG_MAX_ENTRIES",
-                allowed=self.limit,
-            )
-        return taken
 
 
 class Roots:
@@ -339,7 +306,7 @@ class Roots:
         descriptor = self._open(directory, directory, _SCAN)
         try:
             with os.scandir(descriptor) as entries:
-                listed = [_Entry.of(entry) for entry in _watched(visits.list(entries))]
+                listed = [_Entry.of(entry) for entry in watched(visits.list(entries))]
         except OSError as e:
             self._raise(e, directory, directory)
         finally:
@@ -423,19 +390,11 @@ def _is_below(path: str, root: str) -> bool:
     return path.startswith(f"{root}/")
 
 
-def _watched(entries: Sequence[T]) -> Iterator[T]:
-    """Yield the entries of a directory, of which there may be very many, under the budget."""
-    budget = current()
-    for at in range(0, len(entries), _STRETCH):
-        budget.check("search")
-        yield from entries[at : at + _STRETCH]
-
-
 def _matching(entries: Sequence[_Entry], part: str) -> list[_Entry]:
     literal = [entry for entry in entries if entry.name == part]
     return literal or [
         entry
-        for entry in _watched(entries)
+        for entry in watched(entries)
         if fnmatchcase(entry.name, part) and (part[0] == "." or entry.name[0] != ".")
     ]
 

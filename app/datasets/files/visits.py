@@ -1,0 +1,55 @@
+"""Bounds on searches of directories, of which one may hold millions of entries."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from app.errors import TooLargeError
+from core.budget import current
+
+T = TypeVar("T")
+
+_STRETCH = 256
+"""Entries of a directory between two checks."""
+
+
+class Visits:
+    """Counts the directories and entries that a search looks at.
+
+    Args:
+        limit: maximum number.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._left = limit
+
+    def list(self, entries: Iterator[T]) -> list[T]:
+        """Take the entries of a directory, itself counted too.
+
+        Raises:
+            TooLargeError: there are more than are left.
+        """
+        self._left -= 1
+        taken = list(itertools.islice(entries, max(self._left, 0) + 1))
+        self._left -= len(taken)
+        if self._left < 0:
+            raise TooLargeError(
+                f"the search looked at more than {self.limit} directory entries",
+                hint="Name the files, use a pattern that enters fewer directories, or ask the"
+                " operator for a higher limit",
+                limit="entries",
+                setting="THALWEG_MAX_ENTRIES",
+                allowed=self.limit,
+            )
+        return taken
+
+
+def watched(entries: Sequence[T]) -> Iterator[T]:
+    """Yield the entries of a directory, of which there may be very many, under the budget."""
+    budget = current()
+    for at in range(0, len(entries), _STRETCH):
+        budget.check("search")
+        yield from entries[at : at + _STRETCH]
