@@ -25,8 +25,8 @@ from app.datasets.service import DatasetService
 from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.engine.budgets import BudgetLimits, Budgets
-from app.engine.inheriting import current_owner
 from app.engine.buffers import Buffers
+from app.engine.inheriting import current_owner
 from app.engine.ledger import Ledger
 from app.engine.local import LocalEngine
 from app.engine.precedence import Precedence, shorten_switches

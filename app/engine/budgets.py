@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from core.budget import UNLIMITED, Budget, current, install, installed, uninstall
+from core.budget import install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
 
 from .base import Charge, Gone, Ledger

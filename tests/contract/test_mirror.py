@@ -80,6 +80,10 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/files/direct.py": _BACKENDS,
     "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
     "app/datasets/files/seekable.py": _ITEMS,
+    "app/datasets/files/visits.py": (
+        "tests/app/datasets/files/test_roots.py",
+        "tests/app/datasets/test_scanning.py",
+    ),
     "app/datasets/files/zarr_source.py": _ARRAYS,
     "app/datasets/inspection.py": (*_COMMAND, *_ARRAYS),
     "app/datasets/items/": _ITEMS,
@@ -91,6 +95,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/decoding/": _DECODING,
     "app/decoding/worker/": (*_ARRAYS, *_ITEMS),
     "app/engine/base.py": _PROTOCOL,
+    "app/engine/inheriting.py": ("tests/app/engine/test_budgets.py",),
     "app/engine/local.py": ("tests/app/tiles/test_reductions.py",),
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
     "app/http/bodies.py": ("tests/app/http/test_json_bodies.py", *_OPENAPI),

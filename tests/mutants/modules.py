@@ -113,6 +113,10 @@ MODULES: dict[str, tuple[str, ...]] = {
         *_BACKENDS,
     ),
     "app/datasets/files/roots.py": (),
+    "app/datasets/files/visits.py": (
+        "tests/app/datasets/files/test_roots.py",
+        "tests/app/datasets/test_scanning.py",
+    ),
     "app/datasets/items/segments.py": _TABLES,
     "app/datasets/items/stored.py": ("tests/app/datasets/items/test_stored.py", *_TABLES),
     "app/datasets/items/tables.py": ("tests/app/datasets/items/test_stored.py", *_TABLES),

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import re
 import stat
@@ -40,7 +39,6 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
-from core.budget import current
 
 from .identity import Identity
 from .visits import Visits, watched
