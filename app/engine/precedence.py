@@ -40,7 +40,7 @@ _HOLD = 5.0
 """Seconds for which it is strained after such a delay."""
 _FINE = 0.004
 """Delay of a callback up to which slots move closer together again."""
-_CLOSEST, _FURTHEST = 0.002, 0.02
+_CLOSEST, _FURTHEST = 0.01, 0.1
 """Bounds of the seconds between two slots of all owners together."""
 _LONGEST = 0.2
 """Seconds that a call waits at most, so that it notices soon when nobody needs it any more."""
