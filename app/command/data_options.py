@@ -171,13 +171,17 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     several.add_argument(
         "--idle-timeout", type=float, metavar="S", help="fail after S seconds without a byte"
     )
+    _add_threads(parser)
+    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
+
+
+def _add_threads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads",
         type=_count,
         metavar="N",
         help="threads that share the pass over files (default: one for each core)",
     )
-    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
 
 
 def _add_sets(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
@@ -347,6 +351,7 @@ def add_summarise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--idle-timeout", type=float, metavar="S", help="fail after S seconds without a byte"
     )
+    _add_threads(parser)
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
 
 

@@ -10,6 +10,8 @@ small supervisor of its workers, and ``keys`` needs no engine.
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +25,20 @@ EXIT_DATA = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+
+_COLLECTION_THRESHOLD = 20_000
+"""New objects per collection of garbage; Python's default is 700."""
+
+
+def _collect_seldom() -> None:
+    """Spare a short process most collections of garbage.
+
+    Loading the modules of a command creates some hundred thousand objects, none of them garbage.
+    Collections while they are loaded and those of the interpreter at its end, which pass over
+    objects that are frozen, would take a quarter of the time of a small job.
+    """
+    gc.set_threshold(_COLLECTION_THRESHOLD)
+    atexit.register(gc.freeze)
 
 
 def _aggregate(args: argparse.Namespace) -> int:
@@ -119,6 +135,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     args = build_parser(argv).parse_args(argv)
+    if args.command != "serve":
+        # Workers of a service inherit what is set here, and live long.
+        _collect_seldom()
     configure_logging(args.log_level or "info")
     try:
         code = _COMMANDS[args.command](args)

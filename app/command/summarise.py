@@ -26,7 +26,12 @@ def summarise_command(args: argparse.Namespace) -> int:
         expect_bytes=args.expect_bytes,
     )
     job = SummaryJob(
-        streams=streams, sets=sets, out=args.out, reading=reading, idle_timeout=args.idle_timeout
+        streams=streams,
+        sets=sets,
+        out=args.out,
+        reading=reading,
+        idle_timeout=args.idle_timeout,
+        threads=args.threads,
     )
     compile_kernels()
     start = time.perf_counter()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +13,8 @@ from typing import Any
 import structlog
 
 from core.arrays import Rows
-from core.errors import CoreError, ExcessError, InputError, OptionError, ReportError
+from core.errors import CoreError, InputError, OptionError, ReportError
 from core.losses.analysis import Analysis
-from core.losses.completeness import certify
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.inputs import SummaryInfo
@@ -36,15 +33,13 @@ from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
 from .parallel import OrderedThreads
 from .partials import Exchange, partial_header
+from .progress import Observer, Progress, section_observer
 from .report_files import STDOUT, ReportFiles, file_name
-from .sections import SECTION, sections_of
+from .sections import SECTION, WORTH_CUTTING, declared, file_size, is_special, sections_of
 from .sources import Sources
 from .spilling import SpillFiles
 
 __all__ = ["STDOUT", "Aggregation", "Job", "Observer", "Progress"]
-
-_WORTH_CUTTING = 2 * SECTION
-"""Bytes of streams from which on a second core is of use."""
 
 
 def _check_merged(reports: Sequence[Report]) -> None:
@@ -90,36 +85,8 @@ class Job:
     """Threads for files; by default, the cores this process may use."""
 
 
-@dataclass(slots=True)
-class Progress:
-    """Progress of a running job."""
-
-    total: int | None
-    """Bytes to read, None if unknown."""
-    bytes: int = 0
-    events: int = 0
-
-
-Observer = Callable[[Progress], None]
 _JobSink = Callable[[int | None, str, Rows], None]
 """Takes (summary set if there are several, report name, rows)."""
-
-
-def _is_special(path: Path) -> bool:
-    """Whether there is a pipe or device at the path."""
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False
-
-
-def _file_size(name: str) -> float:
-    """Bytes of a file; below every number for anything else."""
-    try:
-        status = Path(name).stat()
-    except OSError:
-        return -math.inf
-    return status.st_size if stat.S_ISREG(status.st_mode) else -math.inf
 
 
 def _set_ids(job: Job) -> Sequence[int | None]:
@@ -132,14 +99,6 @@ def _check_sets(job: Job) -> None:
         raise OptionError("a summary xref is for streams of items, but no stream is named")
     if len(_set_ids(job)) > 1 and (job.partials or job.partial_out is not None):
         raise OptionError("a partial file is of one summary set", hint="Choose it with --sets")
-
-
-def _declared(end: StreamEnd, job: Job) -> StreamEnd:
-    """The end of a stream that is as long as it was declared to be."""
-    for declared, counted in ((job.expect_bytes, end.bytes), (job.expect_events, end.events)):
-        if declared is not None and counted > declared:
-            raise ExcessError("the stream is longer than declared")
-    return certify(end, job.expect_events, job.expect_bytes, None)
 
 
 class Aggregation:
@@ -218,10 +177,10 @@ class Aggregation:
             and job.policy.missing_end == "error"
             and job.out != STDOUT
             and not any(
-                _is_special(Path(job.out) / file_name(None, name, job.format))
+                is_special(Path(job.out) / file_name(None, name, job.format))
                 for name in job.reports
             )
-            and sum(_file_size(name) for name in job.streams) >= _WORTH_CUTTING
+            and sum(file_size(name) for name in job.streams) >= WORTH_CUTTING
         )
 
     def _attempt(self, run: Callable[[_JobSink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
@@ -273,20 +232,12 @@ class Aggregation:
             def analyse(sink: Sink, seen: SeenEvents) -> SectionAnalysis:
                 return SectionAnalysis(job.reports, sink, **options, seen=seen)
 
-            progress = Progress(sources.total)
-
-            def observe(result: SectionResult) -> None:
-                if self._observer is not None:
-                    progress.bytes = sum(source.size or 0 for source in read[: result.stream])
-                    progress.bytes += result.end.bytes
-                    progress.events += result.end.events
-                    self._observer(progress)
-
             read = sources.sources
+            observe = section_observer(read, sources.total, self._observer)
             threads: OrderedThreads[Section, SectionResult] = OrderedThreads(self._threads)
             run = SectionedRun(analyse, self._threads, threads, partial(sink, None))
             ends = run.run(sections_of(read, job.policy, SECTION), observe)
-        return [_declared(end, job) for end in ends]
+        return [declared(end, job.expect_events, job.expect_bytes) for end in ends]
 
     def _options(self, resources: LedgerResources) -> dict[str, Any]:
         """Options of every analysis."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from core.errors import TruncatedError
-from core.losses.events import StreamHeader
+from core.errors import ExcessError, TruncatedError
+from core.losses.completeness import certify
+from core.losses.events import StreamEnd, StreamHeader
 from core.losses.format import header_size
 from core.losses.header import parse_header
 from core.losses.policy import Policy
@@ -20,6 +24,8 @@ from .sources import CHUNK, Source
 SECTION = 8 << 20
 """Bytes from one cut to the next: enough for hundreds of calls of kernels, and few enough for
 the rows of some sections to wait in memory."""
+WORTH_CUTTING = 2 * SECTION
+"""Bytes of streams from which on a second core is of use."""
 
 _WINDOW = 1 << 18
 """Bytes that are searched for a cut at a time."""
@@ -84,3 +90,33 @@ def sections_of(sources: Sequence[Source], policy: Policy, section: int) -> Iter
             yield Section(index, header, begin, pieces)
             begin = end
         yield Section(index, header, begin, partial(_pieces, source, begin, None))
+
+
+def is_special(path: Path) -> bool:
+    """Whether there is a pipe or device at the path."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def file_size(name: str) -> float:
+    """Bytes of a file; below every number for anything else."""
+    try:
+        status = Path(name).stat()
+    except OSError:
+        return -math.inf
+    return status.st_size if stat.S_ISREG(status.st_mode) else -math.inf
+
+
+def declared(end: StreamEnd, expect_events: int | None, expect_bytes: int | None) -> StreamEnd:
+    """Return the end of a stream that is as long as it was declared to be.
+
+    Raises:
+        ExcessError: it is longer.
+        IncompleteError: it is shorter.
+    """
+    for expected, counted in ((expect_bytes, end.bytes), (expect_events, end.events)):
+        if expected is not None and counted > expected:
+            raise ExcessError("the stream is longer than declared")
+    return certify(end, expect_events, expect_bytes, None)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+import structlog
+
 from core.arrays import Octets, Rows
-from core.errors import OptionError
+from core.errors import CoreError, InputError, OptionError
 from core.losses.events import StreamEnd
 from core.losses.format import ID_MAX
-from core.losses.summaries import JoinedSummaries, Reading, SummarySets
+from core.losses.sections import Section
+from core.losses.summaries import (
+    JoinedSummaries,
+    Reading,
+    SectionedSummaries,
+    SummarisedSection,
+    SummarySets,
+)
 
-from .aggregation import STDOUT, Observer, Progress
 from .outputs import Output, PipeOutput, open_output
+from .parallel import OrderedThreads
+from .progress import Observer, Progress, section_observer
+from .report_files import STDOUT
+from .sections import SECTION, WORTH_CUTTING, declared, file_size, is_special, sections_of
 from .sources import Sources
 
 
@@ -28,6 +42,13 @@ class SummaryJob:
     """Directory, or ``-`` for the stream of a single set on standard output."""
     reading: Reading = field(default_factory=Reading)
     idle_timeout: float | None = None
+    threads: int | None = None
+    """Threads for files; by default, the cores this process may use."""
+
+    def paths(self, set_id: int) -> tuple[Path, Path]:
+        """The stream and the index of a set."""
+        stem = Path(self.out) / f"S{set_id}_summary"
+        return stem.with_suffix(".bin"), stem.with_suffix(".idx")
 
 
 class _SummaryFiles:
@@ -41,9 +62,9 @@ class _SummaryFiles:
                 if job.out == STDOUT:
                     self._streams[set_id] = PipeOutput(1, owned=False)
                     continue
-                stem = Path(job.out) / f"S{set_id}_summary"
-                self._streams[set_id] = open_output(stem.with_suffix(".bin"))
-                self._indices[set_id] = open_output(stem.with_suffix(".idx"))
+                stream, index = job.paths(set_id)
+                self._streams[set_id] = open_output(stream)
+                self._indices[set_id] = open_output(index)
         except BaseException:
             self.discard()
             raise
@@ -68,6 +89,9 @@ class _SummaryFiles:
             output.discard()
 
 
+_Run = Callable[[SummaryJob, Sources, _SummaryFiles, Observer | None], list[StreamEnd]]
+
+
 def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamEnd]:
     """Write ``S1_summary.bin`` and ``.idx`` for each set; return how each item stream ended.
 
@@ -89,10 +113,34 @@ def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamE
         None,
     ):
         raise OptionError("expect_events and expect_bytes apply to a single stream only")
+    threads = job.threads or len(os.sched_getaffinity(0))
+    if threads > 1 and _can_be_cut(job):
+        try:
+            return _attempt(job, partial(_run_sections, threads=threads), observer)
+        except InputError:
+            # An output, not a stream: another pass would end there too.
+            raise
+        except (CoreError, OSError) as e:
+            # As for reports: one pass finds the fault that comes first, or none.
+            structlog.get_logger().debug("one pass follows that of all cores", reason=str(e))
+    return _attempt(job, _run_streams, observer)
+
+
+def _can_be_cut(job: SummaryJob) -> bool:
+    """Whether all cores can share the pass, and start again if a cut is wrong."""
+    return (
+        job.out != STDOUT
+        and job.reading.policy.missing_end == "error"
+        and not any(is_special(path) for set_id in job.sets.set_ids for path in job.paths(set_id))
+        and sum(file_size(name) for name in job.streams) >= WORTH_CUTTING
+    )
+
+
+def _attempt(job: SummaryJob, run: _Run, observer: Observer | None) -> list[StreamEnd]:
     with Sources(job.streams, job.idle_timeout) as sources:
         files = _SummaryFiles(job)
         try:
-            ends = _pump(job, sources, files, observer)
+            ends = run(job, sources, files, observer)
             files.commit()
         except BaseException:
             files.discard()
@@ -100,7 +148,25 @@ def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamE
     return ends
 
 
-def _pump(
+def _run_sections(
+    job: SummaryJob,
+    sources: Sources,
+    files: _SummaryFiles,
+    observer: Observer | None,
+    *,
+    threads: int,
+) -> list[StreamEnd]:
+    calls: OrderedThreads[Section, SummarisedSection] = OrderedThreads(threads)
+    reading = job.reading
+    summaries = SectionedSummaries(
+        job.sets, files.write, reading, files.write_index, count=threads, map=calls
+    )
+    sections = sections_of(sources.sources, reading.policy, SECTION)
+    ends = summaries.run(sections, section_observer(sources.sources, sources.total, observer))
+    return [declared(end, reading.expect_events, reading.expect_bytes) for end in ends]
+
+
+def _run_streams(
     job: SummaryJob, sources: Sources, files: _SummaryFiles, observer: Observer | None
 ) -> list[StreamEnd]:
     names = [source.name for source in sources.sources]

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -38,7 +38,10 @@ from .events import StreamEnd, StreamHeader
 from .finishing import Sink
 from .header import check_same_header
 from .position import Position
+from .receiver import StreamReceiver
 from .seen import SeenEvents
+
+R = TypeVar("R", bound="SectionEnd")
 
 MAX_ROW_BYTES = 256 << 20
 """Most bytes of rows of one section that may wait."""
@@ -59,26 +62,37 @@ class Section:
     """Reads its bytes, in pieces that are valid until the next."""
 
 
-class ParallelMap(Protocol):
-    """Calls a function for each section, in any number of threads; gives results in order."""
+@dataclass(frozen=True, slots=True)
+class SectionEnd:
+    """How a section ended, as a part of its stream."""
 
-    def __call__(
-        self, function: Callable[[Section], SectionResult], sections: Iterable[Section], /
-    ) -> Iterator[SectionResult]:
-        """Call the function; at most a few results may wait to be taken."""
+    stream: int
+    first_event: int
+    """Id of its first event, 0 if it has none."""
+    last_event: int
+    end: StreamEnd
+    """Counted from the beginning of the section."""
 
 
 @dataclass(frozen=True, slots=True)
-class SectionResult:
+class SectionResult(SectionEnd):
     """A section's rows, and its part of the end of its stream."""
 
-    stream: int
     analysis: int
     """Index of the analysis that it went to."""
     rows: Sequence[tuple[str, Rows]]
-    first_event: int
-    last_event: int
-    end: StreamEnd
+
+
+class ParallelMap(Protocol[R]):
+    """Calls a function for each section, in any number of threads; gives results in order."""
+
+    def __call__(
+        self,
+        function: Callable[[Section], R],
+        sections: Iterable[Section],
+        /,
+    ) -> Iterator[R]:
+        """Call the function; at most a few results may wait to be taken."""
 
 
 def find_boundary(octets: Octets, float_width: int) -> int | None:
@@ -97,15 +111,11 @@ def find_boundary(octets: Octets, float_width: int) -> int | None:
     return None if at < 0 else 4 * at
 
 
-class SectionAnalysis(Analysis):
-    """One pass over some sections of streams that have the same header."""
+class SectionReceiver(StreamReceiver):
+    """Takes some sections of streams that have the same header."""
 
-    def take(self, section: Section) -> tuple[int, StreamEnd]:
-        """Analyse a section, all events of which are complete.
-
-        Returns:
-            The id of its first event, 0 if it has none, and how it ended, counted from its
-            beginning.
+    def take(self, section: Section) -> SectionEnd:
+        """Take a section, all events of which are complete.
 
         Raises:
             CoreError: as :meth:`receive` and :meth:`close`.
@@ -118,25 +128,28 @@ class SectionAnalysis(Analysis):
             first = first or int.from_bytes(memoryview(piece).cast("B")[:4], "little")
             self.receive(piece)
         end = self._scanner.finish(self._intake.rest)
-        self._close_event()
-        self._outputs.ledger.take(state)
+        self._end_section()
         counts = zip(_COUNTERS, before, strict=True)
         events, blocks, pairs, unplaced = (int(state[name][0]) - was for name, was in counts)
         end = replace(end, events=events, blocks=blocks, pairs=pairs, reopened_check="whole")
-        if self._inputs.occurrence is not None:
+        if self._counts_unplaced:
             end = replace(end, events_without_occurrence=unplaced)
-        return first, end
+        return SectionEnd(section.stream, first, int(state["last_event"][0]), end)
 
     def _enter(self, section: Section) -> None:
         scanner = self._scanner
         if scanner.header is None:
             scanner.resume(Position(section.header))
             self._begin()
-        elif scanner.header is not None:
+        else:
             check_same_header(section.header, "a section", scanner.header, "the first")
         scanner.offset = section.begin
         scanner.state["last_event"] = scanner.state["closed_event"] = 0
         scanner.state["ascending"] = 1
+
+    def _end_section(self) -> None:
+        """Complete the last event of a section."""
+        raise NotImplementedError
 
     @property
     def must_ascend(self) -> bool:
@@ -144,9 +157,60 @@ class SectionAnalysis(Analysis):
         return self._scanner.policy.event_order == "ascending"
 
     @property
-    def last_event(self) -> int:
-        """The event begun last in a section."""
-        return int(self._scanner.state["last_event"][0])
+    def _counts_unplaced(self) -> bool:
+        """Whether events without occurrence are counted."""
+        return False
+
+
+class SectionAnalysis(SectionReceiver, Analysis):
+    """One pass over some sections of streams that have the same header."""
+
+    def _end_section(self) -> None:
+        self._close_event()
+        self._outputs.ledger.take(self._scanner.state)
+
+    @property
+    def _counts_unplaced(self) -> bool:
+        return self._inputs.occurrence is not None
+
+
+class SectionEnds:
+    """Joins the ends of sections, added in order, to those of their streams.
+
+    Args:
+        must_ascend: whether event ids must ascend.
+    """
+
+    def __init__(self, *, must_ascend: bool) -> None:
+        self.streams: list[StreamEnd] = []
+        """How each stream ended, up to the section added last."""
+        self._must_ascend = must_ascend
+        self._before: SectionEnd | None = None
+
+    def add(self, result: SectionEnd) -> None:
+        """Add the end of the next section.
+
+        Raises:
+            StreamError: event ids must ascend, and do not.
+        """
+        before, self._before = self._before, result
+        if before is None or before.stream != result.stream:
+            self.streams.append(result.end)
+        else:
+            self.streams[-1] = _joined(self.streams[-1], before, result)
+        if self._must_ascend and not self.streams[-1].ascending:
+            raise StreamError("an event id is below the one before")
+
+
+def check_apart(seen: Sequence[SeenEvents]) -> None:
+    """Check that no event was seen twice.
+
+    Raises:
+        StreamError: one was.
+    """
+    for index, events in enumerate(seen):
+        if any(events.overlaps(other) for other in seen[:index]):
+            raise StreamError("an event comes again")
 
 
 Make = Callable[[Sink, SeenEvents], SectionAnalysis]
@@ -163,7 +227,7 @@ class SectionedRun:
         sink: receives the rows of all, in the order of the streams.
     """
 
-    def __init__(self, make: Make, count: int, map: ParallelMap, sink: Sink) -> None:  # noqa: A002 - as in LedgerResources
+    def __init__(self, make: Make, count: int, map: ParallelMap[SectionResult], sink: Sink) -> None:  # noqa: A002 - as in LedgerResources
         self._map = map
         self._sink = sink
         self._rows: list[list[tuple[str, Rows]]] = [[] for _ in range(count)]
@@ -202,44 +266,31 @@ class SectionedRun:
         Raises:
             CoreError: something is wrong, not necessarily what is wrong first.
         """
-        ends: list[StreamEnd] = []
-        before: SectionResult | None = None
+        ends = SectionEnds(must_ascend=self._analyses[0].must_ascend)
         for result in self._map(self._analyse, sections):
             for report, rows in result.rows:
                 for piece in self._analyses[result.analysis].expand(report, rows):
                     self._sink(report, piece)
-            if before is None or before.stream != result.stream:
-                ends.append(result.end)
-            else:
-                ends[-1] = _joined(ends[-1], before, result)
-            if not ends[-1].ascending and self._analyses[0].must_ascend:
-                raise StreamError("an event id is below the one before")
-            before = result
+            ends.add(result)
             observe(result)
-        self._check_apart()
+        check_apart(self._seen)
         first, *others = [analysis for analysis in self._analyses if analysis.header is not None]
         first.finish_run(self._sink, others)
-        return ends
+        return ends.streams
 
     def _analyse(self, section: Section) -> SectionResult:
         # Taking from a list and appending to it are atomic.
         index = self._free.pop()
-        analysis = self._analyses[index]
-        first, end = analysis.take(section)
+        end = self._analyses[index].take(section)
         rows = list(self._rows[index])
         self._rows[index].clear()
-        last = analysis.last_event
         self._free.append(index)
-        return SectionResult(section.stream, index, rows, first, last, end)
-
-    def _check_apart(self) -> None:
-        for index, seen in enumerate(self._seen):
-            for other in self._seen[:index]:
-                if seen.overlaps(other):
-                    raise StreamError("an event comes again")
+        return SectionResult(
+            end.stream, end.first_event, end.last_event, end.end, analysis=index, rows=rows
+        )
 
 
-def _joined(end: StreamEnd, before: SectionResult, result: SectionResult) -> StreamEnd:
+def _joined(end: StreamEnd, before: SectionEnd, result: SectionEnd) -> StreamEnd:
     """The end of the sections of a stream up to one, and of the next."""
     more = result.end
     unplaced = end.events_without_occurrence

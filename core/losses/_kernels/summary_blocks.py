@@ -18,6 +18,9 @@ WIDE = 21
 OVERFLOW = 22
 """Losses of summary ``summary`` in PROGRESS add up to more than the float width holds."""
 
+_U = np.uintp
+_U1 = np.uintp(1)
+_U2 = np.uintp(2)
 _LOW_WORD = 0xFFFFFFFF
 _SIGN = 0x80000000
 
@@ -62,12 +65,20 @@ def _put_special(words: Words, at: int, sidx: int, value: int, width: int) -> in
 def _put_samples(words: Words, at: int, width: int, zeros: int, written: Written) -> int:
     """Write the samples that are not 0, or all; return the word after them."""
     columns = len(written.losses) - 1
-    step = 1 + (width >> 2)
+    # Without a branch: a sample of 0 is overwritten by the next pair.
+    if width == 4:
+        # Unsigned indices need no test for negative ones, which takes a third of the time.
+        end = _U(at)
+        always = _U(2 * zeros)
+        for i in range(SPECIAL_COLUMNS, columns):
+            words[end] = i - (SPECIAL_COLUMNS - 1)
+            words[end + _U1] = written.bits[i]
+            end += always | _U2 * _U(written.losses[i] != 0)
+        return int(np.int64(end))
     for i in range(SPECIAL_COLUMNS, columns):
         words[at] = i - (SPECIAL_COLUMNS - 1)
         _put(words, at + 1, int(written.bits[i]), width)
-        # Without a branch: a sample of 0 is overwritten by the next pair.
-        at += step * int(zeros | np.int64(written.losses[i] != 0))
+        at += 3 * int(zeros | np.int64(written.losses[i] != 0))
     return at
 
 

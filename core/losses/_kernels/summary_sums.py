@@ -142,7 +142,8 @@ def spread(scratch: Scratch, sums: Sums) -> int:
     else:
         samples[:] = 0.0
         for i in range(count):
-            samples[sidx[i] - 1] = losses[i]
+            # An unsigned index needs no test for a negative one.
+            samples[np.uintp(sidx[i] - 1)] = losses[i]
     return len(values)
 
 

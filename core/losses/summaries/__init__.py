@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .item_partitions import ItemPartitions, Reading
 from .joined import JoinedSummaries
+from .sectioned import SectionedSummaries, SummarisedSection
 from .set_reports import MakeAnalysis, SetReports, SetSink, set_policy
 from .sets import SummarySets
 from .summariser import INDEX, IndexSink, StreamSink, Summariser
@@ -19,9 +20,11 @@ __all__ = [
     "JoinedSummaries",
     "MakeAnalysis",
     "Reading",
+    "SectionedSummaries",
     "SetReports",
     "SetSink",
     "StreamSink",
+    "SummarisedSection",
     "Summariser",
     "SummarySets",
     "set_policy",

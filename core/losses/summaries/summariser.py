@@ -125,12 +125,15 @@ class Summariser(StreamReceiver):
         """
         with self._failing():
             end = self._certified(self._finish())
-            if self.open_event:
-                self._repeat(self._write)
-                close_event(self._scanner.state)
+            self._close_event()
             self._flush()
             self._end = end
         return end
+
+    def _close_event(self) -> None:
+        if self.open_event:
+            self._repeat(self._write)
+            close_event(self._scanner.state)
 
     def resume(self, position: Position) -> None:
         """Continue from a position of an earlier summariser; before any byte is received.

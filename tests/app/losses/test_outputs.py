@@ -101,3 +101,15 @@ def test_a_reader_that_has_gone_is_noticed() -> None:
     with pytest.raises(BrokenPipeError):
         output.write(b"x")
     output.discard()
+
+
+def test_many_small_and_large_writes_arrive_in_order(tmp_path: Path) -> None:
+    target = tmp_path / "melt.csv"
+    output = FileOutput(target)
+    expected = bytearray()
+    for i, size in enumerate([1, 700_000, 700_000, 5, 3 << 20, 1 << 20, 0, 9]):
+        data = bytes([i]) * size
+        output.write(data)
+        expected += data
+    output.commit()
+    assert target.read_bytes() == expected

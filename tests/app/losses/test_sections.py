@@ -48,7 +48,7 @@ class Streams:
 @pytest.fixture
 def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Streams:
     monkeypatch.setattr(aggregation, "SECTION", 1000)
-    monkeypatch.setattr(aggregation, "_WORTH_CUTTING", 0)
+    monkeypatch.setattr(aggregation, "WORTH_CUTTING", 0)
     made = Streams(tmp_path)
     for name in ("_run_sections", "_run_streams"):
         run = getattr(Aggregation, name)
