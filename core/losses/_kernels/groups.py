@@ -140,7 +140,7 @@ def _add_value(
 
 
 @subkernel
-def _sum_in_limbs(places: Indices, arena: Arena, samples: int, width: int, sums: Sums) -> None:
+def sum_in_limbs(places: Indices, arena: Arena, samples: int, width: int, sums: Sums) -> None:
     """Replace the sums of a group by sums in limbs, a tile of cells at a time."""
     sums.cursors[: len(places)] = 0
     for begin in range(0, samples + 1, TILE):
@@ -228,7 +228,7 @@ def sum_cells(
             k = copy_dense(arena, at, samples, width, sums, cells, k)
         else:
             if _add_group(places[begin:end], arena, samples, width, sums):
-                _sum_in_limbs(places[begin:end], arena, samples, width, sums)
+                sum_in_limbs(places[begin:end], arena, samples, width, sums)
             k = _take_cells(samples, sums, cells, k)
             _clear(samples, sums)
         group += 1
