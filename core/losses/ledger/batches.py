@@ -151,7 +151,7 @@ class LedgerReader:
         begins = np.flatnonzero(np.diff(ids, prepend=-1))
         cells = np.zeros(len(begins), np.int64)
         ends = np.append(begins[1:], len(ids))
-        weigh(self._places, begins, ends, self._ledger.arena.words, cells)
+        weigh(self._places, begins, ends, self._ledger.memory.words, cells)
         return ids[begins].astype(np.int32), cells
 
     def read(self, part: Part) -> Batch:
@@ -175,7 +175,7 @@ class LedgerReader:
         if self._ledger.runs:
             return self._gather(part)
         low, high = np.searchsorted(self._keys, [part.first << 32, (part.last + 1) << 32])
-        return self._ledger.arena, self._keys[low:high], self._places[low:high]
+        return self._ledger.memory, self._keys[low:high], self._places[low:high]
 
     def _gather(self, part: Part) -> tuple[Arena, Indices, Indices]:
         """Bring the sections of all runs together."""

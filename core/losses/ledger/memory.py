@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 from ...arrays import Indices
@@ -28,6 +30,43 @@ def make_arena(words: int) -> Arena:
 def arena_of(longs: Indices) -> Arena:
     """Memory as an arena."""
     return Arena(longs.view(np.int32), longs, longs.view(np.float64), longs.view(np.float32))
+
+
+class SharedArena:
+    """One arena for the ledgers of a run, a slot for each.
+
+    Partitions that fill slots are put together where they are: a copy would touch as much fresh
+    memory again, which costs more than to fill it. Any thread may take a slot.
+
+    Args:
+        ledgers: how many there will be.
+        budget: bytes of memory of each.
+    """
+
+    def __init__(self, ledgers: int, budget: int) -> None:
+        # The most that a ledger fills, half of its budget; even, as stretches are.
+        self.slot_words = budget // 8 & ~1
+        self._ledgers = ledgers
+        self._taken = 0
+        self._lock = threading.Lock()
+        self.whole: Arena = make_arena(0)
+
+    def take_slot(self) -> int | None:
+        """First word of a slot that is not taken yet; None if there is none, or no memory."""
+        with self._lock:
+            if self._taken == 0:
+                try:
+                    self.whole = make_arena(self._ledgers * self.slot_words)
+                except MemoryError:
+                    self._taken = self._ledgers
+            if self._taken == self._ledgers:
+                return None
+            self._taken += 1
+            return (self._taken - 1) * self.slot_words
+
+    def section(self, begin: int, words: int) -> Arena:
+        """Words of it, as an arena."""
+        return arena_of(self.whole.longs[begin >> 1 : (begin + words) >> 1])
 
 
 def make_sums(samples: int, largest_group: int) -> Sums:
