@@ -6,12 +6,17 @@ are added into one row of ``samples + 1`` floats, which stays in the nearest cac
 a few moments, and is overwritten by the next group. No cell is ever written to memory::
 
     stretches of a group   [e7 s1]  [e9 s1]  [e12 s1]
-                               | copied   | added, as pairs of floats
+                               | copied   | added, each addition checked
                                v          v
     row                    [ mean | sample 1 | ... | sample n ]    -> moments, then the next group
 
-The first stretch is copied: nothing is added to it yet, so the pairs' low parts are 0. The loops
-over dense stretches have no branch and no index, so they become vector instructions.
+The sums must be exact, as those of cells are, but the pairs of floats that make sure of it
+(``exact``) take 14 operations for each loss. Losses of 24 bits leave 29 bits of a float64 to
+spare, so the sum of a few has no rounding error, unless one is half a billion times another.
+That is checked with 4 operations: if ``s = h + x`` and both ``s - h == x`` and ``s - x == h``,
+then s is exact, because Knuth's two-sum computes its error from these differences, as 0. After
+a check that fails, the group is added up again as pairs. Two summands need no check: their sum,
+rounded once, is the exact sum correctly rounded.
 """
 
 from __future__ import annotations
@@ -22,121 +27,78 @@ import numpy.typing as npt
 from ..._jit import subkernel
 from ...arrays import Array, Floats, Indices
 from .cells import KIND, Sums
-from .exact import add_all_to_pairs
-from .groups import sum_in_limbs
+from .groups import add_group, clear, sum_in_limbs
 from .stretches import HEAD, LISTED, PAIRED, PLAIN, Arena, cells_of, values_at
 
 _U = np.uintp
+_FREE_OF_CHECKS = 2
+"""Summands that are rounded once."""
 
 
 @subkernel
-def _copy_list(row: Floats, ids: npt.NDArray[np.int32], values: Array) -> None:
-    row[:] = 0.0
-    for i in range(len(ids)):
-        row[_U(ids[i])] = np.float64(values[i]) + 0.0
-
-
-@subkernel
-def _copy_dense(row: Floats, values: Array) -> None:
-    for i in range(len(row)):
-        # A sum is never -0.
-        row[i] = np.float64(values[i]) + 0.0
-
-
-@subkernel
-def _add_list(high: Floats, low: Floats, ids: npt.NDArray[np.int32], values: Array) -> bool:
-    """As :func:`add_all_to_pairs`, for some cells."""
-    lost = np.int32(0)
+def _add_list(row: Floats, ids: npt.NDArray[np.int32], values: Array) -> bool:
+    """Add values to some cells; return whether a sum was rounded."""
+    rounded = np.int32(0)
     for i in range(len(ids)):
         cell = _U(ids[i])
         x = np.float64(values[i])
-        h = high[cell]
+        h = row[cell]
         s = h + x
-        t = s - h
-        e = (h - (s - t)) + (x - t)
-        high[cell] = s
-        h = low[cell]
-        s = h + e
-        t = s - h
-        low[cell] = s
-        lost |= np.int32((h - (s - t)) + (e - t) != 0.0)
-    return bool(lost != 0)
+        row[cell] = s
+        rounded |= np.int32(s - h != x) | np.int32(s - x != h)
+    return bool(rounded != 0)
 
 
 @subkernel
-def _copy_values(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> None:
-    """Begin a row with the sums of a stretch; of a pair, the part that is the sum, rounded."""
+def _add_dense(row: Floats, values: Array) -> bool:
+    rounded = np.int32(0)
+    for i in range(len(row)):
+        x = np.float64(values[i])
+        h = row[i]
+        s = h + x
+        row[i] = s
+        rounded |= np.int32(s - h != x) | np.int32(s - x != h)
+    return bool(rounded != 0)
+
+
+@subkernel
+def _add_stretch(arena: Arena, at: int, samples: int, width: int, row: Floats) -> bool:
+    """Add the sums of a stretch to a row; return whether one was, or may be, rounded."""
     code = int(arena.words[at + 2])
     count = int(arena.words[at + 3])
     n = cells_of(code, count, samples)
     ids = arena.words[at + HEAD : at + HEAD + count]
     first = at + values_at(code, count, samples)
-    row = sums.high[: samples + 1]
     if width == 4 and code & KIND == PLAIN:
         singles = arena.singles[first : first + n]
         if code & LISTED:
-            _copy_list(row, ids, singles)
-        else:
-            _copy_dense(row, singles)
-    else:
-        doubles = arena.doubles[first >> 1 : (first >> 1) + n]
-        if code & LISTED:
-            _copy_list(row, ids, doubles)
-        else:
-            _copy_dense(row, doubles)
-
-
-@subkernel
-def _add_doubles(arena: Arena, at: int, first: int, samples: int, sums: Sums) -> bool:
-    """Add values from a place counted in float64."""
-    code = int(arena.words[at + 2])
-    count = int(arena.words[at + 3])
-    values = arena.doubles[first : first + cells_of(code, count, samples)]
+            return _add_list(row, ids, singles)
+        return _add_dense(row, singles)
+    doubles = arena.doubles[first >> 1 : (first >> 1) + n]
     if code & LISTED:
-        ids = arena.words[at + HEAD : at + HEAD + count]
-        return _add_list(sums.high, sums.low, ids, values)
-    return add_all_to_pairs(sums.high, sums.low, values)
+        return _add_list(row, ids, doubles)
+    return _add_dense(row, doubles)
 
 
 @subkernel
-def _add_values(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> bool:
-    """Add the sums of a stretch to a row; return whether a cell lost bits."""
-    code = int(arena.words[at + 2])
-    count = int(arena.words[at + 3])
-    first = at + values_at(code, count, samples)
-    if code & KIND != PLAIN or width != 4:
-        return _add_doubles(arena, at, first >> 1, samples, sums)
-    values = arena.singles[first : first + cells_of(code, count, samples)]
-    if code & LISTED:
-        ids = arena.words[at + HEAD : at + HEAD + count]
-        return _add_list(sums.high, sums.low, ids, values)
-    return add_all_to_pairs(sums.high, sums.low, values)
-
-
-@subkernel
-def _add_rest(arena: Arena, at: int, samples: int, sums: Sums) -> bool:
-    """Add the lower parts of the sums of a stretch, if it has any."""
-    code = int(arena.words[at + 2])
-    if code & KIND != PAIRED:
-        return False
-    count = int(arena.words[at + 3])
-    first = (at + values_at(code, count, samples)) >> 1
-    return _add_doubles(arena, at, first + cells_of(code, count, samples), samples, sums)
+def _fill_by_pairs(places: Indices, arena: Arena, samples: int, width: int, sums: Sums) -> None:
+    clear(samples, sums)
+    if add_group(places, arena, samples, width, sums):
+        sum_in_limbs(places, arena, samples, width, sums)
+    for cell in range(samples + 1):
+        sums.high[cell] += sums.low[cell]
 
 
 @subkernel
 def fill_row(places: Indices, arena: Arena, samples: int, width: int, sums: Sums) -> None:
-    """Write the sums of a group, rounded once, to ``sums.high``; ``sums.low`` is scratch."""
-    _copy_values(arena, places[0], samples, width, sums)
-    if len(places) == 1:
-        return
-    sums.low[:] = 0.0
-    lost = _add_rest(arena, places[0], samples, sums)
-    for i in range(1, len(places)):
-        lost |= _add_values(arena, places[i], samples, width, sums)
-        lost |= _add_rest(arena, places[i], samples, sums)
-    if lost:
-        sum_in_limbs(places, arena, samples, width, sums)
-        return
-    for cell in range(len(sums.high)):
-        sums.high[cell] += sums.low[cell]
+    """Write the sums of a group, rounded once, to ``sums.high``."""
+    row = sums.high[: samples + 1]
+    row[:] = 0.0
+    rounded = False
+    paired = False
+    for i in range(len(places)):
+        rounded |= _add_stretch(arena, places[i], samples, width, row)
+        paired |= int(arena.words[places[i] + 2]) & KIND == PAIRED
+    # The high part of a pair is its sum, correctly rounded: enough if nothing is added to it.
+    if len(places) > 1 and (paired or (rounded and len(places) > _FREE_OF_CHECKS)):
+        _fill_by_pairs(places, arena, samples, width, sums)
