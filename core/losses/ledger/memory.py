@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 
 from ...arrays import Indices
@@ -46,23 +44,21 @@ class SharedArena:
     def __init__(self, ledgers: int, budget: int) -> None:
         # The most that a ledger fills, half of its budget; even, as stretches are.
         self.slot_words = budget // 8 & ~1
-        self._ledgers = ledgers
-        self._taken = 0
-        self._lock = threading.Lock()
-        self.whole: Arena = make_arena(0)
+        free = range(0, ledgers * self.slot_words, max(self.slot_words, 1))
+        try:
+            self.whole: Arena = make_arena(ledgers * self.slot_words)
+        except MemoryError:
+            # Each ledger asks for as much as it needs, then.
+            self.whole, free = make_arena(0), range(0)
+        self._free = list(free)
 
     def take_slot(self) -> int | None:
-        """First word of a slot that is not taken yet; None if there is none, or no memory."""
-        with self._lock:
-            if self._taken == 0:
-                try:
-                    self.whole = make_arena(self._ledgers * self.slot_words)
-                except MemoryError:
-                    self._taken = self._ledgers
-            if self._taken == self._ledgers:
-                return None
-            self._taken += 1
-            return (self._taken - 1) * self.slot_words
+        """First word of a slot that is not taken yet; None if there is none."""
+        try:
+            # Taking from a list is atomic.
+            return self._free.pop()
+        except IndexError:
+            return None
 
     def section(self, begin: int, words: int) -> Arena:
         """Words of it, as an arena."""
