@@ -19,6 +19,7 @@ from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.inputs import SummaryInfo
 from core.losses.ledger.ledger import MEMORY_BUDGET
+from core.losses.ledger.memory import SharedArena
 from core.losses.merge import READ_AHEAD, Order, Partitions
 from core.losses.outputs import Sink
 from core.losses.parameters import ReportInputs
@@ -269,7 +270,10 @@ class Aggregation:
     def _resources(self, spill: SpillFiles, ledgers: int) -> LedgerResources:
         on_merged = self._exchange if self._exchange.wanted else None
         budget = self._job.memory_budget // ledgers
-        return LedgerResources(budget, spill=spill, map=OrderedThreads(), on_merged=on_merged)
+        shared = SharedArena(ledgers, budget) if ledgers > 1 else None
+        return LedgerResources(
+            budget, spill=spill, shared=shared, map=OrderedThreads(), on_merged=on_merged
+        )
 
     def _merge(self, sink: Sink, resources: LedgerResources) -> None:
         """Compute the reports of partial files alone."""

@@ -20,7 +20,7 @@ from .events import StreamHeader
 from .ledger.batches import LedgerReader, Part
 from .ledger.calendar import make_calendar
 from .ledger.ledger import MEMORY_BUDGET, Ledger, MoreMemory
-from .ledger.memory import make_arena
+from .ledger.memory import SharedArena, make_arena
 from .ledger.partials import export_ledger, import_ledger
 from .ledger.spilling import SpillStore
 from .reports.report import Report
@@ -58,6 +58,8 @@ class LedgerResources:
     """Grants the budget itself, and memory beyond it where a ledger can use it."""
     spill: SpillStore | None = None
     """Keeps what is beyond the budget."""
+    shared: SharedArena | None = None
+    """Holds the stretches of several ledgers that become one."""
     map: ParallelMap = map
     """Computes reports of several summaries at once."""
     on_merged: Callable[[Ledger], None] | None = None
@@ -115,6 +117,7 @@ class LedgerReports:
             budget=resources.budget,
             spill=resources.spill,
             more=resources.more,
+            shared=resources.shared,
         )
         self.arena = self.ledger.arena
 

@@ -100,7 +100,7 @@ def _add_dense(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> b
 
 
 @subkernel
-def _add_group(places: Indices, arena: Arena, samples: int, width: int, sums: Sums) -> bool:
+def add_group(places: Indices, arena: Arena, samples: int, width: int, sums: Sums) -> bool:
     """Add the stretches of a group; return whether the sum of a cell lost bits."""
     lost = False
     for i in range(len(places)):
@@ -140,7 +140,7 @@ def _add_value(
 
 
 @subkernel
-def _sum_in_limbs(places: Indices, arena: Arena, samples: int, width: int, sums: Sums) -> None:
+def sum_in_limbs(places: Indices, arena: Arena, samples: int, width: int, sums: Sums) -> None:
     """Replace the sums of a group by sums in limbs, a tile of cells at a time."""
     sums.cursors[: len(places)] = 0
     for begin in range(0, samples + 1, TILE):
@@ -163,7 +163,8 @@ def _sum_in_limbs(places: Indices, arena: Arena, samples: int, width: int, sums:
 
 
 @subkernel
-def _clear(samples: int, sums: Sums) -> None:
+def clear(samples: int, sums: Sums) -> None:
+    """Make scratch ready for the next group."""
     sums.high[: samples + 1] = 0.0
     sums.low[: samples + 1] = 0.0
     sums.largest[: samples + 1] = 0.0
@@ -227,10 +228,10 @@ def sum_cells(
         elif end == begin + 1 and code & KIND == PLAIN:
             k = copy_dense(arena, at, samples, width, sums, cells, k)
         else:
-            if _add_group(places[begin:end], arena, samples, width, sums):
-                _sum_in_limbs(places[begin:end], arena, samples, width, sums)
+            if add_group(places[begin:end], arena, samples, width, sums):
+                sum_in_limbs(places[begin:end], arena, samples, width, sums)
             k = _take_cells(samples, sums, cells, k)
-            _clear(samples, sums)
+            clear(samples, sums)
         group += 1
         begin = end
     cells.starts[group] = k
@@ -335,7 +336,7 @@ def write_run(
     while begin < len(keys):
         end = _group_end(keys, begin)
         period = keys[begin] & _PERIOD
-        exact = end > begin + 1 and not _add_group(places[begin:end], arena, samples, width, sums)
+        exact = end > begin + 1 and not add_group(places[begin:end], arena, samples, width, sums)
         size = ZERO
         if exact:
             size = _write_sums(keys[begin] >> 32, period, samples, width, sums, out, to)
@@ -345,7 +346,7 @@ def write_run(
                 count = int(arena.words[at + 3])
                 size += stretch_size(int(arena.words[at + 2]), count, samples, width)
         if end > begin + 1:
-            _clear(samples, sums)
+            clear(samples, sums)
         if to + size > len(out.words):
             progress[0] = begin
             progress[1] = to

@@ -23,16 +23,52 @@ Weigh = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Stretches:
+    """Losses of whole summaries as the ledger has them, by summary and period."""
+
+    arena: Arena
+    keys: Indices
+    """Summary and period of each stretch, ascending."""
+    places: Indices
+    """Word of each stretch in ``arena``."""
+    samples: int
+    """len_sample."""
+    width: int
+    """Bytes of a loss."""
+
+    def add_up(self) -> Cells:
+        """Sums and largest losses of all groups."""
+        groups, cells, largest = measure(self.keys, self.places, self.arena.words)
+        table = make_cells(groups, cells)
+        sums = make_sums(self.samples, largest)
+        sum_cells(self.keys, self.places, self.arena, self.samples, self.width, sums, table)
+        return table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """Whole summaries."""
 
     summaries: npt.NDArray[np.int32]
     """Ascending; shape (k,)."""
     groups: Indices
-    """First group of each in ``cells``, and the number of groups; shape (k + 1,)."""
-    cells: Cells
+    """First group of each summary, and the number of groups; shape (k + 1,)."""
+    periods: npt.NDArray[np.int32]
+    """Period of each group."""
+    starts: Indices
+    """First stretch of each group, and the number of stretches."""
+    stretches: Stretches
     shared: dict[str, Any] = field(default_factory=dict)
     """Results that several reports need, by name."""
+
+    @property
+    def cells(self) -> Cells:
+        """Sums and largest losses by group and sample, added up for the first that asks."""
+        cells: Cells | None = self.shared.get("cells")
+        if cells is None:
+            cells = self.stretches.add_up()
+            self.shared["cells"] = cells
+        return cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,32 +147,35 @@ class LedgerReader:
         return summaries, cells, words
 
     def _cells_in_arena(self) -> tuple[npt.NDArray[np.int32], Indices]:
-        ids = (self._keys >> 32).astype(np.int32)
-        summaries, begins = np.unique(ids, return_index=True)
-        cells = np.zeros(len(summaries), np.int64)
-        ends = np.append(begins[1:], len(ids)).astype(np.int64)
-        weigh(self._places, begins.astype(np.int64), ends, self._ledger.arena.words, cells)
-        return summaries.astype(np.int32), cells
+        ids = self._keys >> 32
+        begins = np.flatnonzero(np.diff(ids, prepend=-1))
+        cells = np.zeros(len(begins), np.int64)
+        ends = np.append(begins[1:], len(ids))
+        weigh(self._places, begins, ends, self._ledger.memory.words, cells)
+        return ids[begins].astype(np.int32), cells
 
     def read(self, part: Part) -> Batch:
-        """Add up the cells of a range of summaries; several threads may read at once."""
-        arena, keys, places, _ = self.load(part)
-        samples, width = self._ledger.header.len_sample, self._ledger.header.float_width
-        groups, cells, largest = measure(keys, places, arena.words)
-        table = make_cells(groups, cells)
-        sum_cells(keys, places, arena, samples, width, make_sums(samples, largest), table)
-        begins = np.flatnonzero(np.diff(table.summaries, prepend=0))
-        return Batch(table.summaries[begins], np.append(begins, groups), table)
+        """Gather a range of summaries; several threads may read at once."""
+        arena, keys, places = self.load(part)
+        header = self._ledger.header
+        firsts = np.flatnonzero(np.diff(keys, prepend=-1))
+        of_groups = keys[firsts]
+        ids = of_groups >> 32
+        begins = np.flatnonzero(np.diff(ids, prepend=-1))
+        return Batch(
+            summaries=ids[begins].astype(np.int32),
+            groups=np.append(begins, len(firsts)),
+            periods=(of_groups & _PERIOD).astype(np.int32),
+            starts=np.append(firsts, len(keys)),
+            stretches=Stretches(arena, keys, places, header.len_sample, header.float_width),
+        )
 
-    def load(self, part: Part) -> tuple[Arena, Indices, Indices, int]:
-        """Stretches of a range, sorted references to them, stretches of the largest group."""
+    def load(self, part: Part) -> tuple[Arena, Indices, Indices]:
+        """Stretches of a range, and sorted references to them."""
         if self._ledger.runs:
-            arena, keys, places = self._gather(part)
-        else:
-            arena = self._ledger.arena
-            low, high = np.searchsorted(self._keys, [part.first << 32, (part.last + 1) << 32])
-            keys, places = self._keys[low:high], self._places[low:high]
-        return arena, keys, places, measure(keys, places, arena.words)[2]
+            return self._gather(part)
+        low, high = np.searchsorted(self._keys, [part.first << 32, (part.last + 1) << 32])
+        return self._ledger.memory, self._keys[low:high], self._places[low:high]
 
     def _gather(self, part: Part) -> tuple[Arena, Indices, Indices]:
         """Bring the sections of all runs together."""
@@ -157,6 +196,8 @@ class LedgerReader:
         return arena, keys, places
 
 
+_PERIOD = 0x7FFFFFFF
+"""Bits of a key."""
 _WORD_BYTES = 8
 """Memory for each word of runs: itself, and references to stretches."""
 _READING_BYTES = 32

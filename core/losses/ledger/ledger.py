@@ -47,7 +47,7 @@ from .._kernels.references import find_events, measure, refer_to_blocks
 from .._kernels.stretches import Arena
 from ..events import StreamHeader
 from .calendar import Calendar
-from .memory import make_arena, make_sums, sort_references
+from .memory import SharedArena, make_arena, make_sums, sort_references
 from .runs import Run, RunWriter
 from .spilling import SpillStore
 
@@ -79,9 +79,10 @@ class Ledger:
         budget: bytes of memory; a half for stretches, the rest to sort them and for reports.
         spill: keeps what is beyond the budget; without it, that is a :class:`LimitError`.
         more: asked for more memory before anything is spilled; None if there is no more.
+        shared: holds the stretches of this ledger and of others that it will absorb.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but two optional, each documented
         self,
         header: StreamHeader,
         calendar: Calendar,
@@ -89,6 +90,7 @@ class Ledger:
         budget: int = MEMORY_BUDGET,
         spill: SpillStore | None = None,
         more: MoreMemory | None = None,
+        shared: SharedArena | None = None,
     ) -> None:
         self.header = header
         self.calendar = calendar
@@ -97,8 +99,14 @@ class Ledger:
         self._more = more
         self.runs: list[Run] = []
         self.arena: Arena = make_arena(min(_FIRST_WORDS, budget // 8))
+        """Where the pass appends stretches."""
         self.used = 0
         """Words of stretches in the arena."""
+        self._shared = shared
+        self._begin: int | None = None
+        """First word of the arena in the shared one; None if it is apart."""
+        self._absorbed: list[tuple[int, int]] = []
+        """Further words of the shared arena: where they begin and end."""
         self.partitions: list[str] = []
         """Digests of the partial files that it was merged from."""
         self._events: list[npt.NDArray[np.int32]] = []
@@ -106,6 +114,13 @@ class Ledger:
     @property
     def _sizes(self) -> tuple[int, int]:
         return self.header.len_sample, self.header.float_width
+
+    @property
+    def memory(self) -> Arena:
+        """Where all stretches are that are not in runs; the places of references count from it."""
+        if self._shared is None or self._begin is None:
+            return self.arena
+        return self._shared.whole
 
     # -- filling -----------------------------------------------------------------
 
@@ -141,12 +156,18 @@ class Ledger:
 
     def _capacity(self) -> int:
         """Words that fit, given the references that stretches have had so far."""
-        _, references, _ = self._count()
-        per_word = 4 + _REFERENCE_BYTES * references / max(self.used, 1)
+        per_word = 4 + _REFERENCE_BYTES * self._count_references() / max(self._words, 1)
         return int(self.budget / 2 / per_word)
 
     def _enlarge(self, words: int) -> None:
-        arena = make_arena(words)
+        shared = self._shared
+        if shared is not None and self._begin is None and words <= shared.slot_words:
+            self._begin = shared.take_slot()
+        if shared is not None and self._begin is not None and words <= shared.slot_words:
+            arena = shared.section(self._begin, words)
+        else:
+            self._begin = None
+            arena = make_arena(words)
         arena.words[: self.used] = self.arena.words[: self.used]
         self.arena = arena
 
@@ -156,38 +177,52 @@ class Ledger:
 
     # -- what is in it -----------------------------------------------------------
 
-    def _count(self) -> tuple[int, int, int]:
-        """Events in the arena, references of its blocks, blocks without any."""
-        words = self.arena.words
-        events = find_events(words, self.used, *self._sizes, np.zeros(0, np.int32))
-        nothing = np.zeros(0, np.int64)
+    @property
+    def _words(self) -> int:
+        """Words of stretches that are not in runs."""
+        return self.used + sum(end - begin for begin, end in self._absorbed)
+
+    def _sections(self) -> list[tuple[int, npt.NDArray[np.int32]]]:
+        """Words that hold stretches, and where they begin in ``memory``."""
+        places = [(begin, self.memory.words[begin:end]) for begin, end in self._absorbed]
+        return [(self._begin or 0, self.arena.words[: self.used]), *places]
+
+    def _refer(self, words: npt.NDArray[np.int32], keys: Indices, places: Indices) -> int:
         _, ids, starts, numbers = self.calendar
-        references, absent = refer_to_blocks(
-            words, self.used, *self._sizes, ids, starts, numbers, nothing, nothing
+        count, _ = refer_to_blocks(
+            words, len(words), *self._sizes, ids, starts, numbers, keys, places
         )
-        return events, references, absent
+        return count
+
+    def _count_references(self) -> int:
+        nothing = np.zeros(0, np.int64)
+        return sum(self._refer(words, nothing, nothing) for _, words in self._sections())
 
     def events(self) -> npt.NDArray[np.int32]:
         """Ids of all events, ascending, those that never occur included."""
         return np.unique(np.concatenate([np.zeros(0, np.int32), *self._events, self._in_arena()]))
 
     def _in_arena(self) -> npt.NDArray[np.int32]:
-        count, _, _ = self._count()
-        events = np.empty(count, np.int32)
-        if count:
-            find_events(self.arena.words, self.used, *self._sizes, events)
-        return np.unique(events)
+        found = [np.zeros(0, np.int32)]
+        for _, words in self._sections():
+            count = find_events(words, len(words), *self._sizes, found[0])
+            events = np.empty(count, np.int32)
+            if count:
+                find_events(words, len(words), *self._sizes, events)
+            found.append(events)
+        return np.unique(np.concatenate(found))
 
     def references(self) -> tuple[Indices, Indices]:
-        """Keys and places of the stretches in the arena, sorted."""
-        _, count, _ = self._count()
+        """Keys of the stretches that are not in runs, sorted, and their places in ``memory``."""
+        count = self._count_references()
         keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
-        if count:
-            _, ids, starts, numbers = self.calendar
-            refer_to_blocks(
-                self.arena.words, self.used, *self._sizes, ids, starts, numbers, keys, places
-            )
-            sort_references(keys, places)
+        first = 0
+        for begin, words in self._sections():
+            if first < count:
+                end = first + self._refer(words, keys[first:], places[first:])
+                places[first:end] += begin
+                first = end
+        sort_references(keys, places)
         return keys, places
 
     # -- runs --------------------------------------------------------------------
@@ -202,16 +237,17 @@ class Ledger:
 
     def write_run(self) -> None:
         """Move the arena's stretches to a run: spilled if they can be, else in memory."""
-        if not self.used:
+        if not self._words:
             return
         self._events.append(self._in_arena())
         keys, places = self.references()
-        _, _, largest = measure(keys, places, self.arena.words)
+        _, _, largest = measure(keys, places, self.memory.words)
         samples, width = self._sizes
         writer = RunWriter(samples, width, None if self.spill is None else self.spill.create())
-        writer.write(keys, places, self.arena, make_sums(samples, largest))
+        writer.write(keys, places, self.memory, make_sums(samples, largest))
         self.add_run(writer.finish())
         self.used = 0
+        self._absorbed = []
 
     def add_run(self, run: Run, events: npt.NDArray[np.int32] | None = None) -> None:
         """Add sums of the same run, and the ids of their events."""
@@ -234,8 +270,8 @@ class Ledger:
                 )
         self.budget = sum(ledger.budget for ledger in (self, *others))
         words = sum(ledger.used for ledger in (self, *others))
-        if words <= max(self._capacity(), len(self.arena.words)):
-            self._copy_arenas(others, words)
+        if words <= len(self.arena.words) or words <= self._capacity():
+            self._take_stretches(others, words)
         for other in others:
             other.write_run()
             self.runs += other.runs
@@ -243,9 +279,21 @@ class Ledger:
             self.partitions += other.partitions
             other.close(keep_runs=True)
 
-    def _copy_arenas(self, others: Sequence[Ledger], words: int) -> None:
-        if words > len(self.arena.words):
-            self._enlarge(words)
+    def _take_stretches(self, others: Sequence[Ledger], words: int) -> None:
+        """Leave stretches where they are in the shared arena, and copy those that are apart."""
+        in_slots = [other for other in others if other._begin is not None]  # noqa: SLF001
+        if in_slots and self._begin is None:
+            self._enlarge(self.used)
+        for other in others:
+            if self._begin is not None and other._begin is not None:  # noqa: SLF001
+                self._absorbed.append((other._begin, other._begin + other.used))  # noqa: SLF001
+                other.used = 0
+        apart = self.used + sum(other.used for other in others)
+        if apart > len(self.arena.words):
+            if self._absorbed and self._shared is not None and apart > self._shared.slot_words:
+                # Those that are apart become runs: this ledger must not leave its slot.
+                return
+            self._enlarge(words if not self._absorbed else apart)
         for other in others:
             end = self.used + other.used
             self.arena.words[self.used : end] = other.arena.words[: other.used]
@@ -256,6 +304,8 @@ class Ledger:
         """Give memory and spilled runs back."""
         self.arena = make_arena(0)
         self.used = 0
+        self._begin = None
+        self._absorbed = []
         if not keep_runs:
             for run in self.runs:
                 run.octets.close()

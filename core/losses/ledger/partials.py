@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from ...errors import FormatError, InputError, LimitError, MismatchError
 from .._kernels.checking import check_run
+from .._kernels.references import measure
 from ..events import StreamHeader
 from ..format import SOURCE_SUMMARY, Kind
 from .batches import LedgerReader
@@ -132,7 +133,8 @@ def export_ledger(ledger: Ledger, write: Write) -> str:
     writer = RunWriter(samples, width, _RunSections(sections))
     reader = LedgerReader(ledger, np.zeros_like)
     for part in reader.parts(ledger.budget // 8):
-        arena, keys, places, largest = reader.load(part)
+        arena, keys, places = reader.load(part)
+        _, _, largest = measure(keys, places, arena.words)
         writer.write(keys, places, arena, make_sums(samples, largest))
     end = {
         "digest": sections.digest,

@@ -28,8 +28,7 @@ class _Averages(Calculator):
 
     def __init__(self, setting: RunSetting) -> None:
         self._dtype = setting.dtype
-        samples = setting.header.len_sample
-        self._subsets = Subsets(setting, [0, 1], [1, samples + 1])
+        self._subsets = Subsets(setting)
 
     def compute(self, batch: Batch) -> tuple[Rows, Rows]:
         results = self._subsets.results(batch)
@@ -38,7 +37,10 @@ class _Averages(Calculator):
                 self._dtype,
                 [batch.summaries, kind, of_kind[:, annual.MEAN], of_kind[:, annual.DEVIATION]],
             )
-            for kind, of_kind in ((ANALYTICAL, results[:, 0]), (SAMPLE, results[:, 1]))
+            for kind, of_kind in (
+                (ANALYTICAL, results[:, Subsets.MEAN]),
+                (SAMPLE, results[:, Subsets.ALL]),
+            )
         )
         return analytical, samples
 
@@ -51,12 +53,13 @@ class _MeansOnly(Calculator):
 
     def __init__(self, setting: RunSetting) -> None:
         self._dtype = setting.dtype
-        self._subsets = Subsets(setting, [0, 1], [1, setting.header.len_sample + 1])
+        self._subsets = Subsets(setting)
 
     def compute(self, batch: Batch) -> tuple[Rows, Rows]:
-        means = self._subsets.results(batch)[:, :, annual.MEAN]
-        kinds = np.tile([ANALYTICAL, SAMPLE], len(batch.summaries))
-        rows = as_rows(self._dtype, [np.repeat(batch.summaries, 2), kinds, means.ravel()])
+        kinds = [Subsets.MEAN, Subsets.ALL]
+        means = self._subsets.results(batch)[:, kinds, annual.MEAN]
+        types = np.tile([ANALYTICAL, SAMPLE], len(batch.summaries))
+        rows = as_rows(self._dtype, [np.repeat(batch.summaries, 2), types, means.ravel()])
         return rows, empty_rows(self._dtype)
 
     def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

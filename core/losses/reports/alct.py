@@ -25,7 +25,7 @@ from ..ledger.batches import Batch
 from .columns import SUMMARY_ID, amount, integer, number
 from .report import OCCURRENCE, PERIODS, Report
 from .running import Calculator, RunSetting, as_rows, empty_rows
-from .subsets import Subsets
+from .subsets import Subsets, subset_starts
 
 # Abramowitz and Stegun (1964), formula 26.2.23.
 _NUMERATOR = (0.010328, 0.802853, 2.515517)
@@ -42,29 +42,19 @@ def standard_normal_quantile(confidence: float) -> float:
     return float(t - np.polyval(_NUMERATOR, t) / np.polyval(_DENOMINATOR, t))
 
 
-def subset_starts(samples: int) -> list[int]:
-    """First samples of the subsets whose last sample is there: 1, 2, 4 and so on."""
-    starts = []
-    if samples > 1:
-        start = 1
-        while 2 * start - 1 <= samples:
-            starts.append(start)
-            start *= 2
-    return starts
-
-
 class _Convergence(Calculator):
     def __init__(self, setting: RunSetting) -> None:
         self._dtype = setting.dtype
         self._periods = setting.periods
         self._z = standard_normal_quantile(setting.options.confidence)
-        starts = subset_starts(setting.header.len_sample)
-        ends = [2 * start for start in starts] + [setting.header.len_sample + 1]
-        self._subsets = Subsets(setting, [*starts, 1], ends)
-        self._sizes = np.array([*starts, setting.header.len_sample], np.int64)
+        samples = setting.header.len_sample
+        starts = subset_starts(samples)
+        self._subsets = Subsets(setting)
+        self._sizes = np.array([*starts, samples], np.int64)
+        self._order = [*range(Subsets.ALL + 1, Subsets.ALL + 1 + len(starts)), Subsets.ALL]
 
     def compute(self, batch: Batch) -> tuple[Rows, Rows]:
-        results = self._subsets.results(batch)
+        results = self._subsets.results(batch)[:, self._order]
         columns = [column.ravel() for column in self._columns(results)]
         ids = np.repeat(batch.summaries, len(self._sizes))
         return as_rows(self._dtype, [ids, *columns]), empty_rows(self._dtype)

@@ -2,46 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats
-from .._kernels.annual import COLUMNS, annual_losses
+from ...arrays import Floats, Indices
+from .._kernels.annual import COLUMNS, MOMENTS, annual_losses, reduce_periods
+from .._kernels.layout import LANES
 from ..ledger.batches import Batch
+from ..ledger.memory import make_sums
 from .running import RunSetting
 
 
+def subset_starts(samples: int) -> list[int]:
+    """First samples of the subsets whose last sample is there: 1, 2, 4 and so on."""
+    starts = []
+    if samples > 1:
+        start = 1
+        while 2 * start - 1 <= samples:
+            starts.append(start)
+            start *= 2
+    return starts
+
+
 class Subsets:
-    """Means and variances of ranges of samples.
+    """Means and variances of the numerical mean, of all samples and, for ALCT, of subsets.
+
+    All requested reports read the same results, so the losses of a batch are added up once.
 
     Args:
         setting: of the run.
-        lows: first sample of each range; 0 is the numerical mean.
-        highs: sample after the last of each.
     """
 
-    def __init__(self, setting: RunSetting, lows: Sequence[int], highs: Sequence[int]) -> None:
+    MEAN = 0
+    """Index of the numerical mean."""
+    ALL = 1
+    """Index of all samples; the subsets follow."""
+
+    def __init__(self, setting: RunSetting) -> None:
+        samples = setting.header.len_sample
+        starts = subset_starts(samples) if "alct" in setting.requested else []
+        ends = [2 * start for start in starts]
         self._periods = setting.periods
         self._weights = setting.weights * setting.periods
-        self._lows = np.array(lows, np.int64)
-        self._highs = np.array(highs, np.int64)
+        self._lows = np.array([0, 1, *starts], np.int64)
+        self._highs = np.array([1, samples + 1, *ends], np.int64)
 
     def results(self, batch: Batch) -> Floats:
-        """As the kernel gives them, shape (summaries, ranges, COLUMNS)."""
-        results = np.empty((len(batch.summaries), len(self._lows), COLUMNS))
-        annual_losses(
-            batch.cells,
-            batch.groups,
-            self._weights,
-            self._periods,
-            self._lows,
-            self._highs,
-            results,
-        )
+        """As the kernel gives them, shape (summaries, subsets, COLUMNS)."""
+        results: Floats | None = batch.shared.get("annual")
+        if results is None:
+            results = self._compute(batch)
+            batch.shared["annual"] = results
         return results
 
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _compute(self, batch: Batch) -> Floats:
+        moments = np.empty((len(batch.periods), len(self._lows), MOMENTS))
+        stretches = batch.stretches
+        largest = int(np.diff(batch.starts).max(initial=0))
+        reduce_periods(
+            stretches.places,
+            batch.starts,
+            stretches.arena,
+            stretches.samples,
+            stretches.width,
+            make_sums(stretches.samples, largest),
+            np.zeros(LANES),
+            self._lows,
+            self._highs,
+            moments,
+        )
+        weights = np.ones(len(batch.periods))
+        if len(self._weights):
+            weights = self._weights[batch.periods - 1]
+        results = np.empty((len(batch.summaries), len(self._lows), COLUMNS))
+        sizes = self._highs - self._lows
+        annual_losses(moments, weights, batch.groups, self._periods, sizes, results)
+        return results
+
+    def weigh(self, cells: Indices) -> Indices:
         """Bytes for summaries of so many cells."""
         return np.full(len(cells), 128 * len(self._lows), np.int64)

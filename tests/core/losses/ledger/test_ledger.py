@@ -20,6 +20,7 @@ from core.losses.ledger.batches import sums_of
 from core.losses.ledger.bound import ledger_bound
 from core.losses.ledger.calendar import make_calendar
 from core.losses.ledger.ledger import Ledger
+from core.losses.ledger.memory import SharedArena
 from core.losses.ledger.spilling import HeldInMemory
 from core.losses.merge import Partitions
 from core.losses.policy import Policy
@@ -257,3 +258,70 @@ def test_memory_follows_the_losses_that_there_are() -> None:
 
     assert words(1000, 10) < 30
     assert words(1000, 1000) < 1000 + 32 + 10
+
+
+# -- partitions in one arena -----------------------------------------------------------------
+
+
+@given(SEEDS, WIDTHS, st.integers(0, 4), st.sampled_from([64, 1 << 12]))
+def test_reports_do_not_depend_on_which_partitions_share_an_arena(
+    seed: int, width: int, slots: int, slot_words: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    case = random_run(rng, width=width)
+    whole = compute(case)
+    shared = SharedArena(slots, 8 * slot_words)
+    with pytest.MonkeyPatch.context() as patch:
+        # The first arena holds hardly a block, so that every ledger soon needs more.
+        patch.setattr("core.losses.ledger.ledger._FIRST_WORDS", 8)
+        patch.setattr(Ledger, "_capacity", lambda _self: slot_words)
+        parts = case.partitions(rng, 3)
+        resources = LedgerResources(spill=Spills(), shared=shared)
+        assert octets(compute(case, parts, resources=resources)) == octets(whole)
+
+
+def test_partitions_that_share_an_arena_are_joined_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("core.losses.ledger.ledger._FIRST_WORDS", 8)
+    blocks = tuple(Block(event, 1, ((1, 1.0), (2, 2.0))) for event in range(1, 9))
+    occurrences = tuple((block.event, block.event % 3 + 1) for block in blocks)
+    case = RunCase(Stream("summary", 3, 4, blocks), 3, occurrences)
+    shared = SharedArena(2, 1 << 20)
+    first, second = (ledger_of(case, shared=shared, budget=1 << 20) for _ in range(2))
+    alone = ledger_of(case)
+    first.absorb([second])
+    assert first.memory is shared.whole
+    assert not first.runs
+    assert first.events().tolist() == alone.events().tolist()
+    found = [(cell[:3], cell[4]) for cell in sums_of(first)]
+    assert found == [(cell[:3], cell[4]) for cell in sums_of(alone)]
+    keys, places = first.references()
+    assert len(keys) == 2 * len(alone.references()[0])
+    assert {int(place >= shared.slot_words) for place in places} == {0, 1}
+
+
+# -- sums of periods -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("width", "losses", "total"),
+    [
+        (8, (1e16, 1.0), 1e16),
+        (8, (1e16, 1.0, 1.0), 1e16 + 2),
+        (4, (2.0**100, 1.0, 2.0**46), float(np.float32(2.0**100))),
+        (8, (2.0**53, 1.0, 2.0**-40), 2.0**53 + 2),
+        (8, (1e308, 1e308, 1e308), np.inf),
+    ],
+)
+@pytest.mark.parametrize("samples", [1, 3])
+def test_annual_means_are_of_sums_rounded_once(
+    width: int, losses: tuple[float, ...], total: float, samples: int
+) -> None:
+    pairs = [tuple((s, x) for s in range(1, samples + 1)) for x in losses]
+    blocks = tuple(Block(event, 1, of_event) for event, of_event in enumerate(pairs, 1))
+    stream = Stream("summary", samples, width, blocks)
+    case = RunCase(stream, 1, tuple((block.event, 1) for block in blocks))
+    rows = compute(case, reports=("aal",))["aal"]
+    sample = rows[rows["SampleType"] == 2]
+    assert sample["MeanLoss"].tolist() == [total]

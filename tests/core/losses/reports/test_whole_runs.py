@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from core.arrays import Rows
 from core.errors import OptionError, ReportError
 from core.losses.analysis import Analysis
-from core.losses.reports.alct import standard_normal_quantile, subset_starts
+from core.losses.reports.alct import standard_normal_quantile
 from core.losses.reports.running import RunOptions
+from core.losses.reports.subsets import subset_starts
 from tests import run_oracle
 from tests.runs import RunCase, compute, random_run
 from tests.streams import Block, Stream
