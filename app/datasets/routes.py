@@ -36,7 +36,7 @@ _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 416, 422, 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"], dependencies=[OPTIONS_ONCE])
 
 _MAX_BODY = 1 << 20
-_PIECE = 1 << 20
+_PIECE = 1 << 21
 
 
 DatasetsDep = Annotated[DatasetService, from_state("datasets")]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.engine.workers import Workers
-from app.streams.ahead import GROUP_BYTES, GROUP_ITEMS, Ahead
+from app.streams.ahead import FAST_BYTES, GROUP_BYTES, GROUP_ITEMS, Ahead
 from core.errors import StateError
 from tests.app.harness import wait_until
 from tests.app.streams.fakes import Number, Numbers
@@ -47,6 +47,41 @@ def test_small_items_come_many_at_a_time(workers: Workers) -> None:
 
 def test_large_items_come_one_at_a_time(workers: Workers) -> None:
     assert groups(workers, Numbers(3, nbytes=GROUP_BYTES)) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(("seconds", "largest"), [(0.0, FAST_BYTES), (0.1, GROUP_BYTES)])
+def test_groups_grow_for_a_client_that_is_fast(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch, seconds: float, largest: int
+) -> None:
+    """The clock stands still, or passes on between two groups."""
+    clock = Clock()
+    monkeypatch.setattr("app.streams.ahead.time", clock)
+
+    async def run() -> list[int]:
+        ahead: Ahead[Number] = Ahead(iter(Numbers(40, nbytes=GROUP_BYTES // 2)), workers.start)
+        sizes: list[int] = []
+        while True:
+            await ahead.upcoming()
+            clock.now += seconds
+            group = ahead.take()
+            if not group:
+                await ahead.close()
+                return sizes
+            sizes.append(sum(number.nbytes for number in group))
+
+    sizes = asyncio.run(run())
+    assert sum(sizes) == 20 * GROUP_BYTES
+    assert sizes[0] == GROUP_BYTES
+    assert max(sizes) == largest
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    now = 1.0
+
+    def perf_counter(self) -> float:
+        return self.now
 
 
 def test_the_next_group_is_prepared_while_one_is_used(workers: Workers) -> None:
