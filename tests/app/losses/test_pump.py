@@ -368,7 +368,10 @@ def test_a_fault_found_by_the_thread_ends_its_turn() -> None:
     asyncio.run(run())
 
 
-def test_small_pieces_of_a_fast_body_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("turn_seconds", [0.0, 60.0])
+def test_small_pieces_of_a_fast_body_are_gathered(
+    monkeypatch: pytest.MonkeyPatch, turn_seconds: float
+) -> None:
     waits: list[float] = []
     sleep = asyncio.sleep
 
@@ -378,6 +381,7 @@ def test_small_pieces_of_a_fast_body_are_gathered(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(asyncio, "sleep", recorded)
     monkeypatch.setattr(pump_module, "_QUIET_SECONDS", 60)
+    monkeypatch.setattr(pump_module, "_TURN_SECONDS", turn_seconds)
 
     async def run() -> None:
         desk = Desk(body=SocketLike())
