@@ -28,6 +28,8 @@ from .tiles.warm import use_format, use_reading, use_reductions
 
 Wait = Callable[[], str | None]
 """Waits for another process; gives the directory of its build, or None if it failed."""
+_START_WEIGHT = 7.0
+"""How long another process takes to start, and to import what this one has, as a weight."""
 Start = Callable[[Sequence[str]], Wait]
 """Calls :func:`compile_apart` with names of tasks in another process."""
 
@@ -73,7 +75,7 @@ def halves(listed: Sequence[Task]) -> tuple[list[Task], list[Task]]:
     theirs: list[Task] = []
     for task in sorted(listed, key=lambda task: -task.weight):
         weights = [sum(each.weight for each in half) for half in (mine, theirs)]
-        (mine if weights[0] <= weights[1] else theirs).append(task)
+        (mine if weights[0] <= weights[1] + _START_WEIGHT else theirs).append(task)
     return mine, theirs
 
 

@@ -176,6 +176,9 @@ class Pump:
 
     async def _gather(self, count: int) -> None:
         """Wait a moment after a second small turn in a row of a body that has a buffer."""
+        if not count:
+            # The turn before ended for its time, and nothing more has come.
+            return
         was_small, self._was_small = self._was_small, count < _MUCH_BYTES
         if was_small and self._was_small and self._taken and not self._body.complete:
             await asyncio.sleep(_GATHER_SECONDS)

@@ -378,6 +378,8 @@ def test_small_pieces_of_a_fast_body_are_gathered(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(asyncio, "sleep", recorded)
     monkeypatch.setattr(pump_module, "_QUIET_SECONDS", 60)
+    # A busy machine must not cut a turn in two, of which the second would be small.
+    monkeypatch.setattr(pump_module, "_TURN_SECONDS", 60)
 
     async def run() -> None:
         desk = Desk(body=SocketLike())

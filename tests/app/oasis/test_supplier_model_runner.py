@@ -18,6 +18,7 @@ import pytest
 from app.command.main import main
 from app.oasis.runner import RUNNER, server_path, write_runner
 from core.errors import InputError
+from tests.app.harness import wait_until
 
 HEADER = "#!/bin/bash\nset -euET -o pipefail\ntrap 'exit 77' ERR\n"
 
@@ -141,8 +142,15 @@ def test_nothing_of_a_failed_run_is_left(runner: Any) -> None:  # noqa: ANN401 -
     assert isinstance(raised.value.output, bytes)
     assert not list(Path("output").iterdir())
     child = int(Path("pid").read_text())
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"
+    wait_until(lambda: has_ended(child))
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or waits for its parent only."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_a_script_that_is_killed_fails_the_run(runner: Any) -> None:  # noqa: ANN401 - a module
