@@ -62,11 +62,6 @@ class Precedence:
         self._slots: dict[str, float] = {}
         """The last slot of each recent owner, by the monotonic clock."""
 
-    @property
-    def is_strained(self) -> bool:
-        """Whether long requests give way now."""
-        return time.monotonic() < self._until
-
     def note_lag(self, seconds: float) -> None:
         """Note by how much the event loop called something back too late."""
         if seconds > LAG_SECONDS:
