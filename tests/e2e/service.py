@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import gc
 import json
 import os
 import secrets
 import socket
 import struct
+import termios
 import threading
 import time
 from collections import Counter
@@ -162,6 +164,11 @@ class Connection:
         """Leave without a word."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
+
+    def unacknowledged(self) -> int:
+        """Bytes sent that the server's machine has not acknowledged; only then follows the end."""
+        (count,) = struct.unpack("i", fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)))
+        return int(count)
 
     def stop_sending(self) -> None:
         with contextlib.suppress(OSError):

@@ -289,6 +289,8 @@ def test_rows_of_many_quantiles_end_with_their_client(lenient: Limited, whole: b
         head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
         connection.send(head.encode() + stream)
         assert until(lambda: cpu_of(lenient) > before + 0.2, seconds=20)
+        # TCP tells that the client leaves only after the last byte that it sent.
+        assert until(lambda: connection.unacknowledged() == 0, seconds=20)
     check_ends_soon(lenient)
 
 
