@@ -1,4 +1,4 @@
-"""How kernels are compiled and cached; the only module that imports numba.
+"""How kernels are compiled and cached; with :mod:`._linking` the only modules that import numba.
 
 numba's own cache is keyed per function, by source file time stamp. It serves a
 stale kernel when a callee or constant in another file changed, ignores flags
@@ -14,16 +14,6 @@ other's code. So the cache here is a directory per *build*:
   because numba unpickles what it finds there.
 
 Where nothing can be written the kernels still work, compiled in each process.
-
-Compiling is slow where functions are nested: numba optimises each and makes machine code of
-it, then does the same again with its code in the caller, and so on up to the kernel::
-
-    numba    kernel [f [g [h]]]   f [g [h]]   g [h]   h    h is optimised and assembled 4 times
-    here     kernel [f [g [h]]]                            once, when the kernel has all parts
-
-So a function that only kernels call (:func:`subkernel`) is a *part*: translated, simplified,
-and no more until a kernel takes it in. Nothing of it is saved but what is in its kernels. That
-saves two fifths of the time that all kernels take.
 """
 
 from __future__ import annotations
@@ -48,11 +38,9 @@ import llvmlite.binding
 import numba
 import numpy as np
 from numba.core.caching import IndexDataCacheFile
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import register_pass
-from numba.core.typed_passes import NativeLowering
 from numba.extending import is_jitted
+
+from ._linking import KERNELS, ForeignCompiler, PartCompiler
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,9 +64,6 @@ _IRRELEVANT_FLAGS = frozenset(
     }
 )
 """numba settings that cannot change generated code; all others are in the digest."""
-
-KERNELS: dict[str, Any] = {}
-"""Every kernel by qualified name: what the warm-up has to have compiled."""
 
 _decorating = threading.Lock()
 
@@ -170,8 +155,6 @@ def _private_build() -> Path | None:
 
 
 _index_file: Any = IndexDataCacheFile
-_pass: Any = register_pass
-_passes: Any = DefaultPassBuilder
 """Their methods are untyped."""
 
 
@@ -292,53 +275,6 @@ def kernel(function: F) -> F:
     return _cached(function)
 
 
-class _Part(cast("Any", JITCodeLibrary)):  # type: ignore[misc]
-    """The code of a subkernel, with that of its own parts; it cannot run by itself."""
-
-    def finalize(self) -> None:
-        self._raise_if_finalized()
-        for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)  # noqa: SLF001 - as numba's own
-            code = library._get_module_for_linking()  # noqa: SLF001 - as above
-            self._final_module.link_in(code, preserve=True)
-        if not any(isinstance(library, _Part) for library in self._linking_libraries):
-            # Loops vectorise best before they are inlined, and most are in such functions.
-            self._optimize_final_module()
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-
-@_pass(mutates_CFG=True, analysis_only=False)
-class _PartLowering(cast("Any", NativeLowering)):  # type: ignore[misc]
-    """Translates a subkernel into a :class:`_Part`."""
-
-    _name = "thalweg_part_lowering"
-
-    def run_pass(self, state: Any) -> bool:  # noqa: ANN401 - numba's state of a compilation
-        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
-        # A copy, as numba keeps what it knows of functions by the flags of this compilation.
-        state.flags = state.flags.copy()
-        state.flags.no_compile = True
-        super().run_pass(state)
-        # Callers look code up by its entry point; it has none, so any object is as good.
-        entry = object()
-        state.targetctx.insert_user_function(entry, state["cr"].fndesc, [state.library])
-        state["cr"] = state["cr"]._replace(cfunc=entry)
-        return True
-
-
-class _PartCompiler(cast("Any", CompilerBase)):  # type: ignore[misc]
-    """numba's compiler with another last step."""
-
-    def define_pipelines(self) -> list[Any]:
-        pipeline = _passes.define_nopython_pipeline(self.state)
-        pipeline.passes = [
-            (_PartLowering if step is NativeLowering else step, text)
-            for step, text in pipeline.passes
-        ]
-        return [pipeline]
-
-
 def subkernel(function: F, **options: bool) -> F:
     """Compile a function that only kernels call.
 
@@ -348,7 +284,7 @@ def subkernel(function: F, **options: bool) -> F:
     """
     if _setting("DISABLE_JIT"):
         return function
-    compiled = _jit(_nrt=False, no_cpython_wrapper=True, pipeline_class=_PartCompiler, **options)(
+    compiled = _jit(_nrt=False, no_cpython_wrapper=True, pipeline_class=PartCompiler, **options)(
         function
     )
     # numba would call the missing entry point and crash the process.
@@ -407,11 +343,12 @@ def _register(function: Callable[..., Any], compiled: object) -> None:
 def foreign_kernel(function: F) -> F:
     """Compile a caller's function, or one that closes over it, for this process only.
 
-    A closure's meaning is not in its source, so it must never be cached.
+    A closure's meaning is not in its source, so it must never be cached. The kernels that it
+    calls are not compiled again with it, as numba would do, which takes ten seconds for a scan.
     """
     if _setting("DISABLE_JIT") or is_jitted(function):
         return function
-    return cast("F", _jit()(function))
+    return cast("F", _jit(pipeline_class=ForeignCompiler)(function))
 
 
 def is_build_published() -> bool:

@@ -53,7 +53,8 @@ def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
     """The engine's pass with these functions called for every block, or None if none.
 
     Only this loop and the functions are compiled anew, once for the same functions;
-    the engine's part of the pass comes from the kernel cache.
+    the engine's part of the pass comes from the kernel cache. That is why the number of
+    blocks, always 1, is an argument: numba compiles a function anew for a literal.
     """
     if not functions:
         return None
@@ -70,6 +71,7 @@ def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
         inputs: Parameters,
         tables: Tables,
         arena: Arena,
+        max_blocks: int,
         max_events: int,
         states: Any,  # noqa: ANN401 - a tuple of the callers' arrays
     ) -> int:
@@ -86,7 +88,7 @@ def compile_pass(functions: tuple[Function, ...]) -> Callable[..., int] | None:
                 inputs,
                 tables,
                 arena,
-                1,
+                max_blocks,
                 max_events,
             )
             if status == OK:

@@ -171,7 +171,7 @@ class Analysis(StreamReceiver):
         if self._scan_with_aggregators is None:
             return scan(*args, *outputs, NO_LIMIT, max_events)
         states = tuple(aggregator.state for aggregator in self.aggregators.values())
-        return self._scan_with_aggregators(*args, *outputs, max_events, states)
+        return self._scan_with_aggregators(*args, *outputs, 1, max_events, states)
 
     def _flush(self) -> None:
         if self._scanner.header is not None:
