@@ -140,9 +140,14 @@ def folder(way: tuple[str, str], tmp_path: Path) -> Iterator[Path]:
         pytest.skip("there is none")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_garbage() -> None:
+    """Close files that an earlier module left open: they would be closed at any time."""
+    gc.collect()
+
+
 @pytest.fixture
 def setup(way: tuple[str, str], folder: Path) -> Iterator[Setup]:
-    gc.collect()  # of files that an earlier test left open
     before = descriptors()
     made = Setup(folder, way[0], SIZES, BufferPool(2, 4 * PAGE))
     yield made
