@@ -27,7 +27,7 @@ class Service:
         self.pacing = Pacing(lambda: self.now)
         self.waits: dict[str, list[float]] = {}
         self._slept = 0.0
-        monkeypatch.setattr(pacing_module.asyncio, "sleep", self._sleep)
+        monkeypatch.setattr(asyncio, "sleep", self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self._slept = seconds
