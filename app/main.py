@@ -29,6 +29,7 @@ from app.engine.buffers import Buffers
 from app.engine.inheriting import current_owner
 from app.engine.ledger import Ledger
 from app.engine.local import LocalEngine
+from app.engine.pacing import Pacing
 from app.engine.precedence import Precedence, shorten_switches
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
@@ -270,7 +271,8 @@ def _add_services(
     # Closed before the pools of threads, which wait for what runs.
     resources.callback(state.budgets.stop)
     state.audit = _closing(resources, AuditLog(settings.audit_log))
-    state.pulse = Pulse(threads.start, precedence.note_lag)
+    state.pacing = Pacing()
+    state.pulse = Pulse(threads.start, precedence.note_lag, state.pacing.note_lag)
     state.watched = Watched(
         storage=storage,
         warm_up=warm_up,
@@ -386,6 +388,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         open_metrics=settings.open_metrics,
         throttle=app.state.throttle,
         budgets=app.state.budgets,
+        pacing=app.state.pacing,
     )
     if settings.cors_origins:
         # Outermost, so that browsers can read refusals too.

@@ -36,9 +36,9 @@ LONG_SECONDS = 0.025
 """Running time after which a call is long, and CPU time after which a request is."""
 LAG_SECONDS = 0.02
 """Delay of a callback in the event loop from which on the service is strained."""
-_HOLD = 5.0
+HOLD_SECONDS = 5.0
 """Seconds for which it is strained after such a delay."""
-_FINE = 0.004
+FINE_SECONDS = 0.004
 """Delay of a callback up to which slots move closer together again."""
 _CLOSEST, _FURTHEST = 0.01, 0.1
 """Bounds of the seconds between two slots of all owners together."""
@@ -65,8 +65,8 @@ class Precedence:
     def note_lag(self, seconds: float) -> None:
         """Note by how much the event loop called something back too late."""
         if seconds > LAG_SECONDS:
-            self._until = time.monotonic() + _HOLD
-        if seconds > _FINE:
+            self._until = time.monotonic() + HOLD_SECONDS
+        if seconds > FINE_SECONDS:
             self._spacing = min(1.5 * self._spacing, _FURTHEST)
         else:
             self._spacing = max(0.9 * self._spacing, _CLOSEST)

@@ -57,10 +57,10 @@ class Pulse:
 
     Args:
         start: starts a call in the pool of threads.
-        on_lag: called with each wait of the event loop, in seconds.
+        on_lag: each is called with each wait of the event loop, in seconds.
     """
 
-    def __init__(self, start: Start, on_lag: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(self, start: Start, *on_lag: Callable[[float], None]) -> None:
         self._start = start
         self._on_lag = on_lag
         self._loop = _Wait()
@@ -96,5 +96,7 @@ class Pulse:
             self._loop.begin()
             begin = time.monotonic()
             await asyncio.sleep(_INTERVAL)
-            self._on_lag(time.monotonic() - begin - _INTERVAL)
+            lag = time.monotonic() - begin - _INTERVAL
+            for note in self._on_lag:
+                note(lag)
             self._loop.end()

@@ -11,7 +11,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -52,6 +52,16 @@ class Budgets(Protocol):
         """
 
 
+class Pacing(Protocol):
+    """Spaces requests of those who use most of a late event loop."""
+
+    async def wait(self, owner: str) -> None:
+        """Wait until a request of an owner may start."""
+
+    async def run(self, owner: str, work: Awaitable[None], started: Callable[[], bool]) -> None:
+        """Run a request at the expense of an owner until its answer has started."""
+
+
 class Guard:
     """The middleware.
 
@@ -63,6 +73,7 @@ class Guard:
         throttle: admits requests by owner.
         open_metrics: whether ``/metrics`` needs no key.
         budgets: bound what requests may use; None for no bounds.
+        pacing: decides when requests start; None for at once.
     """
 
     def __init__(  # noqa: PLR0913 - each is another part of the service
@@ -75,6 +86,7 @@ class Guard:
         *,
         open_metrics: bool = False,
         budgets: Budgets | None = None,
+        pacing: Pacing | None = None,
     ) -> None:
         self._app = app
         self._keys = keys
@@ -83,6 +95,7 @@ class Guard:
         self._throttle = throttle
         self._open_metrics = open_metrics
         self._budgets = budgets
+        self._pacing = pacing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -111,7 +124,7 @@ class Guard:
                 await ProblemResponse(problem)(scope, receive, visit.send)
             else:
                 with self._budget(visit, scope):
-                    await self._app(scope, receive, visit.send)
+                    await self._run(visit, self._app(scope, receive, visit.send))
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
             structlog.get_logger().debug("client left")
@@ -136,6 +149,12 @@ class Guard:
                 trail.record(self._audit, scope, route, status, visit.identity)
             visit.log(scope, status, seconds)
 
+    async def _run(self, visit: _Visit, work: Awaitable[None]) -> None:
+        if self._pacing is None or visit.admitted is None:
+            await work
+        else:
+            await self._pacing.run(visit.admitted, work, visit.has_started)
+
     def _budget(self, visit: _Visit, scope: Scope) -> AbstractContextManager[object]:
         if self._budgets is None:
             return nullcontext()
@@ -159,21 +178,30 @@ class Guard:
             )
         if is_open(path, open_metrics=self._open_metrics):
             return
-        identity = await self._keys.identify(
-            visit.headers.get("authorization"), client_address(scope)
-        )
+        identity = await self._identify(visit, client_address(scope))
         visit.identity = identity
         identify(scope, identity)
         if path == METRICS:
             # Whoever watches the service has to see it when it is full.
             return
         payer = identity.payer
+        if self._pacing is not None:
+            await self._pacing.wait(payer)
         try:
             self._throttle.enter(payer)
             visit.admitted = payer
             authorise(identity, scope["method"], path)
         finally:
             visit.limits = self._throttle.headers(payer)
+
+    async def _identify(self, visit: _Visit, address: str) -> Identity:
+        try:
+            return await self._keys.identify(visit.headers.get("authorization"), address)
+        except ServiceError:
+            if self._pacing is not None:
+                # Nobody else pays for refusals.
+                await self._pacing.wait(address)
+            raise
 
 
 def _check_host(scope: Scope) -> None:
@@ -216,6 +244,10 @@ class _Visit:
         """Owner as one of whose requests it counts."""
         self.limits: Mapping[str, str] = {}
         """Headers that tell the owner what it may still send."""
+
+    def has_started(self) -> bool:
+        """Whether the answer has started."""
+        return self.status != 0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import errors
+from .._jit import entry_point
 from ..arrays import Rows
 from ._kernels import layout
 from ._kernels.layout import Parameters, Totals, Words
@@ -109,6 +110,7 @@ class Analysis(StreamReceiver):
         self._scan_with_aggregators = compile_pass(
             tuple(a.function for a in self.aggregators.values())
         )
+        self._entry: Callable[..., int] | None = None
         self._parameters: Parameters
         self._totals: Totals
 
@@ -165,13 +167,16 @@ class Analysis(StreamReceiver):
 
     def _scan(self, words: Words, stop: int, max_events: int) -> int:
         s = self._scanner
-        args = (words, stop, s.rules, s.state, s.scratch, s.seen)
         arena = self._outputs.ledger.arena
         outputs = (self._totals, self._parameters, self._outputs.tables, arena)
+        args = (words, stop, s.rules, s.state, s.scratch, s.seen, *outputs)
         if self._scan_with_aggregators is None:
-            return scan(*args, *outputs, NO_LIMIT, max_events)
+            if self._entry is None:
+                # Arrays may be replaced later, but by others of the same types.
+                self._entry = entry_point(scan, *args, NO_LIMIT, max_events)
+            return self._entry(*args, NO_LIMIT, max_events)
         states = tuple(aggregator.state for aggregator in self.aggregators.values())
-        return self._scan_with_aggregators(*args, *outputs, 1, max_events, states)
+        return self._scan_with_aggregators(*args, 1, max_events, states)
 
     def _flush(self) -> None:
         if self._scanner.header is not None:

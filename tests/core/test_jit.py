@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core._jit import KERNELS, build_digest
+from core._jit import KERNELS, build_digest, entry_point
+from core.losses._kernels.seen import fill_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -384,6 +385,14 @@ def test_a_kernel_for_kernels_cannot_be_called_from_python() -> None:
     for _ in range(2):
         with pytest.raises(TypeError, match="add_block"):
             add_block(3, 1, np.zeros(8, np.int64))
+
+
+def test_an_entry_point_does_what_the_kernel_does() -> None:
+    logged, by_kernel, by_entry = np.array([3, 5], np.int32), *np.zeros((2, 8), np.int64)
+    fill_table(logged, 2, 1, by_kernel)
+    entry_point(fill_table, logged, 2, 1, by_entry)(logged, 2, 1, by_entry)
+    assert by_kernel.any()
+    assert by_entry.tolist() == by_kernel.tolist()
 
 
 def test_the_digest_is_stable_within_a_process() -> None:

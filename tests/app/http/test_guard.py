@@ -8,7 +8,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 from app.audit import AuditLog
 from app.errors import ForbiddenError, NotFoundError
 from app.http.access import authorise, has_rule, is_open
-from app.http.guard import Guard, private
+from app.http.guard import Guard, Pacing, private
 from app.http.identity import Identity
 from app.http.keys import Keys
 from app.http.throttle import Throttle
@@ -293,7 +293,13 @@ class Inner:
 class Caller:
     """Requests to a guard with one key."""
 
-    def __init__(self, *, open_metrics: bool = False, throttle: Throttle | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        open_metrics: bool = False,
+        throttle: Throttle | None = None,
+        pacing: Pacing | None = None,
+    ) -> None:
         self.inner = Inner()
         self.drain = Drain()
         keys = Keys([f"alice:{digest_key(KEY)}"], ApiKeys(MemoryStateStore()), digest_key)
@@ -304,6 +310,7 @@ class Caller:
             AuditLog("none"),
             throttle or Throttle(9, 9),
             open_metrics=open_metrics,
+            pacing=pacing,
         )
 
     def call(
@@ -338,6 +345,45 @@ class Caller:
 
 
 METRICS = Metrics()
+
+
+class NotedPacing:
+    """Lets everything start at once, and notes in what order."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    async def wait(self, owner: str) -> None:
+        self.events.append(f"wait {owner}")
+
+    async def run(self, owner: str, work: Awaitable[None], started: Callable[[], bool]) -> None:
+        self.events.append(f"run {owner} {started()}")
+        await work
+        self.events.append(f"end {started()}")
+
+
+def test_requests_start_when_the_pacing_of_their_owner_lets_them() -> None:
+    pacing = NotedPacing()
+    assert Caller(pacing=pacing).status("/v1/datasets") == 200
+    assert pacing.events == ["wait alice", "run alice False", "end True"]
+
+
+def test_refusals_are_paced_too_at_the_expense_of_whom_they_are_for() -> None:
+    pacing = NotedPacing()
+    caller = Caller(pacing=pacing, throttle=Throttle(9, 9, rate=0.001, burst=1))
+    statuses = [caller.status("/v1/datasets") for _ in range(2)]
+    assert statuses == [200, 429]
+    assert pacing.events[-1] == "wait alice"
+    unknown = [(b"host", b"here"), (b"authorization", b"Bearer wrong")]
+    assert caller.status("/v1/datasets", headers=unknown, client=("192.0.2.7", 1)) == 401
+    assert pacing.events[-1] == "wait 192.0.2.7"
+
+
+def test_operations_are_never_paced() -> None:
+    pacing = NotedPacing()
+    caller = Caller(pacing=pacing, open_metrics=True)
+    assert [caller.status(path) for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
+    assert not pacing.events
 
 
 def test_everything_but_operations_is_refused_while_draining() -> None:

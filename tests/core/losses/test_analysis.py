@@ -27,6 +27,7 @@ from core.errors import (
     StateError,
     TruncatedError,
 )
+from core.losses import analysis as analysis_module
 from core.losses import intake, outputs
 from core.losses.analysis import Analysis, aggregate
 from core.losses.events import Completeness
@@ -237,6 +238,35 @@ def test_the_sizes_of_internal_copies_do_not_matter(
         patch.setattr(intake, "_COPY", copy)
         assert run(stream, pieces) == whole
         assert run(stream, [memoryview(b"x" + data)[1:]]) == whole
+
+
+@pytest.mark.skipif(PURE_PYTHON, reason="needs types")
+def test_the_kernel_is_always_called_with_the_types_of_its_entry_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    types = set()
+
+    def entry_point(kernel: Any, *_args: object) -> Callable[..., int]:  # noqa: ANN401 - numba's
+        def call(*args: object) -> int:
+            types.add(tuple(map(kernel.typeof_pyval, args)))
+            return int(kernel(*args))
+
+        return call
+
+    monkeypatch.setattr(analysis_module, "entry_point", entry_point)
+    small = {name: replace(row, buffer_rows=3) for name, row in REPORTS.items()}
+    monkeypatch.setattr(outputs, "REPORTS", small)
+    # Logs of ids, pages of events, tables and the ledger's memory all grow.
+    blocks = [
+        Block(1 + 5000 * i, j + 1, ((-1, 1.0), (2, 3.0))) for i in range(5) for j in range(99)
+    ]
+    stream = Stream("summary", 7, 4, tuple(blocks))
+    data = stream.encode()
+    for pieces in ([data], cut_at(data, [13, 14, 999, 5001]), [memoryview(b"x" + data)[1:]]):
+        assert run(stream, pieces).error is None
+    _, end = resume(stream, data, state_of(stream, len(data) // 2))
+    assert end.events == 5
+    assert len(types) == 1
 
 
 @pytest.mark.skipif(PURE_PYTHON, reason="needs megabytes")

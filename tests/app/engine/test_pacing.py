@@ -1,0 +1,144 @@
+"""Requests of those who use most of a late event loop are spaced out, those of others are not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+
+from app.engine import pacing as pacing_module
+from app.engine.pacing import Pacing
+from app.engine.precedence import HOLD_SECONDS, LAG_SECONDS
+
+LATE = 2 * LAG_SECONDS
+COST = 0.001
+"""CPU seconds of a request after its head."""
+
+
+class Service:
+    """Clients with one connection each, on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lag: float = LATE) -> None:
+        self.now = 1000.0
+        self.lag = lag
+        self.pacing = Pacing(lambda: self.now)
+        self.waits: dict[str, list[float]] = {}
+        self._slept = 0.0
+        monkeypatch.setattr(asyncio, "sleep", self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self._slept = seconds
+
+    def ask(self, owner: str, cost: float = COST) -> float:
+        """Make a request; return for how long it waited."""
+        self._slept = 0.0
+        asyncio.run(self.pacing.wait(owner))
+        self.pacing.charge(owner, cost)
+        self.waits.setdefault(owner, []).append(self._slept)
+        return self._slept
+
+    def run(self, seconds: float, rates: Mapping[str, int]) -> Counter[str]:
+        """Let clients ask again so long after each answer; return the requests that started."""
+        due = {owner: (self.now, owner) for owner in rates}
+        started: Counter[str] = Counter()
+        end, measured = self.now + seconds, self.now
+        while (at := min(due.values()))[0] < end:
+            while measured <= at[0]:
+                self.now, measured = measured, measured + 0.1
+                self.pacing.note_lag(self.lag)
+            self.now, owner = at
+            wait = self.ask(owner)
+            started[owner] += 1
+            due[owner] = (self.now + max(wait, 1 / rates[owner]), owner)
+        self.now = end
+        return started
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Service:
+    return Service(monkeypatch)
+
+
+def test_whoever_asks_for_much_is_paced_and_others_never_wait(service: Service) -> None:
+    service.run(2.0, {"ann": 15, "bob": 400})
+    started = service.run(3.0, {"ann": 15, "bob": 400})
+    assert not any(service.waits["ann"])
+    assert started["ann"] >= 45
+    assert started["bob"] < 400
+
+
+def test_nobody_waits_while_the_event_loop_is_on_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(monkeypatch, lag=LAG_SECONDS / 2)
+    service.run(2.0, {"ann": 15, "bob": 400})
+    assert not any(service.waits["bob"])
+
+
+def test_pacing_ends_some_seconds_after_the_event_loop_is_on_time_again(service: Service) -> None:
+    service.run(2.0, {"ann": 15, "bob": 400})
+    assert any(service.waits["bob"])
+    service.lag = 0.0
+    service.run(HOLD_SECONDS + 1.0, {"ann": 1})
+    service.waits.clear()
+    started = service.run(1.0, {"ann": 15, "bob": 400})
+    assert not any(service.waits["bob"])
+    assert started["bob"] >= 399
+
+
+def test_whoever_is_alone_has_the_whole_loop(service: Service) -> None:
+    service.run(3.0, {"bob": 400})
+    assert not any(service.waits["bob"])
+
+
+def test_owners_who_want_as_much_have_even_shares(service: Service) -> None:
+    started = service.run(5.0, {"ann": 300, "bob": 300, "cid": 300})
+    assert max(started.values()) < 1.2 * min(started.values())
+    assert sum(started.values()) > 3000, "the loop is left idle"
+
+
+def test_a_burst_is_spread_and_nobody_waits_for_ever(service: Service) -> None:
+    service.run(2.0, {"ann": 15, "bob": 400})
+    waits = [service.ask("bob") for _ in range(1000)]
+    assert waits[10] > waits[1]
+    assert max(waits) <= pacing_module._LONGEST
+    assert service.ask("ann") == 0
+
+
+def test_a_request_is_charged_until_its_answer_starts(service: Service) -> None:
+    has_started = False
+
+    def compute(seconds: float) -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    async def work() -> None:
+        nonlocal has_started
+        compute(0.02)
+        await asyncio.get_running_loop().run_in_executor(None, compute, 0.2)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        has_started = True
+        await asyncio.get_running_loop().run_in_executor(None, int)
+        compute(0.2)
+
+    async def request() -> None:
+        await service.pacing.wait("ann")
+        before = service.pacing._accounts["ann"].used
+        await service.pacing.run("ann", work(), lambda: has_started)
+        assert 0.02 <= service.pacing._accounts["ann"].used - before < 0.2
+
+    service.pacing.note_lag(LATE)
+    asyncio.run(request())
+
+
+def test_what_a_request_raises_passes_through(service: Service) -> None:
+    async def work() -> None:
+        raise LookupError
+
+    service.pacing.note_lag(LATE)
+    with pytest.raises(LookupError):
+        asyncio.run(service.pacing.run("ann", work(), bool))
