@@ -107,6 +107,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/http/schemas.py": _OPENAPI,
     "app/logs.py": _COMMAND,
     "app/losses/aggregation.py": _COMMAND,
+    "app/losses/arrow_tables.py": ("tests/app/losses/test_tables.py",),
     "app/losses/encoding.py": _POSTING,
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
     "app/losses/inspection.py": _COMMAND,
