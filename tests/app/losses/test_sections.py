@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from app.losses import aggregation, sections
 from app.losses.aggregation import Aggregation, Job, Progress
+from app.losses.mapped import MappedStreams
 from app.losses.report_files import ReportFiles
 from app.losses.sources import Source
 from core.errors import CoreError, InputError, TruncatedError
@@ -87,6 +89,28 @@ def test_reports_of_periods_and_whole_runs_are_those_of_one_thread(streams: Stre
         streams.run(threads, [path], reports=reports, inputs=inputs, partial_out=partial)
     assert streams.tables(1) == streams.tables(2)
     assert streams.passes == ["_run_streams", "_run_sections"]
+
+
+@pytest.mark.parametrize("budget", [100 * len(STREAM), len(STREAM)])
+def test_losses_may_stay_in_files_that_fit_in_the_budget(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    mapped: list[bool] = []
+
+    def spy(sources: Sequence[Source]) -> MappedStreams:
+        mapped.append(True)
+        return MappedStreams(sources)
+
+    monkeypatch.setattr(aggregation, "MappedStreams", spy)
+    data = generate_inputs(SPEC)["occurrence.bin"]
+    inputs = ReportInputs(occurrence=parse_occurrence(data, None, "occurrence"))
+    path = streams.file("summary.bin", STREAM)
+    reports = ["melt", "aal", "alct", "ept", "psept"]
+    for threads, memory in ((1, 1 << 30), (2, budget)):
+        options: dict[str, Any] = {"reports": reports, "inputs": inputs, "memory_budget": memory}
+        streams.run(threads, [path], **options)
+    assert streams.tables(1) == streams.tables(2)
+    assert mapped == [True] * (budget > len(STREAM))
 
 
 def test_partitions_are_read_in_the_order_of_one_thread(streams: Streams) -> None:
