@@ -91,14 +91,16 @@ def test_reports_of_periods_and_whole_runs_are_those_of_one_thread(streams: Stre
     assert streams.passes == ["_run_streams", "_run_sections"]
 
 
-@pytest.mark.parametrize("budget", [100 * len(STREAM), len(STREAM)])
-def test_losses_may_stay_in_files_that_fit_in_the_budget(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch, budget: int
+@pytest.mark.parametrize("refused", [False, True])
+def test_losses_stay_in_files_that_can_be_mapped(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, *, refused: bool
 ) -> None:
     mapped: list[bool] = []
 
     def spy(sources: Sequence[Source]) -> MappedStreams:
-        mapped.append(True)
+        mapped.append(not refused)
+        if refused:
+            raise OSError
         return MappedStreams(sources)
 
     monkeypatch.setattr(aggregation, "MappedStreams", spy)
@@ -106,11 +108,11 @@ def test_losses_may_stay_in_files_that_fit_in_the_budget(
     inputs = ReportInputs(occurrence=parse_occurrence(data, None, "occurrence"))
     path = streams.file("summary.bin", STREAM)
     reports = ["melt", "aal", "alct", "ept", "psept"]
-    for threads, memory in ((1, 1 << 30), (2, budget)):
-        options: dict[str, Any] = {"reports": reports, "inputs": inputs, "memory_budget": memory}
-        streams.run(threads, [path], **options)
+    for threads in (1, 2):
+        streams.run(threads, [path], reports=reports, inputs=inputs)
     assert streams.tables(1) == streams.tables(2)
-    assert mapped == [True] * (budget > len(STREAM))
+    assert mapped == [not refused]
+    assert streams.passes == ["_run_streams", "_run_sections"]
 
 
 def test_partitions_are_read_in_the_order_of_one_thread(streams: Streams) -> None:
