@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 
-import structlog
+
+@contextlib.contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Let a module seem not to be installed, unless it is imported already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+with _hidden("rich"):
+    # It would draw tracebacks, which are plain text here, and doubles the time of this import.
+    import structlog
 
 LEVELS = ("debug", "info", "warning", "error")
 

@@ -7,12 +7,12 @@ import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
 
 from app.losses.aggregation import Aggregation, Job
-from app.losses.pictures.files import PictureFiles
 from app.losses.pictures.options import PictureOptions
 from core.arrays import Rows
 from core.errors import CoreError, OptionError
@@ -30,6 +30,9 @@ from .loss_inputs import read_infos, read_inputs, read_sets
 from .policy import policy_of
 from .progress import progress_bar
 from .reading import compile_kernels, log_ends, named_streams
+
+if TYPE_CHECKING:
+    from app.losses.pictures.files import PictureFiles
 
 
 def _log_events(rows: Rows) -> None:
@@ -94,6 +97,8 @@ def aggregate(args: argparse.Namespace) -> int:
 def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFiles | None:
     if args.plot is None:
         return None
+    from app.losses.pictures.files import PictureFiles  # noqa: PLC0415 - most jobs draw nothing
+
     if sets is not None and len(sets.set_ids) > 1:
         raise OptionError("pictures are of one summary set", hint="Choose it with --sets")
     options = PictureOptions(

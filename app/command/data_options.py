@@ -1,6 +1,6 @@
 """Options of the commands that work on files, without a service.
 
-Their names and defaults are those of the engine, which takes a second to import.
+Names and defaults that would take long to import are imported by the options they are of.
 """
 
 from __future__ import annotations
@@ -12,21 +12,16 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from app.errors import InvalidOptionError
-from app.losses.merging import By
 from app.losses.pictures.collecting import MOST_SUMMARIES
 from app.losses.pictures.options import FORMS as PICTURE_FORMS
 from app.losses.pictures.options import PERSPECTIVES, THEMES, PictureOptions
 from app.losses.report_files import STDOUT
-from app.losses.request import parse_ids
 from app.losses.tables import FORMATS as TABLE_FORMATS
 from core.losses.format import MAX_SAMPLES
 from core.losses.ledger.ledger import MEMORY_BUDGET
 from core.losses.merge import READ_AHEAD
 from core.losses.reports import REPORTS
 from core.losses.reports.running import RunOptions
-from core.losses.samples import SampleSpec
-from core.tiles.formats import FORMATS as DATASET_FORMATS
 
 from .oasis_options import add_run_directory
 
@@ -287,6 +282,9 @@ def _add_pictures(parser: argparse.ArgumentParser) -> None:
 
 
 def _summary_ids(text: str) -> npt.NDArray[np.int32]:
+    from app.errors import InvalidOptionError  # noqa: PLC0415 - as the module says
+    from app.losses.request import parse_ids  # noqa: PLC0415 - as above
+
     try:
         return parse_ids(text)
     except InvalidOptionError as e:
@@ -302,6 +300,8 @@ def _bytes(text: str) -> int:
 
 def add_merge(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``merge``."""
+    from app.losses.merging import By  # noqa: PLC0415 - as the module says
+
     parser.add_argument(
         "tables",
         nargs="+",
@@ -363,6 +363,8 @@ def _add_completeness(parser: argparse.ArgumentParser) -> None:
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``inspect``."""
+    from core.tiles.formats import FORMATS as DATASET_FORMATS  # noqa: PLC0415 - as the module says
+
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="a stream (- for stdin) or the files of a dataset"
     )
@@ -384,6 +386,8 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
 
 def add_sample(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``sample``."""
+    from core.losses.samples import SampleSpec  # noqa: PLC0415 - as the module says
+
     spec = SampleSpec()
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
     parser.add_argument(

@@ -10,16 +10,11 @@ from typing import Any, NamedTuple
 
 from app import __version__
 from app.logs import LEVELS
-from app.settings import Settings
 
 
-def _add_service(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
-    parser = commands.add_parser(
-        "serve",
-        help="run the service",
-        description="Serve until SIGTERM. Each option can also be set as a THALWEG_... variable.",
-    )
-    parser.set_defaults(command="serve")
+def _serve(parser: argparse.ArgumentParser) -> None:
+    from app.settings import Settings  # noqa: PLC0415 - a tenth of a second that others save
+
     for name, field in Settings.model_fields.items():
         if name not in FLAGS:
             continue
@@ -52,6 +47,8 @@ def _add_service(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         help="keep nothing: state in memory, and a token key that ends with the process",
     )
 
+
+def _add_service(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     parser = commands.add_parser("openapi", help="print the OpenAPI document")
     parser.set_defaults(command="openapi")
 
@@ -174,7 +171,7 @@ def _summarise(parser: argparse.ArgumentParser) -> None:
     add_summarise(parser)
 
 
-_DATA_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, str]] = {
+_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, str]] = {
     "aggregate": (
         _aggregate,
         "compute reports from loss streams",
@@ -205,6 +202,11 @@ _DATA_COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str, 
         "generate a realistic loss stream and its inputs",
         "Generate a realistic loss stream and its auxiliary files.",
     ),
+    "serve": (
+        _serve,
+        "run the service",
+        "Serve until SIGTERM. Each option can also be set as a THALWEG_... variable.",
+    ),
 }
 """What adds the options of a command, its line in the list, and its description."""
 
@@ -228,7 +230,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         help="least severe level to log (default info; serve: THALWEG_LOG_LEVEL)",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (add_options, summary, description) in _DATA_COMMANDS.items():
+    for name, (add_options, summary, description) in _COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=description)
         command.set_defaults(command=name)
         if argv is None or name in argv:

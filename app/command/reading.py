@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import structlog
 
-from app.engine.warmup import warm_kernels
 from app.losses.sources import STDIN
 from core._jit import is_build_published
 from core.losses.events import Completeness, StreamEnd
@@ -34,6 +33,8 @@ def _is_piped() -> bool:
 def compile_kernels() -> None:
     """Compile the kernels, unless that has been done on this machine."""
     if not is_build_published():
+        from app.engine.warmup import warm_kernels  # noqa: PLC0415 - imports tiles and pipelines
+
         log = structlog.get_logger()
         log.info("compiling kernels, once per machine", hint="This takes about half a minute")
         warm_kernels()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,13 @@ from core.losses.sections import Section, SectionAnalysis, SectionedRun, Section
 from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
+from .mapped import MappedStreams
 from .parallel import OrderedThreads
 from .partials import Exchange, partial_header
 from .progress import Observer, Progress, section_observer
 from .report_files import STDOUT, ReportFiles, file_name
 from .sections import SECTION, WORTH_CUTTING, declared, file_size, is_special, sections_of
-from .sources import Sources
+from .sources import Source, Sources
 from .spilling import SpillFiles
 
 __all__ = ["STDOUT", "Aggregation", "Job", "Observer", "Progress"]
@@ -228,6 +229,7 @@ class Aggregation:
         job = self._job
         with Sources(job.streams) as sources:
             resources = self._resources(spill, self._threads)
+            resources = replace(resources, streams=self._mapped(sources.sources))
             options = self._options(resources)
 
             def analyse(sink: Sink, seen: SeenEvents) -> SectionAnalysis:
@@ -239,6 +241,21 @@ class Aggregation:
             run = SectionedRun(analyse, self._threads, threads, partial(sink, None))
             ends = run.run(sections_of(read, job.policy, SECTION), observe)
         return [declared(end, job.expect_events, job.expect_bytes) for end in ends]
+
+    def _mapped(self, sources: Sequence[Source]) -> MappedStreams | None:
+        """The streams, if their losses can stay in the files until they are added up.
+
+        They fill memory of the budget, if not that of the process, so they must fit in it.
+        """
+        job = self._job
+        size = sum(source.size or 0 for source in sources)
+        if job.partials or job.partial_out or size > job.memory_budget // 2:
+            return None
+        try:
+            return MappedStreams(sources)
+        except (OSError, ValueError):
+            # Some file systems cannot map files: losses are copied, then.
+            return None
 
     def _options(self, resources: LedgerResources) -> dict[str, Any]:
         """Options of every analysis."""

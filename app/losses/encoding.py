@@ -12,10 +12,11 @@ import orjson
 from app.errors import Problem
 from app.streams.frames import Buffers, FrameKind, FrameWriter, describe_array
 
+from .arrow_tables import ArrowEncoder
 from .posting import Ending
 from .request import LossRequest
 from .spool import Item, Mark, Table
-from .tables import ArrowEncoder, TableEncoder, table_encoder
+from .tables import TableEncoder, table_encoder
 
 Tokens = Callable[[Mark], str]
 """Returns the token of a mark."""

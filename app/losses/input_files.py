@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from core.errors import InputError
 from core.losses.inputs import Columns, Data
 
@@ -30,6 +27,9 @@ def read_input(path: str) -> Data:
 
 
 def _columns(data: bytes, source: str) -> Columns:
+    import pyarrow as pa  # noqa: PLC0415 - slow to import, and few inputs are parquet
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
     hint = "It was read as parquet, because it begins with PAR1"
     try:
         table = pq.read_table(pa.BufferReader(data))

@@ -10,16 +10,19 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from core.arrays import Indices, Rows
 from core.errors import InputError
 from core.losses.inputs import SummaryInfo
 from core.losses.reports import Report
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -66,7 +69,6 @@ class SummaryColumns:
         """Names of the columns."""
         # The last entry is that of summaries which are not described.
         values = [[*_typed(column), None] for column in info.columns.values()]
-        self._values = [pa.array(column) for column in values]
         self._lists = values
         rows = zip(*(column.tolist() for column in info.columns.values()), strict=True)
         lines = [*(_line(list(cells)) for cells in rows), _line([""] * len(self.names))]
@@ -74,9 +76,17 @@ class SummaryColumns:
         self.header = _line(list(self.names))
         """End of the header line of csv."""
 
+    @cached_property
+    def _values(self) -> list[pa.Array[Any]]:
+        import pyarrow as pa  # noqa: PLC0415 - slow to import, and most tables are csv
+
+        return [pa.array(column) for column in self._lists]
+
     @property
     def fields(self) -> list[pa.Field[Any]]:
         """The columns of an Arrow schema."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
         pairs = zip(self.names, self._values, strict=True)
         return [pa.field(name, values.type) for name, values in pairs]
 
@@ -88,7 +98,9 @@ class SummaryColumns:
 
     def arrays(self, rows: Rows) -> list[pa.Array[Any]]:
         """Columns for these rows, shape (n,) each."""
-        entries = pa.array(self._entries(rows))
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        entries: Any = pa.array(self._entries(rows))
         return [values.take(entries) for values in self._values]
 
     def values(self, rows: Rows) -> list[list[Any]]:

@@ -1,16 +1,13 @@
-"""Encode report rows as tables: csv, packed records, Arrow, parquet and ndjson."""
+"""Encode report rows as tables: csv, packed records and ndjson; Arrow and parquet by name."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from core.arrays import Rows
 from core.errors import ReportError
@@ -19,9 +16,6 @@ from core.losses.reports import Report
 from core.losses.tables import BinEncoder, CsvEncoder
 
 from .summary_columns import SummaryColumns
-
-ROW_GROUP = 1 << 18
-"""Rows per parquet row group: enough for efficient reading, few enough to hold in memory."""
 
 
 class TableEncoder(Protocol):
@@ -110,121 +104,6 @@ class _Ndjson:
         return b""
 
 
-class _Drain(io.BufferedIOBase):
-    """A write-only file whose content is taken away while it is being written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
-        part = bytes(data)
-        self._parts.append(part)
-        return len(part)
-
-    def take(self) -> bytes:
-        """Return the bytes written since the last call."""
-        data = b"".join(self._parts)
-        self._parts.clear()
-        return data
-
-
-def _schema(report: Report, float_width: int, joined: SummaryColumns | None) -> pa.Schema:
-    dtype = report.dtype(float_width)
-    fields = []
-    for column in report.columns:
-        kind = pa.from_numpy_dtype(dtype[column.name])
-        description = report.describe(column.name)
-        fields.append(pa.field(column.name, kind, nullable=False, metadata=description))
-    metadata: dict[bytes | str, bytes | str] = {
-        "report": report.name,
-        "title": report.title,
-        "float_width": str(float_width),
-    }
-    fields += [] if joined is None else joined.fields
-    return pa.schema(fields, metadata=metadata)
-
-
-def _batch(rows: Rows, schema: pa.Schema, joined: SummaryColumns | None) -> pa.RecordBatch:
-    arrays = [pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()]
-    arrays += [] if joined is None else joined.arrays(rows)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-class ArrowEncoder:
-    """An Arrow IPC stream."""
-
-    def __init__(
-        self, report: Report, float_width: int, joined: SummaryColumns | None = None
-    ) -> None:
-        self._joined = joined
-        self._schema = _schema(report, float_width, joined)
-        self._drain = _Drain()
-        self._writer = pa.ipc.new_stream(self._drain, self._schema)
-
-    def begin(self) -> bytes:
-        """Encode the schema."""
-        return self._drain.take()
-
-    def encode(self, rows: Rows, metadata: Mapping[str, str] | None = None) -> bytes:
-        """Encode the next rows as a record batch with this metadata."""
-        if len(rows):
-            pairs = None
-            if metadata is not None:
-                pairs = pa.KeyValueMetadata(
-                    {name.encode(): value.encode() for name, value in metadata.items()}
-                )
-            self._writer.write_batch(_batch(rows, self._schema, self._joined), pairs)
-        return self._drain.take()
-
-    def end(self) -> bytes:
-        """Encode the end of the stream."""
-        self._writer.close()
-        return self._drain.take()
-
-
-class _Parquet:
-    """Parquet, with row groups of ROW_GROUP rows however the rows arrive."""
-
-    def __init__(
-        self, report: Report, float_width: int, joined: SummaryColumns | None = None
-    ) -> None:
-        self._joined = joined
-        self._schema = _schema(report, float_width, joined)
-        self._drain = _Drain()
-        sink = pa.PythonFile(self._drain, mode="w")
-        self._writer = pq.ParquetWriter(sink, self._schema, compression="zstd")
-        self._group = np.empty(ROW_GROUP, report.dtype(float_width))
-        self._count = 0
-
-    def begin(self) -> bytes:
-        return self._drain.take()
-
-    def encode(self, rows: Rows) -> bytes:
-        while len(rows):
-            part = rows[: ROW_GROUP - self._count]
-            self._group[self._count : self._count + len(part)] = part
-            self._count += len(part)
-            rows = rows[len(part) :]
-            if self._count == ROW_GROUP:
-                self._write_group()
-        return self._drain.take()
-
-    def _write_group(self) -> None:
-        batch = _batch(self._group[: self._count], self._schema, self._joined)
-        self._writer.write_batch(batch, row_group_size=ROW_GROUP)
-        self._count = 0
-
-    def end(self) -> bytes:
-        if self._count:
-            self._write_group()
-        self._writer.close()
-        return self._drain.take()
-
-
 Encoders = Callable[[Report, int, SummaryColumns | None], TableEncoder]
 
 
@@ -239,11 +118,23 @@ def _bin(_report: Report, _float_width: int, joined: SummaryColumns | None) -> T
     return _Plain(BinEncoder())
 
 
+def _arrow(report: Report, float_width: int, joined: SummaryColumns | None) -> TableEncoder:
+    from .arrow_tables import ArrowEncoder  # noqa: PLC0415 - Arrow takes a tenth of a second
+
+    return ArrowEncoder(report, float_width, joined)
+
+
+def _parquet(report: Report, float_width: int, joined: SummaryColumns | None) -> TableEncoder:
+    from .arrow_tables import ParquetEncoder  # noqa: PLC0415 - as above
+
+    return ParquetEncoder(report, float_width, joined)
+
+
 _ENCODERS: dict[str, Encoders] = {
     "csv": _csv,
     "bin": _bin,
-    "arrow": ArrowEncoder,
-    "parquet": _Parquet,
+    "arrow": _arrow,
+    "parquet": _parquet,
     "ndjson": lambda report, _width, joined: _Ndjson(report, joined),
 }
 

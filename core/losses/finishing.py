@@ -6,6 +6,7 @@ import base64
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,15 +15,17 @@ import numpy.typing as npt
 from ..arrays import Rows
 from ..budget import current
 from ..errors import StateError
-from ._kernels.layout import Record
+from ._kernels.layout import LEDGER_REFERENCES, LEDGER_STRETCHES, Record
 from ._kernels.stretches import Arena
 from .events import StreamHeader
 from .ledger.batches import LedgerReader, Part
 from .ledger.calendar import make_calendar
 from .ledger.ledger import MEMORY_BUDGET, Ledger, MoreMemory
 from .ledger.memory import SharedArena, make_arena
+from .ledger.originals import Originals, Streams
 from .ledger.partials import export_ledger, import_ledger
 from .ledger.spilling import SpillStore
+from .records import make_scratch
 from .reports.report import Report
 from .reports.running import Calculator, RunOptions, RunSetting
 
@@ -60,6 +63,9 @@ class LedgerResources:
     """Keeps what is beyond the budget."""
     shared: SharedArena | None = None
     """Holds the stretches of several ledgers that become one."""
+    streams: Streams | None = None
+    """Reads the streams again, so that their losses are not copied. Such a ledger cannot spill or
+    be exported: the pass fails with a :class:`LimitError` then."""
     map: ParallelMap = map
     """Computes reports of several summaries at once."""
     on_merged: Callable[[Ledger], None] | None = None
@@ -101,7 +107,6 @@ class LedgerReports:
         self.arena = make_arena(0)
         if not self.needed:
             return
-        rules["ledger"] = 1
         names = frozenset(report.name for report in self._reports)
         for report in self._reports:
             if report.calculate is not None:
@@ -111,6 +116,11 @@ class LedgerReports:
         resources = self._resources
         if resources.more is not None:
             resources.more(resources.budget, required=True)
+        originals = None
+        if resources.streams is not None:
+            scratch = partial(make_scratch, header.len_sample, header.float_width)
+            originals = Originals(resources.streams, header, rules, scratch)
+        rules["ledger"] = LEDGER_STRETCHES if originals is None else LEDGER_REFERENCES
         self.ledger = Ledger(
             header,
             make_calendar(inputs["occurrence"]),
@@ -118,6 +128,7 @@ class LedgerReports:
             spill=resources.spill,
             more=resources.more,
             shared=resources.shared,
+            originals=originals,
         )
         self.arena = self.ledger.arena
 
@@ -168,6 +179,7 @@ class LedgerReports:
             for name, calculator in calculators.items():
                 budget.check(name)
                 results.append(calculator.compute(batch))
+            reader.release(batch)
             # Rows of some summaries are progress, however many summaries there are.
             budget.renew()
             return results

@@ -144,6 +144,7 @@ class SectionReceiver(StreamReceiver):
         else:
             check_same_header(section.header, "a section", scanner.header, "the first")
         scanner.offset = section.begin
+        scanner.rules["stream"] = section.stream
         scanner.state["last_event"] = scanner.state["closed_event"] = 0
         scanner.state["ascending"] = 1
 

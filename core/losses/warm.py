@@ -11,6 +11,7 @@ from ..arrays import Rows
 from ..errors import TruncatedError
 from ._kernels.block import read_block
 from ._kernels.layout import STATE
+from ._kernels.originals import originals_size, read_originals
 from ._kernels.stretches import LISTED, PLAIN
 from .analysis import Analysis
 from .events import StreamHeader
@@ -21,6 +22,7 @@ from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, SummaryMap, 
 from .ledger.batches import sums_of
 from .ledger.calendar import make_calendar
 from .ledger.ledger import Ledger
+from .ledger.memory import make_arena
 from .ledger.partials import export_ledger, import_ledger
 from .parameters import ReportInputs
 from .policy import Policy
@@ -79,7 +81,12 @@ def _read_first_block(data: bytes, float_width: int) -> None:
     assert header is not None  # noqa: S101 - it is whole
     words = np.frombuffer(data[12:], np.int32)
     rules, scratch = make_rules(header, Policy()), make_scratch(header.len_sample, float_width)
-    read_block(words, len(words), rules, np.zeros(1, STATE), scratch)
+    words.flags.writeable = False
+    state = np.zeros(1, STATE)
+    read_block(words, len(words), rules, state, scratch)
+    nothing, arena = np.zeros(0, np.int64), make_arena(0)
+    originals_size(arena.words, nothing, header.len_sample, float_width)
+    read_originals(arena, nothing, 0, words, rules, state, scratch, arena, nothing)
 
 
 def use_ledgers() -> None:

@@ -69,6 +69,11 @@ SEEN_PAGE_BITS = 12
 SEEN_PAGE_BYTES = (1 << SEEN_PAGE_BITS) // 8
 SEEN_PAGES = 1 << (31 - SEEN_PAGE_BITS)
 
+LEDGER_STRETCHES = 1
+"""The losses of each block are copied."""
+LEDGER_REFERENCES = 2
+"""The place of each block in its stream is noted."""
+
 RULES = np.dtype(
     [
         ("samples", "i8"),  # len_sample
@@ -84,7 +89,8 @@ RULES = np.dtype(
         ("qelt", "i8"),
         ("mplt", "i8"),
         ("qplt", "i8"),
-        ("ledger", "i8"),  # 1: blocks go to the ledger
+        ("ledger", "i8"),  # LEDGER_...: what of a block goes to the ledger
+        ("stream", "i8"),  # index of the stream, for references to blocks
     ]
 )
 """What the caller asked for; constant over a stream."""

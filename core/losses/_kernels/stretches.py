@@ -16,6 +16,8 @@ block, and those of runs, one or more for each period. All have one layout, in 3
 Cell 0 is the numerical mean (sidx -1), cell s is sample s. A list takes twice the memory of a
 cell's loss, so a stretch is listed where fewer than about half of the samples have a loss; the
 others are dense, and are added without looking at sample ids.
+
+In place of a stretch may be a reference to a block of the stream (``originals``), of six words.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import numpy.typing as npt
 from ..._jit import subkernel
 from ...arrays import Array, Floats, Indices
 from ..format import SIDX_MEAN
-from .layout import ARENA_FULL, OK, Record, Scratch
+from .layout import ARENA_FULL, LEDGER_REFERENCES, OK, Record, Scratch
 
 HEAD = 4
 """Words before the cells."""
@@ -39,6 +41,12 @@ PAIRED = 2
 _KIND = 3
 LISTED = 4
 """Flag in a code."""
+REFERRED = 8
+"""Flag in a code: after the head comes the place of the block, not its cells."""
+OFFSET_BITS = 48
+"""Of such a place: the byte offset in the stream; above them is the index of the stream."""
+_REFERENCE = HEAD + 2
+"""Words of a reference."""
 
 
 class Arena(NamedTuple):
@@ -82,7 +90,9 @@ def largest_at(code: int, count: int, samples: int) -> int:
 
 @subkernel
 def stretch_size(code: int, count: int, samples: int, width: int) -> int:
-    """Words of a stretch."""
+    """Words of a stretch, or of a reference to a block."""
+    if code & REFERRED:
+        return _REFERENCE
     cells = cells_of(code, count, samples)
     return largest_at(code, count, samples) + _even(cells * (width >> 2))
 
@@ -189,7 +199,11 @@ def _write_dense(
 
 @subkernel
 def append_block(rules: Record, state: Record, scratch: Scratch, arena: Arena) -> int:
-    """Append the block as a plain stretch: OK, or ARENA_FULL if there is no room."""
+    """Append the block as a plain stretch, or a reference to it.
+
+    Returns:
+        OK, or ARENA_FULL if there is no room.
+    """
     r = rules[0]
     s = state[0]
     b = scratch.block[0]
@@ -204,11 +218,18 @@ def append_block(rules: Record, state: Record, scratch: Scratch, arena: Arena) -
     code = better_code(PLAIN, count, samples, width)
     if code & LISTED and r["any_order"] and not _ascends(scratch, first, last):
         code = PLAIN
+    if r["ledger"] == LEDGER_REFERENCES:
+        code |= REFERRED
     size = stretch_size(code, count, samples, width)
     if at + size > len(arena.words):
         s["needed"] = size
         return ARENA_FULL
     write_head(arena, at, b["event"], b["id"], code, count)
+    if code & REFERRED:
+        offset = s["base"] + 4 * s["at"]
+        arena.longs[(at + HEAD) >> 1] = (r["stream"] << OFFSET_BITS) | offset
+        s["ledger_words"] = at + size
+        return OK
     part = at + values_at(code, count, samples)
     values = part if width == 4 else part >> 1
     # The last word of a part of uneven length is written, so that equal stretches are equal.

@@ -135,7 +135,9 @@ class LedgerReader:
         """Summaries, at least as many cells as each has, and words of it to be read."""
         if not self._ledger.runs:
             summaries, cells = self._cells_in_arena()
-            return summaries, cells, np.zeros_like(cells)
+            # A listed cell takes two words; the others fewer.
+            words = np.zeros_like(cells) if self._ledger.originals is None else 2 * cells
+            return summaries, cells, words
         ids = [run.summaries for run in self._ledger.runs]
         summaries, places = np.unique(np.concatenate(ids), return_inverse=True)
         words = np.zeros(len(summaries), np.int64)
@@ -175,7 +177,16 @@ class LedgerReader:
         if self._ledger.runs:
             return self._gather(part)
         low, high = np.searchsorted(self._keys, [part.first << 32, (part.last + 1) << 32])
-        return self._ledger.memory, self._keys[low:high], self._places[low:high]
+        keys, places = self._keys[low:high], self._places[low:high]
+        if self._ledger.originals is None:
+            return self._ledger.memory, keys, places
+        arena, places = self._ledger.originals.read(self._ledger.memory, places)
+        return arena, keys, places
+
+    def release(self, batch: Batch) -> None:
+        """Take the memory of a batch back, which must not be used any more."""
+        if self._ledger.originals is not None:
+            self._ledger.originals.reuse(batch.stretches.arena)
 
     def _gather(self, part: Part) -> tuple[Arena, Indices, Indices]:
         """Bring the sections of all runs together."""

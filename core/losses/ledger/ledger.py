@@ -48,6 +48,7 @@ from .._kernels.stretches import Arena
 from ..events import StreamHeader
 from .calendar import Calendar
 from .memory import SharedArena, make_arena, make_sums, sort_references
+from .originals import Originals
 from .runs import Run, RunWriter
 from .spilling import SpillStore
 
@@ -80,6 +81,7 @@ class Ledger:
         spill: keeps what is beyond the budget; without it, that is a :class:`LimitError`.
         more: asked for more memory before anything is spilled; None if there is no more.
         shared: holds the stretches of this ledger and of others that it will absorb.
+        originals: reads blocks again, to which the ledger only refers.
     """
 
     def __init__(  # noqa: PLR0913 - all but two optional, each documented
@@ -91,11 +93,13 @@ class Ledger:
         spill: SpillStore | None = None,
         more: MoreMemory | None = None,
         shared: SharedArena | None = None,
+        originals: Originals | None = None,
     ) -> None:
         self.header = header
         self.calendar = calendar
         self.budget = budget
         self.spill = spill
+        self.originals = originals
         self._more = more
         self.runs: list[Run] = []
         self.arena: Arena = make_arena(min(_FIRST_WORDS, budget // 8))
@@ -236,9 +240,15 @@ class Ledger:
         self.write_run()
 
     def write_run(self) -> None:
-        """Move the arena's stretches to a run: spilled if they can be, else in memory."""
+        """Move the arena's stretches to a run: spilled if they can be, else in memory.
+
+        Raises:
+            LimitError: they are references to blocks, which runs have none of.
+        """
         if not self._words:
             return
+        if self.originals is not None:
+            raise LimitError("a ledger of references has no runs")
         self._events.append(self._in_arena())
         keys, places = self.references()
         _, _, largest = measure(keys, places, self.memory.words)

@@ -497,6 +497,26 @@ def test_aggregate_reads_a_stream_that_is_piped_in(run_directory: Path, tmp_path
     assert piped.stdout == (tmp_path / "events.csv").read_bytes() != b""
 
 
+SPARING = """
+import sys
+from app.command.main import main
+assert main(sys.argv[1:]) == 0
+foreign = {"pyarrow", "pydantic", "rich", "matplotlib", "core.tiles", "core.pipelines"}
+print(*sorted(foreign & sys.modules.keys()))
+"""
+
+
+def test_an_aggregation_imports_only_the_libraries_that_it_needs(
+    run_directory: Path, tmp_path: Path
+) -> None:
+    stream, occurrence = (str(run_directory / name) for name in ("summary.bin", "occurrence.bin"))
+    args = ["aggregate", stream, "--reports", "aal", "--occurrence", occurrence, "--no-progress"]
+    main([*args, "--out", str(tmp_path)])  # compiles the kernels, where that is still to be done
+    command = [sys.executable, "-c", SPARING, *args, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_aggregate_needs_a_stream() -> None:
     master, terminal = os.openpty()
     try:

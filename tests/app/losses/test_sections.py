@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from app.losses import aggregation, sections
 from app.losses.aggregation import Aggregation, Job, Progress
+from app.losses.mapped import MappedStreams
 from app.losses.report_files import ReportFiles
 from app.losses.sources import Source
 from core.errors import CoreError, InputError, TruncatedError
@@ -86,6 +88,30 @@ def test_reports_of_periods_and_whole_runs_are_those_of_one_thread(streams: Stre
         partial = str(streams.directory / f"out{threads}" / "partial")
         streams.run(threads, [path], reports=reports, inputs=inputs, partial_out=partial)
     assert streams.tables(1) == streams.tables(2)
+    assert streams.passes == ["_run_streams", "_run_sections"]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_losses_stay_in_files_that_can_be_mapped(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    mapped: list[bool] = []
+
+    def spy(sources: Sequence[Source]) -> MappedStreams:
+        mapped.append(not refused)
+        if refused:
+            raise OSError
+        return MappedStreams(sources)
+
+    monkeypatch.setattr(aggregation, "MappedStreams", spy)
+    data = generate_inputs(SPEC)["occurrence.bin"]
+    inputs = ReportInputs(occurrence=parse_occurrence(data, None, "occurrence"))
+    path = streams.file("summary.bin", STREAM)
+    reports = ["melt", "aal", "alct", "ept", "psept"]
+    for threads in (1, 2):
+        streams.run(threads, [path], reports=reports, inputs=inputs)
+    assert streams.tables(1) == streams.tables(2)
+    assert mapped == [not refused]
     assert streams.passes == ["_run_streams", "_run_sections"]
 
 

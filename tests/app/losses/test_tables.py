@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.losses.tables import FORMATS, ROW_GROUP, table_encoder
+from app.losses.arrow_tables import ROW_GROUP
+from app.losses.tables import FORMATS, table_encoder
 from core.errors import ReportError
 from core.losses.reports import EVENTS, MELT, REPORTS, SELT, Report
 
