@@ -504,6 +504,45 @@ def test_one_range_that_takes_one_call_is_not_announced(
     assert bool(asked) == (setup.backend.name != "direct")
 
 
+@pytest.mark.parametrize("way", ["unleased", "buffered", "direct"])
+@pytest.mark.parametrize("there", ["all", "some", "nothing"])
+def test_neighbours_in_memory_are_visited_after_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, there: str
+) -> None:
+    setup = Setup(tmp_path, way, SIZES, BufferPool())
+    calls: list[tuple[int, int]] = []
+    real = os.preadv
+
+    def read_what_is_there(
+        descriptor: int, buffers: Sequence[memoryview], at: int, *flags: int
+    ) -> int:
+        if len(buffers[0]) > 1:
+            calls.append((len(buffers[0]), *flags))  # type: ignore[arg-type]  # one or none
+        if flags and there == "nothing":
+            raise BlockingIOError
+        if flags and there == "some":
+            buffers = [buffers[0][: len(buffers[0]) // 2]]
+        return real(descriptor, buffers, at, *flags)
+
+    row = [(0, 10_000 + 1000 * k) for k in range(200)]
+    visits: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", read_what_is_there)
+        starts = np.array([start for _, start in row])
+        setup.backend.visit(
+            np.zeros(1, np.int64), starts, 1000, lambda *seen: visits.append(len(seen[2]))
+        )
+        if way != "direct":
+            assert calls[0] == (200_000, os.RWF_NOWAIT)
+            assert (len(calls) == 1) == (there == "all")
+            assert visits == [200]
+        # Neither a gap, a turned pair, nor a repeated range makes a row.
+        for change in (row, [*row[:-1], (0, 250_000)], row[::-1], [*row[:2], row[1], *row[3:]]):
+            assert setup.visit(change, 1000) == setup.expected_of(change, 1000)
+    with setup.pool.lend(), setup.pool.lend():
+        setup.close()
+
+
 def test_hints_never_fail(setup: Setup) -> None:
     shrink(setup.paths[0])
     setup.backend.hint(np.zeros(1, np.int64), np.array([250_000]), 2000)
