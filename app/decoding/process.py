@@ -230,7 +230,6 @@ class DecoderProcess:
             return self._exchange(request, parse, watch)
         except RefusedError:
             if not known:
-                self.known.pop(request.subject.key, None)
                 self._forgotten.append(request.subject.key)
             raise
         except MemoryError as e:

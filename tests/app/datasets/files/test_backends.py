@@ -415,6 +415,18 @@ def test_a_visited_file_that_was_changed(
     assert caught.value.members["file"] == "0.raw"
 
 
+def test_one_of_several_files_that_changes_after_its_last_read(setup: Setup) -> None:
+    def change(first: int, _octets: object, positions: npt.NDArray[np.int64]) -> None:
+        if first + len(positions) == len(BOTH):
+            with setup.paths[0].open("r+b") as file:
+                file.write(b"changed")
+
+    files, starts = np.array(BOTH, np.int64).T.copy()
+    with pytest.raises(DataChangedError) as caught:
+        setup.backend.visit(files, starts, 9000, change)
+    assert caught.value.members["file"] == "0.raw"
+
+
 def test_an_error_of_the_visitor_ends_the_visit(setup: Setup) -> None:
     class OwnError(Exception):
         pass
