@@ -555,6 +555,24 @@ def test_neighbours_in_memory_are_visited_after_one_call(
         setup.close()
 
 
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.9])
+def test_a_short_read_of_neighbours_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: float
+) -> None:
+    setup = Setup(tmp_path, "buffered", SIZES, BufferPool())
+    real = os.preadv
+
+    def stop_short(descriptor: int, buffers: Sequence[memoryview], at: int, *flags: int) -> int:
+        length = max(int(part * len(buffers[0])), 1)
+        return real(descriptor, [buffers[0][:length]], at, *flags)
+
+    row = [(0, 20_000 * k) for k in range(4)]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", stop_short)
+        assert setup.visit(row, 20_000) == setup.expected_of(row, 20_000)
+    setup.close()
+
+
 def test_hints_never_fail(setup: Setup) -> None:
     shrink(setup.paths[0])
     setup.backend.hint(np.zeros(1, np.int64), np.array([250_000]), 2000)
