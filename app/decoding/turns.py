@@ -94,7 +94,7 @@ class DecoderTurns:
 
     def _has_company(self, owner: str) -> bool:
         self._forget_the_absent()
-        return any(other not in ("", owner) for other in (*self._present, *self._waiting))
+        return not {"", owner}.issuperset((*self._present, *self._waiting))
 
     def _note(self, owner: str) -> None:
         self._present[owner] = self._clock()

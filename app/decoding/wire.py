@@ -1,7 +1,8 @@
 """Messages between the service and a worker: JSON and descriptors, over a Unix socket.
 
 A message is a head of 12 bytes (magic, length, number of descriptors), then that many bytes of
-JSON. Descriptors travel with the first byte of the head.
+JSON. Descriptors travel with the first byte of the head. Both sides take turns: who has sent a
+message sends the next one only after an answer. What follows a message at once is an error.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ MAX_BYTES = 32 << 20
 """Maximum length of a message."""
 MAX_DESCRIPTORS = 240
 """Maximum number of descriptors per message; the kernel allows 253."""
+_USUAL = 4096
+"""Bytes that most messages have at most: these are received with a single call."""
 _HEAD = struct.Struct("<4sII")
 _MAGIC = b"TWD1"
 
@@ -59,12 +62,13 @@ def send(
         ancillary.append((socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors)))
     while data:
         patience()
-        with contextlib.suppress(TimeoutError):
-            try:
-                sent = channel.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
-            except (BrokenPipeError, ConnectionResetError) as e:
-                raise GoneError from e
-            data, ancillary = data[sent:], []
+        try:
+            sent = channel.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+        except TimeoutError:
+            continue
+        except (BrokenPipeError, ConnectionResetError) as e:
+            raise GoneError from e
+        data, ancillary = data[sent:], []
 
 
 def receive(
@@ -84,12 +88,19 @@ def receive(
         WireError: the bytes are no message, or it has other descriptors than it says.
         GoneError: the other side closed the connection.
     """
-    head = bytearray(_HEAD.size)
-    found = _fill(channel, memoryview(head), max_descriptors, patience)
+    buffer = bytearray(_USUAL)
+    view = memoryview(buffer)
+    found = array.array("i")
+    room = socket.CMSG_SPACE(max_descriptors * found.itemsize) if max_descriptors else 0
     try:
-        body = bytearray(_length(head, len(found)))
-        _fill(channel, memoryview(body), 0, patience)
-        return orjson.loads(body), found
+        at = _fill(channel, view, _HEAD.size, patience, (room, found))
+        end = _end(buffer, at, len(found))
+        if end > len(buffer):
+            view = memoryview(bytearray(end))
+            view[:at] = buffer[:at]
+        if at < end:
+            _fill(channel, view[at:end], end - at, patience, (0, found))
+        return orjson.loads(view[_HEAD.size : end]), found.tolist()
     except orjson.JSONDecodeError as e:
         close_all(found)
         raise WireError("a message is not JSON") from e
@@ -98,28 +109,41 @@ def receive(
         raise
 
 
-def _length(head: bytes | bytearray, descriptors: int) -> int:
-    magic, length, count = _HEAD.unpack(head)
+def _end(buffer: bytearray, at: int, descriptors: int) -> int:
+    """Return where the message ends of which a buffer holds the first ``at`` bytes."""
+    magic, length, count = _HEAD.unpack_from(buffer)
     if magic != _MAGIC or length > MAX_BYTES or count != descriptors:
         raise WireError("the head of a message is invalid")
-    return int(length)
+    end = _HEAD.size + int(length)
+    if at > end:
+        raise WireError("a message is followed by more")
+    return end
 
 
 def _fill(
-    channel: socket.socket, view: memoryview, max_descriptors: int, patience: Patience
-) -> list[int]:
-    """Fill a buffer with bytes from the socket; return the descriptors that came with them."""
-    found = array.array("i")
-    room = socket.CMSG_SPACE(max_descriptors * found.itemsize) if max_descriptors else 0
-    try:
-        while view:
-            patience()
-            with contextlib.suppress(TimeoutError):
-                view = view[_take(channel, view, room, found) :]
-    except BaseException:
-        close_all(found)
-        raise
-    return found.tolist()
+    channel: socket.socket,
+    view: memoryview,
+    least: int,
+    patience: Patience,
+    descriptors: tuple[int, array.array[int]],
+) -> int:
+    """Fill a buffer with at least so many bytes from the socket; return how many it has.
+
+    Args:
+        channel: the socket.
+        view: the buffer.
+        least: number of bytes to wait for.
+        patience: called before each wait.
+        descriptors: room for descriptors in bytes, and where to add those that come.
+    """
+    at = 0
+    while at < least:
+        patience()
+        try:  # noqa: SIM105 - half the time of suppress
+            at += _take(channel, view[at:], *descriptors)
+        except TimeoutError:
+            pass
+    return at
 
 
 def _take(channel: socket.socket, view: memoryview, room: int, found: array.array[int]) -> int:

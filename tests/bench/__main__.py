@@ -267,7 +267,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--events", type=int, default=2000)
     parser.add_argument("--long", type=float, default=3.0, help="GB of the long stream")
-    modules = ("summaries", "runs", "ingest", "posting", "service", "tiles", "iterate", "batches")
+    modules = (
+        *("summaries", "runs", "ingest", "posting", "service", "tiles", "decoding", "iterate"),
+        "batches",
+    )
     # Minutes, and gigabytes of disk.
     large = ("budget",)
     parts = ("core", "peer", "start", "memory", *modules, *large)

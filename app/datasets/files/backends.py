@@ -10,6 +10,10 @@ or summed pass through the processor anyway, and how far they travel before deci
     buffered   file ──▶ room ══▶ function   pieces of a megabyte, in a room that stays in the
                                             processor's caches and is made of huge pages
 
+Smaller pieces would stay nearer to the processor, and are slower: the kernel copies a megabyte in
+one call at the speed of the memory, and two thirds of that in four. So are stores that bypass the
+caches, prefetches of the next piece, and a second thread that reads it.
+
 ``leased`` is the default. It reads like ``buffered`` what cannot be leased, because someone
 writes to it or it belongs to another user, and where a map would not pay. :mod:`.mapped` tells
 why a map under a lease cannot kill the process. ``direct`` reads past the page cache (O_DIRECT),

@@ -95,7 +95,7 @@ class BufferedBackend:
             raise ValueError(f"{len(starts)} ranges of {size} bytes do not fill {len(out)}")
         if file is not None:
             self._copy(file, starts, size, out)
-            self._files.check((file,))
+            self._files.check_one(file)
         elif len(starts):
             offsets = np.arange(len(starts), dtype=np.int64) * size
             self.read_ranges(files, starts, starts + size, out.data, offsets)
@@ -105,7 +105,7 @@ class BufferedBackend:
         file = self._one_file(files, starts, size)
         if file is not None:
             self._visit(file, starts, size, use)
-            self._files.check((file,))
+            self._files.check_one(file)
         elif len(starts):
             self._visit_many(files, starts, size, use)
 
@@ -176,17 +176,39 @@ class BufferedBackend:
 
     def _visit(self, file: int, starts: Indices, size: int, use: Use) -> None:
         with self._files.use(file) as descriptor:
-            self._announce(descriptor, starts, size)
             self._visit_read(file, descriptor, starts, size, use)
 
     def _visit_read(self, file: int, descriptor: int, starts: Indices, size: int, use: Use) -> None:
-        """Read ranges of an open file, as many at a time as there is room, and visit them."""
+        """Visit ranges of an open file: at once if possible, else as many as there is room."""
+        if self._visit_row(descriptor, starts, size, use):
+            return
+        self._announce(descriptor, starts, size)
         with self._room(starts, size) as room:
             positions = np.arange(min(len(room) // size, len(starts)), dtype=np.int64) * size
             for first in range(0, len(starts), len(positions)):
                 begins = starts[first : first + len(positions)]
                 self._copy_read(file, descriptor, begins, size, room[: len(begins) * size])
                 use(first, room, positions[: len(begins)])
+
+    def _visit_row(self, descriptor: int, starts: Indices, size: int, use: Use) -> bool:
+        """Visit ranges that follow each other and are in memory; return False if they are not.
+
+        Frames of a scan are such ranges. One call reads them and tells that they are there.
+        """
+        total, first = len(starts) * size, int(starts[0])
+        if total > self._pool.size or total <= _READ_AHEAD:
+            return False
+        if starts.tolist() != list(range(first, first + total, size)):
+            return False
+        with self._pool.lend() as room:
+            try:
+                count = os.preadv(descriptor, [room.data[:total]], first, os.RWF_NOWAIT)
+            except OSError:  # not in memory, or what the ordinary way tells
+                return False
+            if count < total:
+                return False
+            use(0, room, starts - first)
+        return True
 
     def _visit_many(self, files: Indices, starts: Indices, size: int, use: Use) -> None:
         """Read ranges of several files, as many as there is room, and visit them."""

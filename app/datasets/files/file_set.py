@@ -41,6 +41,8 @@ class ReadFailedError(ServiceError):
 @dataclass(slots=True)
 class _File:
     path: Path
+    text: str
+    """The path once more: to take the text of a path takes a call, at every look."""
     known: Identity
     descriptor: int | None
     ends: Ends | None = None
@@ -89,7 +91,8 @@ class FileSet:
         try:
             for index, path in enumerate(paths):
                 descriptor = open_file(path)
-                self._files.append(_File(path, Identity.of(os.fstat(descriptor)), descriptor))
+                known = Identity.of(os.fstat(descriptor))
+                self._files.append(_File(path, str(path), known, descriptor))
                 self._opened[index] = None
                 self._evict()
             self._settle()
@@ -179,8 +182,8 @@ class FileSet:
         """
         return _Hold(self, file, look=True)
 
-    def look(self, file: int, descriptor: int) -> None:
-        """Check that an open file is unchanged, as ``use`` does.
+    def look(self, file: int, descriptor: int) -> os.stat_result:
+        """Check that an open file is unchanged, as ``use`` does; return its status before.
 
         Raises:
             DataChangedError: the file changed since it was opened.
@@ -191,6 +194,7 @@ class FileSet:
         entry = self._files[file]
         if status.st_ctime_ns != entry.known.changed or entry.ends is None:
             self._confirm(file, descriptor, status.st_ctime_ns)
+        return status
 
     def hold(self, file: int) -> AbstractContextManager[int]:
         """Provide the descriptor of a file without looking at its state; see ``use``."""
@@ -270,17 +274,26 @@ class FileSet:
             ReadFailedError: the disk failed.
         """
         for file in files:
-            try:
-                status = os.stat(self._files[file].path)  # noqa: PTH116 - a third faster
-            except (FileNotFoundError, NotADirectoryError) as e:
-                raise self.changed(file, "was removed") from e
-            except OSError as e:
-                self.failed(file, e)
-            self._compare(file, status)
-            changed = status.st_ctime_ns
-            if changed != self._files[file].known.changed and not self._untouched(file, changed):
-                with self.hold(file) as descriptor:
-                    self._confirm(file, descriptor, changed)
+            self.check_one(file)
+
+    def check_one(self, file: int) -> os.stat_result:
+        """Check that a file is unchanged, as ``check`` does; return its status.
+
+        Raises:
+            DataChangedError, ReadFailedError: see ``check``.
+        """
+        try:
+            status = os.stat(self._files[file].text)  # noqa: PTH116 - a third faster
+        except (FileNotFoundError, NotADirectoryError) as e:
+            raise self.changed(file, "was removed") from e
+        except OSError as e:
+            self.failed(file, e)
+        self._compare(file, status)
+        changed = status.st_ctime_ns
+        if changed != self._files[file].known.changed and not self._untouched(file, changed):
+            with self.hold(file) as descriptor:
+                self._confirm(file, descriptor, changed)
+        return status
 
     def _compare(self, file: int, status: os.stat_result) -> None:
         known = self._files[file].known

@@ -29,6 +29,7 @@ from core.tiles.formats.arrays import ArrayInfo
 from .file_set import FileSet
 
 T = TypeVar("T")
+_State = tuple[int, ...]
 
 _ATTEMPTS = 3
 """Reads of a file whose status, but not its data, changes meanwhile, as by a chmod."""
@@ -50,9 +51,11 @@ class ForeignFile:
     def __init__(self, files: FileSet, file: int, form: str, decoders: Decoders) -> None:
         self._files = files
         self._file = file
+        self._source = files.name(file)
         self._form = form
         self._decoders = decoders
         self._keys: set[str] = set()
+        self._last: tuple[_State | None, str] = None, ""
         weakref.finalize(self, _forget, decoders, self._keys).atexit = False
 
     def ask(
@@ -70,12 +73,13 @@ class ForeignFile:
             DataChangedError: the file changed since it was opened.
             BusyError: no decoder became free.
         """
-        source = self._files.name(self._file)
+        source = self._source
         for _ in range(_ATTEMPTS):
-            with self._files.use(self._file) as descriptor:
-                key = self._key(descriptor)
+            with self._files.hold(self._file) as descriptor:
+                status = self._files.look(self._file, descriptor)
                 size = self._files.size(self._file)
-                subject = Subject(key, self._form, {"size": size}, (descriptor,))
+                state = _state(status, size)
+                subject = Subject(self._key(state), self._form, {"size": size}, (descriptor,))
                 request = Request(source, subject, action, arguments, effort=effort)
                 try:
                     result = self._decoders.ask(request, parse)
@@ -89,21 +93,32 @@ class ForeignFile:
                 except DatasetUnreadableError:
                     self._files.check((self._file,))
                     raise
-                unchanged = self._key(descriptor) == key
-            self._files.check((self._file,))
-            if unchanged:
+            # The file of this name is the open one, or the check fails.
+            status = self._files.check_one(self._file)
+            if _state(status, self._files.size(self._file)) == state:
                 return result
         raise self._files.changed(self._file, "was modified")
 
-    def _key(self, descriptor: int) -> str:
-        status = os.fstat(descriptor)
-        known = self._files.size(self._file)
-        key = (
-            f"{self._form} {status.st_dev}:{status.st_ino} {known} {status.st_size} "
-            f"{status.st_mtime_ns} {status.st_ctime_ns}"
-        )
-        self._keys.add(key)
+    def _key(self, state: _State) -> str:
+        """Return what decoders know the file by in this state."""
+        known, key = self._last
+        if state != known:
+            key = f"{self._form} {':'.join(map(str, state))}"
+            self._keys.add(key)
+            self._last = state, key
         return key
+
+
+def _state(status: os.stat_result, known: int) -> _State:
+    """What identifies an open file of which ``known`` bytes are to be read, and its contents."""
+    return (
+        status.st_dev,
+        status.st_ino,
+        known,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
 
 
 def _forget(decoders: Decoders, keys: set[str]) -> None:

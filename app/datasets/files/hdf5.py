@@ -61,16 +61,16 @@ class Hdf5Array:
 
 def effort_of(boxes: Sequence[Box], chunks: Sequence[int], dtype: np.dtype[Any]) -> Effort:
     """Return the size of the values in boxes, and of those in all chunks that these touch."""
-    decoded = 0
-    for box in boxes:
-        sides = zip(box, chunks, strict=True)
-        decoded += math.prod((-(-b // n) - a // n) * n for (a, b), n in sides)
     size = dtype.itemsize
-    return Effort(sum(map(_items, boxes)) * size, work=decoded * size)
-
-
-def _items(box: Box) -> int:
-    return math.prod(b - a for a, b in box)
+    nbytes = work = 0
+    for box in boxes:
+        asked = decoded = size
+        for (a, b), n in zip(box, chunks, strict=True):
+            asked *= b - a
+            decoded *= (-(-b // n) - a // n) * n
+        nbytes += asked
+        work += decoded
+    return Effort(nbytes, work=work)
 
 
 def divide(octets: Octets, boxes: Sequence[Box], dtype: np.dtype[Any]) -> list[Array]:
@@ -78,8 +78,9 @@ def divide(octets: Octets, boxes: Sequence[Box], dtype: np.dtype[Any]) -> list[A
     arrays = []
     at = 0
     for box in boxes:
-        stop = at + _items(box) * dtype.itemsize
-        arrays.append(octets[at:stop].view(dtype).reshape([b - a for a, b in box]))
+        shape = [b - a for a, b in box]
+        stop = at + math.prod(shape) * dtype.itemsize
+        arrays.append(octets[at:stop].view(dtype).reshape(shape))
         at = stop
     return arrays
 

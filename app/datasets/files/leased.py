@@ -44,12 +44,14 @@ class LeasedBackend(BufferedBackend):
         if len(starts) * size < _LEAST:
             super()._visit(file, starts, size, use)
             return
-        with self._files.hold(file) as descriptor:
+        descriptor = self._files.acquire(file)
+        try:
             done = self._visit_map(file, descriptor, starts, size, use)
             if done < len(starts):
-                rest = starts[done:]
-                self._announce(descriptor, rest, size)
-                self._visit_read(file, descriptor, rest, size, partial(_later, use, done))
+                rest = partial(_later, use, done) if done else use
+                self._visit_read(file, descriptor, starts[done:], size, rest)
+        finally:
+            self._files.release(file)
 
     def _visit_map(self, file: int, descriptor: int, starts: Indices, size: int, use: Use) -> int:
         """Visit ranges in the map of an open file, if there is a lease.

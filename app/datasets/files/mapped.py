@@ -36,6 +36,7 @@ import fcntl
 import mmap
 import signal
 import threading
+import time
 from collections import Counter, OrderedDict
 
 import numpy as np
@@ -51,6 +52,9 @@ MAX_MAPS = 64
 _POPULATE_READ = 22
 """MADV_POPULATE_READ of Linux 5.14, which Python has no name for."""
 _SIGNAL = int(signal.SIGURG)
+_REFUSED_SECONDS = 0.05
+"""Time for which a file that had no lease is not asked for another one: a refusal costs as much
+as a lease, and writers seldom close a file between two reads."""
 _PAGE_BITS = PAGE.bit_length() - 1
 
 # Not mmap.madvise: it would hold the interpreter's lock while the disk is read.
@@ -64,14 +68,19 @@ class Leases:
     def __init__(self) -> None:
         self._holders: Counter[int] = Counter()
         self._local: dict[int, bool] = {}
+        self._refused: dict[int, float] = {}
+        """When the latest lease was refused, by the monotonic clock."""
         self._lock = threading.Lock()
 
     def take(self, file: int, descriptor: int) -> bool:
         """Try to keep writers out of a file until ``release``; return whether it worked.
 
         There is no lease if someone has the file open for writing, or waits to; if it belongs
-        to another user; or if its file system has no leases, or none that bind all writers.
+        to another user; or if its file system has no leases, or none that bind all writers. For
+        a moment after that, it is not tried again.
         """
+        if file in self._refused and time.monotonic() - self._refused[file] < _REFUSED_SECONDS:
+            return False
         with self._lock:
             local = self._local.get(file)
             if local is None:
@@ -85,6 +94,7 @@ class Leases:
                 elif not self.is_intact(descriptor):
                     return False
             except OSError:
+                self._refused[file] = time.monotonic()
                 return False
             self._holders[file] += 1
             return True

@@ -109,7 +109,7 @@ class Hdf5File:
         self._file = file
         self._handle = h5py.File(file, "r", rdcc_nbytes=_CACHE_BYTES)
         self._inside = Inside(self._handle)
-        self._datasets: dict[str, Any] = {}
+        self._datasets: dict[str, _Values] = {}
 
     def act(
         self,
@@ -132,29 +132,22 @@ class Hdf5File:
 
     def _read(self, arguments: Mapping[str, Any], box: Any, out: memoryview) -> memoryview:  # noqa: ANN401 - JSON
         """Read the values of a box to the beginning of ``out``; return what follows."""
-        dataset = self._dataset(arguments["array"])
-        # With the metadata of h5py, which tells a boolean from a byte.
-        dtype = dataset.dtype
-        if dtype.str != arguments["dtype"]:
-            raise Fault(f"the array {arguments['array']!r} has values of type {dtype}")
-        starts, counts = [a for a, _ in box], [b - a for a, b in box]
-        values = np.ndarray(counts, dtype, buffer=out)
-        space = dataset.id.get_space()
-        space.select_hyperslab(tuple(starts), tuple(counts))
-        memory = h5py.h5s.create_simple(tuple(counts))
-        dataset.id.read(memory, space, values)
-        return out[values.nbytes :]
+        name = arguments["array"]
+        if (values := self._datasets.get(name)) is None:
+            values = self._open(name)
+        if values.code != arguments["dtype"]:
+            raise Fault(f"the array {name!r} has values of type {values.dtype}")
+        return values.read(box, out)
 
-    def _dataset(self, name: str) -> Any:  # noqa: ANN401 - h5py
-        """Return an array after the same checks as when it was described."""
-        if name not in self._datasets:
-            dataset = self._inside.plain(self._inside.resolve(name))
-            if not dataset.id.get_create_plist().get_nfilters():
-                dataset = _uncached(self._handle, dataset.name)
-            while len(self._datasets) >= _MAX_DATASETS:
-                del self._datasets[next(iter(self._datasets))]
-            self._datasets[name] = dataset
-        return self._datasets[name]
+    def _open(self, name: str) -> _Values:
+        """Open an array after the same checks as when it was described."""
+        dataset = self._inside.plain(self._inside.resolve(name))
+        if not dataset.id.get_create_plist().get_nfilters():
+            dataset = _uncached(self._handle, dataset.name)
+        while len(self._datasets) >= _MAX_DATASETS:
+            del self._datasets[next(iter(self._datasets))]
+        values = self._datasets[name] = _Values(dataset)
+        return values
 
     def explain(self, error: Exception) -> Fault:
         """See ``serving.Subject``."""
@@ -167,6 +160,38 @@ class Hdf5File:
             self._handle.close()
         finally:
             self._file.close()
+
+
+class _Values:
+    """The values of an open array; what the library needs to read some is built once.
+
+    Types and spaces are objects of the library. To build them for each read would take longer
+    than to read a small box.
+
+    Args:
+        dataset: the array, of h5py.
+    """
+
+    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - h5py
+        # With the metadata of h5py, which tells a boolean from a byte.
+        self.dtype: np.dtype[Any] = dataset.dtype
+        self.code = self.dtype.str
+        self._id = dataset.id
+        self._type = h5py.h5t.py_create(self.dtype)
+        self._space = dataset.id.get_space()
+        self._counts: tuple[int, ...] = ()
+        self._memory: Any = None
+
+    def read(self, box: Any, out: memoryview) -> memoryview:  # noqa: ANN401 - JSON
+        """Read the values of a box to the beginning of ``out``; return what follows."""
+        starts, counts = tuple(a for a, _ in box), tuple(b - a for a, b in box)
+        values = np.ndarray(counts, self.dtype, buffer=out)
+        if counts != self._counts or self._memory is None:
+            self._memory = h5py.h5s.create_simple(counts)
+            self._counts = counts
+        self._space.select_hyperslab(starts, counts)
+        self._id.read(self._memory, self._space, values, self._type)
+        return out[values.nbytes :]
 
 
 class Inside:

@@ -39,8 +39,9 @@ class DescriptorFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move to a byte; return its offset."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(base + offset, 0)
+        if whence != io.SEEK_SET:
+            offset += {io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(offset, 0)
         return self._at
 
     def tell(self) -> int:
@@ -56,15 +57,17 @@ class DescriptorFile(io.RawIOBase):
             OSError: the disk failed.
         """
         view = memoryview(buffer).cast("B")
-        if self._at + len(view) > self._size:
-            raise EOFError(f"{len(view)} bytes at byte {self._at} of {self._size}")
-        done = 0
-        while done < len(view):
-            count = os.preadv(self._descriptor, [view[done:]], self._at + done)
+        start, size = self._at, len(view)
+        if start + size > self._size:
+            raise EOFError(f"{size} bytes at byte {start} of {self._size}")
+        # A single call nearly always suffices.
+        done = os.preadv(self._descriptor, [view], start) if size else 0
+        while done < size:
+            count = os.preadv(self._descriptor, [view[done:]], start + done)
             if not count:
-                raise EOFError(f"the file ends at byte {self._at + done}")
+                raise EOFError(f"the file ends at byte {start + done}")
             done += count
-        self._at += done
+        self._at = start + done
         return done
 
     def read(self, size: int = -1) -> bytes:

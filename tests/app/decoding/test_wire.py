@@ -35,6 +35,24 @@ def test_values_and_descriptors(pair: Pair) -> None:
         os.close(descriptor)
 
 
+@pytest.mark.parametrize("size", [4095, 4096, 4097, 8193])
+def test_messages_of_any_size_in_pieces(pair: Pair, size: int) -> None:
+    text = "x" * (size - 14)
+    octets = b"TWD1" + (size - 12).to_bytes(4, "little") + bytes(4) + f'"{text}"'.encode()
+    assert len(octets) == size
+
+    def trickle() -> None:
+        for begin, end in ((0, 5), (5, 12), (12, 100), (100, size)):
+            pair[0].sendall(octets[begin:end])
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    assert receive(pair[1]) == (text, [])
+    thread.join()
+    pair[0].sendall(octets)
+    assert receive(pair[1]) == (text, [])
+
+
 def test_messages_larger_than_the_socket_takes_at_once(pair: Pair) -> None:
     values = ["x" * 1000] * 5000
     thread = threading.Thread(target=send, args=(pair[0], values))
@@ -63,6 +81,7 @@ def test_patience_is_asked_before_each_wait(pair: Pair) -> None:
         b"TWD1" + (wire.MAX_BYTES + 1).to_bytes(4, "little") + bytes(4),
         b"TWD1" + bytes(4) + b"\1\0\0\0",
         b"TWD1\2\0\0\0" + bytes(4) + b"{]",
+        b"TWD1\2\0\0\0" + bytes(4) + b"{}{",
     ],
 )
 def test_what_is_no_message(pair: Pair, octets: bytes) -> None:

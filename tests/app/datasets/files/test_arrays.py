@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -10,9 +11,10 @@ import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +26,13 @@ from app.datasets.files.buffers import BufferPool
 from app.datasets.files.identity import is_young
 from app.datasets.files.roots import FileMissingError, PathRefusedError, Roots
 from app.datasets.files.zarr_files import StoreFiles
+from app.datasets.files.zarr_source import ZarrArray
 from app.datasets.inspection import inspect_files
 from app.datasets.opened import OpenDataset
 from app.datasets.opening import Source, open_recording
 from app.datasets.spec import parse_dataset
 from app.decoding.pool import DecoderPool
-from app.errors import DataChangedError, InvalidOptionError
+from app.errors import DataChangedError, DatasetUnreadableError, InvalidOptionError
 from app.http.identity import SINGLE_USER
 from app.state.memory import MemoryStateStore
 from core.errors import AmbiguousFormatError, CoreError, FormatError, ShapeError
@@ -547,6 +550,33 @@ def test_zarr_units_that_make_no_sense_are_left_out(
         path.write_text(json.dumps(metadata))
     with (found := opened(store.parent, "a.zarr", array="data")).files:
         assert [axis.unit for axis in found.recording.axes] == expected
+
+
+@dataclasses.dataclass(frozen=True)
+class Crashing:
+    """Decoders of which each crashes, after ``meanwhile``."""
+
+    meanwhile: Callable[[], None]
+    max_bytes: int = 1 << 30
+
+    def ask(self, *_: object) -> NoReturn:
+        self.meanwhile()
+        raise DatasetUnreadableError("decoding 'a.zarr' crashed its process")
+
+    def forget(self, key: str) -> None:
+        del key
+
+
+def test_zarr_chunks_that_crash_their_decoder(store: Path) -> None:
+    with (found := opened(store.parent, "a.zarr", array="data")).files:
+        (array,) = found.arrays
+        assert isinstance(array, ZarrArray)
+        box = ((0, 1), (0, 1), (0, 6), (0, 7))
+        with pytest.raises(DatasetUnreadableError, match="crashed its process"):
+            dataclasses.replace(array, decoders=Crashing(lambda: None)).read([box])
+        # A file that changed is told as that: it may be why the decoder crashed.
+        with pytest.raises(DataChangedError):
+            dataclasses.replace(array, decoders=Crashing(partial(replace, store))).read([box])
 
 
 def test_zarr_array_is_chosen_or_asked_for(store: Path) -> None:

@@ -420,6 +420,18 @@ def test_a_visited_file_that_was_changed(
     assert caught.value.members["file"] == "0.raw"
 
 
+def test_one_of_several_files_that_changes_after_its_last_read(setup: Setup) -> None:
+    def change(first: int, _octets: object, positions: npt.NDArray[np.int64]) -> None:
+        if first + len(positions) == len(BOTH):
+            with setup.paths[0].open("r+b") as file:
+                file.write(b"changed")
+
+    files, starts = np.array(BOTH, np.int64).T.copy()
+    with pytest.raises(DataChangedError) as caught:
+        setup.backend.visit(files, starts, 9000, change)
+    assert caught.value.members["file"] == "0.raw"
+
+
 def test_an_error_of_the_visitor_ends_the_visit(setup: Setup) -> None:
     class OwnError(Exception):
         pass
@@ -507,6 +519,63 @@ def test_one_range_that_takes_one_call_is_not_announced(
     assert not asked
     assert setup.visit(FAR[:2], 9000) == setup.expected_of(FAR[:2], 9000)
     assert bool(asked) == (setup.backend.name != "direct")
+
+
+@pytest.mark.parametrize("way", ["unleased", "buffered", "direct"])
+@pytest.mark.parametrize("there", ["all", "some", "nothing"])
+def test_neighbours_in_memory_are_visited_after_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, there: str
+) -> None:
+    setup = Setup(tmp_path, way, SIZES, BufferPool())
+    calls: list[tuple[int, int]] = []
+    real = os.preadv
+
+    def read_what_is_there(
+        descriptor: int, buffers: Sequence[memoryview], at: int, *flags: int
+    ) -> int:
+        if len(buffers[0]) > 1:
+            calls.append((len(buffers[0]), *flags))  # type: ignore[arg-type]  # one or none
+        if flags and there == "nothing":
+            raise BlockingIOError
+        if flags and there == "some":
+            buffers = [buffers[0][: len(buffers[0]) // 2]]
+        return real(descriptor, buffers, at, *flags)
+
+    row = [(0, 10_000 + 1000 * k) for k in range(200)]
+    visits: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", read_what_is_there)
+        starts = np.array([start for _, start in row])
+        setup.backend.visit(
+            np.zeros(1, np.int64), starts, 1000, lambda *seen: visits.append(len(seen[2]))
+        )
+        if way != "direct":
+            assert calls[0] == (200_000, os.RWF_NOWAIT)
+            assert (len(calls) == 1) == (there == "all")
+            assert visits == [200]
+        # Neither a gap, a turned pair, nor a repeated range makes a row.
+        for change in (row, [*row[:-1], (0, 250_000)], row[::-1], [*row[:2], row[1], *row[3:]]):
+            assert setup.visit(change, 1000) == setup.expected_of(change, 1000)
+    with setup.pool.lend(), setup.pool.lend():
+        setup.close()
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.9])
+def test_a_short_read_of_neighbours_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: float
+) -> None:
+    setup = Setup(tmp_path, "buffered", SIZES, BufferPool())
+    real = os.preadv
+
+    def stop_short(descriptor: int, buffers: Sequence[memoryview], at: int, *flags: int) -> int:
+        length = max(int(part * len(buffers[0])), 1)
+        return real(descriptor, [buffers[0][:length]], at, *flags)
+
+    row = [(0, 20_000 * k) for k in range(4)]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", stop_short)
+        assert setup.visit(row, 20_000) == setup.expected_of(row, 20_000)
+    setup.close()
 
 
 def test_hints_never_fail(setup: Setup) -> None:

@@ -141,7 +141,10 @@ def test_what_somebody_writes_is_read(setup: Setup) -> None:
     setup.close()
 
 
-def test_what_others_can_write_through_a_map_is_read(setup: Setup) -> None:
+def test_what_others_can_write_through_a_map_is_read(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "_REFUSED_SECONDS", 0.0)
     octets = np.memmap(setup.paths[0], np.uint8, "r+")
     assert not in_map(setup, FAR, 9000)
     del octets
@@ -269,6 +272,27 @@ def test_a_lease_that_a_writer_waits_for_is_not_shared(tmp_path: Path) -> None:
         leases.release(0, descriptor)
         writer.join()
         assert path.stat().st_size == 1
+
+
+def test_a_lease_that_was_refused_is_not_asked_for_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("app.datasets.files.mapped.time.monotonic", lambda: clock[0])
+    path = tmp_path / "x"
+    path.write_bytes(b"abc")
+    leases = Leases()
+    with path.open("rb") as file, path.open("rb") as other:
+        with path.open("ab"):
+            assert not leases.take(0, file.fileno())
+        clock[0] += 0.049
+        assert not leases.take(0, file.fileno())
+        # Of another file nothing is known.
+        assert leases.take(1, other.fileno())
+        leases.release(1, other.fileno())
+        clock[0] += 0.002
+        assert leases.take(0, file.fileno())
+        leases.release(0, file.fileno())
 
 
 def test_few_maps_are_kept(tmp_path: Path) -> None:
