@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core._jit import KERNELS, build_digest, entry_point
+from core._jit import build_digest, entry_point
+from core._linking import KERNELS
 from core.losses._kernels.seen import fill_table
 
 ROOT = Path(__file__).parents[2]

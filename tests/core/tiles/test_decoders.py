@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core._jit import KERNELS
+from core._linking import KERNELS
 from core.errors import OptionError, ShapeError
 from core.tiles import decoders
 from core.tiles._kernels import unpack
