@@ -74,7 +74,8 @@ def run(analysis_settings, **kwargs):
     filename = kwargs["filename"] = kwargs.get("filename") or "run_kernel.sh"
     params = run_params(analysis_settings, kwargs)
     with locked("run"):
-        remove(filename)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(filename)
         with bash.bash_wrapper(
             filename,
             params["bash_trace"],
@@ -179,16 +180,8 @@ def only(function, **arguments):
 
 def aggregate_command():
     """The command of all processes of ours."""
-    return [
-        SERVER,
-        "aggregate",
-        "--run-dir",
-        ".",
-        "--log-file",
-        "-",
-        "--no-progress",
-        *shlex.split(os.environ.get(OPTIONS, "")),
-    ]
+    command = [SERVER, "aggregate", "--run-dir", ".", "--log-file", "-", "--no-progress"]
+    return command + shlex.split(os.environ.get(OPTIONS, ""))
 
 
 def flags(params):
@@ -224,9 +217,21 @@ def write_analysis(params):
     params["_get_getmodel_cmd"] = build_after_readers
     bash.print_command(filename, WAITING)
     bash.create_bash_analysis(**params)
+    keep_ids(filename)
     bash.print_command(filename, f"echo {shlex.quote(DONE)}")
     if params.get("remove_working_files", True) and params.get("fifo_tmp_dir", True):
         bash.print_command(filename, f"rm -R -f {shlex.quote(params['fifo_queue_dir'])}")
+
+
+def keep_ids(filename):
+    """Have a script keep the ids that it forgets: of load balancers, and of what feeds them."""
+    with open(filename) as file:
+        lines = file.read().split("\n")
+    for i, line in enumerate(lines[:-1]):
+        if line.rstrip().endswith("&") and not lines[i + 1].startswith("thalweg_pids"):
+            lines[i] += " thalweg_others+=($!)"
+    with open(filename, "w") as file:
+        file.write("\n".join(lines))
 
 
 class Readers:
@@ -308,7 +313,7 @@ class Readers:
 
 WAITING = r"""
 # --- Wait for every process, and complete the outputs only when all have ended well ---
-thalweg_readers=() thalweg_pids=() thalweg_writers=() thalweg_running=()
+thalweg_readers=() thalweg_pids=() thalweg_writers=() thalweg_others=() thalweg_running=()
 # Whatever the last command said, a run that is told to stop has failed.
 trap 'echo "[ERROR] the run was told to stop: stderror.err in its log says why"; exit 143' \
     TERM HUP INT QUIT
@@ -365,8 +370,8 @@ thalweg_wait(){
 
 exec_wait(){
     local reader
-    thalweg_writers=("$@")
-    thalweg_running=("$@" "${thalweg_pids[@]}")
+    thalweg_writers=("$@" "${thalweg_others[@]}")
+    thalweg_running=("${thalweg_writers[@]}" "${thalweg_pids[@]}")
     thalweg_wait "${thalweg_writers[@]}"
     if [ -n "${pid0:-}" ] && ! kill -0 "$pid0" 2>/dev/null; then
         thalweg_fail "oasis_exec_monitor.sh, which watches for errors," "unknown"
@@ -414,7 +419,8 @@ def execute(filename, log_folder, interval):
     if process.returncode != 0 or DONE.encode() not in said:
         for pattern in ("output", "*.work", "output/full_correlation"):
             for path in glob.glob(f"{pattern}/**/.*.partial", recursive=True):
-                remove(path)
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(path)
         raise subprocess.CalledProcessError(process.returncode or 1, command, output=bytes(said))
     return said.decode(errors="replace")
 
@@ -424,12 +430,6 @@ def log_lines(file, said):
     for line in file:
         said += line
         logger.info(line.decode(errors="replace").rstrip())
-
-
-def remove(path):
-    """Remove a file if it is there."""
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(path)
 
 
 @contextlib.contextmanager

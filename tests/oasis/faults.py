@@ -99,9 +99,9 @@ def _one(model: Model, mode: str, kind: str, rng: random.Random, cost: Cost) -> 
             return _finish(model, fault, run, model.start(mode, run, 2), cost)
     if kind == "cut":
         with _cut_stream(model, rng) as what:
-            run = model.work / "fault"
+            run = model.folder("fault")
             return _finish(model, Fault(kind, what, 0.0), run, model.start(mode, run, 2), cost)
-    run = model.work / "fault"
+    run = model.folder("fault")
     process = model.start(mode, run, 2)
     fault = _kill_one(run, rng, process, cost.wall)
     return _finish(model, fault, run, process, cost)
@@ -130,7 +130,7 @@ def _finish(
         reasons = [x for x in lines if "[ERROR]" in x or " - ERROR - " in x or "Error" in x]
         fault.code, fault.reason = code, reasons[0] if reasons else ""
         if code == 0:
-            right = not compare(run / "output", model.work / "faultless" / "output").wrong
+            right = not compare(run / "output", model.folder("faultless") / "output").wrong
             fault.outputs = "right" if right else "wrong"
     return fault
 
@@ -168,7 +168,7 @@ def _computes(command: str) -> bool:
 def _small_disk(folder: Path, rng: random.Random, peak: int) -> Iterator[tuple[Path, int]]:
     """A disk of its own for a run, with room for its inputs and for a part of the rest."""
     folder.mkdir(exist_ok=True)
-    inputs = size_of(folder.parent / "faultless" / "input")
+    inputs = size_of(folder.parent / "runs" / "faultless" / "input")
     size = int(inputs + rng.uniform(0.1, 0.8) * (peak - inputs)) // 1024
     # As root only, as on a machine for tests.
     subprocess.run(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.oasis.runner import write_runner
+from app.oasis.runner import RUNNER, write_runner
 from app.oasis.shims.installing import write_shims
 from tests.oasis_runs import RUN
 from tests.server_process import ROOT
@@ -66,7 +66,8 @@ class Model:
         peer: python of oasislmf.
         scale: times the locations.
         weighted: whether periods have weights, so that tied losses have points of any order.
-        light: ask only for the outputs of one set of gul and il.
+        light: ask only for the outputs of one set of gul and ri.
+        settings: of the analysis, besides.
     """
 
     work: Path
@@ -74,18 +75,29 @@ class Model:
     scale: int = 1
     weighted: bool = True
     light: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
     packages: dict[str, Path] = field(default_factory=dict)
     first: Path | None = None
     """Folder before all others on PATH."""
 
+    @property
+    def shims(self) -> Path:
+        """Folder of our executables."""
+        return self.work / "packages" / "shims"
+
+    def folder(self, name: str) -> Path:
+        """Directory of a run; of a name that nothing else has, as it is emptied."""
+        return self.work / "runs" / name
+
     def prepare(self) -> None:
         """Generate the model and its portfolio, and the input files of a run."""
         self.work.mkdir(parents=True)
-        (self.work / "tmp").mkdir()
+        for name in ("tmp", "runs", "packages"):
+            (self.work / name).mkdir()
         shutil.copytree(RUN / "model", self.work / "model")
         for path in self.work.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        self._write_settings()
+        self.write_settings()
         self._scale()
         self._call([str(self.peer), "gen.py"], self.work / "model")
         self._call(["bash", "tobin.sh"], self.work / "model")
@@ -94,17 +106,17 @@ class Model:
         command = ["oasislmf", "model", "generate-oasis-files", "-o", str(self.work / "input")]
         self._call([*command, *self._exposure()], self.work)
         self._write_packages()
-        write_shims(self.work / "shims")
+        write_shims(self.shims)
 
-    def _write_settings(self) -> None:
-        def change(document: dict[str, Any]) -> None:
-            if self.light:
-                document["ri_output"] = False
-                for name in ("gul", "il"):
-                    document[f"{name}_summaries"] = document[f"{name}_summaries"][1:]
-
+    def write_settings(self) -> None:
+        """Write the settings of the analysis."""
         document = json.loads((RUN / "run" / "analysis_settings.json").read_text())
-        change(document)
+        if self.light:
+            document["il_output"] = False
+            del document["ri_inuring_priorities"]
+            for name in ("gul", "ri"):
+                document[f"{name}_summaries"] = document[f"{name}_summaries"][1:]
+        document.update(self.settings)
         (self.work / "analysis_settings.json").write_text(json.dumps(document))
 
     def _scale(self) -> None:
@@ -128,7 +140,8 @@ class Model:
         discard.write_text(DISCARD.format(python=sys.executable))
         for server, name in ((launcher, "runner"), (discard, "losses")):
             server.chmod(0o755)
-            self.packages[name] = write_runner(self.work / f"package_{name}", server=server).parent
+            package = self.work / "packages" / name
+            self.packages[name] = write_runner(package, server=server).parent
 
     def _exposure(self) -> list[str]:
         folder = self.work / "model" / "exposure"
@@ -138,7 +151,7 @@ class Model:
         """Variables of the commands of a run."""
         folders = [str(self.peer.parent), os.environ["PATH"]]
         if mode == "shims":
-            folders.insert(0, str(self.work / "shims"))
+            folders.insert(0, str(self.shims))
         if self.first is not None:
             folders.insert(0, str(self.first))
         plain = {name: v for name, v in os.environ.items() if not name.startswith("PYTHON")}
@@ -174,6 +187,7 @@ class Model:
     ) -> subprocess.Popen[bytes]:
         """Start a run, which logs into the file of its name."""
         shutil.rmtree(run, ignore_errors=True)
+        self._check(mode)
         command = self.command(action, run, mode, "-n", str(processes), *options)
         with log_of(run).open("wb") as log:
             return subprocess.Popen(
@@ -190,7 +204,7 @@ class Model:
     ) -> Cost:
         """Run to the end; return its cost."""
         cost = Cost()
-        run = self.work / name
+        run = self.folder(name)
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         process = self.start(mode, run, processes, *options, action=action)
         stop = threading.Event()
@@ -208,10 +222,19 @@ class Model:
         cost.left = size_of(run / "output")
         return cost
 
+    def _check(self, mode: str) -> None:
+        """See that a run is of its mode: without a runner oasislmf takes its own, silently."""
+        if mode in self.packages:
+            assert (self.packages[mode] / RUNNER).is_file()
+        found = shutil.which("eltpy", path=self.environ(mode)["PATH"])
+        assert found is not None
+        assert (Path(found).parent == self.shims) is (mode == "shims")
+
     def run_chunks(self, mode: str, name: str, chunks: int) -> None:
         """Compute each chunk by itself, merge their work folders, and write the outputs."""
-        run = self.work / name
+        run = self.folder(name)
         shutil.rmtree(run, ignore_errors=True)
+        self._check(mode)
         options = ["-n", str(chunks), "--max-process-id", str(chunks)]
         for chunk in range(1, chunks + 1):
             number = ["--process-number", str(chunk)]
@@ -257,7 +280,9 @@ def size_of(folder: Path) -> int:
 
 def _watch(model: Model, run: Path, cost: Cost, stop: threading.Event) -> None:
     """Sample the disk used, and the memory of all processes, with shared pages counted once."""
-    while not stop.wait(0.3):
+    pause = 0.3
+    while not stop.wait(pause):
+        start = time.perf_counter()
         cost.disk = max(cost.disk, size_of(run) + size_of(model.work / "tmp"))
         resident = 0
         for pid, _ in processes_of(run):
@@ -265,3 +290,5 @@ def _watch(model: Model, run: Path, cost: Cost, stop: threading.Event) -> None:
                 text = Path(f"/proc/{pid}/smaps_rollup").read_text()
                 resident += int(text.partition("\nPss:")[2].split()[0]) * 1024
         cost.memory = max(cost.memory, resident)
+        # Looking takes time itself, the more the more processes there are.
+        pause = max(0.3, 15 * (time.perf_counter() - start))

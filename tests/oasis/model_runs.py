@@ -13,18 +13,21 @@ is the half that computes losses; the rest is the output half.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .comparing import compare, saved_outputs
 from .faults import inject
 from .model import MODES, Cost, Model
 
 OURS = ("runner", "shims")
+VARIANTS = ("gross losses", "load balancers", "full correlation")
 
 
 def compare_runs(model: Model, processes: list[int], modes: tuple[str, ...]) -> int:
@@ -36,7 +39,7 @@ def compare_runs(model: Model, processes: list[int], modes: tuple[str, ...]) -> 
             cost = model.run(mode, mode, number)
             print(f"{mode} with {number} processes: {cost}", flush=True)
         for mode in modes:
-            found = compare(model.work / mode / "output", model.work / "plain" / "output", saved)
+            found = compare(model.folder(mode) / "output", model.folder("plain") / "output", saved)
             print(f"  {mode}, {number} processes: {found}", flush=True)
             wrong += len(found.wrong)
     return wrong
@@ -48,9 +51,9 @@ def compare_chunks(model: Model, chunks: int, modes: tuple[str, ...]) -> int:
     for mode in ("plain", *modes):
         model.run_chunks(mode, f"{mode}-chunks", chunks)
         print(f"{mode} in {chunks} chunks", flush=True)
-    theirs = model.work / "plain-chunks" / "output"
+    theirs = model.folder("plain-chunks") / "output"
     for mode in modes:
-        found = compare(model.work / f"{mode}-chunks" / "output", theirs)
+        found = compare(model.folder(f"{mode}-chunks") / "output", theirs)
         print(f"  {mode} in {chunks} chunks: {found}", flush=True)
         wrong += len(found.wrong)
     return wrong
@@ -63,10 +66,35 @@ def compare_whole(model: Model, modes: tuple[str, ...]) -> int:
         cost = model.run(mode, f"{mode}-whole", 2, action="run")
         print(f"{mode}, oasislmf model run: {cost}", flush=True)
     for mode in modes:
-        ours, theirs = (model.work / f"{m}-whole" / "output" for m in (mode, "plain"))
+        ours, theirs = (model.folder(f"{m}-whole") / "output" for m in (mode, "plain"))
         found = compare(ours, theirs)
         print(f"  {mode}, oasislmf model run: {found}", flush=True)
         wrong += len(found.wrong)
+    return wrong
+
+
+def compare_variants(model: Model, names: list[str]) -> int:
+    """Run shapes of scripts that other runs do not have, plain and with the runner."""
+    settings = json.loads((model.work / "analysis_settings.json").read_text())
+    gross = {"rl_output": True, "rl_summaries": settings["ri_summaries"]}
+    variants: dict[str, tuple[dict[str, Any], list[str]]] = {
+        "gross losses": (gross, []),
+        "load balancers": ({}, ["--kernel-num-gul-per-lb", "2", "--kernel-num-fm-per-lb", "2"]),
+        "full correlation": ({"full_correlation": True}, ["--gulmc", "False"]),
+    }
+    wrong = 0
+    for name in names:
+        model.settings, options = variants[name]
+        model.write_settings()
+        for mode in ("plain", "runner"):
+            cost = model.run(mode, f"{mode}-variant", 2, *options)
+            print(f"{mode}, {name}: {cost}", flush=True)
+        ours, theirs = (model.folder(f"{m}-variant") / "output" for m in ("runner", "plain"))
+        found = compare(ours, theirs)
+        print(f"  runner, {name}: {found}", flush=True)
+        wrong += len(found.wrong)
+    model.settings = {}
+    model.write_settings()
     return wrong
 
 
@@ -119,8 +147,10 @@ def main() -> int:
     parser.add_argument("--warm", action="store_true", help="no first run to compile")
     parser.add_argument("--measure", action="store_true", help="compare nothing")
     parser.add_argument("--unweighted", action="store_true", help="periods without weights")
+    parser.add_argument("--light", action="store_true", help="one set of gul and ri alone")
     parser.add_argument("--no-chunks", action="store_true")
     parser.add_argument("--no-whole", action="store_true", help="no run from the exposure")
+    parser.add_argument("--no-variants", action="store_true")
     parser.add_argument("--modes", default=",".join(OURS), help="to compare with plain runs")
     parser.add_argument("--faults", type=int, help="faults to inject instead")
     parser.add_argument("--seed", type=int, default=1)
@@ -132,7 +162,7 @@ def main() -> int:
         args.peer.absolute(),
         args.scale,
         weighted=not args.unweighted,
-        light=bool(args.faults),
+        light=args.light or bool(args.faults),
     )
     model.prepare()
     if args.faults:
@@ -143,6 +173,7 @@ def main() -> int:
         wrong += compare_runs(model, [int(n) for n in args.processes.split(",") if n], modes)
         wrong += 0 if args.no_chunks else compare_chunks(model, 2, modes)
         wrong += 0 if args.no_whole else compare_whole(model, modes)
+        wrong += 0 if args.no_variants else compare_variants(model, list(VARIANTS))
     if args.times:
         measure(model, args.times, warm=args.warm or not args.measure)
     return min(1, wrong)

@@ -109,6 +109,12 @@ def test_readers_complete_after_all_writers(runner: Any) -> None:  # noqa: ANN40
         ("( true ) & pid1=$!\n( exit 4 ) & pid2=$!", "losses 2 ended with status 4"),
         ("( kill -9 $BASHPID ) & pid1=$!\n( true ) & pid2=$!", "losses 1 ended with status 137"),
         ("( false | true ) & pid1=$!\n( true ) & pid2=$!", "losses 1 ended with status 1"),
+        # A load balancer, say, whose id the script forgets.
+        ("( sleep 0.1; exit 5 ) &\n( true ) & pid1=$!\npid2=$pid1", "losses 3 ended with status 5"),
+        (
+            "( exit 6 ) & \nsleep 0.1\n( true ) & pid1=$!\npid2=$pid1",
+            "losses 3 ended with status 6",
+        ),
     ],
 )
 def test_any_writer_that_fails_ends_the_run(
@@ -117,6 +123,7 @@ def test_any_writer_that_fails_ends_the_run(
     message: str,
 ) -> None:
     Path("run.sh").write_text(_script(runner, READER, f"{writers}\nexec_wait $pid1 $pid2"))
+    runner.keep_ids("run.sh")
     with pytest.raises(subprocess.CalledProcessError) as raised:
         runner.execute("run.sh", "log", 1.0)
     assert message in raised.value.output.decode()
