@@ -184,6 +184,30 @@ def _tables(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*_S?_*t.csv")}
 
 
+def test_gross_losses_before_each_reinsurance(tmp_path: Path, outputs: Path) -> None:
+    """Sets and summaries are those of the reinsurance itself."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["rl_output"], document["rl_summaries"] = True, document["ri_summaries"]
+        for name in ("gul", "il", "ri"):
+            document[f"{name}_output"] = False
+
+    net = {"rl_IP1": "ri_IP1", "rl_IP2": "ri"}
+    named = [
+        f"--stream={gross}={RUN / 'streams' / f'{name}_P{part}.bin'}"
+        for gross, name in net.items()
+        for part in (1, 2)
+    ]
+    found = _tables(_run(copy_run(tmp_path / "run", change), *named))
+    of_net = _tables(outputs)
+    assert found == {
+        gross + name.removeprefix(of): octets
+        for gross, of in net.items()
+        for name, octets in of_net.items()
+        if name.startswith(f"{of}_S")
+    }
+
+
 def test_packed_outputs_on_demand(tmp_path: Path) -> None:
     directory = copy_run(tmp_path / "run", oasis_runs.only_gul)
     outputs = _run(directory, *streams(["gul"]), "--format", "bin")
