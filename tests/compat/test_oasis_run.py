@@ -161,10 +161,11 @@ def test_every_point_with_weights(tmp_path: Path, perspective: str, number: int)
     )
     name = f"{perspective}_S{number}"
     for report in ("ept", "psept"):
-        for path, source in (
-            (RUN / "expected" / f"{name}_{report}.csv.gz", "peer"),
-            (out / f"{report}.csv", "summaries"),
-        ):
+        sides: dict[oasis_curves.Source, Path] = {
+            "peer": RUN / "expected" / f"{name}_{report}.csv.gz",
+            "summaries": out / f"{report}.csv",
+        }
+        for source, path in sides.items():
             rows = np.array(_rows(path, report).tolist(), np.float64)
             oasis_curves.assert_curves(rows, name, report, source)
 

@@ -97,8 +97,9 @@ def _differs_by_ties(name: str, ours: Path, theirs: Path, saved: Path) -> bool:
     expected = RUN / "expected" / f"{name}.gz"
     if (theirs / name).read_bytes() != gzip.decompress(expected.read_bytes()):
         return False
-    sides = [_by_curve(numbers(read_table(path / name)[1])) for path in (ours, saved)]
-    return sides[0].shape == sides[1].shape and bool(np.allclose(*sides, rtol=1e-5, atol=0.0101))
+    actual, reference = (_by_curve(numbers(read_table(p / name)[1])) for p in (ours, saved))
+    same = actual.shape == reference.shape
+    return same and bool(np.allclose(actual, reference, rtol=1e-5, atol=0.0101))
 
 
 def saved_outputs(folder: Path) -> Path:

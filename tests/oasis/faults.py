@@ -94,7 +94,8 @@ def inject(model: Model, mode: str, count: int, seed: int) -> int:
 def _one(model: Model, mode: str, kind: str, rng: random.Random, cost: Cost) -> Fault | None:
     """Inject a fault into a run; None if the run had ended before."""
     if kind == "disk":
-        with _small_disk(model.work / "small", rng, cost.disk) as (run, size):
+        run = model.folder("small")
+        with _small_disk(run, rng, cost.disk) as size:
             fault = Fault(kind, f"{size} KiB", 0.0)
             return _finish(model, fault, run, model.start(mode, run, 2), cost)
     if kind == "cut":
@@ -103,8 +104,8 @@ def _one(model: Model, mode: str, kind: str, rng: random.Random, cost: Cost) -> 
             return _finish(model, Fault(kind, what, 0.0), run, model.start(mode, run, 2), cost)
     run = model.folder("fault")
     process = model.start(mode, run, 2)
-    fault = _kill_one(run, rng, process, cost.wall)
-    return _finish(model, fault, run, process, cost)
+    killed = _kill_one(run, rng, process, cost.wall)
+    return _finish(model, killed, run, process, cost)
 
 
 def _finish(
@@ -165,17 +166,17 @@ def _computes(command: str) -> bool:
 
 
 @contextmanager
-def _small_disk(folder: Path, rng: random.Random, peak: int) -> Iterator[tuple[Path, int]]:
+def _small_disk(folder: Path, rng: random.Random, peak: int) -> Iterator[int]:
     """A disk of its own for a run, with room for its inputs and for a part of the rest."""
     folder.mkdir(exist_ok=True)
-    inputs = size_of(folder.parent / "runs" / "faultless" / "input")
+    inputs = size_of(folder.with_name("faultless") / "input")
     size = int(inputs + rng.uniform(0.1, 0.8) * (peak - inputs)) // 1024
     # As root only, as on a machine for tests.
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(folder)], check=True
     )
     try:
-        yield folder / "fault", size
+        yield size
     finally:
         # A process that has just been killed may be there for a moment.
         for _ in range(50):
