@@ -27,12 +27,18 @@ from .model import Cost, Model, kill_all, log_of, processes_of, size_of
 HELPERS = ("socket-server", "oasislmf model", "resource_tracker", "sleep", "sed", "find", "rm ")
 """What merely tells the progress or waits, and the command itself: no process of losses."""
 CUTTER = """#!/bin/bash
-if [ "$(grep -c . {count})" -eq {turn} ]; then
-  echo 1 >> {count}; {real} "$@" | head -c {size}; exit 0
-fi
-echo 1 >> {count}; exec {real} "$@"
+case "$*" in
+  *{stage}*)
+    if mkdir {folder}/taken 2> /dev/null; then
+      {real} "$@" | {{
+        head -c {size}; [ "$(head -c 1 | wc -c)" -eq 1 ] && mkdir {folder}/cut; cat > /dev/null
+      }}
+      exit 0
+    fi;;
+esac
+exec {real} "$@"
 """
-"""``fmpy`` whose stream ends after ``size`` bytes, on its turn; it ends as if all were well."""
+"""``fmpy`` of a stage, of which the first stream ends after ``size`` bytes as if all were well."""
 
 
 @dataclass
@@ -48,7 +54,7 @@ class Fault:
     reason: str = ""
     """The first error in its log."""
     outputs: str = ""
-    """Of a run that succeeded: ``right`` or ``wrong``."""
+    """Of a run that succeeded: ``right`` or ``wrong``; of one that failed, how many it left."""
 
     @property
     def result(self) -> str:
@@ -56,7 +62,8 @@ class Fault:
         if self.code is None:
             return "hung"
         if self.code != 0:
-            return "loud" if self.reason else "failed without a reason"
+            left = f", {self.outputs} outputs left" if self.outputs != "0" else ""
+            return ("loud" if self.reason else "failed without a reason") + left
         return f"silent, outputs {self.outputs}"
 
 
@@ -78,7 +85,7 @@ def inject(model: Model, mode: str, count: int, seed: int) -> int:
         found.append(fault)
         print(
             f"  {len(found):3} {fault.kind:5} {fault.what[:50]:50} {fault.seconds:5.1f} s"
-            f"  {fault.result:22} {fault.reason[-90:]}",
+            f"  {fault.result:30} {fault.reason[-90:]}",
             flush=True,
         )
     with (model.work / f"faults_{mode}.csv").open("w", newline="") as file:
@@ -86,7 +93,7 @@ def inject(model: Model, mode: str, count: int, seed: int) -> int:
     results = Counter((fault.kind, fault.result) for fault in found)
     for (kind, result), number in sorted(results.items()):
         print(f"  {mode}: {number:3} {kind:5} {result}")
-    silent = sum(number for (_, result), number in results.items() if result != "loud")
+    silent = sum(n for (_, result), n in results.items() if not result.startswith("loud"))
     print(f"  {mode}: {count - silent} of {count} faults reported (seed {seed})", flush=True)
     return silent
 
@@ -101,7 +108,8 @@ def _one(model: Model, mode: str, kind: str, rng: random.Random, cost: Cost) -> 
     if kind == "cut":
         with _cut_stream(model, rng) as what:
             run = model.folder("fault")
-            return _finish(model, Fault(kind, what, 0.0), run, model.start(mode, run, 2), cost)
+            fault = _finish(model, Fault(kind, what, 0.0), run, model.start(mode, run, 2), cost)
+            return fault if (model.work / "cutting" / "cut").exists() else None
     run = model.folder("fault")
     process = model.start(mode, run, 2)
     killed = _kill_one(run, rng, process, cost.wall)
@@ -130,6 +138,8 @@ def _finish(
         lines = log_of(run).read_text(errors="replace").splitlines()
         reasons = [x for x in lines if "[ERROR]" in x or " - ERROR - " in x or "Error" in x]
         fault.code, fault.reason = code, reasons[0] if reasons else ""
+        left = [p for p in (run / "output").glob("*_S*.*") if "summary-info" not in p.name]
+        fault.outputs = str(len(left))
         if code == 0:
             right = not compare(run / "output", model.folder("faultless") / "output").wrong
             fault.outputs = "right" if right else "wrong"
@@ -193,17 +203,16 @@ def _small_disk(folder: Path, rng: random.Random, peak: int) -> Iterator[int]:
 @contextmanager
 def _cut_stream(model: Model, rng: random.Random) -> Iterator[str]:
     """An ``fmpy`` that ends one of its streams early."""
+    stage, size = rng.choice(("-a2", "RI_1", "RI_2")), rng.randrange(1000, 60_000)
+    folder = model.work / "cutting"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     real = model.peer.parent / "fmpy"
-    count = model.work / "cuts"
-    count.write_text("")
-    turn, size = rng.randrange(2), rng.randrange(1000, 200_000)
-    wrapper = model.work / "cut" / "fmpy"
-    wrapper.parent.mkdir(exist_ok=True)
-    wrapper.write_text(CUTTER.format(count=count, turn=turn, size=size, real=real))
-    wrapper.chmod(0o755)
-    model.first = wrapper.parent
+    text = CUTTER.format(stage=stage, folder=folder, real=real, size=size)
+    (folder / "fmpy").write_text(text)
+    (folder / "fmpy").chmod(0o755)
+    model.first = folder
     try:
-        yield f"fmpy ends after {size} bytes"
+        yield f"fmpy {stage} ends after {size} bytes"
     finally:
         model.first = None
-        shutil.rmtree(wrapper.parent)
