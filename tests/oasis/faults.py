@@ -28,7 +28,7 @@ HELPERS = ("socket-server", "oasislmf model", "resource_tracker", "sleep", "sed"
 """What merely tells the progress or waits, and the command itself: no process of losses."""
 CUTTER = """#!/bin/bash
 case "$*" in
-  *{stage}*)
+  *{word}*)
     if mkdir {folder}/taken 2> /dev/null; then
       {real} "$@" | {{
         head -c {size}; [ "$(head -c 1 | wc -c)" -eq 1 ] && mkdir {folder}/cut; cat > /dev/null
@@ -38,7 +38,7 @@ case "$*" in
 esac
 exec {real} "$@"
 """
-"""``fmpy`` of a stage, of which the first stream ends after ``size`` bytes as if all were well."""
+"""A program whose first stream ends after ``size`` bytes as if all were well."""
 
 
 @dataclass
@@ -202,17 +202,21 @@ def _small_disk(folder: Path, rng: random.Random, peak: int) -> Iterator[int]:
 
 @contextmanager
 def _cut_stream(model: Model, rng: random.Random) -> Iterator[str]:
-    """An ``fmpy`` that ends one of its streams early."""
-    stage, size = rng.choice(("-a2", "RI_1", "RI_2")), rng.randrange(1000, 60_000)
+    """A program that ends one of its streams early: of those that fifos take to readers.
+
+    What goes from one program of the peer to the next alone is their own affair.
+    """
+    program, word = rng.choice((("gulmc", ""), ("fmpy", "RI_2")))
+    size = rng.randrange(1000, 60_000)
     folder = model.work / "cutting"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    real = model.peer.parent / "fmpy"
-    text = CUTTER.format(stage=stage, folder=folder, real=real, size=size)
-    (folder / "fmpy").write_text(text)
-    (folder / "fmpy").chmod(0o755)
+    real = model.peer.parent / program
+    text = CUTTER.format(word=word, folder=folder, real=real, size=size)
+    (folder / program).write_text(text)
+    (folder / program).chmod(0o755)
     model.first = folder
     try:
-        yield f"fmpy {stage} ends after {size} bytes"
+        yield f"{program} ends after {size} bytes"
     finally:
         model.first = None
