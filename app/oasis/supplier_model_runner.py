@@ -247,20 +247,19 @@ class Readers:
         self._settings = settings
         self._layers = params["num_reinsurance_iterations"]
         self._number = params.get("process_number")
-        self._gul, self._fm = self._partitions()
-        self._balanced = self._gul != params["max_process_id"] or self._fm != self._gul
+        self._gul, self._fm, self._balanced = self._partitions()
 
     def _partitions(self):
-        """Numbers of streams of gul, and of il and ri, as create_bash_analysis has them."""
+        """Numbers of streams of gul, and of those after it; whether events change streams there."""
         params = self._params
         processes = params["max_process_id"]
         gul_size, fm_size = params.get("num_gul_per_lb") or 0, params.get("num_fm_per_lb") or 0
         later = params["il_output"] or params["ri_output"]
         if not (gul_size and fm_size and later) or self._number is not None:
-            return processes, processes
+            return processes, processes, False
         block = gul_size + fm_size * (2 if params["ri_output"] else 1)
         balancers = (processes - 1) // block + 1
-        return balancers * gul_size, balancers * fm_size
+        return balancers * gul_size, balancers * fm_size, True
 
     def start(self, filename):
         """Write the lines that start them."""
@@ -280,7 +279,8 @@ class Readers:
         if self._number is not None:
             command += ["--chunk", f"{self._number}/{self._params['max_process_id']}"]
             command += ["--work-dir", self._params["work_dir"]]
-        if not self._params.get("kat_sort_by_event", True) or self._balanced:
+        shuffled = self._balanced and perspective != "gul"
+        if shuffled or not self._params.get("kat_sort_by_event", True):
             command += ["--unsorted"]
         for name, consumer in self._streams(perspective):
             for process in self._processes(perspective):

@@ -39,13 +39,16 @@ class Comparison:
         return text + (f"; WRONG: {', '.join(self.wrong)}" if self.wrong else "; none differs")
 
 
-def compare(ours: Path, theirs: Path, saved: Path | None = None) -> Comparison:
+def compare(
+    ours: Path, theirs: Path, saved: Path | None = None, *, shuffled: bool = False
+) -> Comparison:
     """Compare the outputs of a run with the peer's.
 
     Args:
         ours: folder of outputs.
         theirs: the same of the peer.
         saved: our outputs of the saved streams, for curves under weights.
+        shuffled: events came in any order, and rows are compared in that of their keys.
     """
     found = Comparison()
     sides = [
@@ -56,7 +59,7 @@ def compare(ours: Path, theirs: Path, saved: Path | None = None) -> Comparison:
     for name in sorted(sides[0] & sides[1]):
         if (ours / name).read_bytes() == (theirs / name).read_bytes():
             found.equal += 1
-        elif is_close(ours / name, theirs / name):
+        elif is_close(ours / name, theirs / name, shuffled=shuffled):
             found.close += 1
         elif saved and name.endswith(CURVES) and _differs_by_ties(name, ours, theirs, saved):
             found.ties += 1
@@ -67,7 +70,7 @@ def compare(ours: Path, theirs: Path, saved: Path | None = None) -> Comparison:
     return found
 
 
-def is_close(ours: Path, theirs: Path) -> bool:
+def is_close(ours: Path, theirs: Path, *, shuffled: bool = False) -> bool:
     """Whether two csv have the same rows, to print precision."""
     (header, lines), (their_header, their_lines) = read_table(ours), read_table(theirs)
     if header != their_header or len(lines) != len(their_lines):
@@ -77,6 +80,8 @@ def is_close(ours: Path, theirs: Path) -> bool:
     values, expected = numbers(lines), numbers(their_lines)
     if ours.name.endswith(CURVES):
         values, expected = _by_curve(values), _by_curve(expected)
+    elif shuffled:
+        values, expected = (rows[np.lexsort(rows[:, ::-1].T)] for rows in (values, expected))
     for i, name in enumerate(header):
         kept = np.ones(len(values), bool)
         if "VarElementVuln" in header and any(part in name for part in CANCELLED):

@@ -95,6 +95,31 @@ thalweg_pids+=($!); thalweg_readers+=(gul:word)
 """
 
 
+@pytest.mark.parametrize("sizes", [(2, 2), (1, 2), (0, 2)])
+def test_events_come_in_any_order_from_load_balancers(
+    runner: Any,  # noqa: ANN401 - a module
+    sizes: tuple[int, int],
+) -> None:
+    lines: list[str] = []
+    runner.bash.print_command = lambda _, line: lines.append(line)
+    runner.bash.get_fifo_name = lambda folder, name, process, _: f"{folder}{name}_P{process}"
+    params = {
+        "gul_output": True,
+        "il_output": True,
+        "ri_output": False,
+        "max_process_id": 2,
+        "num_reinsurance_iterations": 0,
+        "fifo_queue_dir": "fifo/",
+        "num_gul_per_lb": sizes[0],
+        "num_fm_per_lb": sizes[1],
+    }
+    runner.Readers(params, {}).start("run.sh")
+    gul, il = (line for line in lines if " aggregate " in line)
+    assert "--unsorted" not in gul
+    assert ("--unsorted" in il) is (sizes[0] > 0)
+    assert il.count("--stream") == 2
+
+
 def test_readers_complete_after_all_writers(runner: Any) -> None:  # noqa: ANN401 - a module
     writers = "( sleep 0.1 ) & pid1=$!\n( true ) & pid2=$!\nexec_wait $pid1 $pid2"
     Path("run.sh").write_text(_script(runner, READER, writers))
