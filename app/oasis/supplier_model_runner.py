@@ -24,6 +24,7 @@ import glob
 import inspect
 import logging
 import os
+import pathlib
 import shlex
 import shutil
 import signal
@@ -74,8 +75,7 @@ def run(analysis_settings, **kwargs):
     filename = kwargs["filename"] = kwargs.get("filename") or "run_kernel.sh"
     params = run_params(analysis_settings, kwargs)
     with locked("run"):
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(filename)
+        pathlib.Path(filename).unlink(missing_ok=True)
         with bash.bash_wrapper(
             filename,
             params["bash_trace"],
@@ -205,6 +205,8 @@ def write_analysis(params):
     }
     filename = params["filename"]
     build = params.get("_get_getmodel_cmd") or bash.get_getmodel_cmd
+    if params.get("full_correlation") and build is bash.get_getmodel_cmd:
+        raise RuntimeError("full_correlation: gulpy does not write the streams that it waits for")
     readers = Readers(params, settings)
     started: list[bool] = []
 
@@ -225,13 +227,12 @@ def write_analysis(params):
 
 def keep_ids(filename):
     """Have a script keep the ids that it forgets: of load balancers, and of what feeds them."""
-    with open(filename) as file:
-        lines = file.read().split("\n")
+    path = pathlib.Path(filename)
+    lines = path.read_text().split("\n")
     for i, line in enumerate(lines[:-1]):
         if line.rstrip().endswith("&") and not lines[i + 1].startswith("thalweg_pids"):
             lines[i] += " thalweg_others+=($!)"
-    with open(filename, "w") as file:
-        file.write("\n".join(lines))
+    path.write_text("\n".join(lines))
 
 
 class Readers:
@@ -419,8 +420,7 @@ def execute(filename, log_folder, interval):
     if process.returncode != 0 or DONE.encode() not in said:
         for pattern in ("output", "*.work", "output/full_correlation"):
             for path in glob.glob(f"{pattern}/**/.*.partial", recursive=True):
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(path)
+                pathlib.Path(path).unlink(missing_ok=True)
         raise subprocess.CalledProcessError(process.returncode or 1, command, output=bytes(said))
     return said.decode(errors="replace")
 

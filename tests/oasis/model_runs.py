@@ -27,7 +27,7 @@ from .faults import inject
 from .model import MODES, Cost, Model
 
 OURS = ("runner", "shims")
-VARIANTS = ("gross losses", "load balancers", "full correlation")
+VARIANTS = ("gross losses", "load balancers")
 
 
 def compare_runs(model: Model, processes: list[int], modes: tuple[str, ...]) -> int:
@@ -80,7 +80,6 @@ def compare_variants(model: Model, names: list[str]) -> int:
     variants: dict[str, tuple[dict[str, Any], list[str]]] = {
         "gross losses": (gross, []),
         "load balancers": ({}, ["--kernel-num-gul-per-lb", "2", "--kernel-num-fm-per-lb", "2"]),
-        "full correlation": ({"full_correlation": True}, ["--gulmc", "False"]),
     }
     wrong = 0
     for name in names:

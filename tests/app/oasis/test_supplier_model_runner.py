@@ -120,6 +120,13 @@ def test_events_come_in_any_order_from_load_balancers(
     assert il.count("--stream") == 2
 
 
+def test_full_correlation_is_refused_where_nothing_writes_it(runner: Any) -> None:  # noqa: ANN401
+    runner.bash.get_getmodel_cmd = print
+    params = {"filename": "run.sh", "analysis_settings": {}, "full_correlation": True}
+    with pytest.raises(RuntimeError, match="full_correlation"):
+        runner.write_analysis(params)
+
+
 def test_readers_complete_after_all_writers(runner: Any) -> None:  # noqa: ANN401 - a module
     writers = "( sleep 0.1 ) & pid1=$!\n( true ) & pid2=$!\nexec_wait $pid1 $pid2"
     Path("run.sh").write_text(_script(runner, READER, writers))
