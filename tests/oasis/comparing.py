@@ -87,8 +87,12 @@ def is_close(ours: Path, theirs: Path, *, shuffled: bool = False) -> bool:
         if "VarElementVuln" in header and any(part in name for part in CANCELLED):
             spread = np.maximum(expected[:, header.index("SDLoss")], 1)
             kept = np.abs(expected[:, header.index("VarElementVuln")]) > 1e-9 * spread**2
+        noise = np.full(len(values), 0.0101)
+        if name == "SDLoss":
+            # Losses that are all but equal differ by the rounding of their sums to float32.
+            noise += 2.0**-23 * expected[:, header.index("MeanLoss")]
         a, b = values[kept, i], expected[kept, i]
-        if not np.allclose(a, b, rtol=1e-5, atol=0.0101, equal_nan=True):
+        if not np.isclose(a, b, rtol=1e-5, atol=noise[kept], equal_nan=True).all():
             return False
     return True
 
