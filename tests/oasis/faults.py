@@ -108,8 +108,8 @@ def _one(model: Model, mode: str, kind: str, rng: random.Random, cost: Cost) -> 
     if kind == "cut":
         with _cut_stream(model, rng) as what:
             run = model.folder("fault")
-            fault = _finish(model, Fault(kind, what, 0.0), run, model.start(mode, run, 2), cost)
-            return fault if (model.work / "cutting" / "cut").exists() else None
+            cut = _finish(model, Fault(kind, what, 0.0), run, model.start(mode, run, 2), cost)
+            return cut if (model.work / "cutting" / "cut").exists() else None
     run = model.folder("fault")
     process = model.start(mode, run, 2)
     killed = _kill_one(run, rng, process, cost.wall)
