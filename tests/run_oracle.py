@@ -2,13 +2,18 @@
 
 Nothing here comes from the engine. The ledger is a dictionary of exact fractions; every curve is
 a list of years, from the largest loss down, walked one year at a time.
+
+The peer follows the same description but for three things, which a :class:`Run` can be told:
+it adds in float32, in the order of the stream; it puts equal losses in the order of an unstable
+sort, which decides the return periods of points under weights; and without an index of its input
+it takes the weights of periods that no summary uses for those that this one does not.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -19,8 +24,15 @@ from tests import oracle
 
 Floats = npt.NDArray[np.float64]
 EptRow = tuple[int, int, int, float, float]
+Order = Callable[[Floats], Sequence[int]]
+"""Places of losses, from the largest down."""
 
 _OEP, _AEP = 1, 3
+
+
+def by_period(losses: Floats) -> Sequence[int]:
+    """Equal losses as they came, by period and sample."""
+    return np.argsort(-losses, kind="stable").tolist()  # type: ignore[no-any-return]
 
 
 def nearest(exact: Fraction) -> float:
@@ -39,6 +51,11 @@ class Run:
     periods: int
     weights: Floats | None = None
     returns: Sequence[int] = ()
+    single: bool = False
+    """Whether sums are of float32, rounded at each step."""
+    order: Order = by_period
+    shares_unused: bool = False
+    """Whether a period that another summary uses is not unused."""
     sums: dict[tuple[int, int, int], Fraction] = field(default_factory=dict)
     """By summary, period and sample; sample 0 is the numerical mean."""
     largest: dict[tuple[int, int, int], float] = field(default_factory=dict)
@@ -50,13 +67,24 @@ class Run:
         for event, period in occurrences:
             periods[event].append(period)
         for block in oracle.parse(stream, width).blocks:
-            if periods[block.event]:
-                self.blocks.add(block.ident)
-            for period, (sidx, loss) in itertools.product(periods[block.event], block.pairs):
-                if sidx == -1 or sidx > 0:
-                    key = (block.ident, period, max(sidx, 0))
-                    self.sums[key] = self.sums.get(key, Fraction(0)) + Fraction(loss)
-                    self.largest[key] = max(self.largest.get(key, 0.0), loss)
+            self.take(block.ident, block.pairs, periods[block.event])
+
+    def take(
+        self, summary: int, pairs: Iterable[tuple[int, float]], periods: Sequence[int]
+    ) -> None:
+        """Add the losses of a summary by an event, in the periods of the event."""
+        if periods:
+            self.blocks.add(summary)
+        for period, (sidx, loss) in itertools.product(periods, pairs):
+            if sidx == -1 or sidx > 0:
+                key = (summary, period, max(sidx, 0))
+                total = self.sums.get(key, Fraction(0)) + Fraction(loss)
+                self.sums[key] = Fraction(self.rounded(nearest(total))) if self.single else total
+                self.largest[key] = max(self.largest.get(key, 0.0), loss)
+
+    def rounded(self, loss: float) -> float:
+        """A sum, as it is kept."""
+        return float(np.float32(loss)) if self.single else loss
 
     @property
     def summaries(self) -> list[int]:
@@ -116,12 +144,12 @@ def alct(run: Run, z: float) -> list[tuple[float, ...]]:
         for low, high in ranges:
             x, n = matrix[:, low:high], high - low
             mean, deviation = _mean_and_deviation(x, w)
-            by_period = w * x.sum(axis=1) / n
+            of_periods = w * x.sum(axis=1) / n
             with np.errstate(all="ignore"):
-                mp = (by_period**2).sum()
+                mp = (of_periods**2).sum()
                 q = (w[:, None] * x**2).sum()
                 vulnerability = np.float64(q - n * mp) / (n * p - n) / (n * p)
-                hazard = np.float64(((by_period - mean) ** 2).sum()) / (p - 1) / p
+                hazard = np.float64(((of_periods - mean) ** 2).sum()) / (p - 1) / p
                 error, hazard_error = np.sqrt(vulnerability), np.sqrt(hazard)
                 interval = error * z
                 ends = (mean - interval, mean + interval) if interval > 0 else (0.0, 0.0)
@@ -154,16 +182,17 @@ def _points(years: list[_Year], count: int) -> list[tuple[float, float, float]]:
     return points
 
 
-def _sorted(years: list[_Year]) -> list[_Year]:
-    """From the largest loss; ties as they came, by period and sample."""
-    return sorted(years, key=lambda year: -year.loss)
+def _sorted(years: list[_Year], order: Order) -> list[_Year]:
+    """From the largest loss down."""
+    return [years[i] for i in order(np.array([year.loss for year in years]))]
 
 
 def _read(
-    years: list[_Year], count: int, returns: Sequence[int], unused: list[float]
+    years: list[_Year], count: int, run: Run, unused: list[float]
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Losses and TVaR at return periods; years without a loss follow those with one."""
-    years = _sorted(years)
+    returns = run.returns
+    years = _sorted(years, run.order)
     weighted = bool(years) and years[0].weight is not None
     if weighted:
         largest = [year for year in years if year.weight]
@@ -215,7 +244,7 @@ def _with_zeros(years: list[_Year], with_rows: int) -> list[tuple[float, float, 
 
 
 def _curve(
-    run: Run, rows: list[tuple[int, float]], count: int, share: float
+    run: Run, rows: list[tuple[int, float]], count: int, share: float, *, mean: bool = False
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]] | None:
     """Losses and TVaR of rows (period, loss); None if there is no row."""
     if not run.returns:
@@ -228,15 +257,18 @@ def _curve(
         for period, loss in rows
     ]
     if not run.returns:
-        points = _points(_sorted(years), count)
+        points = _points(_sorted(years, run.order), count)
         return [p[:2] for p in points], [(p[0], p[2]) for p in points]
-    unused = _unused(run, {period for period, _ in rows}, share)
-    return _read(years, count, run.returns, unused)
+    unused = _unused(run, {period for period, _ in rows}, share, mean=mean)
+    return _read(years, count, run, unused)
 
 
-def _unused(run: Run, used: set[int], share: float) -> list[float]:
+def _unused(run: Run, used: set[int], share: float, *, mean: bool = False) -> list[float]:
+    """Weights of periods without a row, of the numerical mean or of samples."""
     if run.weights is None:
         return []
+    if run.shares_unused:
+        used = {period for _, period, sample in run.sums if (sample == 0) == mean}
     return [float(run.weights[p - 1]) * share for p in range(1, run.periods + 1) if p not in used]
 
 
@@ -280,17 +312,17 @@ def _of_kind(
 
     if letters - {"w"}:
         means = [(p, loss) for (p, s), loss in losses.items() if s == 0]
-        put(1, _curve(run, means, run.periods, 1.0))
+        put(1, _curve(run, means, run.periods, 1.0, mean=True))
     if "f" in letters:
         rows = [(p, loss) for (p, _), loss in sampled.items()]
         put(2, _curve(run, rows, run.periods * run.samples, 1 / run.samples))
     if letters & {"m", "w"}:
         _of_samples(run, summary, kind, letters, sampled, put, psept)
     if "s" in letters:
-        by_period: dict[int, float] = defaultdict(float)
+        of_periods: dict[int, float] = defaultdict(float)
         for (p, _), loss in sampled.items():
-            by_period[p] += loss / run.samples
-        put(4, _curve(run, list(by_period.items()), run.periods, 1.0))
+            of_periods[p] = run.rounded(of_periods[p] + loss / run.samples)
+        put(4, _curve(run, list(of_periods.items()), run.periods, 1.0))
 
 
 def _of_samples(run, summary, kind, letters, sampled, put, psept) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001, C901
@@ -301,7 +333,7 @@ def _of_samples(run, summary, kind, letters, sampled, put, psept) -> None:  # ty
         if run.weights is not None and run.returns and rows:
             # Weights of periods count as used if any sample of the summary has a row there.
             years = [_Year(loss, float(run.weights[p - 1])) for p, loss in rows]
-            read[sample] = _read(years, run.periods, run.returns, _unused(run, used, 1.0))
+            read[sample] = _read(years, run.periods, run, _unused(run, used, 1.0))
         else:
             curve = _curve(run, rows, run.periods, 1.0)
             if curve is None:

@@ -24,6 +24,7 @@ import glob
 import inspect
 import logging
 import os
+import pathlib
 import shlex
 import shutil
 import signal
@@ -74,7 +75,7 @@ def run(analysis_settings, **kwargs):
     filename = kwargs["filename"] = kwargs.get("filename") or "run_kernel.sh"
     params = run_params(analysis_settings, kwargs)
     with locked("run"):
-        remove(filename)
+        pathlib.Path(filename).unlink(missing_ok=True)
         with bash.bash_wrapper(
             filename,
             params["bash_trace"],
@@ -179,16 +180,8 @@ def only(function, **arguments):
 
 def aggregate_command():
     """The command of all processes of ours."""
-    return [
-        SERVER,
-        "aggregate",
-        "--run-dir",
-        ".",
-        "--log-file",
-        "-",
-        "--no-progress",
-        *shlex.split(os.environ.get(OPTIONS, "")),
-    ]
+    command = [SERVER, "aggregate", "--run-dir", ".", "--log-file", "-", "--no-progress"]
+    return command + shlex.split(os.environ.get(OPTIONS, ""))
 
 
 def flags(params):
@@ -212,6 +205,8 @@ def write_analysis(params):
     }
     filename = params["filename"]
     build = params.get("_get_getmodel_cmd") or bash.get_getmodel_cmd
+    if params.get("full_correlation") and build is bash.get_getmodel_cmd:
+        raise RuntimeError("full_correlation: gulpy does not write the streams that it waits for")
     readers = Readers(params, settings)
     started: list[bool] = []
 
@@ -224,9 +219,20 @@ def write_analysis(params):
     params["_get_getmodel_cmd"] = build_after_readers
     bash.print_command(filename, WAITING)
     bash.create_bash_analysis(**params)
+    keep_ids(filename)
     bash.print_command(filename, f"echo {shlex.quote(DONE)}")
     if params.get("remove_working_files", True) and params.get("fifo_tmp_dir", True):
         bash.print_command(filename, f"rm -R -f {shlex.quote(params['fifo_queue_dir'])}")
+
+
+def keep_ids(filename):
+    """Have a script keep the ids that it forgets: of load balancers, and of what feeds them."""
+    path = pathlib.Path(filename)
+    lines = path.read_text().split("\n")
+    for i, line in enumerate(lines[:-1]):
+        if line.rstrip().endswith("&") and not lines[i + 1].startswith("thalweg_pids"):
+            lines[i] += " thalweg_others+=($!)"
+    path.write_text("\n".join(lines))
 
 
 class Readers:
@@ -242,20 +248,19 @@ class Readers:
         self._settings = settings
         self._layers = params["num_reinsurance_iterations"]
         self._number = params.get("process_number")
-        self._gul, self._fm = self._partitions()
-        self._balanced = self._gul != params["max_process_id"] or self._fm != self._gul
+        self._gul, self._fm, self._balanced = self._partitions()
 
     def _partitions(self):
-        """Numbers of streams of gul, and of il and ri, as create_bash_analysis has them."""
+        """Numbers of streams of gul, and of those after it; whether events change streams there."""
         params = self._params
         processes = params["max_process_id"]
         gul_size, fm_size = params.get("num_gul_per_lb") or 0, params.get("num_fm_per_lb") or 0
         later = params["il_output"] or params["ri_output"]
         if not (gul_size and fm_size and later) or self._number is not None:
-            return processes, processes
+            return processes, processes, False
         block = gul_size + fm_size * (2 if params["ri_output"] else 1)
         balancers = (processes - 1) // block + 1
-        return balancers * gul_size, balancers * fm_size
+        return balancers * gul_size, balancers * fm_size, True
 
     def start(self, filename):
         """Write the lines that start them."""
@@ -275,7 +280,8 @@ class Readers:
         if self._number is not None:
             command += ["--chunk", f"{self._number}/{self._params['max_process_id']}"]
             command += ["--work-dir", self._params["work_dir"]]
-        if not self._params.get("kat_sort_by_event", True) or self._balanced:
+        shuffled = self._balanced and perspective != "gul"
+        if shuffled or not self._params.get("kat_sort_by_event", True):
             command += ["--unsorted"]
         for name, consumer in self._streams(perspective):
             for process in self._processes(perspective):
@@ -308,7 +314,7 @@ class Readers:
 
 WAITING = r"""
 # --- Wait for every process, and complete the outputs only when all have ended well ---
-thalweg_readers=() thalweg_pids=() thalweg_writers=() thalweg_running=()
+thalweg_readers=() thalweg_pids=() thalweg_writers=() thalweg_others=() thalweg_running=()
 # Whatever the last command said, a run that is told to stop has failed.
 trap 'echo "[ERROR] the run was told to stop: stderror.err in its log says why"; exit 143' \
     TERM HUP INT QUIT
@@ -365,8 +371,8 @@ thalweg_wait(){
 
 exec_wait(){
     local reader
-    thalweg_writers=("$@")
-    thalweg_running=("$@" "${thalweg_pids[@]}")
+    thalweg_writers=("$@" "${thalweg_others[@]}")
+    thalweg_running=("${thalweg_writers[@]}" "${thalweg_pids[@]}")
     thalweg_wait "${thalweg_writers[@]}"
     if [ -n "${pid0:-}" ] && ! kill -0 "$pid0" 2>/dev/null; then
         thalweg_fail "oasis_exec_monitor.sh, which watches for errors," "unknown"
@@ -414,7 +420,7 @@ def execute(filename, log_folder, interval):
     if process.returncode != 0 or DONE.encode() not in said:
         for pattern in ("output", "*.work", "output/full_correlation"):
             for path in glob.glob(f"{pattern}/**/.*.partial", recursive=True):
-                remove(path)
+                pathlib.Path(path).unlink(missing_ok=True)
         raise subprocess.CalledProcessError(process.returncode or 1, command, output=bytes(said))
     return said.decode(errors="replace")
 
@@ -424,12 +430,6 @@ def log_lines(file, said):
     for line in file:
         said += line
         logger.info(line.decode(errors="replace").rstrip())
-
-
-def remove(path):
-    """Remove a file if it is there."""
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(path)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,8 @@ import pytest
 from app.oasis.shims.installing import write_shims
 from core.arrays import Rows
 from core.losses.reports import REPORTS
+from tests import run_oracle
+from tests.oasis_curves import sorted_rows, unstable
 from tests.streams import Block, Stream
 
 PEER = os.environ.get("THALWEG_PEER_PYTHON")
@@ -193,12 +195,11 @@ def test_curves(sides: Sides, curves: str, returns: list[str]) -> None:
     for name, report in (("e", "ept"), ("p", "psept")):
         if (sides.folders["peer"] / f"{name}.bin").exists():
             peer, ours = sides.rows(f"{name}.bin", report)
-            if report == "ept" and weighted:
-                # The peer computes EPCalc 3 with weights only if it computes PSEPT too.
-                peer, ours = (rows[rows["EPCalc"] != 3] for rows in (peer, ours))
             if weighted and returns:
-                peer, ours = defined(peer, ours, "EPCalc" if report == "ept" else "SampleId")
-            assert_close(peer, ours)
+                assert_reference(peer, sides.folders["peer"], report, curves, peer=True)
+                assert_reference(ours, sides.folders["ours"], report, curves, peer=False)
+            else:
+                assert_close(peer, ours)
 
 
 @pytest.mark.parametrize(
@@ -227,19 +228,33 @@ def test_faults_and_wrong_usage_have_the_peers_exit_codes(
     assert Sides(tmp_path, shims, tmp_path / "source").run(*words, stdin="work/k/P1.bin") != 0
 
 
-def defined(peer: Rows, ours: Rows, label: str) -> tuple[Rows, Rows]:
-    """Losses at return periods that both sides have, nearly all; not those after the last loss.
+def assert_reference(rows: Rows, folder: Path, report: str, letters: str, *, peer: bool) -> None:
+    """Every point is that of the slow reference, as either side orders zeros and counts years.
 
-    There the peer counts the weights of periods that no other sample or summary uses.
+    Losses are distinct, but at return periods there are zeros, which are years too.
     """
-    keys = ["SummaryId", label, "EPType", "ReturnPeriod"]
-    sides = []
-    for rows in (peer, ours):
-        losses = rows[(rows["EPType"] % 2 == 1) & (rows["Loss"] > 0)]
-        sides.append({tuple(row[keys].item()): row for row in losses})
-    both = sorted(sides[0].keys() & sides[1].keys())
-    assert len(both) >= 0.9 * len(sides[0])
-    return np.array([sides[0][k] for k in both]), np.array([sides[1][k] for k in both])
+    events, periods = np.fromfile(folder / "input/occurrence.bin", "<i4")[2:].reshape(-1, 3).T[:2]
+    weights = np.fromfile(folder / "input/periods.bin", [("period", "<i4"), ("weight", "<f8")])
+    run = run_oracle.Run(
+        int(np.fromfile(folder / "work/k/P1.bin", "<i4")[1]),
+        len(weights),
+        weights["weight"],
+        np.fromfile(folder / "input/returnperiods.bin", "<i4").tolist(),
+    )
+    if peer:
+        run.single, run.order, run.shares_unused = True, unstable, True
+    for part in (1, 2):
+        occurrences = zip(events.tolist(), periods.tolist(), strict=True)
+        run.add((folder / f"work/k/P{part}.bin").read_bytes(), 4, occurrences)
+    ept, psept = run_oracle.exceedance(run, letters)
+    if peer:
+        # The peer computes EPCalc 3 with weights only beside PSEPT.
+        asked = {kind for letter, kind in (("w", 1), ("W", 3)) if letter in letters}
+        ept = [row for row in ept if row[1] != 3 or row[2] in asked]
+    expected = sorted_rows(np.array(ept if report == "ept" else psept, np.float64).reshape(-1, 5))
+    actual = sorted_rows(np.array(rows.tolist(), np.float64).reshape(-1, 5))
+    np.testing.assert_array_equal(actual[:, :4], expected[:, :4])
+    np.testing.assert_allclose(actual[:, 4], expected[:, 4], 2e-6, 1e-3)
 
 
 def assert_close(peer: Rows, ours: Rows) -> None:

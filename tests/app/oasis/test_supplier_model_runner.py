@@ -95,6 +95,38 @@ thalweg_pids+=($!); thalweg_readers+=(gul:word)
 """
 
 
+@pytest.mark.parametrize("sizes", [(2, 2), (1, 2), (0, 2)])
+def test_events_come_in_any_order_from_load_balancers(
+    runner: Any,  # noqa: ANN401 - a module
+    sizes: tuple[int, int],
+) -> None:
+    lines: list[str] = []
+    runner.bash.print_command = lambda _, line: lines.append(line)
+    runner.bash.get_fifo_name = lambda folder, name, process, _: f"{folder}{name}_P{process}"
+    params = {
+        "gul_output": True,
+        "il_output": True,
+        "ri_output": False,
+        "max_process_id": 2,
+        "num_reinsurance_iterations": 0,
+        "fifo_queue_dir": "fifo/",
+        "num_gul_per_lb": sizes[0],
+        "num_fm_per_lb": sizes[1],
+    }
+    runner.Readers(params, {}).start("run.sh")
+    gul, il = (line for line in lines if " aggregate " in line)
+    assert "--unsorted" not in gul
+    assert ("--unsorted" in il) is (sizes[0] > 0)
+    assert il.count("--stream") == 2
+
+
+def test_full_correlation_is_refused_where_nothing_writes_it(runner: Any) -> None:  # noqa: ANN401
+    runner.bash.get_getmodel_cmd = print
+    params = {"filename": "run.sh", "analysis_settings": {}, "full_correlation": True}
+    with pytest.raises(RuntimeError, match="full_correlation"):
+        runner.write_analysis(params)
+
+
 def test_readers_complete_after_all_writers(runner: Any) -> None:  # noqa: ANN401 - a module
     writers = "( sleep 0.1 ) & pid1=$!\n( true ) & pid2=$!\nexec_wait $pid1 $pid2"
     Path("run.sh").write_text(_script(runner, READER, writers))
@@ -109,6 +141,12 @@ def test_readers_complete_after_all_writers(runner: Any) -> None:  # noqa: ANN40
         ("( true ) & pid1=$!\n( exit 4 ) & pid2=$!", "losses 2 ended with status 4"),
         ("( kill -9 $BASHPID ) & pid1=$!\n( true ) & pid2=$!", "losses 1 ended with status 137"),
         ("( false | true ) & pid1=$!\n( true ) & pid2=$!", "losses 1 ended with status 1"),
+        # A load balancer, say, whose id the script forgets.
+        ("( sleep 0.1; exit 5 ) &\n( true ) & pid1=$!\npid2=$pid1", "losses 3 ended with status 5"),
+        (
+            "( exit 6 ) & \nsleep 0.1\n( true ) & pid1=$!\npid2=$pid1",
+            "losses 3 ended with status 6",
+        ),
     ],
 )
 def test_any_writer_that_fails_ends_the_run(
@@ -117,6 +155,7 @@ def test_any_writer_that_fails_ends_the_run(
     message: str,
 ) -> None:
     Path("run.sh").write_text(_script(runner, READER, f"{writers}\nexec_wait $pid1 $pid2"))
+    runner.keep_ids("run.sh")
     with pytest.raises(subprocess.CalledProcessError) as raised:
         runner.execute("run.sh", "log", 1.0)
     assert message in raised.value.output.decode()
