@@ -169,6 +169,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/tiles/routes_zarr.py": _DATASETS,
     "app/tiles/service.py": _PARTS,
     "app/tiles/zarr_facade.py": _DATASETS,
+    "core/_linking.py": ("tests/core/test_jit.py", "tests/core/tiles/test_decoders.py"),
     "core/arrays.py": _TYPES,
     "core/compat/dataio/": _DATAIO,
     "core/compat/errors.py": _DATAIO,

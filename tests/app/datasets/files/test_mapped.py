@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import signal
@@ -88,15 +87,24 @@ def test_writers_wait_while_a_map_is_visited(setup: Setup, monkeypatch: pytest.M
             time.sleep(0.2)
             # The writer waits: the file still has its bytes.
             assert os.stat(setup.paths[0]).st_size == SIZES[0]  # noqa: PTH116
-        for at, start in zip(positions.tolist(), starts[first:].tolist(), strict=False):
-            assert octets[at : at + 10_000].tobytes() == setup.contents[0][start : start + 10_000]
+        pairs = zip(positions.tolist(), starts[first:].tolist(), strict=False)
+        right = all(
+            octets[at : at + 10_000].tobytes() == setup.contents[0][start : start + 10_000]
+            for at, start in pairs
+        )
+        assert right or first
+        intact.append(right)
 
     starts = np.arange(30) * 10_000
     files = np.zeros(30, np.int64)
+    intact: list[bool] = []
     # The first portion was visited in the map; the rest was read, when the writer may have
-    # cut the file.
-    with contextlib.suppress(DataChangedError):
+    # cut the file: then bytes may be wrong, and the visit says so at its end.
+    try:
         setup.backend.visit(files, starts, 10_000, use)
+    except DataChangedError:
+        intact.clear()
+    assert all(intact)
     assert in_map == [0]
     assert float(writer.stdout.readline()) > 0.15
     writer.communicate()

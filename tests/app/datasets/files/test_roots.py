@@ -49,7 +49,7 @@ def roots(data: Path) -> Iterator[Roots]:
     gc.collect()  # of files that an earlier test left open
     before = descriptors()
     yield Roots([data])
-    assert descriptors() == before
+    assert descriptors() <= before  # others may be closed meanwhile
 
 
 @pytest.mark.parametrize(
