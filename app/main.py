@@ -69,8 +69,11 @@ from app.pipelines.registry import Pipelines
 from app.pipelines.service import PipelineService
 from app.runs import records as run_records
 from app.runs import routes as runs_routes
+from app.runs import routes_uploads
+from app.runs import sweeping as run_sweeping
 from app.runs.service import RunService
 from app.runs.store import Runs
+from app.runs.uploads import Uploads
 from app.runs.watching import Watch
 from app.server.board import Board, Seat
 from app.settings import Settings
@@ -104,6 +107,8 @@ from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
 _OLD_PARTIALS = "partials"
 """Directory in which earlier versions kept partial results."""
 _DAY = 86400.0
+_WAITING_THREADS = 32
+"""Threads that wait for the store to make uploads durable."""
 _ORPHAN_SECONDS = 60.0
 """Age of content without an owner that spares it: whoever stores it may be about to own it."""
 
@@ -127,7 +132,20 @@ _EXPOSED = (
     "Thalweg-Events-Only-In-Occurrence",
     "Thalweg-Ledger-Bound",
     "Thalweg-Rates",
+    "Location",
     "Upload-Complete",
+    "Upload-Defer-Length",
+    "Upload-Draft-Interop-Version",
+    "Upload-Expires",
+    "Upload-Length",
+    "Upload-Limit",
+    "Upload-Metadata",
+    "Upload-Offset",
+    "Tus-Checksum-Algorithm",
+    "Tus-Extension",
+    "Tus-Max-Size",
+    "Tus-Resumable",
+    "Tus-Version",
     "X-Request-Id",
     "Retry-After",
     "RateLimit",
@@ -140,6 +158,7 @@ _ROUTERS = (
     pipelines_routes.router,
     losses_routes.router,
     routes_inputs.router,
+    routes_uploads.router,
     runs_routes.router,
     datasets_routes.router,
     tiles_routes.router,
@@ -253,10 +272,12 @@ def _add_services(
         admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
-    days = settings.run_days
+    runs = Runs(heads, storage.blobs, settings.run_days, Watch())
+    disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
     state.runs = RunService(
-        runs=Runs(heads, storage.blobs, days, Watch()),
+        runs=runs,
         losses=state.losses,
+        uploads=Uploads(runs, state.losses, disk, settings.max_upload),
         threads=threads,
         bodies=bodies,
         addresses=addresses,
@@ -270,7 +291,7 @@ def _add_services(
         KIND_TILES: tile_tokens.describe,
         KIND_BATCHES: batch_tokens.describe,
     }
-    state.sweeper = _closing(resources, _sweeper(settings, storage, quotas, metrics))
+    state.sweeper = _closing(resources, _sweeper(settings, storage, quotas, metrics, runs))
     state.tokens = TokenInspection(keys, kinds)
     stored_keys = ApiKeys(storage.heads)
     state.api_keys = _closing(resources, Keys(settings.api_keys, stored_keys, digest_key))
@@ -339,7 +360,9 @@ def _quotas(settings: Settings) -> Quotas:
     )
 
 
-def _sweeper(settings: Settings, storage: Storage, quotas: Quotas, metrics: Metrics) -> Sweeper:
+def _sweeper(
+    settings: Settings, storage: Storage, quotas: Quotas, metrics: Metrics, runs: Runs
+) -> Sweeper:
     days = {
         views.KIND: settings.view_days,
         registry.KIND: settings.pipeline_days,
@@ -364,6 +387,7 @@ def _sweeper(settings: Settings, storage: Storage, quotas: Quotas, metrics: Metr
     for kind in (input_store.KIND, partials.KIND):
         seconds = settings.input_days * _DAY
         chores[f"expired {kind}s"] = expired_blobs(storage.blobs, kind, seconds)
+    chores |= run_sweeping.chores(runs, storage.heads, storage.blobs)
     chores["unfinished blobs"] = always_done(storage.blobs.clean)
     if storage.space is not None:
         chores["ballast"] = always_done(storage.space.restore)

@@ -10,6 +10,7 @@ from app.http.json_bodies import JsonBodies
 from app.losses.service import LossService
 
 from .store import Runs
+from .uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +22,4 @@ class RunService:
     threads: Workers
     bodies: JsonBodies
     addresses: Addresses
+    uploads: Uploads
