@@ -87,7 +87,8 @@ def test_lists_have_pages(service: Service) -> None:
     assert [s["partition"] for s in first["streams"]] == [1, 2]
     rest = up.ask("GET", f"{up.path}/streams?limit=2&after={first['after']}").json()
     assert ([s["partition"] for s in rest["streams"]], rest["after"]) == ([3], None)
-    found, after = [], ""
+    found: list[str] = []
+    after: str | None = ""
     while after is not None:
         page = up.ask("GET", f"/v1/runs?limit=1&after={after}").json()
         found += [run["id"] for run in page["runs"]]

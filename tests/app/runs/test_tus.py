@@ -62,7 +62,7 @@ def test_a_head_says_all_there_is_to_know(up: Uploader) -> None:
         assert answer.getheader("Upload-Metadata") == "filename YQ==,partition NzE="
         assert answer.getheader("Cache-Control") == "no-store"
         assert answer.getheader("Tus-Resumable") == "1.0.0"
-        assert parsedate_to_datetime(str(answer.getheader("Upload-Expires")))
+        assert parsedate_to_datetime(str(answer.getheader("Upload-Expires"))).year > 2000
     answer = up.ask("HEAD", f"{up.path}/streams/000001-none", **TUS)
     assert (answer.status, answer.getheader("Upload-Offset")) == (404, None)
 
