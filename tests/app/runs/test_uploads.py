@@ -18,8 +18,11 @@ from tests.app.runs.requests import EVENT, TUS, Uploader, stream
 from tests.scale import PURE_PYTHON, SOAK
 
 KILLS = 100 if SOAK else 4
+OPEN = 600 if SOAK else 100
+"""Requests that wait for bytes at once; an owner may have 716."""
 HEADER = len(stream(0))
 GOOD = stream()
+QUOTA = 12 * (KILLS + 10) * EVENT
 
 
 @pytest.fixture
@@ -172,7 +175,11 @@ def test_a_checksum_is_verified_before_a_byte_is_taken(up: Uploader) -> None:
     for text in ("md5 abc", "sha1", "sha1 AAAA", ""):
         is_problem(up.patch(address, 1000, b"x", Upload_Checksum=text), "bad-request")
     with up.sending(
-        address, 1000, b"", 65 << 20, **{"Upload-Checksum": f"sha1 {wrong_sha1()}"}
+        address,
+        1000,
+        b"",
+        65 << 20,
+        **{"Upload-Checksum": f"sha1 {wrong_sha1()}", "Expect": "100-continue"},
     ) as client:
         assert Answer(client, "PATCH").status == 413
 
@@ -230,7 +237,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Se
     if PURE_PYTHON:
         pytest.skip("the server is a process of its own, whatever kernels are here")
     where = tmp_path_factory.mktemp("both")
-    one = Service(where / "one", quota_stream_bytes=3 * len(GOOD))
+    one = Service(where / "one", quota_stream_bytes=QUOTA, drain_seconds=2)
     other_place = where / "other"
     other_place.mkdir()
     (other_place / "data").symlink_to(one.data_dir)
@@ -270,8 +277,8 @@ def test_a_quota_of_bytes_ends_an_append_before_it(both: tuple[Service, Service]
             for r in up.ask("GET", "/v1/runs").json()["runs"]
         )
     )
-    left = 3 * len(GOOD) - before
-    data = stream(200)
+    left = QUOTA - before
+    data = stream(2 * QUOTA // EVENT)
     address = up.create(len(data))
     assert up.patch(address, 0, data[:left]).status == 204
     found = is_problem(up.patch(address, left, data[left:]), "quota-exceeded", 429)
@@ -284,24 +291,41 @@ def test_idle_uploads_hold_nothing(both: tuple[Service, Service]) -> None:
     up = Uploader(both[0])
     addresses = [up.create(len(GOOD)) for _ in range(200 if not SOAK else 1000)]
     with contextlib.ExitStack() as stack:
-        for address in addresses[:100]:
+        for address in addresses[:OPEN]:
             stack.enter_context(up.sending(address, 0, GOOD[:16], len(GOOD)))
-        wait_until(lambda: up.service.metric("thalweg_requests_running") == 101)
+        wait_until(lambda: up.service.metric("thalweg_requests_running") == OPEN + 1)
         wait_until(lambda: up.service.metric("thalweg_buffers_used") == 0)
     wait_until(lambda: up.service.metric("thalweg_requests_running") == 1)
+
+
+def test_a_server_that_stops_keeps_what_came(both: tuple[Service, Service]) -> None:
+    one, other = both
+    up = Uploader(one)
+    there = Uploader(other, up.path.rpartition("/")[2])
+    address = up.create(len(GOOD))
+    with up.sending(address, 0, GOOD[:300], len(GOOD)) as client:
+        wait_until(lambda: there.streams()[0]["offset"] == 300)
+        client.sendall(GOOD[300:500])
+        one.term()
+        is_problem(Answer(client, "PATCH"), "draining", 503)
+    assert one.end() == 0
+    assert there.offset(address) == 500
+    one.start()
+    assert up.patch(address, 500, GOOD[500:]).status == 204
 
 
 def test_uploads_go_on_after_every_kill(both: tuple[Service, Service]) -> None:
     one, other = both
     up, there = Uploader(one), Uploader(other, None)
     there.path = up.path
-    data = stream(60)
+    events = 12 * KILLS
+    data = stream(events)
     chance = random.Random(5)  # noqa: S311 - as above
     address, at, kills = up.create(len(data)), 0, 0
     while at < len(data):
-        client = there if kills < KILLS and chance.random() < 0.5 else up
+        client = there if kills == KILLS or chance.random() < 0.5 else up
         if client is up and kills < KILLS:
-            size = chance.randrange(0, max(len(data) // KILLS, 2))
+            size = chance.randrange(300)
             with up.sending(address, at, data[at : at + size], len(data) - at):
                 if chance.random() < 0.5:
                     there.streams()
@@ -316,4 +340,5 @@ def test_uploads_go_on_after_every_kill(both: tuple[Service, Service]) -> None:
         assert now >= at
         at = now
     (found,) = there.streams()
-    assert (found["state"], found["events"]) == ("complete", 60)
+    assert (found["state"], found["events"]) == ("complete", events)
+    assert kills == KILLS
