@@ -39,7 +39,7 @@ from .turns import Turn
 
 ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
-OWNED_KINDS = ("dataset", "view", "pipeline", "input")
+OWNED_KINDS = ("dataset", "view", "pipeline", "input", "run", "stream")
 _PREFIX_SIZE = 8
 _DIGITS = 2 * _PREFIX_SIZE
 _LAST_ID = "z" * 150
@@ -142,13 +142,25 @@ class Namespaces:
             return False
         return True
 
-    def replace(self, seen: Owned, value: Any) -> None:  # noqa: ANN401 - JSON
-        """Replace the value of a thing that is unchanged since ``seen``.
+    def replace(
+        self,
+        seen: Owned,
+        value: Any,  # noqa: ANN401 - JSON
+        size: int | None = None,
+    ) -> Owned:
+        """Replace the value of a thing that is unchanged since ``seen``; return the new version.
+
+        Args:
+            seen: the version to replace.
+            value: the new value.
+            size: bytes that it takes; default: those of the value.
 
         Raises:
             HeadMissingError, HeadConflictError: it was deleted or changed.
         """
-        self._store.compare_and_swap(seen.head, _encoded(seen.owner, value))
+        text = _encoded(seen.owner, value)
+        head = self._store.compare_and_swap(seen.head, text, size=size)
+        return Owned(seen.owner, seen.ident, value, head)
 
     def delete(self, owner: str, ident: str) -> None:
         """Delete a thing of one owner.
@@ -164,6 +176,13 @@ class Namespaces:
     def ids(self, owner: str, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of an owner after ``after``, in order."""
         return [owned.ident for owned in self._page(namespace(owner), after, limit)]
+
+    def page(self, owner: str, prefix: str = "", after: str = "", limit: int = 100) -> list[Owned]:
+        """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
+        space = namespace(owner)
+        start = f"{space}.{after}" if after else ""
+        heads = self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
+        return [_owned(head) for head in heads]
 
     def all_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of all owners after ``after``, in order, each once."""
