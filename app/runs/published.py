@@ -191,15 +191,11 @@ class Published:
 
     def names(self, after: str = "") -> Iterator[str]:
         """Yield the names of all files, in order."""
-        while True:
-            idents = self._heads.ids(self._owner, self._ident(after))
-            names = [
-                i.removeprefix(f"{self._run}.") for i in idents if i.startswith(f"{self._run}.")
-            ]
-            yield from names
-            if not names or len(names) < len(idents):
-                return
-            after = names[-1]
+        prefix = f"{self._run}."
+        start = prefix + after if after else ""
+        while page := self._heads.page(self._owner, prefix, start, MAX_PAGE):
+            yield from (owned.ident.removeprefix(prefix) for owned in page)
+            start = page[-1].ident
 
     def delete(self, name: str) -> None:
         """Delete a file, if it exists: first its head, so that nobody finds half of it."""
