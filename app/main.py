@@ -67,6 +67,11 @@ from app.pipelines import routes as pipelines_routes
 from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.service import PipelineService
+from app.runs import records as run_records
+from app.runs import routes as runs_routes
+from app.runs.service import RunService
+from app.runs.store import Runs
+from app.runs.watching import Watch
 from app.server.board import Board, Seat
 from app.settings import Settings
 from app.state import token_keys
@@ -135,6 +140,7 @@ _ROUTERS = (
     pipelines_routes.router,
     losses_routes.router,
     routes_inputs.router,
+    runs_routes.router,
     datasets_routes.router,
     tiles_routes.router,
     routes_reductions.router,
@@ -247,6 +253,14 @@ def _add_services(
         admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
+    days = settings.run_days
+    state.runs = RunService(
+        runs=Runs(heads, storage.blobs, days, Watch()),
+        losses=state.losses,
+        threads=threads,
+        bodies=bodies,
+        addresses=addresses,
+    )
     state.datasets = DatasetService(catalogue, threads, bodies, addresses)
     kept = PartialStore(storage.blobs)
     state.tiles = TileService(known_views, engine, kept, threads, bodies, addresses)
@@ -316,6 +330,10 @@ def _quotas(settings: Settings) -> Quotas:
                 "pipelines", settings.quota_pipelines, settings.quota_pipeline_bytes
             ),
             datasets.KIND: Limit("datasets", settings.quota_datasets, settings.quota_dataset_bytes),
+            run_records.RUN: Limit("runs", settings.quota_runs, settings.quota_run_bytes),
+            run_records.STREAM: Limit(
+                "streams", settings.quota_streams, settings.quota_stream_bytes
+            ),
             input_store.KIND: Limit("inputs", settings.quota_inputs, settings.quota_input_bytes),
         }
     )

@@ -33,6 +33,11 @@ CHANGES = {
     ("PUT", "/v1/inputs/{name}"): Change("create", "input"),
     ("DELETE", "/v1/inputs/{name}/{digest}"): Change("delete", "input", "digest"),
     ("POST", "/v1/pipelines"): Change("create", "pipeline"),
+    ("POST", "/v1/runs"): Change("create", "run"),
+    ("DELETE", "/v1/runs/{run}"): Change("delete", "run", "run"),
+    ("PUT", "/v1/runs/{run}/inputs/{name}"): Change("create", "input"),
+    ("POST", "/v1/runs/{run}/streams"): Change("create", "stream"),
+    ("DELETE", "/v1/runs/{run}/streams/{stream}"): Change("delete", "stream", "stream"),
     ("DELETE", "/v1/pipelines/{ident}"): Change("delete", "pipeline", "ident"),
 }
 """Requests that change state, by method and route."""
@@ -115,7 +120,7 @@ def record(
         )
 
 
-_FURTHER = {"view": ("dataset", "ident"), "input": ("name", "name")}
+_FURTHER = {"view": ("dataset", "ident"), "input": ("name", "name"), "stream": ("run", "run")}
 """A further member of the line of a resource, and the path parameter that it shows."""
 
 

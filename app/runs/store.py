@@ -134,6 +134,13 @@ class Runs:
             raise RunExpiredError(f"the run {ident} has expired", hint="Create another")
         return record
 
+    def own(self, who: Identity, ident: str) -> RunRecord:
+        """Return a run to change, which is the caller's own; see ``get``."""
+        record = self.get(who, ident)
+        if record.owner != who.owner:
+            raise NotFoundError(f"there is no run {ident[:80]!r}")
+        return record
+
     def _find(self, who: Identity, ident: str) -> RunRecord:
         try:
             return RunRecord.decode(self._runs.get(who.owner, ident))
