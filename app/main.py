@@ -69,6 +69,11 @@ from app.pipelines.registry import Pipelines
 from app.pipelines.service import PipelineService
 from app.runs import records as run_records
 from app.runs import routes as runs_routes
+from app.runs import routes_reports as run_reports_routes
+from app.runs.reports import RunReportsService
+from app.runs.sealing import Sealer
+from app.runs.sealing_jobs import Jobs
+from app.runs.sealing_work import Workshop
 from app.runs.service import RunService
 from app.runs.store import Runs
 from app.runs.watching import Watch
@@ -141,6 +146,7 @@ _ROUTERS = (
     losses_routes.router,
     routes_inputs.router,
     runs_routes.router,
+    run_reports_routes.router,
     datasets_routes.router,
     tiles_routes.router,
     routes_reductions.router,
@@ -170,6 +176,7 @@ def create_app(settings: Settings, board: Board | None = None, seat: Seat | None
         warm_up.start()
         with resources:
             app.state.sweeper.start()
+            app.state.sealer.start()
             app.state.monitor.start()
             app.state.pulse.start()
             try:
@@ -253,9 +260,12 @@ def _add_services(
         admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
-    days = settings.run_days
+    runs = Runs(heads, storage.blobs, settings.run_days, Watch())
+    sealer = Sealer(Workshop(runs, heads, state.losses, engine), Jobs(heads))
+    state.sealer = _closing(resources, sealer)
     state.runs = RunService(
-        runs=Runs(heads, storage.blobs, days, Watch()),
+        runs=runs,
+        reports=RunReportsService(sealer),
         losses=state.losses,
         threads=threads,
         bodies=bodies,

@@ -46,10 +46,8 @@ from core.losses.summaries.set_reports import set_policy
 
 from .published import Published
 
-SEGMENT = 256 << 20
+SEGMENT_BYTES = 256 << 20
 """Bytes from one cut to the next."""
-KIND = "segment"
-"""Of published partials."""
 VERSION = b"segment 1"
 """To be changed whenever the same segment would give another partial."""
 
@@ -121,7 +119,9 @@ def stream_header(stream: StoredBytes, policy: Policy) -> StreamHeader | None:
     return header
 
 
-def segments_of(stream: StoredBytes, policy: Policy, size: int = SEGMENT) -> Iterator[Segment]:
+def segments_of(
+    stream: StoredBytes, policy: Policy, size: int = SEGMENT_BYTES
+) -> Iterator[Segment]:
     """Yield the segments of a stream that nothing to come can change.
 
     Args:

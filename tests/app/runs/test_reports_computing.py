@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from app.engine.local import LocalEngine
 from app.losses.request import LossRequest
 from app.runs import reports_computing
+from app.runs.records import SEGMENT as KIND
 from app.runs.reports_computing import RunReports, RunStreams
-from app.runs.segments import KIND, SegmentSums, segments_of
+from app.runs.segments import SegmentSums, segments_of
 from core.arrays import Rows
 from core.errors import EventReopenedError, MismatchError
 from core.losses.analysis import Analysis
