@@ -70,6 +70,8 @@ from app.pipelines.service import PipelineService
 from app.runs import records as run_records
 from app.runs import routes as runs_routes
 from app.runs import routes_reports as run_reports_routes
+from app.runs import routes_rows as run_rows_routes
+from app.runs import rows_tokens
 from app.runs.reports import RunReportsService
 from app.runs.sealing import Sealer
 from app.runs.sealing_jobs import Jobs
@@ -104,7 +106,7 @@ from app.tiles import tokens as tile_tokens
 from app.tiles.partials import PartialStore
 from app.tiles.service import TileService
 from app.tiles.views import Views
-from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
+from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_ROWS, KIND_TILES, KeyRing
 
 _OLD_PARTIALS = "partials"
 """Directory in which earlier versions kept partial results."""
@@ -147,6 +149,7 @@ _ROUTERS = (
     routes_inputs.router,
     runs_routes.router,
     run_reports_routes.router,
+    run_rows_routes.router,
     datasets_routes.router,
     tiles_routes.router,
     routes_reductions.router,
@@ -279,6 +282,7 @@ def _add_services(
         KIND_LOSSES: loss_tokens.describe,
         KIND_TILES: tile_tokens.describe,
         KIND_BATCHES: batch_tokens.describe,
+        KIND_ROWS: rows_tokens.describe,
     }
     state.sweeper = _closing(resources, _sweeper(settings, storage, quotas, metrics))
     state.tokens = TokenInspection(keys, kinds)

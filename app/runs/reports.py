@@ -26,7 +26,7 @@ from .records import RunRecord
 from .reports_files import RECORDS, Drawn, ReportFiles, ReportName
 from .schemas import ReportsBody
 from .sealing import Sealer
-from .sealing_jobs import OWN, Job, Variant, find_variant
+from .sealing_jobs import OWN, Job, Jobs, Variant, find_variant
 from .spec import RunSpec
 
 RETRY_SECONDS = 2
@@ -100,6 +100,11 @@ class RunReportsService:
     def __init__(self, sealer: Sealer) -> None:
         self._workshop = sealer.workshop
         self._sealer = sealer
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs of sealing."""
+        return self._sealer.jobs
 
     def seal(self, who: Identity, ident: str) -> RunRecord:
         """Seal a run; see :meth:`Sealer.seal`."""

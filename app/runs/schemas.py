@@ -159,3 +159,16 @@ class ReportsQuery(BaseModel):
     )
     summary_ids: str | None = Field(None, description="Rows of these summaries, as 1,5,10-20")
     event_ids: str | None = Field(None, description="Rows of these events, as 1,5,10-20")
+
+
+class RowsQuery(BaseModel):
+    """Options of the rows of a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: str | None = Field(None, max_length=512, description="Token to go on after")
+    follow: bool = Field(False, description="Wait for rows to come, until the run is sealed")
+    stream: str | None = Field(None, max_length=64, description="Rows of this stream only")
+    format: Literal["frames", "csv", "ndjson", "arrow", "parquet", "bin", "sse"] | None = Field(
+        None, description="Format of the answer; overrides Accept"
+    )

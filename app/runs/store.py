@@ -156,6 +156,14 @@ class Runs:
                 raise NotFoundError(f"there is no run {ident[:80]!r}") from e
             return RunRecord.decode(others[0])
 
+    def again(self, run: RunRecord) -> RunRecord:
+        """Return the present version of a run.
+
+        Raises:
+            NotFoundError: it was deleted.
+        """
+        return RunRecord.decode(self._runs.get(run.owner, run.id))
+
     def is_expired(self, record: RunRecord) -> bool:
         """Whether a run is to be removed."""
         return record.expires is not None and record.expires < self._clock()
