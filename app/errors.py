@@ -330,6 +330,8 @@ class Problem:
     """Extension members; those that are None are left out of the document."""
     retry_after: int | None = None
     """Value of the Retry-After header, in seconds."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Further headers of the answer."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as a JSON object."""

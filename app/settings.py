@@ -114,6 +114,8 @@ class Settings(BaseSettings):
     """Maximum bytes of rows per request that wait in total."""
     max_body: int | None = Field(default=None, ge=1)
     """Maximum bytes of a posted loss stream, as sent and as decoded; default: no limit."""
+    max_upload: int = Field(default=1 << 40, ge=1)
+    """Maximum bytes of an uploaded stream of a run."""
     max_input: int = Field(default=128 * MIB, ge=1)
     """Maximum bytes of an auxiliary file, as sent and as decoded."""
     input_days: float = Field(default=7.0, gt=0)

@@ -37,6 +37,8 @@ CHANGES = {
     ("DELETE", "/v1/runs/{run}"): Change("delete", "run", "run"),
     ("PUT", "/v1/runs/{run}/inputs/{name}"): Change("create", "input"),
     ("POST", "/v1/runs/{run}/streams"): Change("create", "stream"),
+    ("PATCH", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),
+    ("POST", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),
     ("DELETE", "/v1/runs/{run}/streams/{stream}"): Change("delete", "stream", "stream"),
     ("DELETE", "/v1/pipelines/{ident}"): Change("delete", "pipeline", "ident"),
 }
@@ -124,11 +126,14 @@ _FURTHER = {"view": ("dataset", "ident"), "input": ("name", "name"), "stream": (
 """A further member of the line of a resource, and the path parameter that it shows."""
 
 
+_DONE = {"delete": "deleted", "append": "appended"}
+
+
 def _result(change: Change, status: int) -> str:
     if status == _CLIENT_LEFT:
         return "unknown"
     if status >= _ERRORS:
         return "refused"
-    if change.action == "delete":
-        return "deleted"
+    if change.action in _DONE:
+        return _DONE[change.action]
     return "created" if status == _CREATED else "existed"

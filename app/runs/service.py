@@ -11,6 +11,7 @@ from app.losses.service import LossService
 
 from .reports import RunReportsService
 from .store import Runs
+from .uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +24,4 @@ class RunService:
     threads: Workers
     bodies: JsonBodies
     addresses: Addresses
+    uploads: Uploads

@@ -338,7 +338,10 @@ class Runs:
         except HeadMissingError as e:
             raise NotFoundError(f"the run has no stream {ident[:80]!r}") from e
         if run.streams.get(found.partition) != found.id:
-            raise NotFoundError(f"the run has no stream {ident[:80]!r}")
+            # The stream may be newer than this version of the run, or have been replaced.
+            run = RunRecord.decode(self._runs.get(run.owner, run.id))
+            if run.streams.get(found.partition) != found.id:
+                raise NotFoundError(f"the run has no stream {ident[:80]!r}")
         return found
 
     def streams(self, run: RunRecord) -> list[StreamRecord]:

@@ -66,10 +66,11 @@ class Owned:
     """JSON values."""
     head: Head
 
-
-def _owned(head: Head) -> Owned:
-    values = json.loads(head.value)
-    return Owned(values["owner"], head.id[_DIGITS + 1 :], values["value"], head)
+    @classmethod
+    def of(cls, head: Head) -> Owned:
+        """Return the thing in a head."""
+        values = json.loads(head.value)
+        return cls(values["owner"], head.id[_DIGITS + 1 :], values["value"], head)
 
 
 def _encoded(owner: str, value: Any) -> bytes:  # noqa: ANN401 - JSON
@@ -135,7 +136,7 @@ class Namespaces:
         Raises:
             HeadMissingError: the owner has no such thing.
         """
-        return _owned(self.head(owner, ident))
+        return Owned.of(self.head(owner, ident))
 
     def has(self, owner: str, ident: str) -> bool:
         """Whether an owner has a thing."""
@@ -185,7 +186,7 @@ class Namespaces:
         space = namespace(owner)
         start = f"{space}.{after}" if after else ""
         heads = self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
-        return [_owned(head) for head in heads]
+        return [Owned.of(head) for head in heads]
 
     def all_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of all owners after ``after``, in order, each once."""
@@ -196,14 +197,14 @@ class Namespaces:
 
     def of_all(self, limit: int = MAX_PAGE) -> list[Owned]:
         """List up to ``limit`` things of all owners."""
-        return [_owned(head) for head in self._store.list(self._kind, limit=limit).heads]
+        return [Owned.of(head) for head in self._store.list(self._kind, limit=limit).heads]
 
     def of_anyone(self, ident: str) -> list[Owned]:
         """Return the things of this id, of all owners."""
         found = []
         for prefix in self._prefixes():
             try:
-                found.append(_owned(self._store.get(self._kind, f"{prefix}.{ident}")))
+                found.append(Owned.of(self._store.get(self._kind, f"{prefix}.{ident}")))
             except (HeadMissingError, HeadInvalidError):
                 continue
         return found
@@ -218,7 +219,7 @@ class Namespaces:
     def _page(self, prefix: str, after: str, limit: int) -> list[Owned]:
         start = f"{prefix}.{after}" if after else ""
         page = self._store.list(self._kind, f"{prefix}.", start, limit)
-        return [_owned(head) for head in page.heads]
+        return [Owned.of(head) for head in page.heads]
 
     def _prefixes(self) -> Iterator[str]:
         """Yield the namespaces that hold anything, by jumping from one to the next."""
