@@ -108,7 +108,7 @@ class RunReportsService:
 
     def seal(self, who: Identity, ident: str) -> RunRecord:
         """Seal a run; see :meth:`Sealer.seal`."""
-        return self._sealer.seal(self._workshop.runs.get(who, ident))
+        return self._sealer.seal(self._workshop.runs.own(who, ident))
 
     def compute(self, who: Identity, ident: str, values: Mapping[str, Any]) -> Job:
         """Have further reports of a sealed run computed; see :meth:`Sealer.compute`.
@@ -117,7 +117,7 @@ class RunReportsService:
             ReportNotReadyError: the run is not done.
             CoreError, ServiceError: the body is invalid, or does not fit the run.
         """
-        run = self._workshop.runs.get(who, ident)
+        run = self._workshop.runs.own(who, ident)
         if run.state != "done":
             raise self._not_ready(run)
         try:
