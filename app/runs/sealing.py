@@ -19,7 +19,6 @@ back and tried again.
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,6 +42,7 @@ from .records import RunRecord, RunState
 from .sealing_checks import check_sealable
 from .sealing_jobs import Job, Jobs, Variant
 from .sealing_work import SealingWork, Workshop
+from .sealing_workers import worker_name
 
 INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
@@ -75,7 +75,7 @@ class Sealer:
         self.workshop = workshop
         self.jobs = jobs
         self._interval = interval
-        self._worker = secrets.token_hex(8)
+        self._worker = worker_name()
         self._news = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None

@@ -8,7 +8,7 @@ long as it lives; each change is a compare-and-swap, so one worker has it at a t
        +------ release ------+     no new beat: any worker claims it as its own
 
 Whoever watches compares beats by its own monotonic clock. So no clock of another process or
-machine matters, nor that a clock jumps.
+machine matters, nor that a clock jumps. On the machine of a worker its death shows at once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import Any
 
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
 from app.state.ownership import Namespaces, Owned
+
+from .sealing_workers import has_died
 
 KIND = "sealing"
 OWN = "own"
@@ -138,7 +140,7 @@ class Jobs:
         return [_decode(owned) for owned in self._things.page(owner, f"{run}.")]
 
     def claimable(self) -> list[Job]:
-        """Return the jobs that wait, or whose worker has not given a sign of life for long."""
+        """Return the jobs that wait, or whose worker has died or given no sign of life for long."""
         now = self._clock()
         seen, self._seen = self._seen, {}
         found = []
@@ -149,7 +151,7 @@ class Jobs:
             if (worker, beat) != state:
                 since = now
             self._seen[key] = (*state, since)
-            if not job.worker or now - since >= self.lease:
+            if not job.worker or now - since >= self.lease or has_died(job.worker):
                 found.append(job)
         return found
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from app.runs import sealing_work
 from app.runs.records import RunRecord
 from app.runs.sealing import Sealer
 from app.runs.sealing_jobs import Jobs
+from app.runs.sealing_workers import has_died, worker_name
 from tests.app.runs.uploaded import Uploads, occurrence_csv, partitions
 from tests.runs import RUN_REPORTS, RunCase, random_run
 
@@ -304,6 +307,20 @@ def test_a_job_of_a_worker_that_died_is_taken_over(
     service.sealer.look()
     assert service.now(run).state == "done"
     assert watching.of_run(run.owner, run.id) == []
+
+
+def test_a_worker_that_died_on_this_machine_is_noticed_at_once() -> None:
+    name = worker_name()
+    assert not has_died(name)
+    *place, _, started, last = name.split(" ")
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    dead = " ".join([*place, str(ended.pid), "123", last])
+    assert has_died(dead)
+    reused = " ".join([*place, str(os.getpid()), "1" + started, last])
+    assert has_died(reused)
+    assert not has_died(dead.replace(place[0], "another-machine"))
+    assert not has_died("another")
 
 
 def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
