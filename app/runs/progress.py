@@ -53,9 +53,13 @@ class ProgressReader:
         jobs: of sealing.
         run: the run.
         known: id of the last event that the client got; None for none.
+        follow: whether to wait for changes.
     """
 
-    def __init__(self, runs: Runs, jobs: Jobs, run: RunRecord, known: str | None) -> None:
+    def __init__(
+        self, runs: Runs, jobs: Jobs, run: RunRecord, known: str | None, *, follow: bool
+    ) -> None:
+        self._follow = follow
         self._runs = runs
         self._jobs = jobs
         self._run = run
@@ -63,7 +67,7 @@ class ProgressReader:
         self._streams: dict[str, dict[str, Any]] = {}
         self._told = False
         self.ended = False
-        """Whether the run has come to an end."""
+        """Whether nothing more is to be told."""
 
     def step(self) -> Report | None:
         """Return the next event; None if nothing has changed.
@@ -83,7 +87,7 @@ class ProgressReader:
         for job in self._jobs.of_run(run.owner, run.id):
             if job.seals:
                 described["sealing"] = {"done": job.done, "total": job.total}
-        self.ended = run.state in ENDED
+        self.ended = run.state in ENDED or not self._follow
         ident = xxhash.xxh3_64_hexdigest(orjson.dumps([described, list(streams.values())]))
         if ident == self._known:
             return None

@@ -151,14 +151,19 @@ def _encoder(
     responses=content_response(200, MEDIA_TYPE) | _PROBLEMS,
 )
 async def run_progress(
-    run: str, request: Request, service: RunsDep, who: IdentityDep, drain: DrainDep
+    run: str,
+    request: Request,
+    service: RunsDep,
+    who: IdentityDep,
+    drain: DrainDep,
+    follow: Annotated[bool, Query(description="false: end after the present state")] = True,
 ) -> ExchangeResponse:
     """Watch a run: an event for each change, until it is done or has failed."""
     known = request.headers.get("last-event-id")
 
     async def handle(exchange: Exchange) -> None:
         record = await service.threads.quick(service.runs.get, who, run)
-        reader = ProgressReader(service.runs, service.reports.jobs, record, known)
+        reader = ProgressReader(service.runs, service.reports.jobs, record, known, follow=follow)
         supply = RunProgress(reader, service.runs, record.id, service.threads)
         head = Head.of_stream(MEDIA_TYPE, None)
         stream = Stream(supply, ProgressEvents(), head, service.threads, drain)
