@@ -157,14 +157,15 @@ def test_another_report_needs_no_upload(service: Uploads, case: RunCase) -> None
     path = f"/v1/runs/{run.id}/reports"
     missing = get(service, f"{path}/ept")
     assert (missing.status_code, missing.json()["code"]) == (404, "report-missing")
-    body = {"reports": ["ept", "qelt"], "options": {"quantiles": [0.5], "return_periods": [2, 1]}}
+    options: dict[str, Any] = {"quantiles": [0.5], "return_periods": [2, 1]}
+    body = {"reports": ["ept", "qelt"], "options": options}
     answer = post(service, path, json=body)
     assert answer.status_code == 202
     links = answer.json()["reports"]
     assert get(service, links["ept"]).status_code == 202
     service.sealer.look()
     other = service.run(
-        ["ept", "qelt"], inputs_of(service, case), no_of_periods=case.periods, **body["options"]
+        ["ept", "qelt"], inputs_of(service, case), no_of_periods=case.periods, **options
     )
     service.upload(other, *partitions(case, 1, 2))
     assert service.seal(other).state == "done"
@@ -176,7 +177,8 @@ def test_another_report_needs_no_upload(service: Uploads, case: RunCase) -> None
     post(service, path, json={"reports": ["psept"]})
     service.sealer.look()
     assert get(service, f"{path}/psept").status_code == 200
-    for wrong in ({"reports": ["qelt"]}, {"reports": ["x"]}, {"reports": [], "options": {}}):
+    for reports in (["qelt"], ["x"], []):
+        wrong = {"reports": reports}
         assert post(service, path, json=wrong).status_code == 422
     fixed = {"reports": ["ept"], "options": {"float_width": 8}}
     assert post(service, path, json=fixed).json()["option"] == "float_width"
