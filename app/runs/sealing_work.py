@@ -34,7 +34,7 @@ SUMS_BYTES = 1 << 30
 """Memory of the sums of a run while it is sealed; those beyond go to the disk."""
 _FIRST_BYTES = 64 << 20
 """Memory of the sums of a run in the beginning."""
-_SUMS_OF_SEGMENT = 64 << 20
+SUMS_OF_SEGMENT = 64 << 20
 """Memory of the sums of a segment; those beyond go to the disk."""
 _Key = tuple[int | None, str]
 
@@ -135,7 +135,7 @@ class SealingWork:
             CoreError: a stream is faulty, or two do not fit together.
             ServiceError: a store failed, or there is no room.
         """
-        memory = _SUMS_OF_SEGMENT * self._workshop.engine.width
+        memory = SUMS_OF_SEGMENT * self._workshop.engine.width
         try:
             with self._workshop.losses.ledger.hold(self._run.owner, memory, "sealing") as hold:
                 self._compute_rows()
@@ -230,7 +230,7 @@ class SealingWork:
                 writer.discard()
 
     def _of_segments(self) -> LedgerResources:
-        return LedgerResources(_SUMS_OF_SEGMENT, spill=self._spill_of_segments)
+        return LedgerResources(SUMS_OF_SEGMENT, spill=self._spill_of_segments)
 
 
 class _SumsMemory:

@@ -137,6 +137,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/sealing_jobs.py": _SEALING,
     "app/runs/sealing_work.py": _SEALING,
     "app/runs/sealing_workers.py": _SEALING,
+    "app/runs/segments_ahead.py": _SEALING,
     "app/runs/segments.py": _RUN_REPORTS,
     "app/runs/sorted_rows.py": _SEALING,
     "app/losses/aggregation.py": _COMMAND,

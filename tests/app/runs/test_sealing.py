@@ -388,6 +388,31 @@ def test_the_thread_seals_and_stops(tmp_path: Path, case: RunCase) -> None:
     service.sealer.close()
 
 
+def test_segments_are_added_up_while_streams_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_run(np.random.default_rng(9))
+    monkeypatch.setattr("app.runs.segments._WINDOW", 256)
+    service = Uploads(tmp_path)
+    service.sealer.workshop.segment = 400
+    run = service.run(["aal"], inputs_of(service, case), no_of_periods=case.periods)
+    data = case.stream.encode()
+    stream = service.extend(service.add(run), data[:900], complete=False)
+    while service.sealer.ahead.work():
+        pass
+    early = len(service.runs.blobs.list("segment").blobs)
+    service.extend(stream, data[900:])
+    while service.sealer.ahead.work():
+        pass
+    assert 0 < early < len(service.runs.blobs.list("segment").blobs)
+
+    def never(*_arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("app.runs.segments.SegmentSums._ledgers", never)
+    assert service.seal(run).state == "done"
+
+
 def test_a_deleted_run_leaves_nothing(tmp_path: Path, case: RunCase) -> None:
     service = Uploads(tmp_path)
     run = service.run(["melt", "aal"], inputs_of(service, case), no_of_periods=case.periods)
