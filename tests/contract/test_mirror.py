@@ -78,7 +78,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/run_errors.py": ("tests/app/test_errors.py",),
     "app/service_error.py": ("tests/app/test_errors.py",),
     "app/retention.py": ("tests/e2e/test_storage.py",),
-    "app/runs/appending.py": _UPLOADS,
     "app/runs/describing.py": _UPLOADS,
     "app/runs/dialect.py": ("tests/app/runs/test_tus.py", "tests/app/runs/test_ietf.py"),
     "app/runs/records.py": ("tests/app/runs/test_store.py",),
