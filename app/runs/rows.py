@@ -237,12 +237,20 @@ class RowReader:
                 self.reason = "sealed"
                 return False
             ident = run.streams[min(later)]
-        if ident is not None:
-            self._open(self._runs.stream(run, ident))
+        if ident is not None and self._open_listed(run, ident):
             return True
         if not self._follow:
             self.reason = "partial"
         return False
+
+    def _open_listed(self, run: RunRecord, ident: str) -> bool:
+        """Open a stream; return whether it exists: a run lists it a moment earlier."""
+        try:
+            record = self._runs.stream(run, ident)
+        except NotFoundError:
+            return False
+        self._open(record)
+        return True
 
     def _read(self, reading: _Reading) -> bool:
         """Parse the next bytes of a stream; return whether there may be more at once."""

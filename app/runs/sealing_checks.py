@@ -30,11 +30,11 @@ def check_sealable(run: RunRecord, streams: Sequence[StreamRecord], missing: Seq
             hint="PUT them to /v1/runs/{run}/inputs/{name}, then seal again",
             inputs=list(missing),
         )
-    faults = [*_absent(run), *map(_unfinished, streams), *_repeated(streams)]
+    faults = [*_absent(run, streams), *map(_unfinished, streams), *_repeated(streams)]
     found = [fault for fault in faults if fault is not None]
     if not found and streams:
         return
-    if not streams:
+    if not found:
         raise SealRefusedError(
             "the run has no stream",
             hint="Upload the streams of all partitions, then seal again",
@@ -49,12 +49,13 @@ def _fault(partition: int, stream: str | None, reason: str, remedy: str) -> dict
     return {"partition": partition, "stream": stream, "reason": reason, "remedy": remedy}
 
 
-def _absent(run: RunRecord) -> list[dict[str, Any]]:
+def _absent(run: RunRecord, streams: Sequence[StreamRecord]) -> list[dict[str, Any]]:
+    """Partitions without a stream that are declared, or that a run lists after a crash."""
     declared = run.spec.get("options", {}).get("partitions") or 0
+    present = {stream.partition for stream in streams}
     return [
         _fault(number, None, "was never created", "Upload it, then seal again")
-        for number in range(1, declared + 1)
-        if number not in run.streams
+        for number in sorted({*range(1, declared + 1), *run.streams} - present)
     ]
 
 

@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,13 @@ def ask(
 
 def create(server: ServerProcess, case: RunCase, parts: list[bytes]) -> str:
     """Upload a run; return its path."""
+    run = begin(server, case, len(parts))
+    upload(server, run, parts)
+    return run
+
+
+def begin(server: ServerProcess, case: RunCase, count: int) -> str:
+    """Create a run; return its path."""
     path = f"/v1/inputs/occurrence?no_of_periods={case.periods}"
     status, text = ask(server, "PUT", path, occurrence_csv(case))
     assert status in {200, 201}, text
@@ -53,11 +61,15 @@ def create(server: ServerProcess, case: RunCase, parts: list[bytes]) -> str:
         "perspective": "gul",
         "reports": REPORTS,
         "inputs": {"occurrence": json.loads(text)["digest"]},
-        "options": {"partitions": len(parts), "no_of_periods": case.periods},
+        "options": {"partitions": count, "no_of_periods": case.periods},
     }
     status, text = ask(server, "POST", "/v1/runs", json.dumps(body).encode())
     assert status == 201, text
-    run = f"/v1/runs/{json.loads(text)['id']}"
+    return f"/v1/runs/{json.loads(text)['id']}"
+
+
+def upload(server: ServerProcess, run: str, parts: list[bytes]) -> None:
+    """Upload a stream for each partition."""
     for data in parts:
         status, text = ask(
             server,
@@ -70,7 +82,6 @@ def create(server: ServerProcess, case: RunCase, parts: list[bytes]) -> str:
         )
         # A faulty stream is stored as far as it is right.
         assert status in {201, 400}, text
-    return run
 
 
 def reports_of(server: ServerProcess, run: str) -> dict[str, bytes]:
@@ -104,6 +115,21 @@ def test_reports_survive_kills_while_they_are_computed(server: ServerProcess) ->
         server.kill()
         server.start()
         assert reports_of(server, run) == expected
+
+
+def test_followers_on_other_connections_get_all_rows(server: ServerProcess) -> None:
+    case = random_run(np.random.default_rng(9))
+    parts = partitions(case, 1, 3)
+    run = begin(server, case, len(parts))
+    with ThreadPoolExecutor(2) as pool:
+        path = f"{run}/rows/melt?follow=true&format=bin"
+        followers = [pool.submit(ask, server, "GET", path) for _ in "ab"]
+        upload(server, run, parts)
+        assert ask(server, "POST", f"{run}/seal")[0] == 202
+        found = [follower.result() for follower in followers]
+    reports_of(server, run)
+    report = ask(server, "GET", f"{run}/reports/melt?format=bin")
+    assert found == [report, report]
 
 
 def test_a_truncated_stream_is_refused_and_named(server: ServerProcess) -> None:
