@@ -99,9 +99,9 @@ class BlockingShell:
         match effect:
             case Receive(view):
                 return self._in_use().receive(view)
-            case Ask(request, body, duplex):
+            case Ask():
                 self.drop()
-                return self._ask(request, body, duplex=duplex)
+                return self._ask(effect)
             case Finish():
                 self._finish()
             case Drop():
@@ -120,9 +120,9 @@ class BlockingShell:
         assert self._connection is not None  # noqa: S101 - for the type checker
         return self._connection
 
-    def _ask(self, request: Request, body: Any, *, duplex: bool) -> Head:  # noqa: ANN401
+    def _ask(self, ask: Ask) -> Head:
         self._connection = self._pool.take()
-        return self._connection.send(request, body, duplex=duplex)
+        return self._connection.send(ask.request, ask.body, duplex=ask.duplex, interim=ask.interim)
 
     def _finish(self) -> None:
         connection, self._connection = self._in_use(), None
