@@ -193,7 +193,7 @@ class RunJobs:
         """Return the stream of what happens to a run."""
         return EventStream(RunRequests(run_id(run)), after, Backoff(self._retries))
 
-    def report(
+    def report(  # noqa: PLR0913, PLR0917 - each is a choice of the caller
         self,
         run: RunLike,
         report: str,

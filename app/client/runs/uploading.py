@@ -140,7 +140,7 @@ class Upload(ResumableStream):
         sent: bytes handed to connections.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what an upload consists of
         self,
         requests: RunRequests,
         source: Source,
@@ -186,7 +186,7 @@ class Upload(ResumableStream):
             SourceError: the source cannot be read, or is not what it was.
             StateError: the state file does not fit.
         """
-        yield Work(self._open, self._source.interrupt)
+        yield Work(self._load_state, self._source.interrupt)
         try:
             yield from self.run()
         except BaseException:
@@ -196,7 +196,7 @@ class Upload(ResumableStream):
         assert self.stream is not None  # noqa: S101 - it is done
         return Uploaded(self.stream, self._partition, self.offset, self.sent)
 
-    def _open(self) -> None:
+    def _load_state(self) -> None:
         loaded = self._state.load(_State.parse)
         if loaded is None:
             return
@@ -310,12 +310,11 @@ class Upload(ResumableStream):
         return self._requests.stream_target(self.stream)
 
     def _take_limits(self, head: Head) -> None:
-        members = (
-            m.strip().partition("=") for m in head.headers.get("upload-limit", "").split(",")
-        )
+        text = head.headers.get("upload-limit", "")
+        members = (member.strip().partition("=") for member in text.split(","))
         values = {name: value for name, _, value in members}
-        text = values.get("max-append-size", "")
-        self._append_limit = int(text) if text.isdecimal() and int(text) else None
+        most = values.get("max-append-size", "")
+        self._append_limit = int(most) if most.isdecimal() and int(most) else None
 
     # -- acknowledgements ----------------------------------------------------------------
 
