@@ -329,11 +329,12 @@ class Upload(ResumableStream):
                 self._state_failure = e
 
     def _settle(self, offset: int) -> None:
-        if offset > self.offset:
-            self.offset = offset
-            self._source.release(offset)
-            self._save_state(always=False)
         self._acknowledged.move(offset)
+        if offset <= self.offset:
+            return
+        self.offset = offset
+        self._source.release(offset)
+        self._save_state(always=False)
         if self._observe is not None:
             progress = Uploading(self._partition, self.offset, self._source.size, self.sent)
             self._observe(progress)

@@ -45,15 +45,12 @@ class Acknowledged:
         self._moved = threading.Condition()
         self._stopped = False
 
-    def move(self, offset: int) -> bool:
-        """Take the offset of a commit; False if it is not beyond the last one."""
+    def move(self, offset: int) -> None:
+        """Take the offset of a commit."""
         with self._moved:
             self._heard = True
-            if offset <= self.offset:
-                return False
-            self.offset = offset
+            self.offset = max(self.offset, offset)
             self._moved.notify_all()
-            return True
 
     def stop(self) -> None:
         """Let nobody wait any more."""
