@@ -37,6 +37,7 @@ PUBLIC = [
     "EventAnswer",
     "Field",
     "LossOptions",
+    "Part",
     "Pipeline",
     "Plan",
     "ProblemError",

@@ -11,7 +11,7 @@ from ..transport.asynchronous import AsyncItems, AsyncRunner
 from .blocking import PathLike
 from .description import Run, Stream
 from .following import EventStream, RowStream, RunEvent, RunRows
-from .jobs import Perspective, ReportOptions, RunJobs, RunLike, RunOptions
+from .jobs import PARALLEL, Part, Perspective, ReportOptions, RunJobs, RunLike, RunOptions
 from .uploading import Observe, Uploaded
 
 
@@ -102,6 +102,18 @@ class AsyncRuns:
         opened = open_async_source(source, exec)
         steps = self._jobs.upload(run, opened, partition, state, progress)
         return await self._runner.run(steps, release=opened.close)
+
+    def upload_all(
+        self,
+        run: RunLike,
+        parts: Sequence[Part],
+        *,
+        parallel: int = PARALLEL,
+        progress: Observe | None = None,
+    ) -> AsyncIterator[tuple[Part, Uploaded | Exception]]:
+        """Upload several partitions side by side; as ``Client.runs.upload_all``."""
+        steps = self._jobs.upload_all(run, parts, progress)
+        return AsyncItems(self._runner.shell(workers=parallel), steps)
 
     async def seal(self, run: RunLike, *, wait: bool = True) -> Run:
         """Have the reports computed; as ``Client.runs.seal``."""

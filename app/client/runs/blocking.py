@@ -11,7 +11,7 @@ from ..losses.sources import SourceLike, open_source
 from ..transport.blocking import BlockingItems, BlockingRunner
 from .description import Run, Stream
 from .following import EventStream, RowStream, RunEvent, RunRows
-from .jobs import Perspective, ReportOptions, RunJobs, RunLike, RunOptions
+from .jobs import PARALLEL, Part, Perspective, ReportOptions, RunJobs, RunLike, RunOptions
 from .uploading import Observe, Uploaded
 
 PathLike = str | os.PathLike[str]
@@ -167,6 +167,28 @@ class Runs:
         opened = open_source(source, exec)
         steps = self._jobs.upload(run, opened, partition, state, progress)
         return self._runner.run(steps, release=opened.close)
+
+    def upload_all(
+        self,
+        run: RunLike,
+        parts: Sequence[Part],
+        *,
+        parallel: int = PARALLEL,
+        progress: Observe | None = None,
+    ) -> Iterator[tuple[Part, Uploaded | Exception]]:
+        """Upload several partitions side by side; each with how it ended, in their order.
+
+        One that fails stops no other. Closing the iterator, or an exception such as
+        KeyboardInterrupt, stops them all; what their state files say is enough to go on.
+
+        Args:
+            run: to upload to.
+            parts: the partitions.
+            parallel: uploads at a time.
+            progress: called after commits, from several threads.
+        """
+        steps = self._jobs.upload_all(run, parts, progress)
+        return BlockingItems(self._runner.shell(workers=parallel), steps)
 
     def seal(self, run: RunLike, *, wait: bool = True) -> Run:
         """Announce that no more streams come, and have the reports computed.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 from uuid import uuid4
 
 from ..errors import ThalwegError
 from ..losses.requests import InputLike, input_bytes, put_input
-from ..losses.sources import Source
+from ..losses.sources import Source, SourceLike, open_source
 from ..transport.answers import call, checked, delete, exchange
-from ..transport.effects import Drop, Sleep, Steps, next_item
+from ..transport.effects import Deliver, Drop, Join, Sleep, Spawn, Steps, Work, next_item
 from ..transport.retry import Backoff
 from .description import FINISHED, Run, Stream, pages
 from .downloading import ReportStream, save_report
@@ -23,6 +25,9 @@ from .uploading import Observe, Upload, Uploaded
 RunLike: TypeAlias = "str | Run"
 """A run, or its id."""
 Perspective: TypeAlias = Literal["gul", "il", "ri", "rl"]
+
+PARALLEL = 4
+"""Uploads at a time."""
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
@@ -56,6 +61,23 @@ class ReportOptions(TypedDict, total=False):
     """The summary set, of a run with several."""
     summary_ids: str
     """Only rows of these summaries, such as ``1,5,10-20``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition to upload.
+
+    Attributes:
+        partition: which one it is, from 1.
+        source: its stream, as for ``client.losses.post``.
+        exec: a command to run instead, whose output is the stream; once its turn has come.
+        state: file that lets another process go on.
+    """
+
+    partition: int
+    source: SourceLike | None = None
+    exec: Sequence[str] | None = None
+    state: str | os.PathLike[str] | None = None
 
 
 def run_id(run: RunLike) -> str:
@@ -142,6 +164,30 @@ class RunJobs:
         path = None if state is None else Path(state)
         requests, backoff = RunRequests(run_id(run)), Backoff(self._retries)
         return Upload(requests, source, partition, backoff, path, observe).upload()
+
+    def upload_all(
+        self, run: RunLike, parts: Sequence[Part], observe: Observe | None
+    ) -> Steps[None]:
+        """Upload several partitions side by side; deliver each with how it ended."""
+        jobs = []
+        for part in parts:
+            jobs.append((yield Spawn(self._upload_part(run, part, observe))))  # noqa: PERF401 - it yields
+        for part, job in zip(parts, jobs, strict=True):
+            yield Deliver((part, (yield Join(job))))
+
+    def _upload_part(
+        self, run: RunLike, part: Part, observe: Observe | None
+    ) -> Steps[Uploaded | Exception]:
+        try:
+            source: Source = yield Work(partial(open_source, part.source, part.exec))
+        except (ThalwegError, TypeError) as error:
+            return error
+        try:
+            return (yield from self.upload(run, source, part.partition, part.state, observe))
+        except (ThalwegError, OSError) as error:
+            return error
+        finally:
+            source.close()
 
     def seal(self, run: RunLike, *, wait: bool) -> Steps[Run]:
         """Seal a run; it is done if the caller waits for it.

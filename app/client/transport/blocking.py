@@ -60,6 +60,7 @@ class BlockingShell:
         self._release = release
         self._stopped = stopped or threading.Event()
         self._connection: Connection | None = None
+        self._interrupt: Callable[[], None] | None = None
         self._workers = workers
         self._executor: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -108,8 +109,8 @@ class BlockingShell:
                 self.drop()
             case Sleep(seconds):
                 pause(seconds, self._stopped)
-            case Work(function):
-                return function()
+            case Work():
+                return self._work(effect)
             case Spawn(steps):
                 return self._spawn(steps)
             case Join(job):
@@ -123,6 +124,13 @@ class BlockingShell:
     def _ask(self, ask: Ask) -> Head:
         self._connection = self._pool.take()
         return self._connection.send(ask.request, ask.body, duplex=ask.duplex, interim=ask.interim)
+
+    def _work(self, work: Work) -> Any:  # noqa: ANN401 - whatever it returns
+        self._interrupt = work.interrupt
+        try:
+            return work.function()
+        finally:
+            self._interrupt = None
 
     def _finish(self) -> None:
         connection, self._connection = self._in_use(), None
@@ -161,9 +169,11 @@ class BlockingShell:
     def stop(self) -> None:
         """Make the thread that runs the operation give up."""
         self._stopped.set()
-        connection = self._connection
+        connection, interrupt = self._connection, self._interrupt
         if connection is not None:
             connection.hang_up()
+        if interrupt is not None:
+            interrupt()
 
     def _stop_workers(self, *, wait_for_them: bool) -> None:
         executor, self._executor = self._executor, None
