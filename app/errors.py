@@ -8,34 +8,12 @@ at ``/problems/<code>``, so it addresses the client.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from core import errors as core
 
-
-class ServiceError(Exception):
-    """Base of the errors that the service itself raises.
-
-    Attributes:
-        hint: how to fix it, or None.
-        members: further members of the problem document.
-        retry_after: seconds after which a retry makes sense, or None.
-    """
-
-    code: ClassVar[str] = "internal"
-
-    def __init__(
-        self,
-        detail: str,
-        *,
-        hint: str | None = None,
-        retry_after: int | None = None,
-        **members: Any,  # noqa: ANN401 - JSON values
-    ) -> None:
-        super().__init__(detail)
-        self.hint = hint
-        self.retry_after = retry_after
-        self.members = members
+from .run_errors import RUN_ERRORS
+from .service_error import ServiceError as ServiceError  # noqa: PLC0414 - for those who raise others
 
 
 class BadRequestError(ServiceError):
@@ -243,6 +221,7 @@ _SERVICE: dict[type[ServiceError], tuple[int, str]] = {
     BusyError: (503, "Busy"),
     DrainingError: (503, "Shutting down"),
     StorageFullError: (503, "Storage full"),
+    **RUN_ERRORS,
 }
 
 _REFUSED = {
@@ -351,6 +330,8 @@ class Problem:
     """Extension members; those that are None are left out of the document."""
     retry_after: int | None = None
     """Value of the Retry-After header, in seconds."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Further headers of the answer."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as a JSON object."""

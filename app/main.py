@@ -6,7 +6,6 @@ import contextlib
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,7 +14,6 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
 from app.audit import AuditLog
-from app.datasets import catalogue as datasets
 from app.datasets import routes as datasets_routes
 from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
@@ -57,39 +55,34 @@ from app.losses.service import LossService
 from app.losses.spool import Spools
 from app.monitoring import (
     Watched,
-    measured_quotas,
     monitor,
     noted_operations,
-    noted_sweeps,
 )
-from app.pipelines import registry
 from app.pipelines import routes as pipelines_routes
 from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.service import PipelineService
+from app.retention import make_quotas, make_sweeper
+from app.runs import routes as runs_routes
+from app.runs import routes_uploads
+from app.runs.service import RunService
+from app.runs.store import Runs
+from app.runs.uploads import Uploads
+from app.runs.watching import Watch
 from app.server.board import Board, Seat
 from app.settings import Settings
 from app.state import token_keys
-from app.state.admission import NOTED, AdmittedHeads
+from app.state.admission import AdmittedHeads
 from app.state.api_keys import ApiKeys, digest_key
 from app.state.base import StateStore
 from app.state.claims import Claims
 from app.state.ownership import migrate
-from app.state.quotas import Limit, Quotas
 from app.state.shares import Shares
 from app.state.storage import Storage, open_storage
-from app.state.sweeper import (
-    Sweeper,
-    always_done,
-    blobs_without_owners,
-    expired_blobs,
-    expired_heads,
-    heads_without_blobs,
-)
 from app.state.timed import TimedHeads
 from app.telemetry import Metrics
-from app.tiles import partials, routes_reductions, routes_tile, routes_zarr, views
 from app.tiles import routes as tiles_routes
+from app.tiles import routes_reductions, routes_tile, routes_zarr
 from app.tiles import tokens as tile_tokens
 from app.tiles.partials import PartialStore
 from app.tiles.service import TileService
@@ -98,9 +91,8 @@ from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
 
 _OLD_PARTIALS = "partials"
 """Directory in which earlier versions kept partial results."""
-_DAY = 86400.0
-_ORPHAN_SECONDS = 60.0
-"""Age of content without an owner that spares it: whoever stores it may be about to own it."""
+_WAITING_THREADS = 32
+"""Threads that wait for the store to make uploads durable."""
 
 _DESCRIPTION = (
     "Streams of binary records in exact, verifiable, resumable steps: event reports from "
@@ -122,7 +114,20 @@ _EXPOSED = (
     "Thalweg-Events-Only-In-Occurrence",
     "Thalweg-Ledger-Bound",
     "Thalweg-Rates",
+    "Location",
     "Upload-Complete",
+    "Upload-Defer-Length",
+    "Upload-Draft-Interop-Version",
+    "Upload-Expires",
+    "Upload-Length",
+    "Upload-Limit",
+    "Upload-Metadata",
+    "Upload-Offset",
+    "Tus-Checksum-Algorithm",
+    "Tus-Extension",
+    "Tus-Max-Size",
+    "Tus-Resumable",
+    "Tus-Version",
     "X-Request-Id",
     "Retry-After",
     "RateLimit",
@@ -135,6 +140,8 @@ _ROUTERS = (
     pipelines_routes.router,
     losses_routes.router,
     routes_inputs.router,
+    routes_uploads.router,
+    runs_routes.router,
     datasets_routes.router,
     tiles_routes.router,
     routes_reductions.router,
@@ -209,7 +216,7 @@ def _add_services(
     input_files = InputStore(storage.blobs, settings.input_days)
     _take_over_files(settings, storage, input_files)
     migrate(storage.heads, input_files.sizes())
-    quotas = _quotas(settings)
+    quotas = make_quotas(settings)
     heads = AdmittedHeads(TimedHeads(storage.heads, noted_operations(metrics)), quotas)
     decoders = _closing(resources, _decoders(settings))
     catalogue = _closing(resources, _catalogue(settings, heads, decoders))
@@ -247,6 +254,16 @@ def _add_services(
         admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
+    runs = Runs(heads, storage.blobs, settings.run_days, Watch())
+    disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
+    state.runs = RunService(
+        runs=runs,
+        losses=state.losses,
+        uploads=Uploads(runs, state.losses, disk, settings.max_upload),
+        threads=threads,
+        bodies=bodies,
+        addresses=addresses,
+    )
     state.datasets = DatasetService(catalogue, threads, bodies, addresses)
     kept = PartialStore(storage.blobs)
     state.tiles = TileService(known_views, engine, kept, threads, bodies, addresses)
@@ -256,7 +273,7 @@ def _add_services(
         KIND_TILES: tile_tokens.describe,
         KIND_BATCHES: batch_tokens.describe,
     }
-    state.sweeper = _closing(resources, _sweeper(settings, storage, quotas, metrics))
+    state.sweeper = _closing(resources, make_sweeper(settings, storage, quotas, metrics, runs))
     state.tokens = TokenInspection(keys, kinds)
     stored_keys = ApiKeys(storage.heads)
     state.api_keys = _closing(resources, Keys(settings.api_keys, stored_keys, digest_key))
@@ -306,52 +323,6 @@ def _take_over_files(settings: Settings, storage: Storage, files: InputStore) ->
         EarlierInputs(settings.kept_in, files, owners, KINDS).move()
         # Partial results are computed again.
         shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
-
-
-def _quotas(settings: Settings) -> Quotas:
-    return Quotas(
-        {
-            views.KIND: Limit("views", settings.quota_views, settings.quota_view_bytes),
-            registry.KIND: Limit(
-                "pipelines", settings.quota_pipelines, settings.quota_pipeline_bytes
-            ),
-            datasets.KIND: Limit("datasets", settings.quota_datasets, settings.quota_dataset_bytes),
-            input_store.KIND: Limit("inputs", settings.quota_inputs, settings.quota_input_bytes),
-        }
-    )
-
-
-def _sweeper(settings: Settings, storage: Storage, quotas: Quotas, metrics: Metrics) -> Sweeper:
-    days = {
-        views.KIND: settings.view_days,
-        registry.KIND: settings.pipeline_days,
-        datasets.KIND: settings.dataset_days,
-    }
-    chores = {
-        f"expired {kind}s": expired_heads(storage.heads, kind, life * _DAY)
-        for kind, life in days.items()
-        if life is not None
-    }
-    # A head is noted as used once an hour; its file, every time.
-    chores["expired owners of inputs"] = expired_heads(
-        storage.heads, input_store.KIND, settings.input_days * _DAY + NOTED
-    )
-    chores["owners of inputs that are not stored"] = heads_without_blobs(
-        storage.heads, storage.blobs, input_store.KIND, NOTED
-    )
-    owners = Shares(storage.heads, input_store.KIND, storage.sharing)
-    chores["inputs without owners"] = blobs_without_owners(
-        storage.blobs, owners, input_store.KIND, _ORPHAN_SECONDS
-    )
-    for kind in (input_store.KIND, partials.KIND):
-        seconds = settings.input_days * _DAY
-        chores[f"expired {kind}s"] = expired_blobs(storage.blobs, kind, seconds)
-    chores["unfinished blobs"] = always_done(storage.blobs.clean)
-    if storage.space is not None:
-        chores["ballast"] = always_done(storage.space.restore)
-        chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))
-    chores["quotas"] = always_done(measured_quotas(storage, quotas, metrics))
-    return Sweeper(chores, storage.sweeper, note=noted_sweeps(metrics))
 
 
 def _decoders(settings: Settings) -> DecoderPool:

@@ -18,7 +18,7 @@ METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 """Variable with the directory through which workers share their metrics; the library of the
 metrics reads it when it is imported."""
 _NO_END = "none"
-_LIFETIMES = ("view_days", "pipeline_days", "dataset_days")
+_LIFETIMES = ("view_days", "pipeline_days", "dataset_days", "run_days")
 """Settings that may have no end."""
 
 
@@ -114,6 +114,8 @@ class Settings(BaseSettings):
     """Maximum bytes of rows per request that wait in total."""
     max_body: int | None = Field(default=None, ge=1)
     """Maximum bytes of a posted loss stream, as sent and as decoded; default: no limit."""
+    max_upload: int = Field(default=1 << 40, ge=1)
+    """Maximum bytes of an uploaded stream of a run."""
     max_input: int = Field(default=128 * MIB, ge=1)
     """Maximum bytes of an auxiliary file, as sent and as decoded."""
     input_days: float = Field(default=7.0, gt=0)
@@ -124,6 +126,16 @@ class Settings(BaseSettings):
     """Lifetime of a pipeline after its last use, in days; ``none`` for no end."""
     dataset_days: float | None = Field(default=None, gt=0)
     """Lifetime of a registered dataset after its last use, in days; ``none`` for no end."""
+    run_days: float | None = Field(default=30.0, gt=0)
+    """Maximum lifetime of a run after its last change, in days; ``none`` for no end."""
+    quota_runs: int = Field(default=10_000, ge=0)
+    """Maximum runs per owner."""
+    quota_run_bytes: int = Field(default=256 * MIB, ge=0)
+    """Maximum bytes of the descriptions of runs per owner."""
+    quota_streams: int = Field(default=100_000, ge=0)
+    """Maximum streams per owner, of all runs together."""
+    quota_stream_bytes: int = Field(default=1 << 40, ge=0)
+    """Maximum bytes of uploaded streams per owner."""
     quota_inputs: int = Field(default=10_000, ge=0)
     """Maximum auxiliary files per owner."""
     quota_input_bytes: int = Field(default=16 << 30, ge=0)

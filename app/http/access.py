@@ -44,6 +44,7 @@ _RULES = (
     _Rule("/v1/losses", (LOSSES,)),
     _Rule("/v1/inputs", (LOSSES, RUNS), looks=2),
     _Rule("/v1/pipelines", (PIPELINES,), looks=1),
+    _Rule("/v1/runs", (RUNS,), looks=2),
     _Rule("/v1/datasets"),
     _Rule("/v1/tokens"),
     _Rule("/zarr"),

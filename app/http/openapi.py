@@ -65,12 +65,14 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def _problem_response(status: int) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/ProblemDocument"}
     return {
-        "description": HTTPStatus(status).phrase,
+        "description": _CHECKSUM if status == _OF_TUS else HTTPStatus(status).phrase,
         "content": {"application/problem+json": {"schema": schema}},
         "headers": _HEADERS_OF.get(status, {}),
     }
 
 
+_OF_TUS, _CHECKSUM = 460, "Checksum Mismatch"
+"""A status that tus has, and no registry."""
 _RETRY = {
     "Retry-After": {
         "description": "Seconds to wait before a retry",

@@ -36,7 +36,7 @@ class ProblemResponse(Response):
     media_type = PROBLEM
 
     def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
-        all_headers = dict(headers or {})
+        all_headers = {**problem.headers, **(headers or {})}
         if problem.retry_after is not None:
             all_headers["Retry-After"] = str(problem.retry_after)
         if problem.status == 401:  # noqa: PLR2004

@@ -33,6 +33,13 @@ CHANGES = {
     ("PUT", "/v1/inputs/{name}"): Change("create", "input"),
     ("DELETE", "/v1/inputs/{name}/{digest}"): Change("delete", "input", "digest"),
     ("POST", "/v1/pipelines"): Change("create", "pipeline"),
+    ("POST", "/v1/runs"): Change("create", "run"),
+    ("DELETE", "/v1/runs/{run}"): Change("delete", "run", "run"),
+    ("PUT", "/v1/runs/{run}/inputs/{name}"): Change("create", "input"),
+    ("POST", "/v1/runs/{run}/streams"): Change("create", "stream"),
+    ("PATCH", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),
+    ("POST", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),
+    ("DELETE", "/v1/runs/{run}/streams/{stream}"): Change("delete", "stream", "stream"),
     ("DELETE", "/v1/pipelines/{ident}"): Change("delete", "pipeline", "ident"),
 }
 """Requests that change state, by method and route."""
@@ -115,8 +122,11 @@ def record(
         )
 
 
-_FURTHER = {"view": ("dataset", "ident"), "input": ("name", "name")}
+_FURTHER = {"view": ("dataset", "ident"), "input": ("name", "name"), "stream": ("run", "run")}
 """A further member of the line of a resource, and the path parameter that it shows."""
+
+
+_DONE = {"delete": "deleted", "append": "appended"}
 
 
 def _result(change: Change, status: int) -> str:
@@ -124,6 +134,6 @@ def _result(change: Change, status: int) -> str:
         return "unknown"
     if status >= _ERRORS:
         return "refused"
-    if change.action == "delete":
-        return "deleted"
+    if change.action in _DONE:
+        return _DONE[change.action]
     return "created" if status == _CREATED else "existed"

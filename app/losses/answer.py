@@ -238,7 +238,7 @@ class LossAnswer:
         exchange: Exchange,
         posting: Posting,
         notice: Callable[[int], None] = lambda _count: None,
-    ) -> Pump:
+    ) -> Pump[Ending]:
         def progress(count: int) -> None:
             self.losses.metrics.body_bytes.inc(count)
             notice(count)

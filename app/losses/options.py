@@ -65,42 +65,24 @@ def read_options(
             "duplex does not work for a part of a stream (Upload-Complete: ?0)",
             option="duplex",
         )
-    sets, info = _read_sets(who, query, losses.inputs), None
     form = _format(query, headers, reports)
-    if sets is not None:
-        _check_one_set(form, sets)
+    drawn = form in PICTURE_TYPES
     if query.summary_info is not None:
         _check_info(form)
-        info = losses.inputs.summary_info(who, query.summary_info)
-    drawn = form in PICTURE_TYPES
     if drawn and query.duplex:
         raise InvalidOptionError(
             "duplex does not work for a picture, which shows the whole run", option="duplex"
         )
-    request = LossRequest(
-        reports=PICTURES[reports[0]] if drawn else reports,
-        policy=Policy(
-            float_width=int(query.float_width),
-            nan=query.nan,
-            negative=query.negative,
-            sample_order=query.sample_order,
-            event_order="ascending" if query.order == "event" else "any",
-            max_samples=losses.max_samples,
-            max_blocks=losses.max_blocks,
-        ),
-        inputs=_read_inputs(who, query, losses.inputs),
-        options=RunOptions(query.confidence, query.curves, query.tvar),
-        sets=sets,
-        info=info,
-        named=_named(query),
-        summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
-        expect_events=query.expect_events,
+    request = read_request(
+        who,
+        PICTURES[reports[0]] if drawn else reports,
+        query,
+        losses,
         expect_bytes=_expected_bytes(query, headers),
-        expect_samples=query.expect_samples,
-        expect_summaries=query.expect_summaries,
-        refuses_over_bound=query.over_bound == "refuse",
         partial=partial,
     )
+    if request.sets is not None:
+        _check_one_set(form, request.sets)
     if query.after is not None:
         require_whole_stream(request.tables, "and a token continues within one")
     losses.admission.admit(request)
@@ -113,6 +95,52 @@ def read_options(
         query.duplex,
         query.after,
         _picture(query, form, request) if drawn else None,
+    )
+
+
+def read_policy(query: LossQuery, losses: LossService) -> Policy:
+    """Return what a query accepts of a stream."""
+    return Policy(
+        float_width=int(query.float_width),
+        nan=query.nan,
+        negative=query.negative,
+        sample_order=query.sample_order,
+        event_order="ascending" if query.order == "event" else "any",
+        max_samples=losses.max_samples,
+        max_blocks=losses.max_blocks,
+    )
+
+
+def read_request(  # noqa: PLR0913 - each is another part of the request
+    who: Identity,
+    reports: tuple[str, ...],
+    query: LossQuery,
+    losses: LossService,
+    *,
+    expect_bytes: int | None = None,
+    partial: bool = False,
+) -> LossRequest:
+    """Return the analysis that a query requests, with its inputs read and parsed.
+
+    Raises:
+        CoreError, ServiceError: an option is invalid, or an auxiliary file is missing.
+    """
+    info = query.summary_info
+    return LossRequest(
+        reports=reports,
+        policy=read_policy(query, losses),
+        inputs=_read_inputs(who, query, losses.inputs),
+        options=RunOptions(query.confidence, query.curves, query.tvar),
+        sets=_read_sets(who, query, losses.inputs),
+        info=None if info is None else losses.inputs.summary_info(who, info),
+        named=_named(query),
+        summary_ids=None if query.summary_ids is None else parse_ids(query.summary_ids),
+        expect_events=query.expect_events,
+        expect_bytes=expect_bytes,
+        expect_samples=query.expect_samples,
+        expect_summaries=query.expect_summaries,
+        refuses_over_bound=query.over_bound == "refuse",
+        partial=partial,
     )
 
 

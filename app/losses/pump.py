@@ -40,7 +40,7 @@ import contextlib
 import mmap
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from app.errors import BusyError, ShareExceededError
 from app.http.bodies import read
@@ -49,7 +49,8 @@ from app.server.drain import Drain
 from app.server.thread_reader import ThreadReader, in_thread
 from app.streams.threads import Threads
 
-from .posting import Ending, Posting
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _SMALL_BYTES = 1 << 14
 _QUIET_SECONDS = 0.25
@@ -84,7 +85,32 @@ class Buffers(Protocol):
         """Return an owner's buffers; the caller must not use them any more."""
 
 
-class Pump:
+class Destination(Protocol[T_co]):
+    """What a body goes into, such as a Posting; called in one thread at a time."""
+
+    def feed(self, data: memoryview) -> None:
+        """Take the next bytes.
+
+        Raises:
+            CoreError, ServiceError: they are faulty.
+        """
+
+    def finish(self) -> T_co:
+        """End after the last byte.
+
+        Raises:
+            CoreError, ServiceError: what came is not whole.
+        """
+
+    def suspend(self) -> T_co:
+        """End early, because the server stops.
+
+        Raises:
+            ServiceError: that is not possible.
+        """
+
+
+class Pump(Generic[T]):
     """Moves one body into one posting; see the module.
 
     Args:
@@ -103,7 +129,7 @@ class Pump:
     def __init__(
         self,
         body: RequestBody,
-        posting: Posting,
+        posting: Destination[T],
         buffers: Buffers,
         owner: str,
         *,
@@ -132,7 +158,7 @@ class Pump:
         self._was_small = False
         self._parsing: asyncio.Future[Any] | None = None
 
-    async def run(self) -> Ending:
+    async def run(self) -> T:
         """Read the body to its end, or until draining is hard.
 
         Raises:
@@ -153,7 +179,7 @@ class Pump:
                 self._parsing.cancelled() or self._parsing.exception()
             self._give_back()
 
-    async def _run(self, stop: asyncio.Future[Any]) -> Ending:
+    async def _run(self, stop: asyncio.Future[Any]) -> T:
         goes_on = False
         while True:
             view, count = self._room(), 0
@@ -165,7 +191,7 @@ class Pump:
                     continue
                 if not received:
                     end = self._posting.suspend if received is None else self._posting.finish
-                    ending: Ending = await self._call(end)
+                    ending: T = await self._call(end)
                     return ending
                 count = received
             before = self._parsed

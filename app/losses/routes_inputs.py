@@ -13,6 +13,7 @@ from app.errors import ServiceError
 from app.http.bodies import discard, read_whole
 from app.http.decompression import decoder
 from app.http.dependencies import OPTIONS_ONCE, IdentityDep, from_state
+from app.http.identity import Identity
 from app.http.json_bodies import send_json
 from app.http.negotiation import joined
 from app.http.openapi import NO_CONTENT, problem_responses
@@ -62,36 +63,53 @@ async def put_input(
     who: IdentityDep,
 ) -> ExchangeResponse:
     """Store an auxiliary file; queries refer to it by its digest."""
-    coding = joined(request.headers, "content-encoding")
-    declared = (joined(request.headers, "content-type") or "").partition(";")[0].strip().lower()
 
     async def handle(exchange: Exchange) -> None:
-        with losses.ledger.hold(who.payer, 0, "inputs") as hold:
-            try:
-                decode = decoder(coding, losses.max_input)
-                data = await read_whole(exchange.body, hold, decode, losses.rate)
-            except ServiceError:
-                await discard(exchange.body)
-                raise
-            if declared == MEDIA_TYPE and not data.startswith(MAGIC):
-                raise InputError(
-                    "its Content-Type is parquet, but it does not begin with PAR1",
-                    hint="Send another Content-Type with csv or packed records",
-                )
-            put = losses.inputs.put
-            stored = await losses.threads.start(
-                put, who, name, bytes(data), query.no_of_periods, hold.grow
-            )
-            name_resource(request.scope, stored.digest)
-        answer = InputAnswer(
-            name=name,
-            digest=stored.digest,
-            bytes=len(data),
-            expires=datetime.fromtimestamp(int(stored.receipt.expires), UTC).isoformat(),
-        )
-        await send_json(exchange, answer.model_dump(), 201 if stored.receipt.created else 200)
+        answer, created = await receive_input(exchange, request, losses, who, name, query)
+        await send_json(exchange, answer.model_dump(), 201 if created else 200)
 
     return ExchangeResponse(handle)
+
+
+async def receive_input(
+    exchange: Exchange,
+    request: Request,
+    losses: LossService,
+    who: Identity,
+    name: str,
+    query: InputQuery,
+) -> tuple[InputAnswer, bool]:
+    """Store the auxiliary file in a request's body; return its description, and whether it is new.
+
+    Raises:
+        CoreError, ServiceError: it is invalid, did not arrive whole, or cannot be stored.
+    """
+    coding = joined(request.headers, "content-encoding")
+    declared = (joined(request.headers, "content-type") or "").partition(";")[0].strip().lower()
+    with losses.ledger.hold(who.payer, 0, "inputs") as hold:
+        try:
+            decode = decoder(coding, losses.max_input)
+            data = await read_whole(exchange.body, hold, decode, losses.rate)
+        except ServiceError:
+            await discard(exchange.body)
+            raise
+        if declared == MEDIA_TYPE and not data.startswith(MAGIC):
+            raise InputError(
+                "its Content-Type is parquet, but it does not begin with PAR1",
+                hint="Send another Content-Type with csv or packed records",
+            )
+        put = losses.inputs.put
+        stored = await losses.threads.start(
+            put, who, name, bytes(data), query.no_of_periods, hold.grow
+        )
+        name_resource(request.scope, stored.digest)
+    answer = InputAnswer(
+        name=name,
+        digest=stored.digest,
+        bytes=len(data),
+        expires=datetime.fromtimestamp(int(stored.receipt.expires), UTC).isoformat(),
+    )
+    return answer, stored.receipt.created
 
 
 @router.delete(

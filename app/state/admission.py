@@ -79,15 +79,18 @@ class AdmittedHeads:
                 self.touch(kind, head_id)
         return head
 
-    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
+    def compare_and_swap(
+        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Head:
         """See StateStore.
 
         Raises:
             HeadMissingError, HeadConflictError: as there.
             QuotaExceededError: the new value is larger than the owner's quota allows.
         """
-        admit = admit or self._quotas.admission(seen.kind, 0, len(value) - seen.size)
-        return self._heads.compare_and_swap(seen, value, admit=admit)
+        nbytes = len(value) if size is None else size
+        admit = admit or self._quotas.admission(seen.kind, 0, nbytes - seen.size)
+        return self._heads.compare_and_swap(seen, value, size=size, admit=admit)
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore; at most once an hour for each head."""

@@ -190,15 +190,18 @@ class StateStore(Protocol):
             HeadMissingError: there is no such head.
         """
 
-    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
+    def compare_and_swap(
+        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Head:
         """Replace the value of a head that is unchanged since ``seen``; return the new version.
 
         Of several callers that saw the same version, exactly one succeeds. Replacing a value
-        by an equal one is a change. The head's size becomes that of the value.
+        by an equal one is a change.
 
         Args:
             seen: the version to replace.
             value: the new value.
+            size: bytes that it adds to the usage of its space; default: those of the value.
             admit: admits the usage of the head's space.
 
         Raises:

@@ -38,6 +38,7 @@ from .blob_pieces import (
     Name,
     settled,
 )
+from .blob_writing import FileBlobWriter
 from .blobs import (
     BlobInfo,
     BlobMissingError,
@@ -188,6 +189,24 @@ class FileBlobStore:
         mark = Mark(offset + len(view), end)
         write_at(descriptor, [layout.name.mark(mark)], MARK_AT)
         return mark.size
+
+    def writer(self, kind: str, blob_id: str, offset: int) -> FileBlobWriter:
+        """See BlobStore."""
+        check_blob(kind, blob_id, offset)
+        with self._using(kind, blob_id) as path, contextlib.ExitStack() as stack:
+            while True:
+                try:
+                    lock = self._locked(kind, blob_id, fcntl.LOCK_EX)
+                    descriptor = stack.enter_context(lock)
+                    break
+                except BlobMissingError:
+                    if offset:
+                        raise
+                    self._create(kind, blob_id, memoryview(b""), replace=False)
+            layout, mark = self._settle(kind, blob_id, descriptor)
+            if offset != mark.size:
+                raise other_offset(kind, blob_id, offset, mark.size)
+            return FileBlobWriter(path, layout.name, mark, descriptor, stack.pop_all(), self._space)
 
     def touch(self, kind: str, blob_id: str, when: float | None = None) -> None:
         """See BlobStore."""

@@ -3,7 +3,9 @@
 A blob is written in one of two ways. One that is named by its content is *put*: it appears
 whole, and putting it again changes nothing. One that grows, such as an uploaded stream, is
 *appended to*: each call states the offset it continues at, so that of two writers that
-believe to be the only one, one is refused.
+believe to be the only one, one is refused. Bytes that come fast are appended by a
+*writer*, which is the only one of its blob for as long as it is open: it takes them without
+waiting for the disk, and makes all it has taken durable when it is asked to.
 
 What a method acknowledged by returning is there after any crash. What it did not
 acknowledge is there whole or not at all: a put, an append, never a part of one. Every byte
@@ -68,6 +70,30 @@ class BlobPage:
     """Value of ``after`` for the next page; None if this is the last."""
 
 
+class BlobWriter(Protocol):
+    """Appends to a blob that nobody else appends to or deletes meanwhile.
+
+    One thread may write while another commits. Readers see what is committed.
+    """
+
+    def write(self, data: Octets) -> int:
+        """Append bytes, not durably; return the size of the blob with them.
+
+        Raises:
+            StoreFullError, StorageFullError: there is no space; what was written before stays.
+        """
+
+    def commit(self) -> int:
+        """Make durable what was written before the call; return the size of the blob.
+
+        Raises:
+            StoreError: the store failed; nothing more is durable than before.
+        """
+
+    def close(self) -> None:
+        """End the writer and drop what is not committed; may be called twice."""
+
+
 class BlobStore(Protocol):
     """Blobs by kind and id; several threads and processes may call any method at once.
 
@@ -91,6 +117,16 @@ class BlobStore(Protocol):
         Raises:
             BlobMissingError: there is no such blob, and the offset is not 0.
             BlobConflictError: the blob does not end at the offset.
+            StoreDamagedError: the blob is damaged.
+        """
+
+    def writer(self, kind: str, blob_id: str, offset: int) -> BlobWriter:
+        """Open a writer that appends to a blob; offset 0 creates it. The caller closes it.
+
+        Raises:
+            BlobMissingError: there is no such blob, and the offset is not 0.
+            BlobConflictError: the blob does not end at the offset.
+            StoreBusyError: somebody else appends to it for too long.
             StoreDamagedError: the blob is damaged.
         """
 

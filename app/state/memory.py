@@ -81,14 +81,17 @@ class MemoryStateStore:
             raise missing(kind, head_id)
         return head
 
-    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
+    def compare_and_swap(
+        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Head:
         """See StateStore."""
         check_key(seen.kind, seen.id)
         value = check_value(value)
+        nbytes = len(value) if size is None else size
         with self._lock:
             old = self._compare(seen.kind, seen.id, seen)
-            self._count(seen.kind, seen.id, 0, len(value) - old.size, admit)
-            head = replace(old, value=value, generation=old.generation + 1, size=len(value))
+            self._count(seen.kind, seen.id, 0, nbytes - old.size, admit)
+            head = replace(old, value=value, generation=old.generation + 1, size=nbytes)
             self._open[seen.kind, seen.id] = head
         return head
 

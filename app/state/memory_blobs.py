@@ -78,6 +78,11 @@ class MemoryBlobStore:
             blob.modified = time.time()
             return len(blob.data)
 
+    def writer(self, kind: str, blob_id: str, offset: int) -> MemoryBlobWriter:
+        """See BlobStore."""
+        self.append(kind, blob_id, offset, b"")
+        return MemoryBlobWriter(self, kind, blob_id, offset)
+
     def _grow(self, nbytes: int) -> None:
         if self._size + nbytes > self._limit:
             raise StoreFullError(f"more than {self._limit} bytes are not kept in memory")
@@ -138,6 +143,44 @@ class MemoryBlobStore:
         """See BlobStore."""
         with self._lock:
             self._blobs = None
+
+
+class MemoryBlobWriter:
+    """A BlobWriter of a MemoryBlobStore; see ``MemoryBlobStore.writer``."""
+
+    def __init__(self, store: MemoryBlobStore, kind: str, blob_id: str, size: int) -> None:
+        self._store = store
+        self._kind = kind
+        self._id = blob_id
+        self._size = size
+        self._pending = bytearray()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def write(self, data: Octets) -> int:
+        """See BlobWriter."""
+        with self._lock:
+            self._check_open()
+            self._pending += memoryview(data).cast("B")
+            return self._size + len(self._pending)
+
+    def commit(self) -> int:
+        """See BlobWriter."""
+        with self._lock:
+            self._check_open()
+            self._size = self._store.append(self._kind, self._id, self._size, self._pending)
+            self._pending.clear()
+            return self._size
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError("the writer is closed")
+
+    def close(self) -> None:
+        """See BlobWriter."""
+        with self._lock:
+            self._closed = True
+            self._pending.clear()
 
 
 def _info(kind: str, blob_id: str, blob: _Blob) -> BlobInfo:

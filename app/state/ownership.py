@@ -39,7 +39,7 @@ from .turns import Turn
 
 ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
-OWNED_KINDS = ("dataset", "view", "pipeline", "input")
+OWNED_KINDS = ("dataset", "view", "pipeline", "input", "run", "stream")
 _PREFIX_SIZE = 8
 _DIGITS = 2 * _PREFIX_SIZE
 _LAST_ID = "z" * 150
@@ -63,10 +63,11 @@ class Owned:
     """JSON values."""
     head: Head
 
-
-def _owned(head: Head) -> Owned:
-    values = json.loads(head.value)
-    return Owned(values["owner"], head.id[_DIGITS + 1 :], values["value"], head)
+    @classmethod
+    def of(cls, head: Head) -> Owned:
+        """Return the thing in a head."""
+        values = json.loads(head.value)
+        return cls(values["owner"], head.id[_DIGITS + 1 :], values["value"], head)
 
 
 def _encoded(owner: str, value: Any) -> bytes:  # noqa: ANN401 - JSON
@@ -132,7 +133,7 @@ class Namespaces:
         Raises:
             HeadMissingError: the owner has no such thing.
         """
-        return _owned(self.head(owner, ident))
+        return Owned.of(self.head(owner, ident))
 
     def has(self, owner: str, ident: str) -> bool:
         """Whether an owner has a thing."""
@@ -142,13 +143,25 @@ class Namespaces:
             return False
         return True
 
-    def replace(self, seen: Owned, value: Any) -> None:  # noqa: ANN401 - JSON
-        """Replace the value of a thing that is unchanged since ``seen``.
+    def replace(
+        self,
+        seen: Owned,
+        value: Any,  # noqa: ANN401 - JSON
+        size: int | None = None,
+    ) -> Owned:
+        """Replace the value of a thing that is unchanged since ``seen``; return the new version.
+
+        Args:
+            seen: the version to replace.
+            value: the new value.
+            size: bytes that it takes; default: those of the value.
 
         Raises:
             HeadMissingError, HeadConflictError: it was deleted or changed.
         """
-        self._store.compare_and_swap(seen.head, _encoded(seen.owner, value))
+        text = _encoded(seen.owner, value)
+        head = self._store.compare_and_swap(seen.head, text, size=size)
+        return Owned(seen.owner, seen.ident, value, head)
 
     def delete(self, owner: str, ident: str) -> None:
         """Delete a thing of one owner.
@@ -165,6 +178,13 @@ class Namespaces:
         """List up to ``limit`` ids of an owner after ``after``, in order."""
         return [owned.ident for owned in self._page(namespace(owner), after, limit)]
 
+    def page(self, owner: str, prefix: str = "", after: str = "", limit: int = 100) -> list[Owned]:
+        """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
+        space = namespace(owner)
+        start = f"{space}.{after}" if after else ""
+        heads = self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
+        return [Owned.of(head) for head in heads]
+
     def all_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of all owners after ``after``, in order, each once."""
         found: set[str] = set()
@@ -177,7 +197,7 @@ class Namespaces:
         found = []
         for prefix in self._prefixes():
             try:
-                found.append(_owned(self._store.get(self._kind, f"{prefix}.{ident}")))
+                found.append(Owned.of(self._store.get(self._kind, f"{prefix}.{ident}")))
             except (HeadMissingError, HeadInvalidError):
                 continue
         return found
@@ -192,7 +212,7 @@ class Namespaces:
     def _page(self, prefix: str, after: str, limit: int) -> list[Owned]:
         start = f"{prefix}.{after}" if after else ""
         page = self._store.list(self._kind, f"{prefix}.", start, limit)
-        return [_owned(head) for head in page.heads]
+        return [Owned.of(head) for head in page.heads]
 
     def _prefixes(self) -> Iterator[str]:
         """Yield the namespaces that hold anything, by jumping from one to the next."""

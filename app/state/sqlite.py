@@ -210,17 +210,20 @@ class SqliteStateStore:
             raise missing(kind, head_id)
         return rows[0]
 
-    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
+    def compare_and_swap(
+        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Head:
         """See StateStore."""
         check_key(seen.kind, seen.id)
         value, generation = check_value(value), seen.generation + 1
+        nbytes = len(value) if size is None else size
         checksum = checksum_of(seen.kind, seen.id, value, generation, seen.nonce)
 
         def swap(connection: sqlite3.Connection) -> Head:
-            used, size = self._compare(seen.kind, seen.id, seen)
-            self._count(seen.kind, seen.id, 0, len(value) - size, admit)
-            connection.execute(_SWAP, (value, generation, checksum, len(value), seen.kind, seen.id))
-            return Head(seen.kind, seen.id, value, generation, seen.nonce, used, len(value))
+            used, before = self._compare(seen.kind, seen.id, seen)
+            self._count(seen.kind, seen.id, 0, nbytes - before, admit)
+            connection.execute(_SWAP, (value, generation, checksum, nbytes, seen.kind, seen.id))
+            return Head(seen.kind, seen.id, value, generation, seen.nonce, used, nbytes)
 
         return self._write_even_if_full(swap)
 

@@ -76,10 +76,12 @@ class TimedHeads:
         with self._timed("get"):
             return self._heads.get(kind, head_id)
 
-    def compare_and_swap(self, seen: Head, value: bytes, *, admit: Admit | None = None) -> Head:
+    def compare_and_swap(
+        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Head:
         """See StateStore."""
         with self._timed("swap"):
-            return self._heads.compare_and_swap(seen, value, admit=admit)
+            return self._heads.compare_and_swap(seen, value, size=size, admit=admit)
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore."""

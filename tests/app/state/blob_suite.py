@@ -184,6 +184,63 @@ class BlobStoreSuite:
             assert store.range(kind, "x", 3, 2) == b""
             assert [blob.size for blob in every(store, kind)] == [size]
 
+    def test_a_writer_shows_what_is_committed_and_drops_the_rest(self, store: BlobStore) -> None:
+        writer = store.writer("run", "x", 0)
+        assert writer.commit() == 0
+        data = pattern(2_500_000)
+        assert [writer.write(data), writer.write(b"")] == [len(data)] * 2
+        assert store.range("run", "x") == b""
+        assert writer.commit() == len(data)
+        assert writer.write(memoryview(b"more")) == len(data) + 4
+        assert store.range("run", "x") == data
+        writer.close()
+        writer.close()
+        for call in (writer.commit, lambda: writer.write(b"1")):
+            with pytest.raises(StoreError, match="closed"):
+                call()
+        assert store.info("run", "x").size == len(data)
+        other = store.writer("run", "x", len(data))
+        other.write(b"other")
+        other.commit()
+        other.close()
+        assert store.append("run", "x", len(data) + 5, b"s") == len(data) + 6
+        assert store.range("run", "x", len(data)) == b"others"
+        store.delete("run", "x")
+
+    def test_a_writer_begins_where_the_blob_ends(self, store: BlobStore) -> None:
+        with pytest.raises(BlobMissingError):
+            store.writer("run", "x", 5)
+        store.append("run", "x", 0, b"12345")
+        for offset in (0, 6):
+            with pytest.raises(BlobConflictError) as caught:
+                store.writer("run", "x", offset)
+            assert caught.value.size == 5
+        with pytest.raises(HeadInvalidError):
+            store.writer("run", "x", -1)
+
+    def test_commits_and_writes_at_once_lose_nothing(self, store: BlobStore) -> None:
+        writer = store.writer("run", "x", 0)
+        parts = [pattern(k) for k in range(1, 200)]
+        stop = threading.Event()
+
+        def commit() -> list[int]:
+            sizes = []
+            while not stop.is_set():
+                sizes.append(writer.commit())
+                assert store.range("run", "x", 0, sizes[-1]) == b"".join(parts)[: sizes[-1]]
+            return sizes
+
+        with ThreadPoolExecutor(1) as pool:
+            committing = pool.submit(commit)
+            for part in parts:
+                writer.write(part)
+            stop.set()
+            sizes = committing.result()
+        assert sizes == sorted(sizes)
+        assert writer.commit() == sum(map(len, parts))
+        writer.close()
+        assert store.range("run", "x") == b"".join(parts)
+
     def test_an_array_is_stored_as_its_bytes(self, store: BlobStore) -> None:
         values = memoryview(b"abcdefgh").cast("I")
         store.put("input", "x", values)

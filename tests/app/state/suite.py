@@ -336,6 +336,9 @@ class StateStoreSuite:
         assert store.get("view", "a.x") == swapped
         with pytest.raises(HeadConflictError):
             store.compare_and_swap(head, b"", admit=refuse)
+        swapped = store.compare_and_swap(swapped, b"1234567", size=50, admit=seen.append)
+        assert (seen.pop(), swapped.size) == (Usage(2, 150), 50)
+        store.compare_and_swap(swapped, b"1234567")
         store.delete("view", "a.y")
         assert usage_with("view", "a.z", 0) == Usage(2, 7)
         store.delete("view", "a.x")

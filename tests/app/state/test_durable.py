@@ -109,6 +109,31 @@ def blobs_of(crash: Crash) -> State:
     return found
 
 
+def test_what_a_writer_committed(
+    journal: Journal, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileBlobStore(journal.root / "blobs")
+    writer = store.writer("blob", "aa", 0)
+    data = b""
+    for k in range(6):
+        data += pattern(700 * k)
+        writer.write(pattern(700 * k)[:100])
+        writer.write(pattern(700 * k)[100:])
+        if k % 2:
+            writer.commit()
+            journal.say(len(data))
+    writer.close()
+    monkeypatch.undo()
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda _: None)
+    for crash in journal.crashes(where, TRIES):
+        with contextlib.closing(FileBlobStore(crash.path / "blobs")) as left:
+            committed = crash.said[-1] if crash.said else 0
+            found = left.range("blob", "aa") if committed else b""
+            assert found == data[: len(found)], crash.how
+            assert len(found) >= committed, crash.how
+
+
 def test_a_damaged_blob_that_is_put_again(
     journal: Journal, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

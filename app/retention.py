@@ -1,0 +1,88 @@
+"""How much of everything an owner may store, and for how long it is kept."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from app.datasets import catalogue as datasets
+from app.losses import input_store
+from app.monitoring import measured_quotas, noted_sweeps
+from app.pipelines import registry
+from app.runs import records as run_records
+from app.runs import sweeping as run_sweeping
+from app.runs.store import Runs
+from app.settings import Settings
+from app.state import token_keys
+from app.state.admission import NOTED
+from app.state.quotas import Limit, Quotas
+from app.state.shares import Shares
+from app.state.storage import Storage
+from app.state.sweeper import (
+    Sweeper,
+    always_done,
+    blobs_without_owners,
+    expired_blobs,
+    expired_heads,
+    heads_without_blobs,
+)
+from app.telemetry import Metrics
+from app.tiles import partials, views
+
+_DAY = 86400.0
+_ORPHAN_SECONDS = 60.0
+"""Age of content without an owner that spares it: whoever stores it may be about to own it."""
+
+
+def make_quotas(settings: Settings) -> Quotas:
+    """Return how much each owner may store."""
+    return Quotas(
+        {
+            views.KIND: Limit("views", settings.quota_views, settings.quota_view_bytes),
+            registry.KIND: Limit(
+                "pipelines", settings.quota_pipelines, settings.quota_pipeline_bytes
+            ),
+            datasets.KIND: Limit("datasets", settings.quota_datasets, settings.quota_dataset_bytes),
+            run_records.RUN: Limit("runs", settings.quota_runs, settings.quota_run_bytes),
+            run_records.STREAM: Limit(
+                "streams", settings.quota_streams, settings.quota_stream_bytes
+            ),
+            input_store.KIND: Limit("inputs", settings.quota_inputs, settings.quota_input_bytes),
+        }
+    )
+
+
+def make_sweeper(
+    settings: Settings, storage: Storage, quotas: Quotas, metrics: Metrics, runs: Runs
+) -> Sweeper:
+    """Return the sweeper, with the chores of all products."""
+    days = {
+        views.KIND: settings.view_days,
+        registry.KIND: settings.pipeline_days,
+        datasets.KIND: settings.dataset_days,
+    }
+    chores = {
+        f"expired {kind}s": expired_heads(storage.heads, kind, life * _DAY)
+        for kind, life in days.items()
+        if life is not None
+    }
+    # A head is noted as used once an hour; its file, every time.
+    chores["expired owners of inputs"] = expired_heads(
+        storage.heads, input_store.KIND, settings.input_days * _DAY + NOTED
+    )
+    chores["owners of inputs that are not stored"] = heads_without_blobs(
+        storage.heads, storage.blobs, input_store.KIND, NOTED
+    )
+    owners = Shares(storage.heads, input_store.KIND, storage.sharing)
+    chores["inputs without owners"] = blobs_without_owners(
+        storage.blobs, owners, input_store.KIND, _ORPHAN_SECONDS
+    )
+    for kind in (input_store.KIND, partials.KIND):
+        seconds = settings.input_days * _DAY
+        chores[f"expired {kind}s"] = expired_blobs(storage.blobs, kind, seconds)
+    chores |= run_sweeping.chores(runs, storage.heads, storage.blobs)
+    chores["unfinished blobs"] = always_done(storage.blobs.clean)
+    if storage.space is not None:
+        chores["ballast"] = always_done(storage.space.restore)
+        chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))
+    chores["quotas"] = always_done(measured_quotas(storage, quotas, metrics))
+    return Sweeper(chores, storage.sweeper, note=noted_sweeps(metrics))

@@ -1,0 +1,1 @@
+"""Durable runs: resumable uploads of partitions, live rows, reports of the whole."""

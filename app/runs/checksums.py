@@ -1,0 +1,136 @@
+"""Checksums and digests that clients send with bytes: Upload-Checksum, Content- and Repr-Digest."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from app.errors import BadRequestError
+from app.run_errors import ChecksumError, DigestError
+
+TUS_ALGORITHMS = ("sha1", "sha256", "crc32")
+"""Algorithms of Upload-Checksum."""
+DIGEST_ALGORITHMS = ("sha-256", "sha-512")
+"""Algorithms of Content-Digest and Repr-Digest, the preferred one first."""
+_MEMBER = re.compile(r"([a-z0-9*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):(?:;[^,]*)?")
+
+
+class _Hash(Protocol):
+    """What digests bytes."""
+
+    def update(self, data: memoryview, /) -> None: ...
+    def digest(self) -> bytes: ...
+
+
+class _Crc32:
+    """CRC-32, four bytes, the most significant first."""
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: memoryview, /) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(4, "big")
+
+
+_HASHES: dict[str, Callable[[], _Hash]] = {
+    # What tus requires; it guards against accidents alone.
+    "sha1": lambda: hashlib.sha1(usedforsecurity=False),
+    "sha256": hashlib.sha256,
+    "crc32": _Crc32,
+    "sha-256": hashlib.sha256,
+    "sha-512": hashlib.sha512,
+}
+
+
+def parse_checksum(text: str) -> tuple[str, bytes]:
+    """Return the algorithm and the checksum in an Upload-Checksum.
+
+    Raises:
+        BadRequestError: it is malformed, or the algorithm is not supported.
+    """
+    name, _, encoded = text.strip().partition(" ")
+    if name not in TUS_ALGORITHMS:
+        raise BadRequestError(
+            f"Upload-Checksum has the algorithm {name[:40]!r}",
+            hint=f"Use one of {', '.join(TUS_ALGORITHMS)}",
+        )
+    return name, _decoded(encoded.strip(), name, "Upload-Checksum")
+
+
+def parse_digest(text: str, header: str) -> tuple[str, bytes] | None:
+    """Return an algorithm and the digest in a Content-Digest or Repr-Digest.
+
+    Returns:
+        None if it has no algorithm that is supported: others are to be ignored.
+
+    Raises:
+        BadRequestError: it is malformed.
+    """
+    found = {}
+    for part in text.split(","):
+        match = _MEMBER.fullmatch(part.strip())
+        if match is None:
+            raise BadRequestError(
+                f"{header} is {text[:80]!r}", hint="Send one such as sha-256=:…base64…:"
+            )
+        found[match[1]] = match[2]
+    for name in DIGEST_ALGORITHMS:
+        if name in found:
+            return name, _decoded(found[name], name, header)
+    return None
+
+
+def _decoded(encoded: str, algorithm: str, header: str) -> bytes:
+    try:
+        value = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        value = b""
+    if len(value) != len(_HASHES[algorithm]().digest()):
+        raise BadRequestError(f"{header} has no {algorithm} in base64")
+    return value
+
+
+def digest_of(algorithm: str, pieces: Iterable[memoryview]) -> bytes:
+    """Return the digest of bytes in pieces."""
+    digest = _HASHES[algorithm]()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
+
+
+def check_bytes(algorithm: str, expected: bytes, data: memoryview) -> None:
+    """Compare the checksum of an append with the one sent with it.
+
+    Raises:
+        ChecksumError, DigestError: they differ; the latter for algorithms of Content-Digest.
+    """
+    if hmac.compare_digest(digest_of(algorithm, [data]), expected):
+        return
+    error = ChecksumError if algorithm in TUS_ALGORITHMS else DigestError
+    raise error(
+        f"the {algorithm} of the {len(data)} bytes is not the one sent with them",
+        hint="They changed on the way: send them again",
+    )
+
+
+def check_digest(header: str, pieces: Iterable[memoryview]) -> None:
+    """Compare a whole stream with the Repr-Digest of its creation.
+
+    Raises:
+        DigestError: they differ.
+    """
+    parsed = parse_digest(header, "Repr-Digest")
+    if parsed is not None and digest_of(parsed[0], pieces) != parsed[1]:
+        raise DigestError(
+            f"the {parsed[0]} of the stream is not that of its Repr-Digest",
+            hint="Delete the upload, and upload the stream again",
+        )

@@ -1,0 +1,315 @@
+"""What the store keeps of runs and their streams: two kinds of heads, and blobs of bytes.
+
+    head   run     <owner's namespace>.<run>                 spec, state, ids of the streams
+    head   stream  <owner's namespace>.<run>.<stream>        durable offset, extents, cursor
+    blob   stream  <run>.<stream>.<fence>                    bytes that one request appended
+
+Every append has a *fence* of its own, a number that it takes by raising that of the head, and
+writes to a blob of its own. Its commits swap the head, so they fail once another request has
+raised the fence, and what it wrote after its last commit is never read. The stream is the
+list of its *extents*, the parts of these blobs that were committed:
+
+    fence 1   |########## committed ##########|.. lost the fence ..|
+    fence 2                                   |##### committed ####|
+    extents   (1, 0, a)                       (2, a, b)
+
+The ids of streams begin with their partition, so that listing them gives the order of
+partitions, and end at random: a stream that is deleted and uploaded again has another id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, TypeAlias
+
+from app.state.base import damaged
+from app.state.ownership import Owned
+from core.losses.events import StreamHeader
+from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES
+from core.losses.position import Position
+
+RUN = "run"
+STREAM = "stream"
+MAX_PARTITION = 999_999
+RunState: TypeAlias = Literal["created", "uploading", "sealed", "computing", "done", "failed"]
+OPEN_STATES: tuple[RunState, ...] = ("created", "uploading")
+"""States in which a run takes streams."""
+_ALL: tuple[RunState, ...] = (*OPEN_STATES, "sealed", "computing", "done", "failed")
+_STATES: dict[str, RunState] = {state: state for state in _ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One version of a run."""
+
+    id: str
+    owner: str
+    spec: Mapping[str, Any]
+    """As it was requested, in canonical form; see ``RunSpec``."""
+    inputs: Mapping[str, str]
+    """Digests of the inputs, by name: those of the spec, and those bound since."""
+    state: RunState
+    created: float
+    """Seconds since 1970."""
+    expires: float | None
+    """When it is removed if nothing changes it, in seconds since 1970; None for never."""
+    days: float | None
+    """Its lifetime after the last change, in days; None for no end."""
+    streams: Mapping[int, str]
+    """Ids of its streams, by partition."""
+    problem: Mapping[str, Any] | None = None
+    """Why it failed: members of a problem document."""
+    results: Mapping[str, Any] = field(default_factory=dict)
+    """What sealing computed; its keys belong to the module that seals."""
+    owned: Owned | None = field(default=None, compare=False, repr=False)
+    """The version in the store that this was read from."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes streams."""
+        return self.state in OPEN_STATES
+
+    @property
+    def generation(self) -> int:
+        """Number of the version, from 1."""
+        return 0 if self.owned is None else self.owned.head.generation
+
+    def encode(self) -> dict[str, Any]:
+        """Return the value of its head, as JSON values."""
+        return {
+            "spec": dict(self.spec),
+            "inputs": dict(self.inputs),
+            "state": self.state,
+            "created": self.created,
+            "expires": self.expires,
+            "days": self.days,
+            "streams": {str(partition): ident for partition, ident in self.streams.items()},
+            "problem": self.problem,
+            "results": dict(self.results),
+        }
+
+    @classmethod
+    def decode(cls, owned: Owned) -> Self:
+        """Return the run in a head.
+
+        Raises:
+            StoreDamagedError: the head does not hold one.
+        """
+        value = owned.value
+        try:
+            return cls(
+                id=owned.ident,
+                owner=owned.owner,
+                spec=value["spec"],
+                inputs=value["inputs"],
+                state=_STATES[value["state"]],
+                created=float(value["created"]),
+                expires=None if value["expires"] is None else float(value["expires"]),
+                days=None if value["days"] is None else float(value["days"]),
+                streams={int(number): str(ident) for number, ident in value["streams"].items()},
+                problem=value["problem"],
+                results=value["results"],
+                owned=owned,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise damaged(RUN, owned.ident) from e
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Committed bytes of one blob: its first ``length`` bytes."""
+
+    fence: int
+    start: int
+    """Offset in the stream."""
+    length: int
+
+    @property
+    def stop(self) -> int:
+        """Offset in the stream after them."""
+        return self.start + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDigest:
+    """A digest of a stream's first bytes that continues from a few bytes of state.
+
+    ``chain`` is that of whole groups of :data:`~.content.GROUP` bytes, 32 hexadecimal digits,
+    and ``total`` that of all bytes up to the durable offset.
+    """
+
+    chain: str
+    total: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """One version of a stream: the upload of one partition."""
+
+    run: str
+    id: str
+    owner: str
+    partition: int
+    """1 to ``MAX_PARTITION``."""
+    created: float
+    """Seconds since 1970."""
+    length: int | None = None
+    """Declared length in bytes; None if it is not known yet."""
+    complete: bool = False
+    """Whether the client said that these are all bytes, and the stream is faultless."""
+    offset: int = 0
+    """Durable bytes."""
+    fence: int = 0
+    """Number of the last append."""
+    appending: bool = False
+    """Whether that append may still be running, in whichever process."""
+    extents: tuple[Extent, ...] = ()
+    cursor: Position = field(default_factory=Position)
+    """Where the first event begins that is not known to be complete, at most ``offset``."""
+    digest: ContentDigest | None = None
+    """Of the durable bytes; None before the first."""
+    events: int = 0
+    """Complete events; those of a complete stream are all."""
+    metadata: str = ""
+    """Upload-Metadata as the client sent it."""
+    expected_digest: str | None = None
+    """Repr-Digest that the whole has to have, as the client sent it."""
+    fault: Mapping[str, Any] | None = None
+    """Why it failed: members of a problem document."""
+    touched: float = 0.0
+    """When it last changed, in seconds since 1970."""
+    owned: Owned | None = field(default=None, compare=False, repr=False)
+    """The version in the store that this was read from."""
+
+    @property
+    def generation(self) -> int:
+        """Number of the version, from 1."""
+        return 0 if self.owned is None else self.owned.head.generation
+
+    @property
+    def state(self) -> Literal["created", "uploading", "complete", "failed"]:
+        """What became of it so far."""
+        if self.fault is not None:
+            return "failed"
+        if self.complete:
+            return "complete"
+        return "uploading" if self.offset else "created"
+
+    @property
+    def key(self) -> str:
+        """Id of its head in the owner's namespace."""
+        return stream_key(self.run, self.id)
+
+    def blob(self, fence: int) -> str:
+        """Return the id of the blob that an append writes to."""
+        return f"{self.run}.{self.id}.{fence}"
+
+    def encode(self) -> dict[str, Any]:
+        """Return the value of its head, as JSON values."""
+        return {
+            "partition": self.partition,
+            "created": self.created,
+            "length": self.length,
+            "complete": self.complete,
+            "offset": self.offset,
+            "fence": self.fence,
+            "appending": self.appending,
+            "extents": [[e.fence, e.start, e.length] for e in self.extents],
+            "cursor": encode_position(self.cursor),
+            "digest": None if self.digest is None else [self.digest.chain, self.digest.total],
+            "events": self.events,
+            "metadata": self.metadata,
+            "expected_digest": self.expected_digest,
+            "fault": self.fault,
+            "touched": self.touched,
+        }
+
+    @classmethod
+    def decode(cls, owned: Owned) -> Self:
+        """Return the stream in a head.
+
+        Raises:
+            StoreDamagedError: the head does not hold one.
+        """
+        value = owned.value
+        run, _, ident = owned.ident.partition(".")
+        try:
+            record = cls(
+                run=run,
+                id=ident,
+                owner=owned.owner,
+                partition=int(value["partition"]),
+                created=float(value["created"]),
+                length=None if value["length"] is None else int(value["length"]),
+                complete=bool(value["complete"]),
+                offset=int(value["offset"]),
+                fence=int(value["fence"]),
+                appending=bool(value["appending"]),
+                extents=tuple(Extent(*map(int, extent)) for extent in value["extents"]),
+                cursor=decode_position(value["cursor"]),
+                digest=None if value["digest"] is None else ContentDigest(*value["digest"]),
+                events=int(value["events"]),
+                metadata=str(value["metadata"]),
+                expected_digest=value["expected_digest"],
+                fault=value["fault"],
+                touched=float(value["touched"]),
+                owned=owned,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise damaged(STREAM, owned.ident) from e
+        if not _is_whole(record):
+            raise damaged(STREAM, owned.ident)
+        return record
+
+
+def _is_whole(record: StreamRecord) -> bool:
+    """Whether the extents of a stream join, and end at its offset."""
+    at = 0
+    for extent in record.extents:
+        if extent.start != at or extent.length <= 0:
+            return False
+        at = extent.stop
+    return at == record.offset >= record.cursor.offset
+
+
+def stream_key(run: str, stream: str) -> str:
+    """Return the id of a stream's head in the namespace of its owner."""
+    return f"{run}.{stream}"
+
+
+def encode_position(position: Position) -> list[int | None]:
+    """Return a position as JSON values: that of the header, and four of the place."""
+    header = position.header
+    fields: list[int | None] = [0, 0, 0, 0, None]
+    if header is not None:
+        fields = [
+            header.source,
+            header.aggregation,
+            header.float_width,
+            header.len_sample,
+            header.summary_set,
+        ]
+    place = [position.offset, position.last_event, int(position.ascending), position.events]
+    return [*fields, *place]
+
+
+def decode_position(values: Any) -> Position:  # noqa: ANN401 - JSON
+    """Return the position in JSON values.
+
+    Raises:
+        ValueError, TypeError: they hold none.
+    """
+    source, aggregation, width, samples, summary_set, *place = values
+    offset, last_event, ascending, events = place
+    if not (0 <= last_event <= ID_MAX and min(offset, events) >= 0):
+        raise ValueError("the place is impossible")
+    header = None
+    if source:
+        kind = TYPES.get((source, aggregation))
+        if kind is None or width not in FLOAT_WIDTHS or samples < 1:
+            raise ValueError("the header is impossible")
+        header = StreamHeader(kind, aggregation, source, samples, summary_set, width)
+    elif offset:
+        raise ValueError("there are events before the header")
+    return Position(header, offset, last_event, bool(ascending), events)

@@ -1,0 +1,133 @@
+"""Bodies, queries and answers of runs and their streams."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from app.losses.schemas import InputName, ReportName
+from core.losses.reports.running import CURVES
+
+from .records import MAX_PARTITION
+
+MAX_DAYS = 36_525.0
+
+
+class RunOptions(BaseModel):
+    """Options of a run: those of a posted stream, and the number of its partitions."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: int | None = Field(
+        None, ge=1, le=MAX_PARTITION, description="Number of streams; sealing requires all of them"
+    )
+    quantiles: list[float] | None = Field(None, max_length=10_000, description="For qelt and qplt")
+    return_periods: list[int] | None = Field(
+        None, max_length=100_000, description="For ept and psept; every point without"
+    )
+    no_of_periods: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="Number of periods, for an occurrence csv"
+    )
+    confidence: float = Field(0.95, ge=0, lt=1, description="Confidence level of alct")
+    curves: str = Field(CURVES, pattern=f"^[{CURVES}]+$", description="Curves of ept and psept")
+    tvar: Literal["count", "weight"] = "count"
+    float_width: Literal[4, 8] = Field(4, description="Bytes per loss")
+    nan: Literal["error", "zero", "drop"] = "error"
+    negative: Literal["error", "keep"] = "error"
+    sample_order: Literal["ascending", "any"] = "ascending"
+    order: Literal["received", "event"] = Field(
+        "received", description="Order of rows: as received, or by event"
+    )
+    sets: list[int] | None = Field(
+        None, min_length=1, max_length=1000, description="Sets of summary_xref; all without"
+    )
+    summary_ids: str | None = Field(None, description="Report these summaries only")
+
+
+class RunBody(BaseModel):
+    """A run to create."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    perspective: Literal["gul", "il", "ri", "rl"]
+    reports: list[ReportName] = Field(min_length=1)
+    inputs: dict[InputName, str] = Field({}, description="Digests of auxiliary files, by name")
+    options: RunOptions = Field(default_factory=lambda: RunOptions.model_validate({}))
+    days: float | None = Field(
+        None, gt=0, le=MAX_DAYS, description="Lifetime after the last change, in days"
+    )
+
+    @model_validator(mode="after")
+    def _once(self) -> RunBody:
+        if len(set(self.reports)) < len(self.reports):
+            raise ValueError("reports names one twice")
+        return self
+
+
+class StreamCounts(BaseModel):
+    """The streams of a run, by what became of them."""
+
+    created: int
+    uploading: int
+    complete: int
+    failed: int
+
+
+class RunAnswer(BaseModel):
+    """A run."""
+
+    id: str
+    perspective: str
+    reports: list[str]
+    inputs: dict[str, str]
+    options: dict[str, Any]
+    state: Literal["created", "uploading", "sealed", "computing", "done", "failed"]
+    created: str
+    expires: str | None
+    streams: StreamCounts
+    bytes: int = Field(description="Durable bytes of all streams")
+    events: int = Field(description="Complete events of all streams")
+    missing_inputs: list[str] = Field(description="Inputs that a report needs and the run lacks")
+    problem: dict[str, Any] | None = Field(None, description="Why it failed")
+    results: dict[str, Any] = {}
+    links: dict[str, str]
+
+
+class RunList(BaseModel):
+    """A page of runs."""
+
+    runs: list[dict[str, Any]]
+    after: str | None = Field(description="Value of after for the next page; null if it is last")
+
+
+class StreamAnswer(BaseModel):
+    """A stream of a run."""
+
+    id: str
+    partition: int
+    state: Literal["created", "uploading", "complete", "failed"]
+    offset: int = Field(description="Durable bytes")
+    length: int | None
+    events: int = Field(description="Complete events in them")
+    created: str
+    changed: str
+    fault: dict[str, Any] | None = None
+    address: str
+
+
+class StreamList(BaseModel):
+    """A page of streams, in the order of their partitions."""
+
+    streams: list[StreamAnswer]
+    after: str | None
+
+
+class UploadQuery(BaseModel):
+    """Options of a stream that is created."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partition: int | None = Field(
+        None, ge=1, le=MAX_PARTITION, description="Which partition it is; the lowest free without"
+    )

@@ -1,0 +1,25 @@
+"""The service of durable runs: its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.engine.workers import Workers
+from app.http.addresses import Addresses
+from app.http.json_bodies import JsonBodies
+from app.losses.service import LossService
+
+from .store import Runs
+from .uploads import Uploads
+
+
+@dataclass(frozen=True, slots=True)
+class RunService:
+    """The parts that routes of runs use."""
+
+    runs: Runs
+    losses: LossService
+    threads: Workers
+    bodies: JsonBodies
+    addresses: Addresses
+    uploads: Uploads

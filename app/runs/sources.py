@@ -1,0 +1,83 @@
+"""Where the bytes of an append come from: a body that arrives, or bytes verified before."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.losses.pump import Pump
+from app.losses.service import LossService
+from app.server.body import RequestBody
+from app.server.drain import Drain
+
+from .appending import Appending
+
+_PIECE = 1 << 20
+
+
+class Source(Protocol):
+    """Where the bytes of an append come from."""
+
+    async def move(self, appending: Appending) -> bool:
+        """Feed all bytes, then finish; return False if the server stopped before.
+
+        Raises:
+            CoreError, ServiceError, ClientDisconnected: see ``Uploads.append``.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of a request, as it arrives."""
+
+    body: RequestBody
+    payer: str
+    losses: LossService
+    drain: Drain
+
+    async def move(self, appending: Appending) -> bool:
+        """See Source."""
+        metrics = self.losses.metrics
+        return await Pump(
+            self.body,
+            appending,
+            self.losses.buffers,
+            self.payer,
+            threads=self.losses.threads,
+            drain=self.drain,
+            progress=metrics.body_bytes.inc,
+            lent=metrics.buffers.inc,
+            hurry=self._hurry,
+        ).run()
+
+    def _hurry(self, nbytes: int, seconds: float) -> None:
+        if self.losses.is_spent(self.payer):
+            self.losses.rate.check(nbytes, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Bytes that were received and verified before."""
+
+    data: memoryview
+    start: Callable[..., asyncio.Future[Any]]
+    """Starts a call in a thread."""
+
+    async def move(self, appending: Appending) -> bool:
+        """See Source."""
+
+        def feed() -> bool:
+            for at in range(0, len(self.data), _PIECE):
+                appending.feed(self.data[at : at + _PIECE])
+            return appending.finish()
+
+        feeding = self.start(feed)
+        # A thread cannot be stopped, and uses the append until it ends.
+        while not feeding.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({feeding})
+        whole: bool = feeding.result()
+        return whole

@@ -1,0 +1,120 @@
+"""Removing runs that have expired, and what crashes and lost races left of streams."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from app.errors import NotFoundError
+from app.state.base import HeadConflictError, StateStore, StoreDamagedError
+from app.state.blobs import BlobStore
+from app.state.ownership import Namespaces, Owned
+from app.state.sweeper import PAGE, Chore
+
+from .records import RUN, STREAM, RunRecord, StreamRecord
+from .store import Runs
+
+_GRACE = 600.0
+"""Age in seconds that spares what a request may be about to make part of a stream."""
+
+
+def chores(
+    runs: Runs, heads: StateStore, blobs: BlobStore, clock: Callable[[], float] = time.time
+) -> dict[str, Chore]:
+    """Return the chores of runs, by name.
+
+    Args:
+        runs: the runs.
+        heads: the store of their heads.
+        blobs: the store of their bytes.
+        clock: seconds since 1970.
+    """
+    return {
+        "expired runs": expired_runs(runs, heads),
+        "streams without runs": streams_without_runs(heads, clock),
+        "bytes without streams": blobs_without_streams(heads, blobs, clock),
+    }
+
+
+def expired_runs(runs: Runs, heads: StateStore) -> Chore:
+    """Return the chore that deletes runs that have expired, with all of their streams."""
+    after = ""
+
+    def sweep() -> bool:
+        nonlocal after
+        page = heads.list(RUN, after=after, limit=PAGE)
+        for head in page.heads:
+            with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
+                run = RunRecord.decode(Owned.of(head))
+                if runs.is_expired(run):
+                    runs.remove(run)
+        after = page.after or ""
+        return page.after is not None
+
+    return sweep
+
+
+def streams_without_runs(heads: StateStore, clock: Callable[[], float] = time.time) -> Chore:
+    """Return the chore that deletes streams that no run lists, as a crash leaves them."""
+    runs = Namespaces(heads, RUN)
+    after = ""
+
+    def sweep() -> bool:
+        nonlocal after
+        page = heads.list(STREAM, after=after, limit=PAGE)
+        for head in page.heads:
+            with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
+                stream = StreamRecord.decode(Owned.of(head))
+                old = stream.touched < clock() - _GRACE
+                if old and not _is_listed(runs, stream):
+                    heads.delete(STREAM, head.id, head)
+        after = page.after or ""
+        return page.after is not None
+
+    return sweep
+
+
+def _is_listed(runs: Namespaces, stream: StreamRecord) -> bool:
+    try:
+        run = RunRecord.decode(runs.get(stream.owner, stream.run))
+    except NotFoundError:
+        return False
+    return run.streams.get(stream.partition) == stream.id
+
+
+def blobs_without_streams(
+    heads: StateStore, blobs: BlobStore, clock: Callable[[], float] = time.time
+) -> Chore:
+    """Return the chore that deletes bytes that are part of no stream.
+
+    They are of streams that were deleted, or of appends that lost their fence before their
+    first commit.
+    """
+    streams = Namespaces(heads, STREAM)
+    after = ""
+
+    def sweep() -> bool:
+        nonlocal after
+        page = blobs.list(STREAM, after=after, limit=PAGE)
+        for blob in page.blobs:
+            if blob.modified >= clock() - _GRACE:
+                continue
+            name, _, fence = blob.id.rpartition(".")
+            with contextlib.suppress(NotFoundError, HeadConflictError, StoreDamagedError):
+                if not _is_part(streams, name, fence):
+                    blobs.delete(STREAM, blob.id)
+        after = page.after or ""
+        return page.after is not None
+
+    return sweep
+
+
+def _is_part(streams: Namespaces, name: str, fence: str) -> bool:
+    """Whether a blob is, or may become, part of a stream."""
+    for owned in streams.of_anyone(name):
+        stream = StreamRecord.decode(owned)
+        used = {extent.fence for extent in stream.extents}
+        if fence.isdigit() and (int(fence) in used or int(fence) >= stream.fence):
+            return True
+    return False

@@ -1,0 +1,211 @@
+"""Runs and their streams in the stores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.errors import NotFoundError, QuotaExceededError
+from app.http.identity import Identity
+from app.run_errors import (
+    IdempotencyError,
+    PartitionTakenError,
+    RunExpiredError,
+    RunSealedError,
+    StreamLimitError,
+)
+from app.runs.records import Extent, RunRecord, StreamRecord
+from app.runs.store import Runs
+from app.runs.watching import Watch
+from app.state.admission import AdmittedHeads
+from app.state.base import HeadConflictError, StoreDamagedError
+from app.state.memory import MemoryStateStore
+from app.state.memory_blobs import MemoryBlobStore
+from app.state.ownership import Namespaces
+from app.state.quotas import Limit, Quotas
+from core.losses.events import StreamHeader
+from core.losses.format import Kind
+from core.losses.position import Position
+
+ALICE = Identity("alice", frozenset({"runs"}))
+BOB = Identity("bob", frozenset({"runs"}))
+ADMIN = Identity("admin", frozenset({"runs", "admin"}))
+SPEC = {"perspective": "gul", "reports": ["melt"], "options": {"partitions": 3}}
+DAY = 86400.0
+
+
+class Fixture:
+    """Runs over stores in memory, with a clock that stands still."""
+
+    def __init__(self, **limits: Limit) -> None:
+        self.now = 1e9
+        self.heads = AdmittedHeads(MemoryStateStore(), Quotas(limits))
+        self.blobs = MemoryBlobStore()
+        self.runs = Runs(self.heads, self.blobs, 30.0, Watch(), lambda: self.now)
+
+    def run(self, **spec: object) -> RunRecord:
+        return self.runs.create(ALICE, {**SPEC, **spec}, {})[0]
+
+    def add(self, run: RunRecord, partition: int | None = None) -> StreamRecord:
+        run = self.runs.get(ALICE, run.id)
+        return self.runs.add_stream(run, template(), partition)
+
+    def extend(self, stream: StreamRecord, data: bytes) -> StreamRecord:
+        """Append as an upload does: bytes first, then the head."""
+        fence = stream.fence + 1
+        stream = self.runs.swap_stream(stream, replace(stream, fence=fence))
+        self.blobs.append("stream", stream.blob(fence), 0, data)
+        extent = Extent(fence, stream.offset, len(data))
+        new = replace(
+            stream,
+            offset=stream.offset + len(data),
+            extents=(*stream.extents, extent),
+        )
+        return self.runs.swap_stream(stream, new)
+
+
+def template() -> StreamRecord:
+    return StreamRecord("", "", ALICE.owner, 0, 0.0)
+
+
+def test_a_run_is_its_owners_and_the_administrators() -> None:
+    f = Fixture()
+    run = f.run()
+    assert f.runs.get(ALICE, run.id) == run == f.runs.get(ADMIN, run.id)
+    assert run.state == "created"
+    with pytest.raises(NotFoundError):
+        f.runs.get(BOB, run.id)
+    assert f.runs.page(ALICE, "", 10) == [run]
+    assert f.runs.page(BOB, "", 10) == []
+    f.runs.delete(ALICE, run.id)
+    with pytest.raises(NotFoundError):
+        f.runs.get(ALICE, run.id)
+
+
+def test_a_key_creates_one_run() -> None:
+    f = Fixture()
+    run, created = f.runs.create(ALICE, SPEC, {}, key="k")
+    assert created
+    assert f.runs.create(ALICE, SPEC, {}, key="k") == (run, False)
+    with pytest.raises(IdempotencyError):
+        f.runs.create(ALICE, {**SPEC, "reports": ["selt"]}, {}, key="k")
+    assert f.runs.create(BOB, SPEC, {}, key="k")[1]
+
+
+def test_streams_are_listed_by_partition_and_numbered_from_the_lowest_free() -> None:
+    f = Fixture()
+    run = f.run()
+    third, first = f.add(run, 3), f.add(run)
+    run = f.runs.get(ALICE, run.id)
+    assert run.state == "uploading"
+    assert [s.partition for s in f.runs.streams(run)] == [1, 3]
+    assert f.runs.page_streams(run, "", 1) == [first]
+    assert f.runs.page_streams(run, first.id, 5) == [third]
+    assert f.runs.stream(run, third.id) == third
+    with pytest.raises(StreamLimitError, match="1 to 3"):
+        f.add(run, 4)
+
+
+def test_a_partition_with_bytes_is_not_replaced_and_one_without_is() -> None:
+    f = Fixture()
+    run = f.run()
+    lost = f.add(run, 2)
+    stream = f.add(run, 2)
+    assert stream.id != lost.id
+    with pytest.raises(NotFoundError):
+        f.runs.stream(f.runs.get(ALICE, run.id), lost.id)
+    f.extend(stream, b"12345678")
+    with pytest.raises(PartitionTakenError) as raised:
+        f.add(run, 2)
+    assert raised.value.members["stream"] == stream.id
+    run = f.runs.get(ALICE, run.id)
+    f.runs.delete_stream(run, stream.id)
+    assert f.add(run, 2).id != stream.id
+
+
+def test_the_bytes_of_a_stream_are_those_of_its_extents() -> None:
+    f = Fixture()
+    stream = f.extend(f.add(f.run()), b"abcd")
+    f.blobs.append("stream", stream.blob(1), 4, b"late")
+    stream = f.extend(stream, b"efgh")
+    stored = f.runs.stored(stream)
+    assert stored.read(0, 100) == b"abcdefgh"
+    assert stored.read(3, 5) == b"de"
+    assert b"".join(stored.pieces(2)) == b"cdefgh"
+
+
+def test_a_swap_of_what_has_changed_fails() -> None:
+    f = Fixture()
+    seen = f.add(f.run())
+    f.runs.swap_stream(seen, replace(seen, fence=1))
+    with pytest.raises(HeadConflictError):
+        f.runs.swap_stream(seen, replace(seen, fence=1))
+
+
+def test_a_sealed_run_takes_no_streams_and_gives_none_up() -> None:
+    f = Fixture()
+    stream = f.add(f.run())
+    run = f.runs.change(f.runs.get(ALICE, stream.run), lambda r: replace(r, state="sealed"))
+    with pytest.raises(RunSealedError):
+        f.add(run)
+    with pytest.raises(RunSealedError):
+        f.runs.delete_stream(run, stream.id)
+
+
+def test_a_run_expires_after_its_last_change_and_never_lasts_longer_than_all() -> None:
+    f = Fixture()
+    run = f.runs.create(ALICE, SPEC, {}, days=10.0)[0]
+    assert f.runs.create(ALICE, SPEC, {}, days=99.0)[0].days == 30.0
+    f.now += 9 * DAY
+    f.runs.keep("alice", run.id)
+    f.now += 9 * DAY
+    assert f.runs.get(ALICE, run.id).state == "created"
+    f.now += 2 * DAY
+    with pytest.raises(RunExpiredError):
+        f.runs.get(ALICE, run.id)
+
+
+def test_bytes_count_in_the_quota_of_the_owner() -> None:
+    f = Fixture(stream=Limit("streams", 2, 10))
+    run = f.run()
+    one, other = f.extend(f.add(run), b"12345678"), f.add(run)
+    with pytest.raises(QuotaExceededError):
+        f.extend(other, b"123")
+    other = f.runs.stream(f.runs.get(ALICE, run.id), other.id)
+    with pytest.raises(QuotaExceededError):
+        f.add(run)
+    # What was refused left nothing in the list of the run.
+    assert len(f.runs.get(ALICE, run.id).streams) == 2
+    f.runs.delete_stream(f.runs.get(ALICE, run.id), one.id)
+    f.extend(other, b"123")
+
+
+def test_deleting_a_run_deletes_all_of_it() -> None:
+    f = Fixture()
+    run = f.run()
+    f.extend(f.add(run), b"1234")
+    f.runs.delete(ALICE, run.id)
+    assert not f.blobs.list("stream").blobs
+    assert not f.heads.list("stream").heads
+
+
+def test_records_survive_their_encoding() -> None:
+    f = Fixture()
+    stream = f.add(f.run())
+    header = StreamHeader(Kind.SUMMARY, 1, 3, 10, -1, 4)
+    stream = replace(stream, cursor=Position(header, 0, 7, False, 3), fault={"code": "x"})
+    assert f.runs.swap_stream(stream, stream).cursor == stream.cursor
+
+
+@pytest.mark.parametrize(
+    "damage", [{"offset": 3}, {"extents": [[1, 5, 2]]}, {"cursor": None}, {"length": "x"}]
+)
+def test_a_record_that_contradicts_itself_is_damaged(damage: dict[str, object]) -> None:
+    f = Fixture()
+    stream = f.add(f.run())
+    things = Namespaces(f.heads, "stream")
+    owned = things.get("alice", stream.key)
+    damaged = things.replace(owned, {**owned.value, **damage})
+    with pytest.raises(StoreDamagedError):
+        StreamRecord.decode(damaged)
