@@ -260,8 +260,10 @@ class Appending:
             StoreError: the store failed.
         """
         self._told = 0
+        if final:
+            self._complete()
         snapshot = self._snapshot
-        if not final and snapshot.offset <= self.record.offset:
+        if not final and (snapshot.offset <= self.record.offset or self._is_last(snapshot)):
             return False
         if self._writer is not None:
             self._writer.commit()
@@ -273,6 +275,19 @@ class Appending:
             return False
         self._swap(new)
         return True
+
+    def _is_last(self, snapshot: Snapshot) -> bool:
+        """Whether it has all bytes of a stream that is not known to be complete yet.
+
+        To acknowledge them says that the upload is complete, so they wait for its end.
+        """
+        return snapshot.offset == self._terms.length and not snapshot.complete
+
+    def _complete(self) -> None:
+        """End the stream if all of its bytes have come, and the request ended before it did."""
+        if self._is_last(self._snapshot) and self._snapshot.fault is None:
+            with contextlib.suppress(CoreError):
+                self.finish()
 
     def _with(self, snapshot: Snapshot) -> StreamRecord:
         record = self.record
