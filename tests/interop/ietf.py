@@ -355,6 +355,8 @@ def stalled(server: Server, url: str, at: int, sent: bytes) -> Connection:
 
 def settled(server: Server, url: str, most: int) -> int:
     """The offset after a cut, once it no longer moves."""
+    # As clients do before they come back: a server may be storing what it has.
+    time.sleep(0.5)
     deadline, seen = time.monotonic() + _PATIENCE, -1
     while True:
         answer = expect_success(retrieve(server, url))

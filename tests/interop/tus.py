@@ -267,6 +267,8 @@ def settled_after_cut(server: Server) -> tuple[str, int]:
         connection.send(content[: size // 2])
         time.sleep(0.3)
         connection.reset()
+    # As clients do before they come back: a server may be storing what it has.
+    time.sleep(0.5)
     deadline = time.monotonic() + _PATIENCE
     last = -1
     while time.monotonic() < deadline:
