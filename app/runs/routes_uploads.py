@@ -16,14 +16,13 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import (
+    BadRequestError,
     DrainingError,
-    Problem,
     ProblemError,
     ServiceError,
     TooLargeError,
     problem_of,
 )
-from app.errors import problem as new_problem
 from app.http.bodies import discard, read_whole
 from app.http.decompression import decoder
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep
@@ -54,9 +53,7 @@ router = APIRouter(prefix="/v1/runs/{run}/streams", tags=["runs"], dependencies=
 CHECKED_BYTES = 64 << 20
 """Maximum bytes of an append with a checksum: they wait in memory until it is verified."""
 _INTERIM_SECONDS = 0.5
-_MANY = problem_responses(
-    *(400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 415, 422, 429, 460, 503)
-)
+_MANY = problem_responses(*(400, 401, 403, 404, 408, 409, 410, 412, 413, 415, 422, 429, 460, 503))
 _BODY = {
     "requestBody": {
         "description": "Bytes of a loss stream",
@@ -355,20 +352,12 @@ async def override_method(
     method = joined(request.headers, "X-HTTP-Method-Override") or ""
     name = _METHODS.get(method.strip().upper())
     if name is None:
-        raise ProblemError(_not_allowed())
+        raise BadRequestError(
+            "POST to an upload needs X-HTTP-Method-Override", hint="Send PATCH, HEAD or DELETE"
+        )
     upload = _Upload(request, service, who, drain)
     handle = getattr(upload, name)
     return ExchangeResponse(lambda exchange: handle(exchange, run, stream))
-
-
-def _not_allowed() -> Problem:
-    problem = new_problem(
-        "method-not-allowed",
-        "POST to an upload needs X-HTTP-Method-Override",
-        hint="Send PATCH, HEAD or DELETE",
-    )
-    problem.headers["Allow"] = "GET, HEAD, PATCH, POST, DELETE, OPTIONS"
-    return problem
 
 
 @router.options("", include_in_schema=False)

@@ -61,7 +61,7 @@ def shown(value: float | None, *, is_bytes: bool) -> str:
 def is_bytes(name: str) -> bool:
     last = name.lower().rpartition(":")[2]
     return last.endswith(("_bytes", "_memory")) or last in {
-        *("spool_limit", "max_body", "max_input", "_limit", "max_line", "max_value"),
+        *("spool_limit", "max_body", "max_input", "max_upload", "_limit", "max_line", "max_value"),
         *("memory_limit", "min_rate"),
     }
 

@@ -32,6 +32,7 @@ _BODIES = ("tests/app/server/test_bodies.py",)
 _SERVE = ("tests/app/server/test_serve.py",)
 _STORES = ("tests/app/state/test_stores.py",)
 _BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
+_UPLOADS = ("tests/app/runs/test_uploads.py",)
 _SHIMS = ("tests/app/oasis/shims/test_starting.py",)
 _SHIMMED_TABLES = ("tests/app/oasis/shims/test_event_tables.py",)
 _DRIVER = ("tests/app/streams/test_driver.py",)
@@ -72,6 +73,20 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     ),
     "app/command/": _COMMAND,
     "app/command/oasis.py": _OASIS,
+    "app/run_errors.py": ("tests/app/test_errors.py",),
+    "app/service_error.py": ("tests/app/test_errors.py",),
+    "app/retention.py": ("tests/e2e/test_storage.py",),
+    "app/runs/appending.py": _UPLOADS,
+    "app/runs/describing.py": _UPLOADS,
+    "app/runs/dialect.py": ("tests/app/runs/test_tus.py", "tests/app/runs/test_ietf.py"),
+    "app/runs/records.py": ("tests/app/runs/test_store.py",),
+    "app/runs/routes_uploads.py": _UPLOADS,
+    "app/runs/schemas.py": ("tests/app/runs/test_routes.py",),
+    "app/runs/service.py": _PARTS,
+    "app/runs/sources.py": _UPLOADS,
+    "app/runs/spec.py": ("tests/app/runs/test_routes.py",),
+    "app/runs/stored.py": ("tests/app/runs/test_store.py",),
+    "app/state/blob_writing.py": _BLOBS,
     "app/oasis/confirming.py": _OASIS_FAULTS,
     "app/oasis/locking.py": _OASIS_FAULTS,
     "app/oasis/runner.py": ("tests/app/oasis/test_supplier_model_runner.py",),

@@ -56,6 +56,17 @@ ROUTES = {
     ("DELETE", "/v1/datasets/{ident}"),
     ("DELETE", "/v1/datasets/{ident}/views/{name}"),
     ("DELETE", "/v1/pipelines/{ident}"),
+    ("GET", "/v1/runs"),
+    ("POST", "/v1/runs"),
+    ("GET", "/v1/runs/{run}"),
+    ("DELETE", "/v1/runs/{run}"),
+    ("PUT", "/v1/runs/{run}/inputs/{name}"),
+    ("GET", "/v1/runs/{run}/streams"),
+    ("POST", "/v1/runs/{run}/streams"),
+    ("GET", "/v1/runs/{run}/streams/{stream}"),
+    ("PATCH", "/v1/runs/{run}/streams/{stream}"),
+    ("POST", "/v1/runs/{run}/streams/{stream}"),
+    ("DELETE", "/v1/runs/{run}/streams/{stream}"),
     ("GET", "/v1/pipelines"),
     ("POST", "/v1/pipelines"),
     ("GET", "/v1/pipelines/{ident}"),
@@ -281,7 +292,7 @@ def test_every_option_is_documented(document: Any) -> None:  # noqa: ANN401 - JS
     table = CONTRACT[CONTRACT.index("| query |") : CONTRACT.index("Anything else is 422")]
     for _, path, operation in operations(document):
         known = set(models[path].model_fields) if path in models else set()
-        if path.startswith(("/v1/datasets", "/v1/pipelines", "/zarr")):
+        if path.startswith(("/v1/datasets", "/v1/pipelines", "/v1/runs", "/zarr")):
             assert all(f"{name}=" in CONTRACT for name in parameters(operation, "query"))
             continue
         assert parameters(operation, "query") == known

@@ -75,9 +75,23 @@ DELETE /v1/pipelines/{pipeline}                     | 204 | 404 | 204 | 403 | 20
 GET    /v1/pipelines/{pipeline}/batches             | 200 | 404 | 200 | 403 | 403
 GET    /v1/pipelines/{pipeline}/batches?after={batch} | 200 | 404 | 200 | 403 | 403
 GET    /v1/pipelines/{pipeline}/batch               | 200 | 404 | 200 | 403 | 403
+GET    /v1/runs                                     | has | not | not | 403 | has
+POST   /v1/runs                                     | 201 | 201 | 201 | 403 | 403
+GET    /v1/runs/{run}                               | 200 | 404 | 404 | 403 | 200
+DELETE /v1/runs/{run}                               | 204 | 404 | 404 | 403 | 204
+PUT    /v1/runs/{run}/inputs/quantiles              | 200 | 404 | 404 | 403 | 403
+GET    /v1/runs/{run}/streams                       | 200 | 404 | 404 | 403 | 200
+POST   /v1/runs/{run}/streams                       | 201 | 404 | 404 | 403 | 403
+GET    /v1/runs/{run}/streams/{stream}              | 204 | 404 | 404 | 403 | 403
+PATCH  /v1/runs/{run}/streams/{stream}              | 204 | 404 | 404 | 403 | 403
+POST   /v1/runs/{run}/streams/{stream}              | 204 | 404 | 404 | 403 | 403
+DELETE /v1/runs/{run}/streams/{stream}              | 204 | 404 | 404 | 403 | 204
 GET    /metrics                                     | 200 | 200 | 200 | 200 | 200
 """.strip()
 """``has`` and ``not``: answered with 200, and the list has the thing of alice, or not."""
+
+
+RUN = {"perspective": "gul", "reports": ["melt"]}
 
 
 class Row(NamedTuple):
@@ -106,6 +120,8 @@ class Things(NamedTuple):
     """Token of a tile."""
     batch: str
     """Token of a batch."""
+    run: str
+    stream: str
 
 
 class Shared:
@@ -137,6 +153,9 @@ class Shared:
             b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         )
         headers = [("Content-Type", "application/json")]
+        if "/streams" in path:
+            headers = [("Content-Type", "application/partial-upload"), ("Upload-Complete", "?0")]
+            headers += [("Upload-Offset", "0"), ("X-HTTP-Method-Override", "PATCH")]
         headers += [("Authorization", f"Bearer {self.keys[who]}")] if who else []
         return ask(self.service, Post(path, [data], headers, method=method))
 
@@ -152,9 +171,10 @@ class Shared:
         stored = self.post(who, "/v1/inputs/quantiles", quantiles(number), "PUT")
         view = self.post(who, f"/v1/datasets/{ident}/views", {})
         pipeline = self.post(who, "/v1/pipelines", spec(ident))
-        return Things(
-            ident, stored["digest"], view["id"], pipeline["id"], view["token"], pipeline["token"]
-        )
+        run = self.post(who, "/v1/runs", RUN)["id"]
+        stream = self.post(who, f"/v1/runs/{run}/streams", None)["id"]
+        tokens = view["token"], pipeline["token"]
+        return Things(ident, stored["digest"], view["id"], pipeline["id"], *tokens, run, stream)
 
     def cell(self, row: Row, column: str) -> str:
         """Make one request about new things of alice; what came of it."""
@@ -164,12 +184,10 @@ class Shared:
             self.make("bob", number)
         path = row.path.format(**things._asdict())
         answer = self.ask(WHO[column], row.method, path, body_of(row, things, number))
-        if row.method == "GET" and path in {"/v1/datasets", "/v1/pipelines"}:
+        if row.method == "GET" and path in {"/v1/datasets", "/v1/pipelines", "/v1/runs"}:
             if answer.status != 200:
                 return str(answer.status)
-            return (
-                "has" if {things.dataset, things.pipeline} & set(self._all(column, path)) else "not"
-            )
+            return "has" if set(things) & set(self._all(column, path)) else "not"
         if row.method == "DELETE" and answer.status == 204 and column == "shared":
             # What bob deleted is still alice's.
             assert self.ask("bob", "DELETE", path).status == 404
@@ -183,7 +201,8 @@ class Shared:
         after = ""
         while after is not None:
             page = self.ask(WHO[column], "GET", f"{path}?limit=1000&after={after}").json()
-            yield from page[path.rpartition("/")[2]]
+            found = page[path.rpartition("/")[2]]
+            yield from (each["id"] if isinstance(each, dict) else each for each in found)
             after = page["after"]
 
 
@@ -223,6 +242,8 @@ def body_of(row: Row, things: Things, number: int) -> object:
         ("POST", "/v1/datasets"): entry(things.dataset),
         ("POST", "/v1/datasets/{dataset}/reduce"): {"reduction": {"op": "sum"}},
         ("POST", "/v1/pipelines"): spec(things.dataset),
+        ("POST", "/v1/runs"): RUN,
+        ("PUT", "/v1/runs/{run}/inputs/quantiles"): quantiles(number),
         ("POST", "/v1/datasets/{dataset}/tiles?after={tile}"): {},
     }.get((row.method, row.path), {} if row.method == "POST" else None)
 
@@ -266,7 +287,7 @@ def test_what_is_anothers_is_answered_as_what_is_nowhere(shared: Shared) -> None
         dataset=f"nope-{number}", input=digits, view=view, pipeline=things.pipeline[::-1]
     )
     rows = [row for row in ROWS if row.expected[1] in {"404", "410"}]
-    assert {row.method for row in rows} == {"GET", "POST", "DELETE"}
+    assert {row.method for row in rows} == {"GET", "POST", "PUT", "PATCH", "DELETE"}
     for row in rows:
         answers = []
         for about in (things, nowhere):

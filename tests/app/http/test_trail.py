@@ -35,12 +35,26 @@ ORDER = [
     ("POST", "/v1/datasets/{ident}/views"),
     ("POST", "/v1/pipelines"),
     ("PUT", "/v1/inputs/{name}"),
+    ("POST", "/v1/runs"),
+    ("PUT", "/v1/runs/{run}/inputs/{name}"),
+    ("POST", "/v1/runs/{run}/streams"),
+    ("PATCH", "/v1/runs/{run}/streams/{stream}"),
+    ("POST", "/v1/runs/{run}/streams/{stream}"),
+    ("DELETE", "/v1/runs/{run}/streams/{stream}"),
+    ("DELETE", "/v1/runs/{run}"),
     ("DELETE", "/v1/inputs/{name}/{digest}"),
     ("DELETE", "/v1/pipelines/{ident}"),
     ("DELETE", "/v1/datasets/{ident}/views/{name}"),
     ("DELETE", "/v1/datasets/{ident}"),
 ]
 """Requests in an order in which each finds what it needs."""
+RESULTS = {
+    ("PUT", "/v1/runs/{run}/inputs/{name}"): ("existed", "existed"),
+    ("POST", "/v1/runs/{run}/streams"): ("created", "created"),
+    ("PATCH", "/v1/runs/{run}/streams/{stream}"): ("appended", "refused"),
+    ("POST", "/v1/runs/{run}/streams/{stream}"): ("refused", "refused"),
+}
+"""Results of a request and of its repetition, where they are not ``created``, ``existed``."""
 
 
 class Audited:
@@ -58,11 +72,16 @@ class Audited:
             audit_log=self.log,
             log_level="error",
         )
-        self.view = self.pipeline = self.digest = self.token = ""
+        self.view = self.pipeline = self.digest = self.token = self.run = self.stream = ""
 
     def ask(self, method: str, path: str, body: object = None, key: str = KEY) -> Answer:
         data = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
         headers = [("Content-Type", "application/json"), ("Authorization", f"Bearer {key}")]
+        if "/streams" in path:
+            headers = [("Content-Type", "application/partial-upload"), *headers[1:]]
+            headers += [("Upload-Complete", "?0"), ("Upload-Offset", "0")]
+            headers += [("X-HTTP-Method-Override", "PATCH")]
+        headers.append(("Idempotency-Key", "a"))
         headers.append(("X-Request-Id", f"{method}-{path.partition('?')[0]}"))
         return ask(self.service, Post(path, [data], headers, method=method))
 
@@ -80,6 +99,10 @@ class Audited:
             "/v1/datasets/{ident}": "/v1/datasets/a",
             "/v1/pipelines/{ident}": f"/v1/pipelines/{self.pipeline}",
             "/v1/inputs/{name}": "/v1/inputs/quantiles",
+            "/v1/runs/{run}": f"/v1/runs/{self.run}",
+            "/v1/runs/{run}/inputs/{name}": f"/v1/runs/{self.run}/inputs/quantiles",
+            "/v1/runs/{run}/streams": f"/v1/runs/{self.run}/streams",
+            "/v1/runs/{run}/streams/{stream}": f"/v1/runs/{self.run}/streams/{self.stream}",
             "/v1/inputs/{name}/{digest}": f"/v1/inputs/quantiles/{self.digest}",
         }
         stages = [{"op": "source", "dataset": "a"}, {"op": "batch", "size": 2}]
@@ -87,10 +110,19 @@ class Audited:
             "/v1/datasets": {"id": "a", "files": ["a.npy"]},
             "/v1/pipelines": {"order": 1, "stages": stages},
             "/v1/inputs/{name}": b"quantile\n0.5\n",
+            "/v1/runs/{run}/inputs/{name}": b"quantile\n0.5\n",
+            "/v1/runs/{run}/streams": b"",
+            "/v1/runs": {"perspective": "gul", "reports": ["melt"]},
         }
         answer = self.ask(method, names.get(route, route), bodies.get(route))
         if method == "POST" and answer.status == 201 and route != "/v1/datasets":
             made = answer.json()
+            if route == "/v1/runs":
+                self.run = made["id"]
+                return answer
+            if "/v1/runs" in route:
+                self.stream = made["id"]
+                return answer
             self.token = made["token"]
             if route == "/v1/pipelines":
                 self.pipeline = made["id"]
@@ -145,13 +177,16 @@ def test_every_change_writes_one_line_and_a_repetition_too(audited: Audited) -> 
                     "view": audited.view,
                     "pipeline": audited.pipeline,
                     "input": audited.digest,
+                    "run": audited.run,
+                    "stream": audited.stream,
                 }[change.resource]
             )
             if method == "DELETE":
                 assert line["result"] == ("refused" if again else "deleted")
                 assert line.get("code") == ("not-found" if again else None)
             else:
-                assert line["result"] == ("existed" if again else "created")
+                expected = RESULTS.get((method, route), ("created", "existed"))
+                assert line["result"] == expected[again]
     views = [line for line in audited.lines() if line["resource"] == "view"]
     assert {line["dataset"] for line in views} == {"a"}
     inputs = [line for line in audited.lines() if line["resource"] == "input"]

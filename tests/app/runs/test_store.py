@@ -35,7 +35,7 @@ SPEC = {"perspective": "gul", "reports": ["melt"], "options": {"partitions": 3}}
 DAY = 86400.0
 
 
-class Fixture:
+class Stores:
     """Runs over stores in memory, with a clock that stands still."""
 
     def __init__(self, **limits: Limit) -> None:
@@ -70,7 +70,7 @@ def template() -> StreamRecord:
 
 
 def test_a_run_is_its_owners_and_the_administrators() -> None:
-    f = Fixture()
+    f = Stores()
     run = f.run()
     assert f.runs.get(ALICE, run.id) == run == f.runs.get(ADMIN, run.id)
     assert run.state == "created"
@@ -84,7 +84,7 @@ def test_a_run_is_its_owners_and_the_administrators() -> None:
 
 
 def test_a_key_creates_one_run() -> None:
-    f = Fixture()
+    f = Stores()
     run, created = f.runs.create(ALICE, SPEC, {}, key="k")
     assert created
     assert f.runs.create(ALICE, SPEC, {}, key="k") == (run, False)
@@ -94,7 +94,7 @@ def test_a_key_creates_one_run() -> None:
 
 
 def test_streams_are_listed_by_partition_and_numbered_from_the_lowest_free() -> None:
-    f = Fixture()
+    f = Stores()
     run = f.run()
     third, first = f.add(run, 3), f.add(run)
     run = f.runs.get(ALICE, run.id)
@@ -108,7 +108,7 @@ def test_streams_are_listed_by_partition_and_numbered_from_the_lowest_free() -> 
 
 
 def test_a_partition_with_bytes_is_not_replaced_and_one_without_is() -> None:
-    f = Fixture()
+    f = Stores()
     run = f.run()
     lost = f.add(run, 2)
     stream = f.add(run, 2)
@@ -125,7 +125,7 @@ def test_a_partition_with_bytes_is_not_replaced_and_one_without_is() -> None:
 
 
 def test_the_bytes_of_a_stream_are_those_of_its_extents() -> None:
-    f = Fixture()
+    f = Stores()
     stream = f.extend(f.add(f.run()), b"abcd")
     f.blobs.append("stream", stream.blob(1), 4, b"late")
     stream = f.extend(stream, b"efgh")
@@ -136,7 +136,7 @@ def test_the_bytes_of_a_stream_are_those_of_its_extents() -> None:
 
 
 def test_a_swap_of_what_has_changed_fails() -> None:
-    f = Fixture()
+    f = Stores()
     seen = f.add(f.run())
     f.runs.swap_stream(seen, replace(seen, fence=1))
     with pytest.raises(HeadConflictError):
@@ -144,7 +144,7 @@ def test_a_swap_of_what_has_changed_fails() -> None:
 
 
 def test_a_sealed_run_takes_no_streams_and_gives_none_up() -> None:
-    f = Fixture()
+    f = Stores()
     stream = f.add(f.run())
     run = f.runs.change(f.runs.get(ALICE, stream.run), lambda r: replace(r, state="sealed"))
     with pytest.raises(RunSealedError):
@@ -154,7 +154,7 @@ def test_a_sealed_run_takes_no_streams_and_gives_none_up() -> None:
 
 
 def test_a_run_expires_after_its_last_change_and_never_lasts_longer_than_all() -> None:
-    f = Fixture()
+    f = Stores()
     run = f.runs.create(ALICE, SPEC, {}, days=10.0)[0]
     assert f.runs.create(ALICE, SPEC, {}, days=99.0)[0].days == 30.0
     f.now += 9 * DAY
@@ -167,7 +167,7 @@ def test_a_run_expires_after_its_last_change_and_never_lasts_longer_than_all() -
 
 
 def test_bytes_count_in_the_quota_of_the_owner() -> None:
-    f = Fixture(stream=Limit("streams", 2, 10))
+    f = Stores(stream=Limit("streams", 2, 10))
     run = f.run()
     one, other = f.extend(f.add(run), b"12345678"), f.add(run)
     with pytest.raises(QuotaExceededError):
@@ -182,7 +182,7 @@ def test_bytes_count_in_the_quota_of_the_owner() -> None:
 
 
 def test_deleting_a_run_deletes_all_of_it() -> None:
-    f = Fixture()
+    f = Stores()
     run = f.run()
     f.extend(f.add(run), b"1234")
     f.runs.delete(ALICE, run.id)
@@ -191,7 +191,7 @@ def test_deleting_a_run_deletes_all_of_it() -> None:
 
 
 def test_records_survive_their_encoding() -> None:
-    f = Fixture()
+    f = Stores()
     stream = f.add(f.run())
     header = StreamHeader(Kind.SUMMARY, 1, 3, 10, -1, 4)
     stream = replace(stream, cursor=Position(header, 0, 7, False, 3), fault={"code": "x"})
@@ -202,10 +202,20 @@ def test_records_survive_their_encoding() -> None:
     "damage", [{"offset": 3}, {"extents": [[1, 5, 2]]}, {"cursor": None}, {"length": "x"}]
 )
 def test_a_record_that_contradicts_itself_is_damaged(damage: dict[str, object]) -> None:
-    f = Fixture()
+    f = Stores()
     stream = f.add(f.run())
     things = Namespaces(f.heads, "stream")
     owned = things.get("alice", stream.key)
     damaged = things.replace(owned, {**owned.value, **damage})
     with pytest.raises(StoreDamagedError):
         StreamRecord.decode(damaged)
+
+
+def test_a_run_has_so_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.runs.store.MAX_STREAMS", 2)
+    f = Stores()
+    run = f.run(options={})
+    f.add(run)
+    f.add(run, 7)
+    with pytest.raises(StreamLimitError, match="at most 2"):
+        f.add(run)

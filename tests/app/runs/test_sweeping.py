@@ -1,0 +1,53 @@
+"""What is removed of runs: the expired, and what crashes and lost races left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.errors import NotFoundError
+from app.runs.sweeping import blobs_without_streams, chores, expired_runs, streams_without_runs
+from tests.app.runs.test_store import ALICE, DAY, Stores
+
+
+def test_expired_runs_go_with_their_streams() -> None:
+    f = Stores()
+    run, other = f.run(), f.run()
+    f.extend(f.add(run), b"1234")
+    f.now += 20 * DAY
+    f.runs.keep("alice", other.id)
+    sweep = expired_runs(f.runs, f.heads)
+    sweep()
+    assert f.runs.get(ALICE, run.id)
+    f.now += 20 * DAY
+    sweep()
+    with pytest.raises(NotFoundError):
+        f.runs.get(ALICE, run.id)
+    assert f.runs.get(ALICE, other.id)
+    assert not f.heads.list("stream").heads
+    assert not f.blobs.list("stream").blobs
+
+
+def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
+    f = Stores()
+    run = f.run()
+    stream, lost = f.extend(f.add(run), b"1234"), f.extend(f.add(run), b"5678")
+    f.runs.change(f.runs.get(ALICE, run.id), lambda r: replace(r, streams={1: stream.id}))
+    # An append that lost its fence before its first commit, and one that has it.
+    f.runs.swap_stream(stream, replace(stream, fence=3))
+    f.blobs.append("stream", stream.blob(2), 0, b"late")
+    f.blobs.append("stream", stream.blob(3), 0, b"new")
+    recent = [streams_without_runs(f.heads, lambda: f.now)]
+    recent.append(blobs_without_streams(f.heads, f.blobs, lambda: 0.0))
+    for sweep in recent:
+        assert sweep() is False
+    assert len(f.heads.list("stream").heads) == 2
+    assert len(f.blobs.list("stream").blobs) == 4
+    for _ in range(2):
+        for sweep in chores(f.runs, f.heads, f.blobs, lambda: 9e9).values():
+            sweep()
+    (head,) = f.heads.list("stream").heads
+    assert head.id.endswith(stream.id)
+    assert {b.id for b in f.blobs.list("stream").blobs} == {stream.blob(1), stream.blob(3)}
+    assert lost.blob(1) not in {b.id for b in f.blobs.list("stream").blobs}
