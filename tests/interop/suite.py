@@ -8,11 +8,12 @@ have what the requirement is about. The first line of its docstring is its text 
 from __future__ import annotations
 
 import base64
-import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NoReturn
+
+import numpy as np
 
 from tests.interop.wire import Answer, Connection, NoAnswer, absolute, ask
 
@@ -152,14 +153,25 @@ def digest_header(algorithm: str, digest: bytes) -> str:
     return f"{algorithm} {base64.b64encode(digest).decode()}"
 
 
-def loss_stream(events: int = 400, samples: int = 10) -> bytes:
-    """A stream of summary losses: for a server that looks at what it is sent."""
-    pieces = [struct.pack("<iii", 3 << 24 | 1, samples, 1)]
-    for event in range(1, events + 1):
-        pieces.append(struct.pack("<iif", event, 1, 1000.0))
-        pairs = itertools.chain(
-            [(-1, 1.5 * event)], ((i, float(event + i)) for i in range(1, samples + 1))
-        )
-        pieces.extend(struct.pack("<if", sidx, loss) for sidx, loss in pairs)
-        pieces.append(struct.pack("<if", 0, 0.0))
-    return b"".join(pieces)
+def loss_stream(events: int = 400, samples: int = 10, first: int = 1) -> bytes:
+    """A stream of summary losses: for a server that looks at what it is sent.
+
+    Args:
+        events: number of events, of one block each.
+        samples: of each block.
+        first: id of the first event.
+    """
+    pair = np.dtype([("sidx", "<i4"), ("loss", "<f4")])
+    fields = [
+        ("event", "<i4"),
+        ("summary", "<i4"),
+        ("exposure", "<f4"),
+        ("pairs", pair, samples + 2),
+    ]
+    blocks = np.zeros(events, np.dtype(fields))
+    ids = np.arange(first, first + events)
+    blocks["event"], blocks["summary"], blocks["exposure"] = ids, 1, 1e6
+    sidx = np.array([-1, *range(1, samples + 1)])
+    blocks["pairs"]["sidx"][:, :-1] = sidx
+    blocks["pairs"]["loss"][:, :-1] = ids[:, None] % 97 + np.abs(sidx)
+    return struct.pack("<iii", 3 << 24 | 1, samples, 1) + blocks.tobytes()
