@@ -64,7 +64,13 @@ from app.pipelines.registry import Pipelines
 from app.pipelines.service import PipelineService
 from app.retention import make_quotas, make_sweeper
 from app.runs import routes as runs_routes
-from app.runs import routes_uploads
+from app.runs import routes_reports as run_reports_routes
+from app.runs import routes_rows as run_rows_routes
+from app.runs import routes_uploads, rows_tokens
+from app.runs.reports import RunReportsService
+from app.runs.sealing import Sealer
+from app.runs.sealing_jobs import Jobs
+from app.runs.sealing_work import Workshop
 from app.runs.service import RunService
 from app.runs.store import Runs
 from app.runs.uploads import Uploads
@@ -87,7 +93,7 @@ from app.tiles import tokens as tile_tokens
 from app.tiles.partials import PartialStore
 from app.tiles.service import TileService
 from app.tiles.views import Views
-from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, KeyRing
+from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_ROWS, KIND_TILES, KeyRing
 
 _OLD_PARTIALS = "partials"
 """Directory in which earlier versions kept partial results."""
@@ -142,6 +148,8 @@ _ROUTERS = (
     routes_inputs.router,
     routes_uploads.router,
     runs_routes.router,
+    run_reports_routes.router,
+    run_rows_routes.router,
     datasets_routes.router,
     tiles_routes.router,
     routes_reductions.router,
@@ -171,6 +179,7 @@ def create_app(settings: Settings, board: Board | None = None, seat: Seat | None
         warm_up.start()
         with resources:
             app.state.sweeper.start()
+            app.state.sealer.start()
             app.state.monitor.start()
             app.state.pulse.start()
             try:
@@ -256,8 +265,12 @@ def _add_services(
     )
     runs = Runs(heads, storage.blobs, settings.run_days, Watch())
     disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
+    state.sealer = _closing(
+        resources, Sealer(Workshop(runs, heads, state.losses, engine), Jobs(heads))
+    )
     state.runs = RunService(
         runs=runs,
+        reports=RunReportsService(state.sealer),
         losses=state.losses,
         uploads=Uploads(runs, state.losses, disk, settings.max_upload),
         threads=threads,
@@ -272,6 +285,7 @@ def _add_services(
         KIND_LOSSES: loss_tokens.describe,
         KIND_TILES: tile_tokens.describe,
         KIND_BATCHES: batch_tokens.describe,
+        KIND_ROWS: rows_tokens.describe,
     }
     state.sweeper = _closing(resources, make_sweeper(settings, storage, quotas, metrics, runs))
     state.tokens = TokenInspection(keys, kinds)

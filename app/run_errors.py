@@ -35,6 +35,24 @@ class IdempotencyError(ServiceError):
     code = "idempotency-key"
 
 
+class SealRefusedError(ServiceError):
+    """The run cannot be sealed yet; the member ``streams`` says what is wrong with each stream."""
+
+    code = "seal-refused"
+
+
+class ReportNotReadyError(ServiceError):
+    """The report is computed when the run is sealed; the member ``state`` says where it stands."""
+
+    code = "report-not-ready"
+
+
+class ReportMissingError(ServiceError):
+    """The report was not requested of this run; POST it to the reports of the run."""
+
+    code = "report-missing"
+
+
 class OffsetMismatchError(ServiceError):
     """The upload continues at another offset than Upload-Offset says."""
 
@@ -101,6 +119,9 @@ RUN_ERRORS: dict[type[ServiceError], tuple[int, str]] = {
     PartitionTakenError: (409, "Partition taken"),
     StreamLimitError: (422, "Too many streams"),
     IdempotencyError: (422, "Key used before"),
+    SealRefusedError: (409, "Not to be sealed"),
+    ReportNotReadyError: (409, "Report not ready"),
+    ReportMissingError: (404, "Report not computed"),
     OffsetMismatchError: (409, "Offset mismatch"),
     UploadLengthError: (400, "Inconsistent length"),
     UploadExcessError: (413, "More than declared"),

@@ -36,6 +36,8 @@ CHANGES = {
     ("POST", "/v1/runs"): Change("create", "run"),
     ("DELETE", "/v1/runs/{run}"): Change("delete", "run", "run"),
     ("PUT", "/v1/runs/{run}/inputs/{name}"): Change("create", "input"),
+    ("POST", "/v1/runs/{run}/seal"): Change("seal", "run", "run"),
+    ("POST", "/v1/runs/{run}/reports"): Change("compute", "run", "run"),
     ("POST", "/v1/runs/{run}/streams"): Change("create", "stream"),
     ("PATCH", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),
     ("POST", "/v1/runs/{run}/streams/{stream}"): Change("append", "stream", "stream"),

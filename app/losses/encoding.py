@@ -35,6 +35,9 @@ class RowEncoder(Protocol):
     def add(self, item: Item) -> Buffers:
         """Encode the next rows or mark."""
 
+    def heartbeat(self) -> Buffers:
+        """Encode a sign of life; empty if the format has none."""
+
     def end(self, ending: Ending) -> Buffers:
         """Encode what comes after the last row."""
 
@@ -52,7 +55,7 @@ def describe_mark(mark: Mark | None, tokens: Tokens) -> dict[str, object]:
     """Return a mark as JSON members ``token`` and ``offset``, null without a mark."""
     if mark is None:
         return {"token": None, "offset": None}
-    return {"token": tokens(mark), "offset": mark.position.offset}
+    return {"token": tokens(mark), "offset": mark.position.offset, **(mark.origin or {})}
 
 
 def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
@@ -93,6 +96,9 @@ class _TableAnswer:
         # The encoder reuses its buffer for the next rows.
         return [bytes(self._encoder.encode(item.rows))]
 
+    def heartbeat(self) -> Buffers:
+        return []
+
     def end(self, _ending: Ending) -> Buffers:
         return [self._encoder.end()]
 
@@ -117,6 +123,9 @@ class _NdjsonAnswer:
         if isinstance(item, Mark):
             return [_line({"checkpoint": describe_mark(item, self._tokens)})]
         return [bytes(self._encoder.encode(item.rows))]
+
+    def heartbeat(self) -> Buffers:
+        return []
 
     def end(self, ending: Ending) -> Buffers:
         return [_line({"end": _ending(ending, self._tokens)})]
@@ -158,6 +167,9 @@ class _ArrowAnswer:
         if mark is not None:
             metadata = {"token": self._tokens(mark), "offset": str(mark.position.offset)}
         return [self._encoder.encode(held.rows, metadata)]
+
+    def heartbeat(self) -> Buffers:
+        return []
 
     def end(self, ending: Ending) -> Buffers:
         return [*self._release(ending.mark), self._encoder.end()]
@@ -213,6 +225,9 @@ class _FramesAnswer:
         header = rows_header(held.report, held.rows, held.set_id) | self._position
         payload = held.rows.view("u1").data
         return self._writer.frame(FrameKind.DATA, header, payload, more=more)
+
+    def heartbeat(self) -> Buffers:
+        return self._writer.frame(FrameKind.HEARTBEAT, self._position)
 
     def end(self, ending: Ending) -> Buffers:
         if ending.mark is not None:

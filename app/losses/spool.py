@@ -28,6 +28,7 @@ import os
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,8 @@ class Mark:
     """Number of bytes seen after the position, all of the unfinished event."""
     digest: int = 0
     """xxh3-64 of those bytes."""
+    origin: Mapping[str, object] | None = None
+    """What answers say of the place besides, such as its stream; None for nothing."""
 
 
 Item = Table | Mark

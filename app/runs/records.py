@@ -31,10 +31,13 @@ from core.losses.position import Position
 
 RUN = "run"
 STREAM = "stream"
+SEGMENT = "segment"
+REPORT = "report"
+"""Of files that are computed from a run, as is SEGMENT; see ``published``."""
 MAX_PARTITION = 999_999
 RunState: TypeAlias = Literal["created", "uploading", "sealed", "computing", "done", "failed"]
-OPEN_STATES: tuple[RunState, ...] = ("created", "uploading")
-"""States in which a run takes streams."""
+OPEN_STATES: tuple[RunState, ...] = ("created", "uploading", "failed")
+"""States in which a run takes streams; one that failed can be repaired and sealed again."""
 _ALL: tuple[RunState, ...] = (*OPEN_STATES, "sealed", "computing", "done", "failed")
 _STATES: dict[str, RunState] = {state: state for state in _ALL}
 

@@ -131,3 +131,44 @@ class UploadQuery(BaseModel):
     partition: int | None = Field(
         None, ge=1, le=MAX_PARTITION, description="Which partition it is; the lowest free without"
     )
+
+
+class ReportsBody(BaseModel):
+    """Further reports of a sealed run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reports: list[ReportName] = Field(min_length=1)
+    options: dict[str, Any] = Field(
+        {}, description="Options that differ from those of the run, such as quantiles"
+    )
+    inputs: dict[InputName, str] = Field({}, description="Inputs that differ, by name")
+
+
+class ReportsQuery(BaseModel):
+    """Options of a report of a sealed run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    set: int | None = Field(None, ge=1, description="Summary set, where streams are of items")
+    variant: str | None = Field(
+        None, pattern="^[0-9a-z]{1,16}$", description="Of further reports, as their POST answered"
+    )
+    format: Literal["csv", "parquet", "arrow", "ndjson", "bin", "svg", "png"] | None = Field(
+        None, description="Format of the answer; overrides Accept"
+    )
+    summary_ids: str | None = Field(None, description="Rows of these summaries, as 1,5,10-20")
+    event_ids: str | None = Field(None, description="Rows of these events, as 1,5,10-20")
+
+
+class RowsQuery(BaseModel):
+    """Options of the rows of a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: str | None = Field(None, max_length=512, description="Token to go on after")
+    follow: bool = Field(False, description="Wait for rows to come, until the run is sealed")
+    stream: str | None = Field(None, max_length=64, description="Rows of this stream only")
+    format: Literal["frames", "csv", "ndjson", "arrow", "parquet", "bin", "sse"] | None = Field(
+        None, description="Format of the answer; overrides Accept"
+    )

@@ -9,6 +9,7 @@ from app.http.addresses import Addresses
 from app.http.json_bodies import JsonBodies
 from app.losses.service import LossService
 
+from .reports import RunReportsService
 from .store import Runs
 from .uploads import Uploads
 
@@ -18,6 +19,7 @@ class RunService:
     """The parts that routes of runs use."""
 
     runs: Runs
+    reports: RunReportsService
     losses: LossService
     threads: Workers
     bodies: JsonBodies

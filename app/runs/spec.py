@@ -113,7 +113,7 @@ class RunSpec:
             takes = {i.name for r in reports for i in (*REPORTS[r].needs, *REPORTS[r].takes)}
             others = {i.name for r in REPORTS.values() for i in (*r.needs, *r.takes)} - takes
             values |= dict.fromkeys(others & set(LossQuery.model_fields))
-            if values["occurrence"] is None:
+            if values.get("occurrence") is None:
                 values["no_of_periods"] = None
         return LossQuery(**values, over_bound="try")
 

@@ -29,14 +29,18 @@ from app.state.base import (
 from app.state.blobs import BlobMissingError, BlobStore
 from app.state.ownership import Namespaces, Owned
 
+from .published import Published
 from .records import (
     MAX_PARTITION,
+    REPORT,
     RUN,
+    SEGMENT,
     STREAM,
     RunRecord,
     StreamRecord,
     stream_key,
 )
+from .sealing_jobs import Jobs
 from .stored import StoredStream
 from .watching import Watch
 
@@ -72,6 +76,8 @@ class Runs:
     ) -> None:
         self._runs = Namespaces(heads, RUN)
         self._streams = Namespaces(heads, STREAM)
+        self._jobs = Jobs(heads)
+        self._computed = {kind: Namespaces(heads, kind) for kind in (SEGMENT, REPORT)}
         self.blobs = blobs
         self._days = days
         self.watch = watch
@@ -151,6 +157,14 @@ class Runs:
                 raise NotFoundError(f"there is no run {ident[:80]!r}") from e
             return RunRecord.decode(others[0])
 
+    def again(self, run: RunRecord) -> RunRecord:
+        """Return the present version of a run.
+
+        Raises:
+            NotFoundError: it was deleted.
+        """
+        return RunRecord.decode(self._runs.get(run.owner, run.id))
+
     def is_expired(self, record: RunRecord) -> bool:
         """Whether a run is to be removed."""
         return record.expires is not None and record.expires < self._clock()
@@ -222,6 +236,9 @@ class Runs:
         self.watch.announce(record.id)
         for stream in list(self._all_streams(record.owner, record.id)):
             self._remove_stream(stream)
+        self._jobs.delete_all(record.owner, record.id)
+        for kind, things in self._computed.items():
+            Published(things, self.blobs, kind, record.owner, record.id).delete_all()
 
     # -- streams --------------------------------------------------------------------
 
@@ -255,7 +272,9 @@ class Runs:
             if replaced is not None:
                 self._check_untouched(run, chosen, replaced)
             streams = {**run.streams, chosen: f"{chosen:06d}-{suffix}"}
-            return replace(run, state="uploading", streams=dict(sorted(streams.items())))
+            return replace(
+                run, state="uploading", problem=None, streams=dict(sorted(streams.items()))
+            )
 
         run = self.change(run, claim)
         stream = replace(template, run=run.id, id=run.streams[chosen], partition=chosen)
@@ -374,7 +393,7 @@ class Runs:
         def without(run: RunRecord) -> RunRecord:
             self.check_open(run)
             left = {k: v for k, v in run.streams.items() if v != ident}
-            return replace(run, streams=left)
+            return replace(run, state="uploading", problem=None, streams=left)
 
         self.change(run, without)
         self._remove_stream(stream)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from app.state.base import damaged
+from app.state.base import StoreDamagedError
 from app.state.blobs import BlobStore
 
 from .records import STREAM, StreamRecord
@@ -24,6 +25,16 @@ class StoredStream:
     def __init__(self, blobs: BlobStore, record: StreamRecord) -> None:
         self._blobs = blobs
         self.record = record
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"partition {self.record.partition}"
+
+    @property
+    def ident(self) -> str:
+        """Id of this upload; a stream that is uploaded again has another."""
+        return self.record.id
 
     @property
     def size(self) -> int:
@@ -48,11 +59,26 @@ class StoredStream:
             if first < last:
                 name = self.record.blob(extent.fence)
                 low, high = first - extent.start, last - extent.start
-                part = self._blobs.range(STREAM, name, low, high)
-                if len(part) != high - low:
-                    raise damaged(STREAM, name)
+                part = self._range(name, low, high)
                 parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _range(self, blob: str, start: int, stop: int) -> bytes:
+        try:
+            part = self._blobs.range(STREAM, blob, start, stop)
+        except StoreDamagedError as e:
+            raise self._damaged(e.path) from e
+        if len(part) != stop - start:
+            raise self._damaged(None)
+        return part
+
+    def _damaged(self, path: Path | None) -> StoreDamagedError:
+        return StoreDamagedError(
+            f"the stored bytes of partition {self.record.partition} are damaged",
+            path=path,
+            hint="Delete the stream, upload it again, then seal the run again",
+            retry_after=None,
+        )
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield the bytes from ``start`` on, up to ``PIECE`` at a time; see ``read``."""

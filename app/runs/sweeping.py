@@ -12,6 +12,7 @@ from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces, Owned
 from app.state.sweeper import PAGE, Chore
 
+from . import sealing_sweeping
 from .records import RUN, STREAM, RunRecord, StreamRecord
 from .store import Runs
 
@@ -34,6 +35,7 @@ def chores(
         "expired runs": expired_runs(runs, heads),
         "streams without runs": streams_without_runs(heads, clock),
         "bytes without streams": blobs_without_streams(heads, blobs, clock),
+        **sealing_sweeping.chores(heads, blobs, clock),
     }
 
 

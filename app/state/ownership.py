@@ -39,7 +39,10 @@ from .turns import Turn
 
 ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
-OWNED_KINDS = ("dataset", "view", "pipeline", "input", "run", "stream")
+OWNED_KINDS = (
+    *("dataset", "view", "pipeline", "input"),
+    *("run", "stream", "segment", "report", "sealing"),
+)
 _PREFIX_SIZE = 8
 _DIGITS = 2 * _PREFIX_SIZE
 _LAST_ID = "z" * 150
@@ -191,6 +194,10 @@ class Namespaces:
         for prefix in self._prefixes():
             found |= {owned.ident for owned in self._page(prefix, after, limit)}
         return sorted(found)[:limit]
+
+    def of_all(self, limit: int = MAX_PAGE) -> list[Owned]:
+        """List up to ``limit`` things of all owners."""
+        return [Owned.of(head) for head in self._store.list(self._kind, limit=limit).heads]
 
     def of_anyone(self, ident: str) -> list[Owned]:
         """Return the things of this id, of all owners."""

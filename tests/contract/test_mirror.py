@@ -35,6 +35,9 @@ _BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
 _UPLOADS = ("tests/app/runs/test_uploads.py",)
 _SHIMS = ("tests/app/oasis/shims/test_starting.py",)
 _SHIMMED_TABLES = ("tests/app/oasis/shims/test_event_tables.py",)
+_SEALING = ("tests/app/runs/test_sealing.py",)
+_RUN_ROWS = ("tests/app/runs/test_rows.py",)
+_RUN_REPORTS = ("tests/app/runs/test_reports_computing.py",)
 _DRIVER = ("tests/app/streams/test_driver.py",)
 _DATAIO = ("tests/core/compat/test_dataio.py",)
 _SHUFFLE = ("tests/core/iterate/test_shuffle.py",)
@@ -122,6 +125,21 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/http/problems.py": ("tests/app/http/test_routes_operations.py", *_OPENAPI),
     "app/http/schemas.py": _OPENAPI,
     "app/logs.py": _COMMAND,
+    "app/engine/ordered.py": _RUN_REPORTS,
+    "app/runs/progress.py": _RUN_ROWS,
+    "app/runs/published.py": ("tests/app/runs/test_sealing_sweeping.py",),
+    "app/runs/reports.py": _SEALING,
+    "app/runs/reports_files.py": _SEALING,
+    "app/runs/routes_reports.py": _SEALING,
+    "app/runs/routes_rows.py": _RUN_ROWS,
+    "app/runs/rows_events.py": _RUN_ROWS,
+    "app/runs/rows_tokens.py": _RUN_ROWS,
+    "app/runs/sealing_checks.py": _SEALING,
+    "app/runs/sealing_jobs.py": _SEALING,
+    "app/runs/sealing_work.py": _SEALING,
+    "app/runs/sealing_workers.py": _SEALING,
+    "app/runs/segments.py": _RUN_REPORTS,
+    "app/runs/sorted_rows.py": _SEALING,
     "app/losses/aggregation.py": _COMMAND,
     "app/losses/encoding.py": _POSTING,
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),

@@ -58,6 +58,10 @@ class PictureAnswer:
         """Nothing: all rows have been drawn."""
         return []
 
+    def heartbeat(self) -> Buffers:
+        """Nothing."""
+        return []
+
     def end(self, _ending: Ending) -> Buffers:
         """Nothing."""
         return []

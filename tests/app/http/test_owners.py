@@ -86,6 +86,11 @@ GET    /v1/runs/{run}/streams/{stream}              | 204 | 404 | 404 | 403 | 40
 PATCH  /v1/runs/{run}/streams/{stream}              | 204 | 404 | 404 | 403 | 403
 POST   /v1/runs/{run}/streams/{stream}              | 204 | 404 | 404 | 403 | 403
 DELETE /v1/runs/{run}/streams/{stream}              | 204 | 404 | 404 | 403 | 204
+POST   /v1/runs/{run}/seal                          | 409 | 404 | 404 | 403 | 403
+GET    /v1/runs/{run}/progress?follow=false         | 200 | 404 | 404 | 403 | 200
+GET    /v1/runs/{run}/rows/melt                     | 200 | 404 | 404 | 403 | 403
+POST   /v1/runs/{run}/reports                       | 409 | 404 | 404 | 403 | 403
+GET    /v1/runs/{run}/reports/melt                  | 409 | 404 | 404 | 403 | 403
 GET    /metrics                                     | 200 | 200 | 200 | 200 | 200
 """.strip()
 """``has`` and ``not``: answered with 200, and the list has the thing of alice, or not."""

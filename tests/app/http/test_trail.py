@@ -40,6 +40,8 @@ ORDER = [
     ("POST", "/v1/runs/{run}/streams"),
     ("PATCH", "/v1/runs/{run}/streams/{stream}"),
     ("POST", "/v1/runs/{run}/streams/{stream}"),
+    ("POST", "/v1/runs/{run}/seal"),
+    ("POST", "/v1/runs/{run}/reports"),
     ("DELETE", "/v1/runs/{run}/streams/{stream}"),
     ("DELETE", "/v1/runs/{run}"),
     ("DELETE", "/v1/inputs/{name}/{digest}"),
@@ -53,6 +55,8 @@ RESULTS = {
     ("POST", "/v1/runs/{run}/streams"): ("created", "created"),
     ("PATCH", "/v1/runs/{run}/streams/{stream}"): ("appended", "refused"),
     ("POST", "/v1/runs/{run}/streams/{stream}"): ("refused", "refused"),
+    ("POST", "/v1/runs/{run}/seal"): ("refused", "refused"),
+    ("POST", "/v1/runs/{run}/reports"): ("refused", "refused"),
 }
 """Results of a request and of its repetition, where they are not ``created``, ``existed``."""
 
@@ -101,6 +105,8 @@ class Audited:
             "/v1/inputs/{name}": "/v1/inputs/quantiles",
             "/v1/runs/{run}": f"/v1/runs/{self.run}",
             "/v1/runs/{run}/inputs/{name}": f"/v1/runs/{self.run}/inputs/quantiles",
+            "/v1/runs/{run}/seal": f"/v1/runs/{self.run}/seal",
+            "/v1/runs/{run}/reports": f"/v1/runs/{self.run}/reports",
             "/v1/runs/{run}/streams": f"/v1/runs/{self.run}/streams",
             "/v1/runs/{run}/streams/{stream}": f"/v1/runs/{self.run}/streams/{self.stream}",
             "/v1/inputs/{name}/{digest}": f"/v1/inputs/quantiles/{self.digest}",
@@ -113,6 +119,7 @@ class Audited:
             "/v1/runs/{run}/inputs/{name}": b"quantile\n0.5\n",
             "/v1/runs/{run}/streams": b"",
             "/v1/runs": {"perspective": "gul", "reports": ["melt"]},
+            "/v1/runs/{run}/reports": {"reports": ["melt"]},
         }
         answer = self.ask(method, names.get(route, route), bodies.get(route))
         if method == "POST" and answer.status == 201 and route != "/v1/datasets":

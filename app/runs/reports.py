@@ -1,0 +1,244 @@
+"""Reports of runs as clients ask for them: where they stand, and which file answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from app.errors import InvalidOptionError, NotAcceptableError
+from app.http.identity import Identity
+from app.http.media_types import PICTURE_TYPES
+from app.losses.pictures.drawing import PICTURES
+from app.losses.pictures.library import can_draw
+from app.losses.pictures.options import Perspective
+from app.losses.request import parse_reports, select_rows
+from app.run_errors import ReportMissingError, ReportNotReadyError
+from core.arrays import Rows
+from core.losses.reports import REPORTS
+
+from .published import PublishedFile
+from .records import RunRecord
+from .reports_files import RECORDS, Drawn, ReportFiles, ReportName
+from .schemas import ReportsBody
+from .sealing import Sealer
+from .sealing_jobs import OWN, Job, Jobs, Variant, find_variant
+from .spec import RunSpec
+
+RETRY_SECONDS = 2
+"""Seconds after which to ask again for a report that is being computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A report that is being computed."""
+
+    state: Mapping[str, Any]
+    """Members of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Rows of a report that a client wants."""
+
+    summary_ids: npt.NDArray[np.int32] | None
+    event_ids: npt.NDArray[np.int32] | None
+
+    def __bool__(self) -> bool:
+        return self.summary_ids is not None or self.event_ids is not None
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Return the chosen rows of some rows."""
+        if self.summary_ids is not None:
+            rows = select_rows(rows, self.summary_ids)
+        if self.event_ids is not None:
+            rows = rows[np.isin(rows["EventId"], self.event_ids)]
+        return rows
+
+    def check(self, report: str, form: str) -> None:
+        """Check that a report has the columns, and a format that shows them.
+
+        Raises:
+            InvalidOptionError: it has not.
+        """
+        if form in PICTURE_TYPES:
+            raise InvalidOptionError(
+                "a picture shows the whole report",
+                hint="Leave summary_ids and event_ids out, or choose the format of a table",
+                option="format",
+            )
+        columns = {column.name for column in REPORTS[report].columns}
+        for option, value, column in (
+            ("summary_ids", self.summary_ids, "SummaryId"),
+            ("event_ids", self.event_ids, "EventId"),
+        ):
+            if value is not None and column not in columns:
+                raise InvalidOptionError(
+                    f"the report {report} has no column {column}",
+                    hint=f"Leave {option} out",
+                    option=option,
+                )
+
+    @property
+    def octets(self) -> bytes:
+        """What identifies the choice."""
+        ids = (self.summary_ids, self.event_ids)
+        return b"|".join(b"" if array is None else array.tobytes() for array in ids)
+
+
+class RunReportsService:
+    """Finds and derives the report files of runs; methods may take long.
+
+    Args:
+        sealer: computes reports.
+    """
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._workshop = sealer.workshop
+        self._sealer = sealer
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs of sealing."""
+        return self._sealer.jobs
+
+    def seal(self, who: Identity, ident: str) -> RunRecord:
+        """Seal a run; see :meth:`Sealer.seal`."""
+        return self._sealer.seal(self._workshop.runs.own(who, ident))
+
+    def compute(self, who: Identity, ident: str, values: Mapping[str, Any]) -> Job:
+        """Have further reports of a sealed run computed; see :meth:`Sealer.compute`.
+
+        Raises:
+            ReportNotReadyError: the run is not done.
+            CoreError, ServiceError: the body is invalid, or does not fit the run.
+        """
+        run = self._workshop.runs.own(who, ident)
+        if run.state != "done":
+            raise self._not_ready(run)
+        try:
+            body = ReportsBody.model_validate(values)
+            variant = Variant(body.options, dict(body.inputs))
+            reports = parse_reports(",".join(body.reports))
+            options = self._workshop.spec(run, variant).options
+        except ValidationError as e:
+            error = e.errors(include_url=False, include_context=False)[0]
+            place = ".".join(map(str, error["loc"])) or "the body"
+            raise InvalidOptionError(f"{place}: {error['msg']}", option=place) from e
+        own = RunSpec.of(run).options
+        for fixed in ("float_width", "nan", "negative", "sample_order", "partitions"):
+            if getattr(options, fixed) != getattr(own, fixed):
+                raise InvalidOptionError(
+                    f"{fixed} is that of the streams, and cannot be changed any more", option=fixed
+                )
+        return self._sealer.compute(run, reports, variant)
+
+    def find(
+        self, who: Identity, ident: str, name: ReportName, form: str
+    ) -> tuple[ReportFiles, PublishedFile] | Pending:
+        """Return the file of a report in a format.
+
+        Raises:
+            ReportNotReadyError: the run is not sealed, or sealing failed.
+            ReportMissingError: it was not requested, or not of this set or variant.
+            NotAcceptableError: there is no picture of it.
+            CoreError, ServiceError: it cannot be drawn, or a store failed.
+        """
+        run = self._workshop.runs.get(who, ident)
+        jobs = self._sealer.jobs.of_run(run.owner, run.id)
+        if run.state in {"sealed", "computing"}:
+            if not jobs:
+                self._sealer.seal(run)
+            return self._pending(run, find_variant(jobs, OWN))
+        if run.state != "done":
+            raise self._not_ready(run)
+        result = run.results.get(name.variant, {})
+        if name.report not in result.get("reports", ()):
+            running = [job for job in jobs if job.variant.name == name.variant]
+            job = next((job for job in running if name.report in job.reports), None)
+            if job is not None:
+                return self._pending(run, job)
+            raise self._missing(run, name, result.get("problem"))
+        files = self._workshop.files(run)
+        known = files.find(name, form)
+        if known is not None:
+            return files, known
+        if files.find(name, RECORDS) is None:
+            raise self._missing_set(name)
+        self._check_picture(name, form, result["reports"])
+        spec = self._workshop.spec(run, Variant(result["options"], result["inputs"]))
+        drawn = Drawn(spec.options.confidence, cast("Perspective", spec.perspective))
+        return files, files.derive(name, form, drawn)
+
+    @staticmethod
+    def _check_picture(name: ReportName, form: str, computed: Sequence[str]) -> None:
+        if form not in PICTURE_TYPES:
+            return
+        if name.report not in PICTURES:
+            raise NotAcceptableError(
+                f"there is no picture of {name.report.upper()}",
+                hint=f"Reports with a picture are {' and '.join(PICTURES)}",
+            )
+        if not can_draw():
+            raise NotAcceptableError(
+                "this server draws no pictures, because matplotlib is not installed there",
+                hint="Ask its operator for the extra plot",
+            )
+        lacking = [report for report in PICTURES[name.report] if report not in computed]
+        if lacking:
+            raise NotAcceptableError(
+                f"the picture of {name.report.upper()} shows {' and '.join(lacking)} too, which"
+                " the run does not have",
+                hint="POST these reports to the reports of the run first",
+            )
+
+    @staticmethod
+    def _pending(run: RunRecord, job: Job | None) -> Pending:
+        state: dict[str, Any] = {"state": run.state if run.state != "done" else "computing"}
+        if job is not None:
+            state |= {"done": job.done, "total": job.total}
+        return Pending(state)
+
+    @staticmethod
+    def _not_ready(run: RunRecord) -> ReportNotReadyError:
+        if run.state == "failed":
+            detail = (run.problem or {}).get("detail", "it cannot be read")
+            return ReportNotReadyError(
+                f"the run failed when it was sealed: {detail}",
+                hint="Delete the stream at fault, upload it again, then seal the run again",
+                state=run.state,
+                problem=run.problem,
+            )
+        return ReportNotReadyError(
+            f"the run is {run.state}: its reports are computed when it is sealed",
+            hint=f"POST /v1/runs/{run.id}/seal once all streams are complete",
+            retry_after=RETRY_SECONDS,
+            state=run.state,
+        )
+
+    @staticmethod
+    def _missing(
+        run: RunRecord, name: ReportName, problem: Mapping[str, Any] | None
+    ) -> ReportMissingError:
+        if problem is not None:
+            return ReportMissingError(
+                f"the report could not be computed: {problem.get('detail')}", problem=problem
+            )
+        of = "" if name.variant == OWN else f" of the variant {name.variant[:40]}"
+        return ReportMissingError(
+            f"the run has no report {name.report}{of}",
+            hint=f'POST {{"reports": ["{name.report}"]}} to /v1/runs/{run.id}/reports',
+        )
+
+    @staticmethod
+    def _missing_set(name: ReportName) -> ReportMissingError:
+        if name.set_id is None:
+            return ReportMissingError("the run has several summary sets", hint="Name one with set=")
+        return ReportMissingError(
+            f"the run has no report {name.report} of the summary set {name.set_id}",
+            hint="Streams of summaries have one set, which set= need not name",
+        )

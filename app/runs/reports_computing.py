@@ -1,0 +1,299 @@
+"""Reports of a run from its stored streams and the sums of their segments.
+
+Rows of events and periods come from another pass over the streams, in the order of partitions;
+reports of the whole run from the partials of all segments. Both equal what one process computes
+from the same streams in files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from app.engine.base import Engine
+from app.engine.ordered import OrderedCalls
+from app.losses.request import LossRequest
+from app.state.base import StoreDamagedError
+from core.arrays import Rows
+from core.errors import FormatError
+from core.losses.analysis import Analysis
+from core.losses.events import StreamHeader
+from core.losses.finishing import LedgerReports
+from core.losses.format import SOURCE_SUMMARY, Kind
+from core.losses.header import check_same_header
+from core.losses.ledger.ledger import Ledger
+from core.losses.ledger.partials import import_ledger
+from core.losses.merge import Partitions
+from core.losses.outputs import Sink
+from core.losses.policy import Policy
+from core.losses.records import make_rules
+from core.losses.sections import Section, SectionAnalysis, SectionedRun, SectionResult
+from core.losses.seen import SeenEvents
+from core.losses.summaries import Reading, SetReports
+
+from .segments import (
+    EVENT_BYTES,
+    READ,
+    Resources,
+    Segment,
+    SegmentSums,
+    StoredBytes,
+    segments_of,
+    stream_header,
+)
+
+SECTION = 8 << 20
+"""Bytes of a stream that one call of the engine reads for rows."""
+_ATTEMPTS = 3
+"""Times that partials are read: one that is damaged is computed again."""
+
+RowSink = Callable[[int | None, str, Rows], None]
+"""Takes (summary set if there are sets, report, rows valid during the call)."""
+Proceed = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all) of a step; raises to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStreams:
+    """The streams of a run, in the order of partitions, all complete.
+
+    Raises:
+        MismatchError: they are of different kinds, sample counts or sets.
+        CoreError, StoreDamagedError: one has no header, or is damaged.
+    """
+
+    streams: Sequence[StoredBytes]
+    policy: Policy
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all."""
+        return sum(stream.size for stream in self.streams)
+
+    def header(self) -> StreamHeader:
+        """Return the header of all."""
+        found: tuple[StreamHeader, str] | None = None
+        for stream in self.streams:
+            header = stream_header(stream, self.policy)
+            assert header is not None  # noqa: S101 - the stream is complete
+            if found is None:
+                found = header, stream.name
+            check_same_header(header, stream.name, *found)
+        assert found is not None  # noqa: S101 - a run has a stream
+        return found[0]
+
+    def segments(self, size: int) -> Iterator[Segment]:
+        """Yield the segments of all."""
+        for stream in self.streams:
+            yield from segments_of(stream, self.policy, size)
+
+
+class RunReports:
+    """Computes reports of a run.
+
+    Args:
+        request: the requested analysis; run reports and row reports may be mixed.
+        streams: of the run.
+        engine: makes the calls that take long.
+        proceed: told of progress, from the calling thread.
+    """
+
+    def __init__(
+        self, request: LossRequest, streams: RunStreams, engine: Engine, proceed: Proceed
+    ) -> None:
+        self._request = request
+        self._streams = streams
+        self._engine = engine
+        self._proceed = proceed
+
+    @property
+    def of_rows(self) -> tuple[str, ...]:
+        """Requested reports of events and periods."""
+        return tuple(r.name for r in self._request.tables if r.scope != "run")
+
+    @property
+    def of_sums(self) -> tuple[str, ...]:
+        """Requested reports of whole runs."""
+        return tuple(r.name for r in self._request.tables if r.scope == "run")
+
+    # -- reports of whole runs ---------------------------------------------------
+
+    def compute_sums(
+        self, sums: SegmentSums, size: int, resources: Resources, sink: RowSink
+    ) -> None:
+        """Compute the reports of whole runs.
+
+        Args:
+            sums: adds segments up that are not yet.
+            size: bytes of a segment.
+            resources: what the ledger of the run may use.
+            sink: receives the rows.
+
+        Raises:
+            CoreError: a stream is faulty, or an event is in two of them.
+            ServiceError: a store failed.
+        """
+        header = self._streams.header()
+        segments = list(self._streams.segments(size))
+        for _ in range(_ATTEMPTS):
+            self._publish(segments, sums)
+            if all(
+                self._merge(header, set_id, segments, sums, resources, sink)
+                for set_id in sums.set_ids
+            ):
+                return
+        raise StoreDamagedError("partial sums of the run cannot be read", retry_after=30)
+
+    def _publish(self, segments: Sequence[Segment], sums: SegmentSums) -> None:
+        done = 0
+        calls: OrderedCalls[Segment, None] = OrderedCalls(self._engine)
+        for segment, _ in zip(segments, calls(sums.publish, segments), strict=True):
+            done += segment.end - segment.begin
+            self._proceed(done, self._streams.nbytes)
+
+    def _merge(  # noqa: PLR0913, PLR0917 - of one set
+        self,
+        header: StreamHeader,
+        set_id: int | None,
+        segments: Sequence[Segment],
+        sums: SegmentSums,
+        resources: Resources,
+        sink: RowSink,
+    ) -> bool:
+        """Compute the reports of a set; return False if a partial was damaged, and is gone."""
+        if set_id is not None:
+            header = replace(
+                header, kind=Kind.SUMMARY, aggregation=1, source=SOURCE_SUMMARY, summary_set=set_id
+            )
+        request = self._request
+        damaged: list[Segment] = []
+
+        def merge(ledger: Ledger) -> None:
+            for segment in segments:
+                self._proceed(self._streams.nbytes, self._streams.nbytes)
+                try:
+                    import_ledger(ledger, sums.pieces(segment, set_id), segment.stream.name)
+                except (FormatError, StoreDamagedError):
+                    damaged.append(segment)
+                    raise
+
+        given = replace(resources(), map=OrderedCalls(self._engine), on_merged=merge)
+        tables = [report for report in request.tables if report.scope == "run"]
+        reports = LedgerReports(tables, request.options, given)
+        reports.begin(header, make_rules(header, request.policy), request.inputs.to_dict())
+        try:
+            reports.finish(partial(sink, set_id))
+        except (FormatError, StoreDamagedError) as e:
+            if not damaged:
+                raise
+            structlog.get_logger().warning("partial sums are damaged", reason=str(e))
+            sums.delete(damaged[0])
+            return False
+        return True
+
+    # -- rows of events and periods ----------------------------------------------
+
+    def compute_rows(self, sink: RowSink, *, side_by_side: bool) -> None:
+        """Compute the reports of events and periods, in the order of the streams.
+
+        Args:
+            sink: receives the rows.
+            side_by_side: whether the engine reads sections of the streams at once. A fault is
+                then not necessarily the first, nor does it name its stream; and what several
+                sections need may exceed what one pass needs.
+
+        Raises:
+            CoreError: a stream is faulty, or an event is in two of them.
+            ServiceError: a store failed.
+        """
+        if self._request.sets is not None:
+            self._pass_over(self._set_reports(sink))
+        elif side_by_side:
+            self._read_sections(partial(sink, None))
+        else:
+            self._pass_over(self._partitions(partial(sink, None)))
+
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether rows can be computed side by side."""
+        return self._request.sets is None
+
+    def _read_sections(self, sink: Sink) -> None:
+        self._streams.header()
+        options = self._options()
+
+        def analyse(sink: Sink, seen: SeenEvents) -> SectionAnalysis:
+            return SectionAnalysis(self.of_rows, sink, **options, seen=seen)
+
+        done = 0
+
+        def observe(_result: SectionResult) -> None:
+            nonlocal done
+            done += SECTION
+            self._proceed(min(done, self._streams.nbytes), self._streams.nbytes)
+
+        calls: OrderedCalls[Section, SectionResult] = OrderedCalls(self._engine)
+        run = SectionedRun(analyse, self._engine.width, calls, sink)
+        run.run(self._sections(), observe)
+
+    def _sections(self) -> Iterator[Section]:
+        policy = self._streams.policy
+        for index, stream in enumerate(self._streams.streams):
+            parts = 0
+            for part in segments_of(stream, policy, SECTION):
+                yield Section(index, part.header, part.begin, part.pieces)
+                parts += 1
+            header = stream_header(stream, policy)
+            if not parts and header is not None:
+                # A stream without events is a section without events.
+                yield Section(index, header, stream.size, tuple)
+
+    def _pass_over(self, reports: Partitions | SetReports) -> None:
+        done = 0
+        for index, stream in enumerate(self._streams.streams):
+            for start in range(0, stream.size, READ):
+                reports.receive(index, stream.read(start, min(start + READ, stream.size)))
+                done += READ
+                self._proceed(min(done, self._streams.nbytes), self._streams.nbytes)
+            reports.close(index)
+
+    def _names(self) -> list[str]:
+        return [stream.name for stream in self._streams.streams]
+
+    def _partitions(self, sink: Sink) -> Partitions:
+        options = self._options()
+
+        def analyse(name: str, sink: Sink, seen: SeenEvents) -> Analysis:
+            return Analysis(self.of_rows, sink, **options, name=name, seen=seen)
+
+        return Partitions(self._names(), analyse, sink)
+
+    def _set_reports(self, sink: RowSink) -> SetReports:
+        sets = self._request.sets
+        assert sets is not None  # noqa: S101 - the caller has looked
+        options = self._options()
+
+        def analyse(
+            _set_id: int, name: str, sink: Sink, seen: SeenEvents, policy: Policy
+        ) -> Analysis:
+            given = options | {"policy": policy}
+            return Analysis(self.of_rows, sink, **given, name=name, seen=seen)
+
+        reading = Reading(options["policy"], max_event_bytes=EVENT_BYTES)
+        return SetReports(self._names(), sets, analyse, sink, reading)
+
+    def _options(self) -> dict[str, Any]:
+        """Options of an analysis of the reports of events and periods alone."""
+        request = self._request
+        tables = [report for report in request.tables if report.scope != "run"]
+        taken = {entry.name for report in tables for entry in (*report.needs, *report.takes)}
+        inputs = request.inputs.to_dict()
+        return {
+            **{name: value for name, value in inputs.items() if name in taken},
+            "policy": self._streams.policy,
+            "options": request.options,
+        }

@@ -1,0 +1,80 @@
+"""Rows as server-sent events: each event has the rows up to a token, and the token as its id.
+
+A browser's ``EventSource`` sends the id of the last event it got when it connects again, so it
+goes on after a cut without code of its own.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from app.errors import Problem
+from app.losses.encoding import Tokens
+from app.losses.posting import Ending
+from app.losses.spool import Item, Mark
+from app.losses.tables import TableEncoder
+from app.streams.frames import Buffers
+
+MEDIA_TYPE = "text/event-stream"
+
+
+def server_event(name: str | None, data: bytes, ident: str | None = None) -> bytes:
+    """Return one event.
+
+    Args:
+        name: its type; None for none.
+        data: lines of text; without any, only the id takes effect.
+        ident: its id; None to leave the last one.
+    """
+    lines = [] if name is None else [b"event: " + name.encode()]
+    lines += [] if ident is None else [b"id: " + ident.encode()]
+    lines += [b"data: " + line for line in data.splitlines()]
+    return b"\n".join(lines) + b"\n\n"
+
+
+class RowEvents:
+    """Encodes rows as events ``rows``, then one ``end`` or ``problem``.
+
+    Args:
+        encoder: encodes rows as lines of JSON.
+        tokens: creates tokens.
+    """
+
+    tells_end = True
+    shows_marks = True
+
+    def __init__(self, encoder: TableEncoder, tokens: Tokens) -> None:
+        self._encoder = encoder
+        self._tokens = tokens
+        self._lines: list[bytes] = []
+
+    def begin(self) -> Buffers:
+        """Nothing."""
+        return []
+
+    def add(self, item: Item) -> Buffers:
+        """Hold rows until the mark after them."""
+        if not isinstance(item, Mark):
+            self._lines.append(bytes(self._encoder.encode(item.rows)))
+            return []
+        data = b"".join(self._lines)
+        self._lines.clear()
+        return [server_event("rows" if data else None, data, self._tokens(item))]
+
+    def heartbeat(self) -> Buffers:
+        """A comment."""
+        return [b": alive\n\n"]
+
+    def end(self, ending: Ending) -> Buffers:
+        """Say how the rows ended."""
+        described = {
+            "reason": ending.reason,
+            "completeness": ending.completeness,
+            "events": ending.events,
+            "bytes": ending.bytes,
+        }
+        return [server_event("end", orjson.dumps(described))]
+
+    def fail(self, problem: Problem, _last: Mark | None) -> Buffers:
+        """Say why there are no more rows."""
+        return [server_event("problem", orjson.dumps(problem.to_json()))]
