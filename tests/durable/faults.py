@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from tests.fault_proxy import GOOD, Cut
+from tests.fault_proxy import GOOD, Cut, How
 from tests.fault_proxy import Faults as ConnectionFaults
 
 _SECONDS = 3.0
@@ -52,7 +52,7 @@ class Faults:
             up = self._rng.random() < 0.8
             reach = _REACH if up else 2000
             place = int(reach * self._rng.random() ** 2)
-            how = "reset" if self._rng.random() < 0.5 else "close"
+            how: How = "reset" if self._rng.random() < 0.5 else "close"
         return ConnectionFaults(cut=Cut("up" if up else "down", place, how))
 
     def kill_until(self, done: threading.Event, kill: Callable[[], None]) -> None:
@@ -81,8 +81,6 @@ class Faults:
         text = f"{self.kills} kills, {self.cuts} cuts, {stored / 1e6:,.0f} MB"
         text += f", sent again: {(sent - stored) / stored:.3f} of them"
         if self.waits:
-            text += (
-                f"; from ready again to the first byte accepted: median {median(self.waits):.2f} s"
-            )
-            text += f", {max(self.waits):.2f} s at most"
+            middle, most = median(self.waits), max(self.waits)
+            text += f"; from ready to the first byte accepted: {middle:.2f} s, {most:.2f} s at most"
         return text

@@ -21,6 +21,7 @@ from tests.server_process import ServerProcess
 
 CLIENTS = 3
 REPORTS = ("melt", "aal", "ept")
+_PERIODS = 1000
 _BLOCK = 12 + 8 * 12
 _RETRIES = 10_000
 """Failures in a row: the loop ends when it is done, and restarts take as long as they take."""
@@ -43,7 +44,8 @@ class OurLoop:
         self._events = int(mib * (1 << 20) / _BLOCK)
         self._seed = seed
         self._server = ServerProcess(directory / "service", "--workers", "2", token_keys=KEY)
-        self._inputs = generate_inputs(SampleSpec(events=self._events * partitions))
+        spec = SampleSpec(events=self._events * partitions, periods=_PERIODS)
+        self._inputs = generate_inputs(spec)
         for i in range(partitions):
             stream = loss_stream(self._events, first=1 + i * self._events)
             (directory / f"{i + 1}.bin").write_bytes(stream)
@@ -91,7 +93,7 @@ class OurLoop:
                 REPORTS,
                 inputs={"occurrence": self._inputs["occurrence.csv"]},
                 partitions=self._partitions,
-                no_of_periods=SampleSpec(events=self._events * self._partitions).periods or 10_000,
+                no_of_periods=_PERIODS,
             )
             with ThreadPoolExecutor(CLIENTS + 1) as threads:
                 rows = threads.submit(self._follow, url, run)
@@ -113,7 +115,7 @@ class OurLoop:
             waiting.put(partition)
 
         def work() -> list[Uploaded]:
-            done = []
+            done: list[Uploaded] = []
             with Client(url, retries=_RETRIES) as client:
                 while True:
                     try:

@@ -100,7 +100,7 @@ class PeerLoop:
             waiting.put(partition)
 
         def work() -> list[str]:
-            found = []
+            found: list[str] = []
             while True:
                 try:
                     waiting.get_nowait()
@@ -109,11 +109,8 @@ class PeerLoop:
                 found.append(self._upload(url, faults, sent))
 
         with ThreadPoolExecutor(CLIENTS) as threads:
-            return [
-                end
-                for job in [threads.submit(work) for _ in range(CLIENTS)]
-                for end in job.result()
-            ]
+            jobs = [threads.submit(work) for _ in range(CLIENTS)]
+            return [end for job in jobs for end in job.result()]
 
     def _upload(self, url: str, faults: Faults, sent: list[int]) -> str:
         """Upload the stream; how that ended."""

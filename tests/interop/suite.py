@@ -162,13 +162,8 @@ def loss_stream(events: int = 400, samples: int = 10, first: int = 1) -> bytes:
         first: id of the first event.
     """
     pair = np.dtype([("sidx", "<i4"), ("loss", "<f4")])
-    fields = [
-        ("event", "<i4"),
-        ("summary", "<i4"),
-        ("exposure", "<f4"),
-        ("pairs", pair, samples + 2),
-    ]
-    blocks = np.zeros(events, np.dtype(fields))
+    head = [("event", "<i4"), ("summary", "<i4"), ("exposure", "<f4")]
+    blocks = np.zeros(events, np.dtype([*head, ("pairs", pair, samples + 2)]))
     ids = np.arange(first, first + events)
     blocks["event"], blocks["summary"], blocks["exposure"] = ids, 1, 1e6
     sidx = np.array([-1, *range(1, samples + 1)])
