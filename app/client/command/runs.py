@@ -98,6 +98,8 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
     fetch.add_argument("--format", choices=_FORMATS, help="default: the extension of --out, or csv")
     fetch.add_argument("--sets", type=numbers, metavar="LIST", help="summary sets, such as 1,2")
     fetch.add_argument("--summary-ids", metavar="LIST", help="only these, such as 1,5,10-20")
+    fetch.add_argument("--event-ids", metavar="LIST", help="only these, such as 1,5,10-20")
+    fetch.add_argument("--variant", help="of further reports, as their request was answered")
     fetch.add_argument("--quiet", action="store_true", help="report errors only")
     add_service(fetch)
 
@@ -186,8 +188,11 @@ def _fetch(args: argparse.Namespace) -> int:
 def _files(args: argparse.Namespace, reports: list[str]) -> list[tuple[Path, str, dict[str, Any]]]:
     """Path, report and options of each file."""
     sets: list[int | None] = args.sets or [None]
-    common = {} if args.summary_ids is None else {"summary_ids": args.summary_ids}
-    options = [common if number is None else common | {"set": number} for number in sets]
+    chosen = ("summary_ids", "event_ids", "variant")
+    common = {name: getattr(args, name) for name in chosen if getattr(args, name) is not None}
+    options: list[dict[str, Any]] = [
+        common if number is None else common | {"set": number} for number in sets
+    ]
     out: Path = args.out
     if len(reports) * len(sets) == 1 and not out.is_dir():
         return [(out, reports[0], options[0])]

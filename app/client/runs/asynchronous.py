@@ -152,6 +152,6 @@ class AsyncRuns:
 
     async def add_reports(
         self, run: RunLike, reports: Sequence[str], **options: Unpack[RunOptions]
-    ) -> Run:
+    ) -> str:
         """Have a sealed run compute further reports; as ``Client.runs.add_reports``."""
         return await self._runner.run(self._jobs.add_reports(run, reports, options))

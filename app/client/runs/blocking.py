@@ -273,8 +273,12 @@ class Runs:
 
     def add_reports(
         self, run: RunLike, reports: Sequence[str], **options: Unpack[RunOptions]
-    ) -> Run:
+    ) -> str:
         """Have a sealed run compute further reports, without its streams being sent again.
+
+        Returns:
+            The ``variant`` to ask for them with: ``report(…, variant=…)`` waits until they are
+            computed.
 
         Args:
             run: sealed.

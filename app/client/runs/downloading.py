@@ -36,7 +36,7 @@ class ReportStream(ResumableStream):
 
     Attributes:
         offset: bytes delivered, those that were there included.
-        size: bytes of the report; None before the first answer.
+        size: bytes of the report, once all of them were delivered.
         etag: of the report; None before the first answer.
     """
 
@@ -60,7 +60,7 @@ class ReportStream(ResumableStream):
     @property
     def done(self) -> bool:
         """Whether all bytes were delivered."""
-        return self.size is not None and self.offset >= self.size
+        return self.size is not None
 
     @property
     def position(self) -> int:
@@ -75,15 +75,22 @@ class ReportStream(ResumableStream):
             head = yield Ask(request)
         if head.status not in {STATUS_OK, _STATUS_PARTIAL}:
             yield from refuse(head)
-        size = self._check(head)
-        buffer = memoryview(bytearray(min(BLOCK, size)))
-        while self.offset < size:
-            count: int = yield Receive(buffer[: size - self.offset])
+        at, size = self._check(head)
+        buffer = memoryview(bytearray(BLOCK))
+        while size is None or at < size:
+            count: int = yield Receive(buffer)
             if not count:
-                raise ConnectionFailed("the answer was cut")
-            self.offset += count
-            yield Deliver(buffer[:count])
+                break
+            # An answer without ranges begins anew: the same bytes, by its tag.
+            new = max(0, at + count - self.offset)
+            at += count
+            if new:
+                self.offset = at
+                yield Deliver(buffer[count - new : count])
+        if size not in {None, at}:
+            raise ConnectionFailed("the answer was cut")
         yield Finish()
+        self.size = at
 
     def _wait(self, head: Head) -> Steps[None]:
         """Let the service compute."""
@@ -94,8 +101,8 @@ class ReportStream(ResumableStream):
         text = head.headers.get("retry-after", "1")
         yield Sleep(min(float(text) if text.isdecimal() else 1.0, _LONGEST_PAUSE))
 
-    def _check(self, head: Head) -> int:
-        """Check that the answer continues where the last one stopped; the whole size."""
+    def _check(self, head: Head) -> tuple[int, int | None]:
+        """Check an answer; where it begins, and the whole size if it is known."""
         headers = head.headers
         etag = headers.get("etag")
         if etag is None or etag.startswith("W/"):
@@ -106,14 +113,11 @@ class ReportStream(ResumableStream):
             span = _SPAN.fullmatch(headers.get("content-range", ""))
             if span is None or int(span[1]) != self.offset or int(span[2]) + 1 != int(span[3]):
                 raise ProtocolError(f"{headers.get('content-range')} came instead of the rest")
-            size = int(span[3])
-        else:
-            length = headers.get("content-length", "")
-            if self.offset or not length.isdecimal():
-                raise ProtocolError(f"{length or 'unsized'} bytes from the start came")
-            size = int(length)
-        self.etag, self.size = etag, size
-        return size
+            self.etag = etag
+            return self.offset, int(span[3])
+        self.etag = etag
+        length = headers.get("content-length", "")
+        return 0, int(length) if length.isdecimal() else None
 
 
 def save_report(stream: ReportStream, path: Path, resource: str, state: Path | None) -> Steps[int]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConnectionFailed, ProtocolError
-from ..transport.answers import FrameAnswer
+from ..transport.answers import FrameAnswer, error_of
 from ..transport.effects import Deliver, Finish, Receive, Steps
 from ..transport.frames import Frame, FrameReader, Rows
 from ..transport.resumable import ResumableStream
@@ -223,9 +223,13 @@ class EventStream(ResumableStream):
             if not count:
                 break
             for event in lines.feed(buffer[:count]):
+                if event.kind == "problem":
+                    raise error_of({"problem": event.data})
+                if event.kind == "end":
+                    self._finished = event.data.get("reason") != "drain"
+                    continue
                 self.token = event.id or self.token
                 yield Deliver(event)
-                self._finished = event.data.get("state") in {"done", "failed"}
         yield Finish()
         if not self._finished:
-            raise ConnectionFailed("the events were cut")
+            raise ConnectionFailed("the events were cut, or the server is stopping")

@@ -61,6 +61,10 @@ class ReportOptions(TypedDict, total=False):
     """The summary set, of a run with several."""
     summary_ids: str
     """Only rows of these summaries, such as ``1,5,10-20``."""
+    event_ids: str
+    """Only rows of these events, in the same form."""
+    variant: str
+    """What ``add_reports`` returned, for a further report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +262,8 @@ class RunJobs:
 
     def add_reports(
         self, run: RunLike, reports: Sequence[str], options: Mapping[str, Any]
-    ) -> Steps[Run]:
-        """Have a sealed run compute further reports; the run as it is then."""
+    ) -> Steps[str]:
+        """Have a sealed run compute further reports; the variant to ask for them with."""
         content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
         request = RunRequests(run_id(run)).add_reports(content)
-        yield from call(request, self._retries)
-        return (yield from self.finish(run))
+        return (yield from call(request, self._retries)).text("variant")

@@ -73,7 +73,7 @@ def test_a_failed_run_says_why(service: FakeService, client: Client) -> None:
 
 
 def test_further_reports_of_a_sealed_run(service: FakeService, client: Client) -> None:
-    assert client.runs.add_reports(RUN, ["ept"], return_periods=[10]).state == "done"
+    assert client.runs.add_reports(RUN, ["ept"], return_periods=[10]) == "v1"
     assert service.run.spec["more"] == {"reports": ["ept"], "options": {"return_periods": [10]}}
 
 
@@ -88,6 +88,16 @@ def test_a_cut_report_repeats_no_byte(service: FakeService, client: Client, tmp_
     assert starts[:3] == [None] * 3
     assert all(text is not None for text in starts[3:])
     assert leftovers(tmp_path) == ["aal.csv"]
+
+
+def test_an_answer_without_ranges_is_read_again(
+    service: FakeService, client: Client, tmp_path: Path
+) -> None:
+    out = tmp_path / "aal.csv"
+    service.script[:] = [Fault(cut=n) for n in (3000, 5000)]
+    size = client.runs.report(RUN, "aal", out, summary_ids="1-3", variant="v1")
+    assert (size, out.read_bytes()) == (len(service.run.report), service.run.report)
+    assert service.seen[-1].query == {"format": "csv", "summary_ids": "1-3", "variant": "v1"}
 
 
 def test_another_process_completes_a_report(
