@@ -22,7 +22,8 @@ from tests.server_process import ServerProcess
 CLIENTS = 3
 REPORTS = ("melt", "aal", "ept")
 _PERIODS = 1000
-_BLOCK = 12 + 8 * 12
+_SAMPLES = 200
+_BLOCK = 12 + 8 * (_SAMPLES + 2)
 _RETRIES = 10_000
 """Failures in a row: the loop ends when it is done, and restarts take as long as they take."""
 
@@ -47,7 +48,7 @@ class OurLoop:
         spec = SampleSpec(events=self._events * partitions, periods=_PERIODS)
         self._inputs = generate_inputs(spec)
         for i in range(partitions):
-            stream = loss_stream(self._events, first=1 + i * self._events)
+            stream = loss_stream(self._events, _SAMPLES, 1 + i * self._events)
             (directory / f"{i + 1}.bin").write_bytes(stream)
 
     def run(self, faults: Faults) -> bool:
