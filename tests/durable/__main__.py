@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--cuts", type=int, default=1000)
     parser.add_argument("--partitions", type=int, default=6)
-    parser.add_argument("--mib", type=float, default=24.0, help="of a partition")
+    parser.add_argument("--mib", type=float, default=6.0, help="of a partition")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--peer", metavar="PYTHON", help="an interpreter with tuspyserver")
     parser.add_argument("--only-peer", action="store_true")
