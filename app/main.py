@@ -266,7 +266,11 @@ def _add_services(
     runs = Runs(heads, storage.blobs, settings.run_days, Watch())
     disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
     state.sealer = _closing(
-        resources, Sealer(Workshop(runs, heads, state.losses, engine), Jobs(heads))
+        resources,
+        Sealer(
+            Workshop(runs, heads, state.losses, engine, sums_bytes=settings.request_memory),
+            Jobs(heads),
+        ),
     )
     state.runs = RunService(
         runs=runs,

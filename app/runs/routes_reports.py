@@ -33,6 +33,7 @@ router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], dependencies=[OPTIONS
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 413, 416, 422, 429, 503)
 _TYPES = MEDIA_TYPES | PICTURE_TYPES
+_JSON = {"application/json": {"schema": {"type": "object"}}}
 RunsDep = Annotated[RunService, from_state("runs")]
 
 
@@ -61,7 +62,7 @@ async def seal_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
     response_class=ExchangeResponse,
     status_code=202,
     openapi_extra=JSON_BODY,
-    responses={202: {"description": "Computing; GET the addresses"}, **_PROBLEMS},
+    responses={202: {"description": "Computing; GET the addresses", "content": _JSON}, **_PROBLEMS},
 )
 async def compute_reports(
     run: str, request: Request, service: RunsDep, who: IdentityDep
@@ -94,7 +95,7 @@ async def compute_reports(
     response_class=ExchangeResponse,
     status_code=200,
     responses=content_response(200, *(_TYPES[form].split(";")[0] for form in FORMATS))
-    | {202: {"description": "Being computed; ask again after Retry-After"}}
+    | {202: {"description": "Being computed; ask again after Retry-After", "content": _JSON}}
     | NOT_MODIFIED
     | _PROBLEMS,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query
@@ -54,13 +54,11 @@ CHECKED_BYTES = 64 << 20
 """Maximum bytes of an append with a checksum: they wait in memory until it is verified."""
 _INTERIM_SECONDS = 0.5
 _MANY = problem_responses(*(400, 401, 403, 404, 408, 409, 410, 412, 413, 415, 422, 429, 460, 503))
-_BODY = {
+_BODY: dict[str, Any] = {
     "requestBody": {
-        "description": "Bytes of a loss stream",
-        "content": {
-            name: {"schema": {"type": "string", "format": "binary"}}
-            for name in ("application/octet-stream", tus.MEDIA_TYPE, ietf.MEDIA_TYPE)
-        },
+        "description": "Bytes of a loss stream, under the media type of the protocol: "
+        f"{tus.MEDIA_TYPE}, {ietf.MEDIA_TYPE}, or any",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
 _EMPTY = {"description": "Answered in headers", "content": {}}

@@ -43,6 +43,7 @@ from .sealing_checks import check_sealable
 from .sealing_jobs import Job, Jobs, Variant
 from .sealing_work import SealingWork, Workshop
 from .sealing_workers import worker_name
+from .segments_ahead import SegmentsAhead
 
 INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
@@ -79,6 +80,7 @@ class Sealer:
         self._news = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self.ahead = SegmentsAhead(workshop, self._news, self._stopped)
 
     def start(self) -> None:
         """Start the thread."""
@@ -146,6 +148,9 @@ class Sealer:
         while not self._stopped.is_set():
             try:
                 self.look()
+                # One stream at a time: jobs come first.
+                if self.ahead.work():
+                    continue
             except ServiceError as e:
                 log.warning("jobs of sealing cannot be read", reason=str(e))
             except Exception:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.engine.base import Engine
-from app.errors import StorageFullError
+from app.engine.ledger import Hold
+from app.errors import BusyError, ShareExceededError, StorageFullError, TooLargeError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest, select_rows
 from app.losses.service import LossService
@@ -29,9 +30,11 @@ from .sorted_rows import SortedRows
 from .spec import RunSpec
 from .store import Runs
 
-SUMS_BYTES = 256 << 20
+SUMS_BYTES = 1 << 30
 """Memory of the sums of a run while it is sealed; those beyond go to the disk."""
-_SUMS_OF_SEGMENT = 64 << 20
+_FIRST_BYTES = 64 << 20
+"""Memory of the sums of a run in the beginning."""
+SUMS_OF_SEGMENT = 64 << 20
 """Memory of the sums of a segment; those beyond go to the disk."""
 _Key = tuple[int | None, str]
 
@@ -132,12 +135,11 @@ class SealingWork:
             CoreError: a stream is faulty, or two do not fit together.
             ServiceError: a store failed, or there is no room.
         """
-        ledger = self._workshop.losses.ledger
-        memory = self._workshop.sums_bytes + _SUMS_OF_SEGMENT * self._workshop.engine.width
+        memory = SUMS_OF_SEGMENT * self._workshop.engine.width
         try:
-            with ledger.hold(self._run.owner, memory, "sealing"):
+            with self._workshop.losses.ledger.hold(self._run.owner, memory, "sealing") as hold:
                 self._compute_rows()
-                self._compute_sums()
+                self._compute_sums(_SumsMemory(hold, self._workshop.sums_bytes))
         finally:
             self._spill.close()
             self._spill_of_segments.close()
@@ -153,15 +155,20 @@ class SealingWork:
     def _name(self, set_id: int | None, report: str) -> ReportName:
         return ReportName(report, set_id, self._job.variant.name)
 
-    def _compute_sums(self) -> None:
+    def _compute_sums(self, memory: _SumsMemory) -> None:
         reports = self._reports
         if not self._pending(reports.of_sums):
             return
         workshop = self._workshop
         sums = SegmentSums(self._request, workshop.segments(self._run), self._of_segments)
+
+        def of_run() -> LedgerResources:
+            memory.release()
+            return LedgerResources(_FIRST_BYTES, more=memory, spill=self._spill)
+
         self._write(
             reports.of_sums,
-            lambda sink: reports.compute_sums(sums, workshop.segment, self._of_run, sink),
+            lambda sink: reports.compute_sums(sums, workshop.segment, of_run, sink),
         )
 
     def _compute_rows(self) -> None:
@@ -223,10 +230,39 @@ class SealingWork:
                 writer.discard()
 
     def _of_segments(self) -> LedgerResources:
-        return LedgerResources(_SUMS_OF_SEGMENT, spill=self._spill_of_segments)
+        return LedgerResources(SUMS_OF_SEGMENT, spill=self._spill_of_segments)
 
-    def _of_run(self) -> LedgerResources:
-        return LedgerResources(self._workshop.sums_bytes, spill=self._spill)
+
+class _SumsMemory:
+    """Grants memory to the sums of a run, at the expense of its owner.
+
+    Args:
+        hold: of the owner.
+        most: bytes beyond which sums go to the disk, unless they cannot.
+    """
+
+    def __init__(self, hold: Hold, most: int) -> None:
+        self._hold = hold
+        self._most = most
+        self._held = 0
+
+    def __call__(self, nbytes: int, *, required: bool) -> bool:
+        """See MoreMemory."""
+        if not required and self._held + nbytes > self._most:
+            return False
+        try:
+            self._hold.grow(nbytes)
+        except (BusyError, ShareExceededError, TooLargeError):
+            if required:
+                raise
+            return False
+        self._held += nbytes
+        return True
+
+    def release(self) -> None:
+        """Give all back, for the sums of the next set."""
+        self._hold.shrink(self._held)
+        self._held = 0
 
 
 def _disk_error(e: OSError) -> StorageFullError:

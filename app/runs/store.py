@@ -81,6 +81,8 @@ class Runs:
         self.blobs = blobs
         self._days = days
         self.watch = watch
+        self.grown: Callable[[StreamRecord, StreamRecord], None] | None = None
+        """Called with a stream before and after it was changed here."""
         self._clock = clock
 
     # -- runs -----------------------------------------------------------------------
@@ -379,6 +381,8 @@ class Runs:
         new = replace(new, touched=self._clock())
         owned = self._streams.replace(_owned(seen.owned), new.encode(), size=new.offset)
         self.watch.announce(seen.run)
+        if self.grown is not None:
+            self.grown(seen, new)
         return StreamRecord.decode(owned)
 
     def delete_stream(self, run: RunRecord, ident: str) -> None:

@@ -44,7 +44,7 @@ class Uploader:
             run = answer.json()["id"]
         self.path = f"/v1/runs/{run}"
 
-    def ask(self, method: str, path: str, body: bytes = b"", **headers: object) -> Answer:
+    def ask(self, method: str, path: str, body: bytes = b"", /, **headers: object) -> Answer:
         pairs = [(name.replace("_", "-"), str(value)) for name, value in headers.items()]
         return ask(self.service, Post(path, [body], pairs, method=method))
 
@@ -54,14 +54,14 @@ class Uploader:
     def streams(self) -> Any:  # noqa: ANN401 - JSON
         return self.ask("GET", f"{self.path}/streams").json()["streams"]
 
-    def create(self, length: int | None = None, query: str = "", **headers: object) -> str:
+    def create(self, length: int | None = None, query: str = "", /, **headers: object) -> str:
         """Create an upload by tus; return its address."""
         declared = {"Upload-Defer-Length": 1} if length is None else {"Upload-Length": length}
         answer = self.ask("POST", f"{self.path}/streams{query}", **TUS, **declared, **headers)
         assert answer.status == 201, answer.body
         return str(answer.getheader("Location"))
 
-    def patch(self, address: str, offset: int, data: bytes, **headers: object) -> Answer:
+    def patch(self, address: str, offset: int, data: bytes, /, **headers: object) -> Answer:
         return self.ask("PATCH", address, data, **{**BYTES, "Upload-Offset": offset, **headers})
 
     def offset(self, address: str) -> int:
@@ -69,14 +69,14 @@ class Uploader:
         assert answer.status == 200
         return int(answer.getheader("Upload-Offset") or "")
 
-    def upload(self, data: bytes, **headers: object) -> str:
+    def upload(self, data: bytes, /, **headers: object) -> str:
         address = self.create(len(data), **headers)
         assert self.patch(address, 0, data).status == 204
         return address
 
     @contextlib.contextmanager
     def sending(
-        self, address: str, offset: int, data: bytes, length: int, **headers: object
+        self, address: str, offset: int, data: bytes, length: int, /, **headers: object
     ) -> Iterator[socket.socket]:
         """A PATCH that says it has ``length`` bytes, and has sent ``data`` so far."""
         fields = {**BYTES, "Upload-Offset": offset, "Content-Length": length, **headers}

@@ -157,14 +157,15 @@ def test_another_report_needs_no_upload(service: Uploads, case: RunCase) -> None
     path = f"/v1/runs/{run.id}/reports"
     missing = get(service, f"{path}/ept")
     assert (missing.status_code, missing.json()["code"]) == (404, "report-missing")
-    body = {"reports": ["ept", "qelt"], "options": {"quantiles": [0.5], "return_periods": [2, 1]}}
+    options: dict[str, Any] = {"quantiles": [0.5], "return_periods": [2, 1]}
+    body = {"reports": ["ept", "qelt"], "options": options}
     answer = post(service, path, json=body)
     assert answer.status_code == 202
     links = answer.json()["reports"]
     assert get(service, links["ept"]).status_code == 202
     service.sealer.look()
     other = service.run(
-        ["ept", "qelt"], inputs_of(service, case), no_of_periods=case.periods, **body["options"]
+        ["ept", "qelt"], inputs_of(service, case), no_of_periods=case.periods, **options
     )
     service.upload(other, *partitions(case, 1, 2))
     assert service.seal(other).state == "done"
@@ -176,7 +177,8 @@ def test_another_report_needs_no_upload(service: Uploads, case: RunCase) -> None
     post(service, path, json={"reports": ["psept"]})
     service.sealer.look()
     assert get(service, f"{path}/psept").status_code == 200
-    for wrong in ({"reports": ["qelt"]}, {"reports": ["x"]}, {"reports": [], "options": {}}):
+    for reports in (["qelt"], ["x"], []):
+        wrong = {"reports": reports}
         assert post(service, path, json=wrong).status_code == 422
     fixed = {"reports": ["ept"], "options": {"float_width": 8}}
     assert post(service, path, json=fixed).json()["option"] == "float_width"
@@ -384,6 +386,31 @@ def test_the_thread_seals_and_stops(tmp_path: Path, case: RunCase) -> None:
 
     asyncio.run(sealed())
     service.sealer.close()
+
+
+def test_segments_are_added_up_while_streams_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_run(np.random.default_rng(9))
+    monkeypatch.setattr("app.runs.segments._WINDOW", 256)
+    service = Uploads(tmp_path)
+    service.sealer.workshop.segment = 400
+    run = service.run(["aal"], inputs_of(service, case), no_of_periods=case.periods)
+    data = case.stream.encode()
+    stream = service.extend(service.add(run), data[:900], complete=False)
+    while service.sealer.ahead.work():
+        pass
+    early = len(service.runs.blobs.list("segment").blobs)
+    service.extend(stream, data[900:])
+    while service.sealer.ahead.work():
+        pass
+    assert 0 < early < len(service.runs.blobs.list("segment").blobs)
+
+    def never(*_arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("app.runs.segments.SegmentSums._ledgers", never)
+    assert service.seal(run).state == "done"
 
 
 def test_a_deleted_run_leaves_nothing(tmp_path: Path, case: RunCase) -> None:

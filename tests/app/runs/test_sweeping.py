@@ -19,12 +19,12 @@ def test_expired_runs_go_with_their_streams() -> None:
     f.runs.keep("alice", other.id)
     sweep = expired_runs(f.runs, f.heads)
     sweep()
-    assert f.runs.get(ALICE, run.id)
+    assert f.runs.get(ALICE, run.id).id == run.id
     f.now += 20 * DAY
     sweep()
     with pytest.raises(NotFoundError):
         f.runs.get(ALICE, run.id)
-    assert f.runs.get(ALICE, other.id)
+    assert f.runs.get(ALICE, other.id).id == other.id
     assert not f.heads.list("stream").heads
     assert not f.blobs.list("stream").blobs
 

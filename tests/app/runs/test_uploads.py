@@ -80,7 +80,7 @@ def test_lengths(up: Uploader) -> None:
 
 
 def test_a_partition_is_chosen_once(up: Uploader) -> None:
-    third = up.create(query="?partition=3")
+    third = up.create(None, "?partition=3")
     encoded = base64.b64encode(b"2").decode()
     up.create(Upload_Metadata=f"filename eA==,partition {encoded}")
     up.create()

@@ -1,0 +1,99 @@
+"""Runs: how they are created, described and listed, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.app.harness import Service, is_problem
+from tests.app.losses.posts import put_input
+from tests.app.runs.requests import Uploader, stream
+
+RUN = {"perspective": "gul", "reports": ["melt", "qelt"]}
+
+
+def create(service: Service, values: object, **headers: object) -> Any:  # noqa: ANN401 - an answer
+    body = values if isinstance(values, bytes) else json.dumps(values).encode()
+    return Uploader(service, "none").ask("POST", "/v1/runs", body, **headers)
+
+
+def test_a_run_says_what_it_lacks_and_inputs_are_bound_to_it(service: Service) -> None:
+    up = Uploader(service, reports=["melt", "qelt"])
+    found = up.describe()
+    assert (found["state"], found["missing_inputs"]) == ("created", ["quantiles"])
+    assert found["links"]["self"] == up.path
+    answer = up.ask("PUT", f"{up.path}/inputs/quantiles", b"quantile\n0.25\n")
+    assert answer.status in {200, 201}
+    found = up.describe()
+    assert found["missing_inputs"] == []
+    assert found["inputs"] == {"quantiles": answer.json()["digest"]}
+    up.upload(stream())
+    assert up.describe()["state"] == "uploading"
+    assert up.describe()["events"] == 50
+    is_problem(up.ask("PUT", f"{up.path}/inputs/quantiles", b"no"), "input")
+    assert up.ask("PUT", f"{up.path}/inputs/items", b"no").status == 404
+
+
+def test_a_key_creates_one_run(service: Service) -> None:
+    answers = [create(service, RUN, Idempotency_Key='"k1"') for _ in range(2)]
+    assert [answer.status for answer in answers] == [201, 200]
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    other = create(service, {**RUN, "reports": ["melt"]}, Idempotency_Key="k1")
+    is_problem(other, "idempotency-key", 422)
+    is_problem(create(service, RUN, Idempotency_Key="a b"), "bad-request")
+
+
+def test_options_are_those_of_posts(service: Service) -> None:
+    quantiles = put_input(service, "quantiles", b"quantile\n0.5\n").json()["digest"]
+    options = {"quantiles": [0.1, 0.5], "partitions": 2, "nan": "zero", "float_width": 8}
+    assert create(service, {**RUN, "options": options}).json()["missing_inputs"] == []
+    both = {**RUN, "options": options, "inputs": {"quantiles": quantiles}}
+    assert is_problem(create(service, both), "option")["option"] == "quantiles"
+
+
+@pytest.mark.parametrize(
+    ("change", "option"),
+    [
+        ({"perspective": "x"}, "perspective"),
+        ({"reports": []}, "reports"),
+        ({"reports": ["melt", "melt"]}, "the body"),
+        ({"reports": ["none"]}, "reports.0"),
+        ({"more": 1}, "more"),
+        ({"options": {"nan": "maybe"}}, "options.nan"),
+        ({"options": {"partitions": 0}}, "options.partitions"),
+        ({"options": {"quantiles": [2.0]}}, "quantiles"),
+        ({"days": -1}, "days"),
+        ({"inputs": {"quantiles": "short"}}, "quantiles"),
+    ],
+)
+def test_a_run_that_is_refused(service: Service, change: dict[str, object], option: str) -> None:
+    found = is_problem(create(service, {**RUN, **change}), "option")
+    assert found["option"] == option
+
+
+def test_inputs_must_be_there(service: Service) -> None:
+    answer = create(service, {**RUN, "inputs": {"quantiles": "0" * 32}})
+    is_problem(answer, "input-gone", 410)
+    is_problem(create(service, b"[]"), "bad-request")
+
+
+def test_lists_have_pages(service: Service) -> None:
+    up = Uploader(service)
+    for _ in range(3):
+        up.create()
+    first = up.ask("GET", f"{up.path}/streams?limit=2").json()
+    assert [s["partition"] for s in first["streams"]] == [1, 2]
+    rest = up.ask("GET", f"{up.path}/streams?limit=2&after={first['after']}").json()
+    assert ([s["partition"] for s in rest["streams"]], rest["after"]) == ([3], None)
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = up.ask("GET", f"/v1/runs?limit=1&after={after}").json()
+        found += [run["id"] for run in page["runs"]]
+        after = page["after"]
+    assert found == sorted(set(found))
+    assert up.path.rpartition("/")[2] in found
+    assert up.ask("DELETE", up.path).status == 204
+    is_problem(up.ask("GET", up.path), "not-found", 404)
