@@ -97,7 +97,7 @@ from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_ROWS, KIND_TILES, KeyRing
 
 _OLD_PARTIALS = "partials"
 """Directory in which earlier versions kept partial results."""
-_WAITING_THREADS = 32
+_WAITING_THREADS = 8
 """Threads that wait for the store to make uploads durable."""
 
 _DESCRIPTION = (

@@ -407,7 +407,11 @@ class Runs:
         """Delete a head, then the bytes; the sweeper deletes those that are in use."""
         with contextlib.suppress(HeadMissingError):
             self._streams.delete(stream.owner, stream.key)
-        for fence in {extent.fence for extent in stream.extents}:
+        fences = {extent.fence for extent in stream.extents}
+        if stream.appending:
+            # Its writer may have it open, elsewhere.
+            fences.discard(stream.fence)
+        for fence in fences:
             with contextlib.suppress(BlobMissingError, StoreBusyError):
                 self.blobs.delete(STREAM, stream.blob(fence))
 

@@ -182,12 +182,7 @@ class Uploads:
         """
         quick = self._losses.threads.quick
         record: StreamRecord = await quick(self.runs.stream, run, ident)
-        session = self._sessions.get(record.key)
-        if record.appending and session is not None:
-            session.stop.set()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_STOP_SECONDS):
-                    await session.ended.wait()
+        await self._stop(record)
         return await quick(self._end_append, run, ident)
 
     def _end_append(self, run: RunRecord, ident: str) -> StreamRecord:
@@ -207,10 +202,18 @@ class Uploads:
             NotFoundError, RunSealedError: see ``Runs.delete_stream``.
         """
         record = await self._losses.threads.quick(self.runs.stream, run, ident)
-        session = self._sessions.get(record.key)
+        self.runs.check_open(run)
+        await self._stop(record)
         await self._losses.threads.start(self.runs.delete_stream, run, ident)
-        if session is not None:
+
+    async def _stop(self, record: StreamRecord) -> None:
+        """End an append of this process, after it has committed what came."""
+        session = self._sessions.get(record.key)
+        if record.appending and session is not None:
             session.stop.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await session.ended.wait()
 
     # -- the course of an append ----------------------------------------------------------
 

@@ -306,6 +306,7 @@ ACROSS: dict[str, str] = {
     "tests/app/losses/test_bad_streams.py": "faults of streams, however they are posted",
     "tests/app/losses/test_posted_sets.py": "reports of summary sets, however they are posted",
     "tests/app/losses/test_bad_tokens.py": "tokens of posts, forged, foreign, of other data",
+    "tests/app/runs/test_readme.py": "the page about runs, executed",
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
     "tests/app/server/test_connections.py": "connections and their limits",
     "tests/app/state/test_stores.py": "every store, under one contract",
