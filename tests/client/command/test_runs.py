@@ -101,7 +101,7 @@ def test_one_that_fails_stops_no_other(
     files = [tmp_path / f"p{i}.bin" for i in (1, 2)]
     for file in files:
         file.write_bytes(DATA)
-    service.script[:] = [Fault(stop_reading=50_000)]
+    service.script[:] = [Fault(stop_reading=100_000)]
     assert upload(service, RUN, *files, "missing", "--parallel", "1") == 3
     err = capsys.readouterr().err
     assert "partition 1: the same command goes on where it stopped" in err

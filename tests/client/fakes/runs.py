@@ -230,7 +230,7 @@ def _report(exchange: Exchange, runs: FakeRuns) -> None:
         runs.spec["more"] = json.loads(b"".join(exchange.body()))
         exchange.json(202, {"run": RUN, "variant": "v1", "reports": {}})
         return
-    if runs.computing:
+    if runs.computing > 0:
         runs.computing -= 1
         exchange.json(202, runs.json(), {"Retry-After": "3"})
         return
