@@ -18,7 +18,7 @@ SIDE_BY_SIDE := -n 3 $(GROUPS)
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak mutants bench audit lock clean
+.PHONY: help install serve demo test checks test-torch fmt lint unit modules warm-bounds bounds nojit coverage oasis oasis-runs soak interop mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -109,6 +109,7 @@ soak: install $(TOOLS)  ## the full counts: more examples, fuzzing, 80,000 damag
 	$(BIN)/python -m tests.fuzz.fuzz_http --seconds 600
 	$(BIN)/python -m tests.fuzz.fuzz_files --cases 20000
 	$(BIN)/python -m tests.abuse --seconds 600
+	$(BIN)/python -m tests.durable --kills 100 --cuts 1000 $(if $(THALWEG_TUS_PYTHON),--peer $(THALWEG_TUS_PYTHON))
 
 test-torch:  ## the client under PyTorch, in an environment of its own
 	$(PYTHON) -m venv $(VENV)-torch
@@ -133,6 +134,10 @@ $(VENV)-oasis/bin/python: deploy/requirements-oasis.txt
 	$(PYTHON) -m venv $(VENV)-oasis
 	$(VENV)-oasis/bin/pip install --quiet --disable-pip-version-check -r deploy/requirements-oasis.txt
 	@touch $@
+
+interop: install $(TOOLS)  ## uploads by tus-js-client, in Node
+	npm install --silent --no-audit --no-fund --prefix $(VENV)-node tus-js-client@4.3.1
+	$(BIN)/python -m tests.interop.javascript --modules $(VENV)-node/node_modules
 
 mutants: $(TOOLS)  ## change 200 places that guard data, and see that tests notice
 	$(BIN)/python -m tests.mutants
@@ -159,4 +164,4 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 		--output-file deploy/requirements-dev.lock
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) $(VENV)-torch $(VENV)-oasis $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*

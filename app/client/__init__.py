@@ -1,4 +1,4 @@
-"""Client of the Thalweg service: reports from loss streams, tiles of datasets, batches.
+"""Client of the Thalweg service: reports from loss streams, durable runs, tiles, batches.
 
     client = thalweg.Client("http://127.0.0.1:8000")
     for rows in client.losses.post("melt", "summary.bin"):
@@ -38,6 +38,11 @@ from .losses.tables import ReportTable
 from .pipelines.batch import Batch, Ragged
 from .pipelines.blocking import Batches, Pipeline
 from .pipelines.layout import Field
+from .runs.blocking import EventAnswer, RowAnswer
+from .runs.description import Run, Stream
+from .runs.following import RunEvent, RunRows
+from .runs.jobs import Part
+from .runs.uploading import Uploaded, Uploading
 from .tiles.blocking import Tiles, View
 from .tiles.options import ViewOptions
 from .tiles.plan import Box, Plan, Tile
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from .datasets.asynchronous import AsyncDataset
     from .losses.asynchronous import AsyncAnswer
     from .pipelines.asynchronous import AsyncBatches, AsyncPipeline
+    from .runs.asynchronous import AsyncEventAnswer, AsyncRowAnswer
     from .tiles.asynchronous import AsyncTiles, AsyncView
 
 __version__ = "0.1.0"
@@ -58,7 +64,9 @@ __all__ = [
     "AsyncBatches",
     "AsyncClient",
     "AsyncDataset",
+    "AsyncEventAnswer",
     "AsyncPipeline",
+    "AsyncRowAnswer",
     "AsyncTiles",
     "AsyncView",
     "Batch",
@@ -68,8 +76,10 @@ __all__ = [
     "ConnectionFailed",
     "Dataset",
     "End",
+    "EventAnswer",
     "Field",
     "LossOptions",
+    "Part",
     "Pipeline",
     "Plan",
     "ProblemError",
@@ -78,12 +88,19 @@ __all__ = [
     "ProtocolError",
     "Ragged",
     "ReportTable",
+    "RowAnswer",
+    "Run",
+    "RunEvent",
+    "RunRows",
     "SourceError",
     "StateError",
+    "Stream",
     "ThalwegError",
     "Tile",
     "TileProgress",
     "Tiles",
+    "Uploaded",
+    "Uploading",
     "View",
     "ViewOptions",
     "__version__",
@@ -96,7 +113,9 @@ _ASYNCHRONOUS = {
     "AsyncBatches": "pipelines.asynchronous",
     "AsyncClient": "async_client",
     "AsyncDataset": "datasets.asynchronous",
+    "AsyncEventAnswer": "runs.asynchronous",
     "AsyncPipeline": "pipelines.asynchronous",
+    "AsyncRowAnswer": "runs.asynchronous",
     "AsyncTiles": "tiles.asynchronous",
     "AsyncView": "tiles.asynchronous",
 }

@@ -13,6 +13,7 @@ from .losses.asynchronous import AsyncLosses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.asynchronous import AsyncPipeline
 from .pipelines.requests import deletion
+from .runs.asynchronous import AsyncRuns
 from .transport.answers import delete, exchange, is_ready
 from .transport.asynchronous import AsyncClosing, AsyncRunner
 from .transport.http import TIMEOUT, Address
@@ -63,6 +64,7 @@ class AsyncClient(AsyncClosing):
 
     Attributes:
         losses: event reports from loss streams.
+        runs: durable uploads, and the reports of many streams.
         datasets: tiles of detectors' files.
         inputs: auxiliary files.
         tokens: contents of tokens.
@@ -84,6 +86,7 @@ class AsyncClient(AsyncClosing):
         address = Address.parse(url, key, timeout, ssl_context)
         self._runner = AsyncRunner(url, address, retries, transport)
         self.losses = AsyncLosses(self._runner)
+        self.runs = AsyncRuns(self._runner)
         self.datasets = AsyncDatasets(self._runner)
         self.inputs = AsyncInputs(self._runner)
         self.tokens = AsyncTokens(self._runner)

@@ -11,6 +11,7 @@ from .losses.blocking import Losses
 from .losses.requests import InputLike, delete_input, input_bytes, put_input
 from .pipelines.blocking import Pipeline
 from .pipelines.requests import deletion
+from .runs.blocking import Runs
 from .transport.answers import delete, exchange, is_ready
 from .transport.blocking import BlockingRunner, Closing
 from .transport.http import TIMEOUT, Address
@@ -92,6 +93,7 @@ class Client(Closing):
 
     Attributes:
         losses: event reports from loss streams.
+        runs: durable uploads, and the reports of many streams.
         datasets: tiles of detectors' files.
         inputs: auxiliary files.
         tokens: contents of tokens.
@@ -111,6 +113,7 @@ class Client(Closing):
     ) -> None:
         self._runner = BlockingRunner(Address.parse(url, key, timeout, ssl_context), retries)
         self.losses = Losses(self._runner)
+        self.runs = Runs(self._runner)
         self.datasets = Datasets(self._runner)
         self.inputs = Inputs(self._runner)
         self.tokens = Tokens(self._runner)

@@ -66,6 +66,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/client/losses/": _CLIENT_POSTING,
     "app/client/losses/async_sources.py": _CLIENT_SOURCES,
     "app/client/losses/readers.py": _CLIENT_SOURCES,
+    "app/client/runs/": ("tests/client/runs/test_uploading.py",),
     "app/client/pipelines/": ("tests/client/pipelines/test_iteration.py",),
     "app/client/tiles/": ("tests/client/tiles/test_stream.py",),
     "app/client/torch/": ("tests/torch/test_torch.py",),

@@ -13,6 +13,7 @@ from ..client import Client
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
 
+_LIST = re.compile(r"[0-9.eE+-]+(,[0-9.eE+-]+)*")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -37,6 +38,39 @@ def count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return int(text)
+
+
+def names(text: str) -> list[str]:
+    """Names, such as melt,aal."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def numbers(text: str) -> list[int]:
+    """Numbers, such as 1,2.
+
+    Raises:
+        argparse.ArgumentTypeError: one is not a number.
+    """
+    return [count(number.strip()) for number in text.split(",")]
+
+
+def ranges(text: str) -> list[int]:
+    """Numbers, such as 1,4-6.
+
+    Raises:
+        argparse.ArgumentTypeError: one is not a number.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        start = count(first.strip())
+        found += range(start, (count(last.strip()) if dash else start) + 1)
+    return found
+
+
+def list_or_file(text: str) -> str | Path:
+    """Numbers such as 0.5,0.9 as they are, or the path of a file."""
+    return text if _LIST.fullmatch(text) and not Path(text).exists() else Path(text)
 
 
 def spec_file(path: Path) -> dict[str, Any]:
@@ -74,9 +108,12 @@ def add_service(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_behaviour(parser: argparse.ArgumentParser) -> None:
+def add_behaviour(
+    parser: argparse.ArgumentParser,
+    state: str = "state file (default: --out with .thalweg-state)",
+) -> None:
     """Add the arguments of commands that take a while."""
-    parser.add_argument("--state", help="state file (default: --out with .thalweg-state)")
+    parser.add_argument("--state", help=state)
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
     parser.add_argument("--quiet", action="store_true", help="report errors only")
 

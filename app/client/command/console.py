@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from .progress import Bar
+from .progress import Bar, Bars
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -29,9 +30,16 @@ def fail(error: BaseException | str, code: int) -> int:
 
 def make_bar(args: argparse.Namespace) -> Bar | None:
     """A progress bar, unless it is unwanted or there is no terminal."""
-    if args.quiet or args.no_progress or not sys.stderr.isatty():
-        return None
-    return Bar(sys.stderr)
+    return Bar(sys.stderr) if _shows_progress(args) else None
+
+
+def make_bars(args: argparse.Namespace, partitions: Sequence[int]) -> Bars | None:
+    """A progress bar for each partition, unless they are unwanted or there is no terminal."""
+    return Bars(sys.stderr, partitions) if _shows_progress(args) else None
+
+
+def _shows_progress(args: argparse.Namespace) -> bool:
+    return not args.quiet and not args.no_progress and sys.stderr.isatty()
 
 
 def stopped(bar: Bar | None, state: str | None) -> None:

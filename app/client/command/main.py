@@ -19,7 +19,7 @@ from typing import NoReturn
 from .. import __version__
 from ..errors import ThalwegError
 from ..transport.retry import is_retryable
-from . import batches, post, tiles
+from . import batches, post, runs, tiles
 from .arguments import add_service, connect
 from .console import (
     EXIT_BROKEN_PIPE,
@@ -45,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     post.add_command(commands)
+    runs.add_commands(commands)
     tiles.add_commands(commands)
     batches.add_command(commands)
     group = commands.add_parser("inputs", help="auxiliary files").add_subparsers(required=True)

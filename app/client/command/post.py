@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,19 @@ from ..losses.jobs import PART_SIZE, Observe
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label
 from ..losses.sources import SourceLike
-from .arguments import add_behaviour, add_service, connect, count, size
+from .arguments import (
+    add_behaviour,
+    add_service,
+    connect,
+    count,
+    list_or_file,
+    names,
+    numbers,
+    size,
+)
 from .console import EXIT_USAGE, fail, make_bar, say, stopped
 
 STDOUT = 1
-_LIST = re.compile(r"[0-9.eE+-]+(,[0-9.eE+-]+)*")
 
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
@@ -29,7 +36,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     )
     post.set_defaults(run=_post)
     post.add_argument("file", nargs="?", metavar="FILE", help="a file or fifo, - for stdin")
-    post.add_argument("--report", type=_names, required=True, metavar="LIST")
+    post.add_argument("--report", type=names, required=True, metavar="LIST")
     post.add_argument(
         "-o", "--out", default="-", help="file, or directory for several reports (default -)"
     )
@@ -54,7 +61,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     post.add_argument("--summary-ids", metavar="LIST", help="such as 1,5,10-20")
     post.add_argument("--summary-xref", type=Path, metavar="F", help="the stream is of items")
     post.add_argument("--summary-map", type=Path, metavar="F", help="to count affected risks")
-    post.add_argument("--sets", type=_sets, metavar="LIST", help="of the xref, such as 1,2")
+    post.add_argument("--sets", type=numbers, metavar="LIST", help="of the xref, such as 1,2")
     post.add_argument("--summary-info", type=Path, metavar="F", help="columns to join to rows")
     post.add_argument("--theme", choices=("light", "dark"), help="of svg and png")
     post.add_argument("--plot-tvar", action="store_true", default=None, help="in pictures of ept")
@@ -104,10 +111,6 @@ _OPTIONS = (
 _LISTS = ("quantiles", "return_periods")
 
 
-def _list_or_file(text: str) -> str | Path:
-    return text if _LIST.fullmatch(text) and not Path(text).exists() else Path(text)
-
-
 class _Post:
     """The arguments of the command, checked."""
 
@@ -119,7 +122,7 @@ class _Post:
             name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None
         }
         lists = {name: getattr(args, name) for name in _LISTS}
-        self.options |= {k: _list_or_file(text) for k, text in lists.items() if text is not None}
+        self.options |= {k: list_or_file(text) for k, text in lists.items() if text is not None}
         self.to_file = args.out != "-" and not _is_special(Path(args.out))
         self._check()
 
@@ -245,11 +248,3 @@ def _describe(end: End) -> str:
     if end.events_only_in_occurrence:
         text += f", {end.events_only_in_occurrence} events only in the occurrences"
     return text
-
-
-def _sets(text: str) -> list[int]:
-    return [count(number.strip()) for number in text.split(",")]
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]

@@ -105,7 +105,7 @@ class AsyncLosses:
         asynchronous iterable of bytes. Call it where an event loop runs.
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
-        opened = _opened(source, exec)
+        opened = open_async_source(source, exec)
         post = Post(
             report, opened, Position(after, offset), choices, with_xref(options, summary_xref)
         )
@@ -168,7 +168,7 @@ class AsyncLosses:
         Arguments and errors are those of ``Client.losses.read``.
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
-        opened = _opened(source, exec)
+        opened = open_async_source(source, exec)
         steps = read(report, opened, choices, with_xref(options, summary_xref))
         return await self._runner.run(steps, release=opened.close)
 
@@ -192,12 +192,13 @@ class AsyncLosses:
         Arguments and errors are those of ``Client.losses.save``.
         """
         choices = Choices(mode, part_size, self._runner.retries, progress)
-        opened = _opened(source, exec)
+        opened = open_async_source(source, exec)
         steps = save(report, opened, path, format, state, choices, with_xref(options, summary_xref))
         return await self._runner.run(steps, release=opened.close)
 
 
-def _opened(source: AsyncSourceLike | None, command: Sequence[str] | None) -> Source:
+def open_async_source(source: AsyncSourceLike | None, command: Sequence[str] | None) -> Source:
+    """Open whatever can be posted, asynchronous iterables too; as ``open_source``."""
     if isinstance(source, AsyncIterable):
         if command is not None:
             raise TypeError("give either a source or a command")

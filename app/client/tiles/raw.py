@@ -92,21 +92,23 @@ class RawStream(ResumableStream):
 
 
 class RawSaving:
-    """The bytes of a view on their way into a file.
+    """The bytes of a view, or of another resource, on their way into a file.
 
     Args:
         path: of the file.
-        view: id of the view.
+        resource: id of the view, or of what else is downloaded.
         state: path of the file to resume from and to write; None for none.
+        kind: what the resource is; member of the state file.
 
     Attributes:
         offset: bytes that are there; known after ``open``.
         etag: of the data they are from, if there are any.
     """
 
-    def __init__(self, path: Path, view: str, state: Path | None) -> None:
+    def __init__(self, path: Path, resource: str, state: Path | None, kind: str = "view") -> None:
         self._path = path
-        self._view = view
+        self._resource = resource
+        self._kind = kind
         self._state = StateFile(state, "thalweg_raw_state")
         self._output: FileOutput | None = None
         self.offset = 0
@@ -124,8 +126,10 @@ class RawSaving:
         self.offset = mark.size if mark is not None else 0
 
     def _parse(self, content: Mapping[str, Any]) -> Mark:
-        if content["view"] != self._view:
-            raise StateError(f"{self._state.path} is of another view: remove it to start over")
+        if content[self._kind] != self._resource:
+            raise StateError(
+                f"{self._state.path} is of another {self._kind}: remove it to start over"
+            )
         self.etag = str(content["etag"])
         return Mark(int(content["size"]), str(content["xxh3"]))
 
@@ -141,7 +145,7 @@ class RawSaving:
     def _save_state(self, output: FileOutput) -> None:
         mark = output.mark()
         if mark.size and self.etag is not None:
-            content = {"view": self._view, "etag": self.etag, "size": mark.size}
+            content = {self._kind: self._resource, "etag": self.etag, "size": mark.size}
             self._state.save({**content, "xxh3": mark.digest}, output.sync)
 
     def finish(self) -> None:

@@ -31,7 +31,12 @@ _REPLY_SIZE = 128 << 20
 
 def exchange(request: Request) -> Steps[Reply]:
     """Send a small request and read its whole answer, whatever its status."""
-    head: Head = yield Ask(request)
+    return (yield from answer_to(Ask(request)))
+
+
+def answer_to(ask: Ask) -> Steps[Reply]:
+    """Send a request and read its whole, small answer, whatever its status."""
+    head: Head = yield ask
     body = yield from _read(_REPLY_SIZE)
     return Reply(head, body)
 

@@ -60,6 +60,7 @@ class BlockingShell:
         self._release = release
         self._stopped = stopped or threading.Event()
         self._connection: Connection | None = None
+        self._interrupt: Callable[[], None] | None = None
         self._workers = workers
         self._executor: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -99,17 +100,17 @@ class BlockingShell:
         match effect:
             case Receive(view):
                 return self._in_use().receive(view)
-            case Ask(request, body, duplex):
+            case Ask():
                 self.drop()
-                return self._ask(request, body, duplex=duplex)
+                return self._ask(effect)
             case Finish():
                 self._finish()
             case Drop():
                 self.drop()
             case Sleep(seconds):
                 pause(seconds, self._stopped)
-            case Work(function):
-                return function()
+            case Work():
+                return self._work(effect)
             case Spawn(steps):
                 return self._spawn(steps)
             case Join(job):
@@ -120,9 +121,16 @@ class BlockingShell:
         assert self._connection is not None  # noqa: S101 - for the type checker
         return self._connection
 
-    def _ask(self, request: Request, body: Any, *, duplex: bool) -> Head:  # noqa: ANN401
+    def _ask(self, ask: Ask) -> Head:
         self._connection = self._pool.take()
-        return self._connection.send(request, body, duplex=duplex)
+        return self._connection.send(ask.request, ask.body, duplex=ask.duplex, interim=ask.interim)
+
+    def _work(self, work: Work) -> Any:  # noqa: ANN401 - whatever it returns
+        self._interrupt = work.interrupt
+        try:
+            return work.function()
+        finally:
+            self._interrupt = None
 
     def _finish(self) -> None:
         connection, self._connection = self._in_use(), None
@@ -161,9 +169,11 @@ class BlockingShell:
     def stop(self) -> None:
         """Make the thread that runs the operation give up."""
         self._stopped.set()
-        connection = self._connection
+        connection, interrupt = self._connection, self._interrupt
         if connection is not None:
             connection.hang_up()
+        if interrupt is not None:
+            interrupt()
 
     def _stop_workers(self, *, wait_for_them: bool) -> None:
         executor, self._executor = self._executor, None

@@ -29,7 +29,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from .requests import Request
+from .requests import Head, Request
 
 T = TypeVar("T")
 
@@ -59,11 +59,14 @@ class Ask:
         request: what to send.
         body: bytes to send with it; the request's own body if None.
         duplex: read the answer while the body is being sent.
+        interim: called with interim answers (1xx), which only come in duplex; perhaps from
+            another thread, but from no two at once.
     """
 
     request: Request
     body: Body | None = None
     duplex: bool = False
+    interim: Callable[[Head], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,18 @@ import selectors
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any
+from functools import partial
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    parse_headers,
+)
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from ..errors import ConnectionFailed, ThalwegError
@@ -43,12 +50,33 @@ class _WholeLines(io.BufferedReader):
         return line
 
 
-class _Response(HTTPResponse):
-    """An answer that notices a cut in its head."""
+Interim: TypeAlias = Callable[[Head], None]
+"""Called with an answer that comes before the answer: one with a status of 1xx."""
 
-    def __init__(self, sock: socket.socket, *args: Any, **named: Any) -> None:  # noqa: ANN401
+
+class _Response(HTTPResponse):
+    """An answer that notices a cut in its head, and takes interim answers for what they are."""
+
+    def __init__(
+        self,
+        interim: Interim | None,
+        sock: socket.socket,
+        *args: Any,  # noqa: ANN401
+        **named: Any,  # noqa: ANN401
+    ) -> None:
         super().__init__(sock, *args, **named)
+        self._interim = interim
         self.fp = _WholeLines(self.fp.detach())
+
+    def _read_status(self) -> tuple[str, int, str]:
+        # http.client takes any status but 100 for that of the answer.
+        while True:
+            version, status, reason = super()._read_status()  # type: ignore[misc]
+            if status // 100 != 1:
+                return version, status, reason
+            head = Head(status, _lowered(parse_headers(self.fp).items()))
+            if self._interim is not None:
+                self._interim(head)
 
 
 @dataclass(frozen=True)
@@ -107,23 +135,31 @@ class Connection:
             )
         else:
             self._http = HTTPConnection(address.host, address.port, timeout=address.timeout)
-        self._http.response_class = _Response
         self._response: HTTPResponse | None = None
         self._sender: _Sender | None = None
         self._whole = True
 
-    def send(self, request: Request, body: Body | None = None, *, duplex: bool = False) -> Head:
+    def send(
+        self,
+        request: Request,
+        body: Body | None = None,
+        *,
+        duplex: bool = False,
+        interim: Interim | None = None,
+    ) -> Head:
         """Send a request and read the head of its answer.
 
         Args:
             request: to send.
             body: bytes to send with it; the request's own body if None.
             duplex: send the body in another thread and return as soon as the head is there.
+            interim: called with interim answers that come before it.
 
         Raises:
             ConnectionFailed: the connection could not be opened, or broke.
             ThalwegError: raised by the body.
         """
+        self._http.response_class = partial(_Response, interim)  # type: ignore[assignment]
         try:
             self._send_head(request, body)
             if body is not None:
@@ -134,8 +170,7 @@ class Connection:
                 raise ConnectionError("the answer does not say how long it is")
         except (OSError, HTTPException) as e:
             raise self._failed(e) from e
-        headers = {name.lower(): value for name, value in self._response.getheaders()}
-        return Head(self._response.status, headers)
+        return Head(self._response.status, _lowered(self._response.getheaders()))
 
     def _send_head(self, request: Request, body: Body | None) -> None:
         http = self._http
@@ -313,6 +348,10 @@ class _Sender:
                     return False
                 view = view[self._socket.send(view) :]
         return True
+
+
+def _lowered(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers}
 
 
 def _hang_up(sock: socket.socket) -> None:

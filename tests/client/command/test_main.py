@@ -294,9 +294,16 @@ def test_the_bar_is_drawn_now_and_then() -> None:
     assert 8 < out.getvalue().count("events") < 12
 
 
+def _options(parser: Any) -> set[str]:  # noqa: ANN401
+    """Options of a parser and of the commands in it."""
+    found = set(parser._option_string_actions)
+    for group in parser._subparsers._group_actions if parser._subparsers else ():
+        found |= {name for command in group.choices.values() for name in _options(command)}
+    return found
+
+
 def test_every_option_of_the_readme_exists() -> None:
     readme = (ROOT / "app" / "client" / "README.md").read_text()
     parser = build_parser()
-    commands: Any = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    known = {name for each in commands.values() for name in each._option_string_actions}
+    known = _options(parser)
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme)) - {"--seed"} <= known

@@ -12,7 +12,7 @@ from typing import Self
 
 from xxhash import xxh3_64_intdigest
 
-from . import pipelines, tiles
+from . import pipelines, runs, tiles
 from .exchange import Exchange, Fault, Gone, Refusal, Seen
 from .losses import LossAnswer
 
@@ -58,6 +58,7 @@ class FakeService:
         self.ready = True
         self.scan = tiles.FakeScan()
         self.pipeline = pipelines.FakePipeline()
+        self.run = runs.FakeRuns()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -126,13 +127,16 @@ class FakeService:
         if seen is None:
             return False
         self.seen.append(seen)
-        if seen.path.startswith("/v1/losses") or _STREAM.match(seen.path):
+        broken = seen.path.startswith("/v1/losses") or _STREAM.match(seen.path)
+        if broken or (seen.path.startswith("/v1/runs") and runs.breaks(seen)):
             exchange.fault = (self.script.pop(0) if self.script else None) or Fault()
         try:
             if seen.path.startswith("/v1/losses"):
                 LossAnswer(self, exchange).run()
             elif seen.path.startswith("/v1/datasets"):
                 tiles.answer(exchange, self.scan, b"".join(exchange.body()))
+            elif seen.path.startswith("/v1/runs"):
+                runs.answer(exchange, self.run)
             elif seen.path.startswith("/v1/pipelines"):
                 pipelines.answer(exchange, self.pipeline, b"".join(exchange.body()))
             else:

@@ -1,0 +1,144 @@
+"""Runs and streams as the service describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ..errors import ProblemError, ProtocolError
+from ..transport.answers import call
+from ..transport.effects import Deliver, Steps
+from ..transport.requests import Request
+
+T = TypeVar("T")
+
+_UNPROCESSABLE = 422
+FINISHED = ("done", "failed")
+"""States that a run does not leave by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as it was when the service was asked.
+
+    Attributes:
+        id: of the run.
+        state: created, uploading, sealed, computing, done or failed.
+        problem: why it failed: members of a problem document; None if it did not.
+        document: all that the service said.
+    """
+
+    id: str
+    state: str
+    problem: Mapping[str, Any] | None
+    document: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Run:
+        """The run that a JSON object describes.
+
+        Raises:
+            ProtocolError: it describes none.
+        """
+        ident, state, problem = (document.get(name) for name in ("id", "state", "problem"))
+        if not isinstance(ident, str) or not isinstance(state, str):
+            raise ProtocolError("the answer describes no run")
+        return cls(ident, state, problem if isinstance(problem, dict) else None, document)
+
+    def check(self) -> None:
+        """Raise what the run failed of, if it has failed.
+
+        Raises:
+            ProblemError: it has.
+        """
+        if self.state == "failed":
+            problem = self.problem or {"code": "run-failed", "detail": "the run has failed"}
+            status = problem.get("status")
+            raise ProblemError(status if isinstance(status, int) else _UNPROCESSABLE, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream of a run: one partition, as it was when the service was asked.
+
+    Attributes:
+        id: of the stream.
+        partition: from 1.
+        offset: bytes that are stored.
+        length: bytes of the whole stream, None if not known yet.
+        state: created, uploading, complete or failed.
+        events: complete events that are stored.
+        fault: why it failed: members of a problem document; None if it did not.
+    """
+
+    id: str
+    partition: int
+    offset: int
+    length: int | None
+    state: str
+    events: int
+    fault: Mapping[str, Any] | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole stream is stored."""
+        return self.state == "complete"
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Stream:
+        """The stream that a JSON object describes.
+
+        Raises:
+            ProtocolError: it describes none.
+        """
+        length, fault = document.get("length"), document.get("fault")
+        try:
+            return cls(
+                str(document["id"]),
+                int(document["partition"]),
+                int(document["offset"]),
+                None if length is None else int(length),
+                str(document["state"]),
+                int(document["events"]),
+                fault if isinstance(fault, dict) else None,
+            )
+        except (KeyError, TypeError, ValueError) as e:
+            raise ProtocolError(f"the answer describes no stream: {e}") from e
+
+
+def pages(
+    build: Callable[[str | None], Request],
+    member: str,
+    parse: Callable[[Mapping[str, Any]], T],
+    retries: int,
+) -> Steps[None]:
+    """Deliver the items of all pages of a list.
+
+    Args:
+        build: the request for the page after the one that gave this value.
+        member: of the answer, which holds the items.
+        parse: makes an item of its JSON object.
+        retries: failures of one page to tolerate.
+
+    Raises:
+        ProblemError, ConnectionFailed, ProtocolError: a page did not come.
+    """
+    after: str | None = None
+    while True:
+        page = (yield from call(build(after), retries)).json()
+        for item in _items(page, member):
+            yield Deliver(parse(item))
+        if page.get("after") is None:
+            return
+        after = str(page["after"])
+
+
+def _items(page: Mapping[str, Any], member: str) -> Iterator[Mapping[str, Any]]:
+    items = page.get(member)
+    if not isinstance(items, list):
+        raise ProtocolError(f"the answer has no {member}")
+    for item in items:
+        if not isinstance(item, dict):
+            raise ProtocolError(f"the {member} of the answer are not described")
+        yield item

@@ -1,0 +1,175 @@
+"""Requests about runs, their streams, rows and reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from ..errors import ProtocolError
+from ..transport.requests import Request, json_request
+
+RUNS = "/v1/runs"
+INTEROP_VERSION = "8"
+"""Version of the IETF's resumable uploads."""
+_DIALECT = {"Upload-Draft-Interop-Version": INTEROP_VERSION}
+
+
+def create_run(spec: Mapping[str, Any], key: str) -> Request:
+    """Create a run.
+
+    Args:
+        spec: as in the contract.
+        key: of this creation: the same key creates one run, however often it is sent.
+    """
+    headers = {"Content-Type": "application/json", "Idempotency-Key": f'"{key}"'}
+    return Request("POST", RUNS, headers, json.dumps(spec).encode())
+
+
+def list_runs(after: str | None) -> Request:
+    """List a page of runs."""
+    return Request("GET", RUNS + _query(after=after))
+
+
+class RunRequests:
+    """Builds the requests about one run.
+
+    Args:
+        run: its id.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self._path = f"{RUNS}/{quote(run, safe='')}"
+
+    def describe(self) -> Request:
+        """Ask for the state of the run."""
+        return Request("GET", self._path)
+
+    def delete(self) -> Request:
+        """Delete the run, its streams and reports."""
+        return Request("DELETE", self._path)
+
+    def seal(self) -> Request:
+        """Announce that no more streams come."""
+        return Request("POST", f"{self._path}/seal")
+
+    def put_input(self, name: str, data: bytes) -> Request:
+        """Bind an auxiliary file to the run."""
+        headers = {"Content-Type": "application/octet-stream"}
+        return Request("PUT", f"{self._path}/inputs/{quote(name, safe='')}", headers, data)
+
+    # -- streams -----------------------------------------------------------------------
+
+    def list_streams(self, after: str | None) -> Request:
+        """List a page of streams."""
+        return Request("GET", f"{self._path}/streams" + _query(after=after))
+
+    def create_stream(self, partition: int, length: int | None) -> Request:
+        """Create the stream of a partition, without bytes.
+
+        Args:
+            partition: from 1.
+            length: of the whole stream in bytes, if it is known.
+        """
+        headers = {**_DIALECT, "Upload-Complete": "?0"}
+        headers["Content-Type"] = "application/octet-stream"
+        if length is not None:
+            headers["Upload-Length"] = str(length)
+        return Request("POST", f"{self._path}/streams" + _query(partition=partition), headers)
+
+    def delete_stream(self, stream: str) -> Request:
+        """Delete a stream."""
+        return Request("DELETE", self.stream_target(stream))
+
+    def stream_target(self, stream: str) -> str:
+        """Return the path of a stream."""
+        return f"{self._path}/streams/{quote(stream, safe='')}"
+
+    # -- results -----------------------------------------------------------------------
+
+    def rows(self, report: str, after: str | None, stream: str | None, *, follow: bool) -> Request:
+        """Ask for the rows of a report, in frames."""
+        query = _query(
+            format="frames", after=after, stream=stream, follow="true" if follow else None
+        )
+        return Request("GET", f"{self._path}/rows/{quote(report, safe='')}{query}")
+
+    def progress(self, after: str | None) -> Request:
+        """Ask for the events of the run's progress, after one of them."""
+        headers = {"Accept": "text/event-stream"}
+        if after is not None:
+            headers["Last-Event-ID"] = after
+        return Request("GET", f"{self._path}/progress", headers)
+
+    def report(
+        self, report: str, query: Mapping[str, Any], offset: int, etag: str | None
+    ) -> Request:
+        """Ask for a finished report, or for the rest of it.
+
+        Args:
+            report: its name.
+            query: format, set and the like.
+            offset: bytes that are there already.
+            etag: of the report that they are from.
+        """
+        headers = {}
+        if offset and etag is not None:
+            headers = {"Range": f"bytes={offset}-", "If-Range": etag}
+        target = f"{self._path}/reports/{quote(report, safe='')}{_query(**query)}"
+        return Request("GET", target, headers)
+
+    def add_reports(self, content: Mapping[str, Any]) -> Request:
+        """Have a sealed run compute further reports."""
+        return json_request(f"{self._path}/reports", content)
+
+
+def retrieve_offset(target: str) -> Request:
+    """Ask how many bytes of a stream are stored."""
+    return Request("HEAD", target, _DIALECT)
+
+
+def append(target: str, offset: int, *, last: bool, length: int | None = None) -> Request:
+    """Append to a stream.
+
+    Args:
+        target: path of the stream.
+        offset: bytes that are stored.
+        last: whether the stream ends with the body.
+        length: of the whole stream, if it is known.
+    """
+    headers = {
+        **_DIALECT,
+        "Content-Type": "application/partial-upload",
+        "Upload-Offset": str(offset),
+        "Upload-Complete": "?1" if last else "?0",
+    }
+    if length is not None:
+        headers["Upload-Length"] = str(length)
+    return Request("PATCH", target, headers)
+
+
+def stream_of_location(location: str) -> str:
+    """Return the id of the stream that a Location names.
+
+    Raises:
+        ProtocolError: it names none.
+    """
+    ident = urlsplit(location).path.rstrip("/").rpartition("/")[2]
+    if not ident:
+        raise ProtocolError(f"the service created a stream at {location!r}")
+    return ident
+
+
+def _query(**values: object) -> str:
+    given = {name: _text(value) for name, value in values.items() if value is not None}
+    return f"?{urlencode(given, safe=',')}" if given else ""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)

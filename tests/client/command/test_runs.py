@@ -1,0 +1,174 @@
+"""``thalweg run …``, against the small service."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import app.client
+from app.client import Uploading
+from app.client.command.arguments import ranges
+from app.client.command.main import main
+from app.client.command.progress import Bars
+
+from ..fakes.clock import FakeClock
+from ..fakes.exchange import Fault
+from ..fakes.faces import leftovers
+from ..fakes.runs import RUN
+from ..fakes.service import FakeService
+
+ROOT = Path(app.client.__file__).parents[2]
+DATA = bytes(range(256)) * 400
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(service: FakeService, *args: object) -> int:
+    return main(["run", *map(str, args), "--url", service.url])
+
+
+def upload(service: FakeService, *args: object) -> int:
+    return main(["run", "upload", "--url", service.url, "--retries", "0", *map(str, args)])
+
+
+def test_a_run_from_beginning_to_end(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "occurrence.bin").write_bytes(b"when")
+    files = [tmp_path / f"p{i}.bin" for i in (1, 2, 3)]
+    for file in files:
+        file.write_bytes(file.name.encode() + DATA)
+    created = ("--perspective", "gul", "--report", "melt,ept", "--return-periods", "50,10")
+    assert run(service, "create", *created, "--occurrence", "occurrence.bin") == 0
+    assert service.run.spec["options"] == {"return_periods": [50, 10]}
+    assert list(service.run.spec["inputs"]) == ["occurrence"]
+    assert upload(service, RUN, *files, "--partition", 4) == 0
+    for partition, file in enumerate(files, 4):
+        assert service.run.streams[f"s{partition}"].data == file.read_bytes()
+    assert run(service, "status", RUN) == 0
+    assert run(service, "seal", RUN) == 0
+    service.run.report = b"rows\n"
+    assert run(service, "fetch", RUN, "--report", "melt,ept", "-o", "out") == 0
+    assert leftovers(tmp_path / "out") == ["ept.csv", "melt.csv"]
+    assert run(service, "fetch", RUN, "--report", "ept", "-o", "one.parquet") == 0
+    assert (tmp_path / "one.parquet").read_bytes() == b"rows\n"
+    assert service.seen[-1].query["format"] == "parquet"
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == RUN
+    assert f"  partition 4: complete, {6 + len(DATA):,} of {6 + len(DATA):,} bytes" in out
+    assert "partition 6: 102,406 bytes are stored" in err
+    assert out.endswith("done\n")
+    assert run(service, "list") == 0
+    assert run(service, "delete", RUN, "--partition", 5) == 0
+    assert sorted(service.run.streams) == ["s4", "s6"]
+    assert run(service, "delete", RUN, "--partition", 5) == 2
+    assert run(service, "delete", RUN) == 0
+    assert not list(tmp_path.glob("*.thalweg-state"))
+
+
+def test_each_partition_runs_its_own_command(service: FakeService) -> None:
+    assert upload(service, RUN, "--partition", "1-3", "--exec", "printf", "of {partition}") == 0
+    streams = [service.run.streams[f"s{i}"] for i in (1, 2, 3)]
+    assert [bytes(stream.data) for stream in streams] == [b"of 1", b"of 2", b"of 3"]
+    assert all(stream.complete for stream in streams)
+    assert upload(service, RUN, "--partition", "4", "--exec", "sh", "-c", "echo x; exit 3") == 1
+    assert not service.run.streams["s4"].complete
+
+
+def test_stdin_is_a_stream(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setattr(os, "dup", lambda fd: reading if fd == 0 else fd)
+    os.write(writing, b"piped")
+    os.close(writing)
+    assert upload(service, RUN, "-", "--partition", "7") == 0
+    assert service.run.streams["s7"].data == b"piped"
+
+
+def test_one_that_fails_stops_no_other(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.run.commit = 1000
+    files = [tmp_path / f"p{i}.bin" for i in (1, 2)]
+    for file in files:
+        file.write_bytes(DATA)
+    service.script[:] = [Fault(stop_reading=100_000)]
+    assert upload(service, RUN, *files, "missing", "--parallel", "1") == 3
+    err = capsys.readouterr().err
+    assert "partition 1: the same command goes on where it stopped" in err
+    assert "partition 3: missing cannot be read" in err
+    assert service.run.streams["s2"].complete
+    service.run.received = 0
+    assert upload(service, RUN, files[0]) == 0
+    assert service.run.streams["s1"].data == DATA
+    assert service.run.received < len(DATA)
+    assert leftovers(tmp_path) == ["p1.bin", "p2.bin"]
+
+
+def test_an_interrupted_command_goes_on(service: FakeService, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "app.client", "run", "upload", RUN, "-", "--url", service.url]
+    arrived = threading.Event()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    service.run.commit = 1
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(DATA)
+        process.stdin.flush()
+        while "s1" not in service.run.streams or len(service.run.streams["s1"].data) < len(DATA):
+            assert process.poll() is None
+            arrived.wait(0.02)
+        process.send_signal(signal.SIGINT)
+        process.wait(60)  # though stdin stays open
+        assert process.returncode == 130
+    done = subprocess.run(
+        command, input=DATA + b"more", cwd=tmp_path, env=environment, check=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert service.run.streams["s1"].data == DATA + b"more"
+    assert leftovers(tmp_path) == []
+
+
+def test_wrong_usage(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (
+        [RUN],
+        [RUN, "a", "--exec", "b"],
+        [RUN, "a", "b", "--partition", "1,2,3"],
+        [RUN, "a", "b", "--partition", "1,1"],
+        [RUN, "-", "-"],
+    ):
+        assert upload(service, *wrong) == 2, wrong
+    assert not service.seen
+    assert "stdin is one stream" in capsys.readouterr().err
+
+
+def test_ranges() -> None:
+    assert ranges("3") == [3]
+    assert ranges("1,4-6, 9") == [1, 4, 5, 6, 9]
+
+
+def test_bars_have_a_line_for_each_partition() -> None:
+    out, clock = io.StringIO(), FakeClock()
+    bars = Bars(out, [1, 2], clock)
+    clock.now = 1.0
+    bars(Uploading(1, 1_000_000, 2_000_000))
+    clock.now = 2.0
+    bars(Uploading(2, 5_000_000, None))
+    bars(Uploading(2, 6_000_000, None))
+    drawn = out.getvalue()
+    assert "     1   50% [############            ] 1.0/2.0 MB" in drawn
+    assert "     2  5.0 MB" in drawn
+    assert "   all  6.0 MB" in drawn
+    assert "7.0 MB" not in drawn
+    bars.clear()
+    assert out.getvalue().endswith("\r\x1b[2A\x1b[J")

@@ -1,0 +1,133 @@
+"""Runs from creation to their reports, with either client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.client import Client, ProblemError, Run, StateError
+
+from ..conftest import Connect
+from ..fakes.clock import FakeClock
+from ..fakes.exchange import Fault
+from ..fakes.faces import leftovers
+from ..fakes.runs import RUN
+from ..fakes.service import FakeService
+
+
+def test_a_run_is_created_with_its_inputs(
+    service: FakeService, client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "occurrence.bin").write_bytes(b"when")
+    inputs: dict[str, Any] = {"occurrence": tmp_path / "occurrence.bin", "periods": "abc"}
+    run = client.runs.create(
+        "gul", ["aal"], inputs=inputs, days=3, partitions=2, return_periods=[5]
+    )
+    (digest,) = service.inputs
+    assert run == Run(RUN, "uploading", None, service.run.json())
+    assert service.run.spec == {
+        "perspective": "gul",
+        "reports": ["aal"],
+        "inputs": {"occurrence": digest, "periods": "abc"},
+        "options": {"partitions": 2, "return_periods": [5]},
+        "days": 3,
+    }
+    with pytest.raises(TypeError, match="no option partition"):
+        client.runs.create("gul", ["aal"], partition=2)  # type: ignore[call-arg]
+
+
+def test_creations_have_keys_of_their_own(service: FakeService, client: Client) -> None:
+    for _ in range(2):
+        client.runs.create("gul", ["melt"])
+    assert len(set(service.run.keys)) == 2
+
+
+def test_pages_are_joined(service: FakeService, client: Client) -> None:
+    for partition in (1, 2, 3):
+        client.runs.upload(RUN, b"bytes", partition=partition)
+    assert [s.partition for s in client.runs.streams(RUN)] == [1, 2, 3]
+    assert all(s.complete and s.offset == 5 for s in client.runs.streams(RUN))
+    assert [run.id for run in client.runs.list()] == [RUN, RUN]
+    client.runs.delete_stream(RUN, "s2")
+    assert sorted(service.run.streams) == ["s1", "s3"]
+
+
+def test_sealing_waits_until_the_run_is_done(
+    service: FakeService, client: Client, clock: FakeClock
+) -> None:
+    service.run.computing = 3
+    assert client.runs.seal(RUN, wait=False).state == "computing"
+    run = client.runs.create("gul", ["melt"])
+    assert client.runs.seal(run).state == "done"
+    assert clock.pauses == [0.2, 0.4, 0.8]
+    assert client.runs.status(run).state == "done"
+
+
+def test_a_failed_run_says_why(service: FakeService, client: Client) -> None:
+    service.run.problem = {"code": "chunk-damaged", "detail": "stream 2", "status": 500}
+    with pytest.raises(ProblemError, match="chunk-damaged") as caught:
+        client.runs.seal(RUN)
+    assert caught.value.status == 500
+
+
+def test_further_reports_of_a_sealed_run(service: FakeService, client: Client) -> None:
+    assert client.runs.add_reports(RUN, ["ept"], return_periods=[10]) == "v1"
+    assert service.run.spec["more"] == {"reports": ["ept"], "options": {"return_periods": [10]}}
+
+
+def test_a_cut_report_repeats_no_byte(service: FakeService, client: Client, tmp_path: Path) -> None:
+    out = tmp_path / "aal.csv"
+    service.script[:] = [Fault(cut=n) for n in (0, 50, 2000, 3000)]
+    assert client.runs.report(RUN, "aal", out, set=2) == len(service.run.report)
+    assert out.read_bytes() == service.run.report
+    asked = [seen for seen in service.seen if "/reports/" in seen.path]
+    assert asked[0].query == {"format": "csv", "set": "2"}
+    starts = [seen.headers.get("range") for seen in asked]
+    assert starts[:3] == [None] * 3
+    assert all(text is not None for text in starts[3:])
+    assert leftovers(tmp_path) == ["aal.csv"]
+
+
+def test_an_answer_without_ranges_is_read_again(
+    service: FakeService, client: Client, tmp_path: Path
+) -> None:
+    out = tmp_path / "aal.csv"
+    service.script[:] = [Fault(cut=n) for n in (3000, 5000)]
+    size = client.runs.report(RUN, "aal", out, summary_ids="1-3", variant="v1")
+    assert (size, out.read_bytes()) == (len(service.run.report), service.run.report)
+    assert service.seen[-1].query == {"format": "csv", "summary_ids": "1-3", "variant": "v1"}
+
+
+def test_another_process_completes_a_report(
+    service: FakeService, connect: Connect, tmp_path: Path
+) -> None:
+    hasty, out, state = connect(service, retries=0), tmp_path / "aal.csv", tmp_path / "state"
+    service.script[:] = [Fault(cut=3000)]
+    with pytest.raises(Exception, match=r"cut|missing|closed"):
+        hasty.runs.report(RUN, "aal", out, state=state)
+    with pytest.raises(StateError, match="another report"):
+        hasty.runs.report(RUN, "aal", out, state=state, set=2)
+    hasty.runs.report(RUN, "aal", out, state=state)
+    assert out.read_bytes() == service.run.report
+    assert service.seen[-1].headers["range"].startswith("bytes=2")
+    assert leftovers(tmp_path) == ["aal.csv"]
+
+
+def test_a_report_that_is_computed_is_waited_for(
+    service: FakeService, client: Client, tmp_path: Path, clock: FakeClock
+) -> None:
+    service.run.computing = 2
+    client.runs.report(RUN, "aal", tmp_path / "aal.parquet")
+    assert clock.pauses == [3.0, 3.0]
+    assert service.seen[-1].query == {"format": "parquet"}
+
+
+def test_a_report_that_is_not_ready_is_refused(
+    service: FakeService, client: Client, tmp_path: Path
+) -> None:
+    service.script[:] = [Fault(status=409, problem={"code": "report-not-ready"})]
+    with pytest.raises(ProblemError, match="report-not-ready"):
+        client.runs.report(RUN, "aal", tmp_path / "aal.csv")
+    assert leftovers(tmp_path) == []

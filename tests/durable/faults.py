@@ -1,0 +1,86 @@
+"""Kills and cuts at random instants, and what they cost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from tests.fault_proxy import GOOD, Cut, How
+from tests.fault_proxy import Faults as ConnectionFaults
+
+_SECONDS = 3.0
+"""Mean time from a server that is ready to its end."""
+_REACH = 16 << 20
+"""Bytes of a connection within which it is cut."""
+
+
+class Faults:
+    """Kills a server and cuts connections until there were enough of both.
+
+    Args:
+        kills: of the server.
+        cuts: of connections.
+        seed: of instants and places.
+    """
+
+    def __init__(self, kills: int, cuts: int, seed: int) -> None:
+        self.kills = 0
+        self.cuts = 0
+        self.waits: list[float] = []
+        """Seconds from the start of a server to the first byte that it accepted."""
+        self._wanted = kills, cuts
+        self._rng = np.random.default_rng(seed)
+        self._started = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def over(self) -> bool:
+        """Whether there were enough."""
+        return self.kills >= self._wanted[0] and self.cuts >= self._wanted[1]
+
+    def plan(self, _number: int) -> ConnectionFaults:
+        """The faults of a connection."""
+        with self._lock:
+            if self.cuts >= self._wanted[1] or self._rng.random() < 0.2:
+                return GOOD
+            self.cuts += 1
+            # Most of what goes up is one long append; answers are short.
+            up = self._rng.random() < 0.8
+            reach = _REACH if up else 2000
+            place = int(reach * self._rng.random() ** 2)
+            how: How = "reset" if self._rng.random() < 0.5 else "close"
+        return ConnectionFaults(cut=Cut("up" if up else "down", place, how))
+
+    def kill_until(self, done: threading.Event, kill: Callable[[], None]) -> None:
+        """Kill at random instants until there were enough kills, or something is done."""
+        while self.kills < self._wanted[0]:
+            if done.wait(float(self._rng.exponential(_SECONDS))):
+                return
+            self._started = 0.0
+            kill()
+            self.kills += 1
+            self._started = time.monotonic()
+
+    def accepted(self, *_: object) -> None:
+        """A server has accepted bytes."""
+        started, self._started = self._started, 0.0
+        if started:
+            self.waits.append(time.monotonic() - started)
+
+    def describe(self, sent: int, stored: int) -> str:
+        """What the faults have cost.
+
+        Args:
+            sent: bytes that clients have sent.
+            stored: bytes of what they uploaded.
+        """
+        text = f"{self.kills} kills, {self.cuts} cuts, {stored / 1e6:,.0f} MB"
+        text += f", sent again: {(sent - stored) / stored:.3f} of them"
+        if self.waits:
+            middle, most = median(self.waits), max(self.waits)
+            text += f"; from ready to the first byte accepted: {middle:.2f} s, {most:.2f} s at most"
+        return text

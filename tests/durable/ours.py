@@ -1,0 +1,147 @@
+"""The loop on our service: runs that nothing may change."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from xxhash import xxh3_64
+
+from app.client import Client, Run, ThalwegError, Uploaded
+from core.losses.samples import SampleSpec, generate_inputs
+from tests.durable.faults import Faults
+from tests.e2e.service import KEY
+from tests.fault_proxy import FaultProxy
+from tests.interop.suite import loss_stream
+from tests.server_process import ServerProcess
+
+CLIENTS = 3
+REPORTS = ("melt", "aal", "ept")
+_PERIODS = 1000
+_SAMPLES = 30
+_BLOCK = 12 + 8 * (_SAMPLES + 2)
+_RETRIES = 10_000
+"""Failures in a row: the loop ends when it is done, and restarts take as long as they take."""
+
+
+class OurLoop:
+    """Uploads, follows and seals runs.
+
+    Args:
+        directory: for the server's data and the files to upload.
+        partitions: of each run.
+        mib: of each partition.
+        seed: of the instants of faults.
+    """
+
+    def __init__(self, directory: Path, partitions: int, mib: float, seed: int) -> None:
+        directory.mkdir(parents=True)
+        self._directory = directory
+        self._partitions = partitions
+        self._events = int(mib * (1 << 20) / _BLOCK)
+        self._seed = seed
+        self._server = ServerProcess(directory / "service", "--workers", "2", token_keys=KEY)
+        spec = SampleSpec(events=self._events * partitions, periods=_PERIODS)
+        self._inputs = generate_inputs(spec)
+        for i in range(partitions):
+            stream = loss_stream(self._events, _SAMPLES, 1 + i * self._events)
+            (directory / f"{i + 1}.bin").write_bytes(stream)
+
+    def run(self, faults: Faults) -> bool:
+        """Run until there were enough faults; whether every run was right."""
+        began = time.monotonic()
+        try:
+            right, _ = self._round(self._server.url, Faults(0, 0, 0))
+            print(f"undisturbed: {right}, {time.monotonic() - began:.1f} s", flush=True)
+            return self._disturb(faults, right)
+        finally:
+            self._server.kill()
+
+    def _disturb(self, faults: Faults, right: dict[str, str]) -> bool:
+        sent, stored, wrong, rounds = 0, 0, 0, 0
+        done = threading.Event()
+        killer = threading.Thread(target=faults.kill_until, args=(done, self._restart))
+        killer.start()
+        try:
+            with FaultProxy([self._server.port], faults.plan, self._seed) as proxy:
+                while not faults.over or not rounds:
+                    found, uploads = self._round(proxy.url, faults)
+                    rounds += 1
+                    wrong += found != right
+                    sent += sum(upload.sent for upload in uploads)
+                    stored += sum(upload.bytes for upload in uploads)
+                    state = "as undisturbed" if found == right else f"WRONG: {found}"
+                    print(f"run {rounds}: {state}; {faults.describe(sent, stored)}", flush=True)
+        finally:
+            done.set()
+            killer.join()
+        print(f"ours: {wrong} of {rounds} runs wrong; {faults.describe(sent, stored)}")
+        return not wrong
+
+    def _restart(self) -> None:
+        self._server.kill()
+        self._server.start()
+
+    def _round(self, url: str, faults: Faults) -> tuple[dict[str, str], list[Uploaded]]:
+        """One run from creation to reports; digests of its rows and reports, and its uploads."""
+        with Client(url, retries=_RETRIES) as client:
+            run = client.runs.create(
+                "gul",
+                REPORTS,
+                inputs={"occurrence": self._inputs["occurrence.csv"]},
+                partitions=self._partitions,
+                no_of_periods=_PERIODS,
+            )
+            with ThreadPoolExecutor(CLIENTS + 1) as threads:
+                rows = threads.submit(self._follow, url, run)
+                uploads = self._upload(url, run, faults, threads.submit)
+                try:
+                    client.runs.seal(run)
+                except ThalwegError:
+                    # Else the follower waits for it to be repaired.
+                    client.runs.delete(run)
+                    raise
+                found = {"rows": rows.result()}
+            for report in REPORTS:
+                path = self._directory / f"{report}.csv"
+                client.runs.report(run, report, path)
+                found[report] = xxh3_64(path.read_bytes()).hexdigest()
+            client.runs.delete(run)
+        return found, uploads
+
+    def _upload(
+        self, url: str, run: Run, faults: Faults, submit: Callable[..., Future[list[Uploaded]]]
+    ) -> list[Uploaded]:
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for partition in range(1, self._partitions + 1):
+            waiting.put(partition)
+
+        def work() -> list[Uploaded]:
+            done: list[Uploaded] = []
+            with Client(url, retries=_RETRIES) as client:
+                while True:
+                    try:
+                        partition = waiting.get_nowait()
+                    except queue.Empty:
+                        return done
+                    source = self._directory / f"{partition}.bin"
+                    done.append(
+                        client.runs.upload(
+                            run, source, partition=partition, progress=faults.accepted
+                        )
+                    )
+
+        return [upload for job in [submit(work) for _ in range(CLIENTS)] for upload in job.result()]
+
+    @staticmethod
+    def _follow(url: str, run: Run) -> str:
+        """The digest of all rows, as a follower gets them."""
+        digest = xxh3_64()
+        with Client(url, retries=_RETRIES) as client:
+            for table in client.runs.rows(run, "melt", follow=True):
+                digest.update(table.rows.tobytes())
+        return digest.hexdigest()
