@@ -140,6 +140,12 @@ _EXPOSED = (
     "RateLimit",
     "RateLimit-Policy",
 )
+_TOKENS = {
+    KIND_LOSSES: loss_tokens.describe,
+    KIND_TILES: tile_tokens.describe,
+    KIND_BATCHES: batch_tokens.describe,
+    KIND_ROWS: rows_tokens.describe,
+}
 _ROUTERS = (
     # Routes are matched in this order: those with many small answers come first.
     routes_tile.router,
@@ -239,12 +245,7 @@ def _add_services(
     engine = _closing(resources, LocalEngine(width))
     claims = _closing(resources, Claims(storage.claims, settings.quota_spool_bytes, storage.space))
 
-    throttle = Throttle(
-        settings.max_requests,
-        int(settings.max_requests * settings.owner_share),
-        settings.owner_rate,
-        settings.owner_burst,
-    )
+    throttle = _throttle(settings)
 
     state = app.state
     state.throttle = throttle
@@ -266,13 +267,8 @@ def _add_services(
     )
     runs = Runs(heads, storage.blobs, settings.run_days, Watch())
     disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
-    state.sealer = _closing(
-        resources,
-        Sealer(
-            Workshop(runs, heads, state.losses, engine, sums_bytes=settings.request_memory),
-            Jobs(heads),
-        ),
-    )
+    workshop = Workshop(runs, heads, state.losses, engine, sums_bytes=settings.request_memory)
+    state.sealer = _closing(resources, Sealer(workshop, Jobs(heads)))
     state.runs = RunService(
         runs=runs,
         reports=RunReportsService(state.sealer),
@@ -286,16 +282,11 @@ def _add_services(
     kept = PartialStore(storage.blobs)
     state.tiles = TileService(known_views, engine, kept, threads, bodies, addresses)
     state.pipelines = PipelineService(pipelines, threads, bodies, metrics, addresses)
-    kinds = {
-        KIND_LOSSES: loss_tokens.describe,
-        KIND_TILES: tile_tokens.describe,
-        KIND_BATCHES: batch_tokens.describe,
-        KIND_ROWS: rows_tokens.describe,
-    }
     state.sweeper = _closing(resources, make_sweeper(settings, storage, quotas, metrics, runs))
-    state.tokens = TokenInspection(keys, kinds)
-    stored_keys = ApiKeys(storage.heads)
-    state.api_keys = _closing(resources, Keys(settings.api_keys, stored_keys, digest_key))
+    state.tokens = TokenInspection(keys, _TOKENS)
+    state.api_keys = _closing(
+        resources, Keys(settings.api_keys, ApiKeys(storage.heads), digest_key)
+    )
     state.metrics = metrics
     limits = BudgetLimits(
         settings.request_memory, settings.request_cpu_seconds, settings.request_items
@@ -343,6 +334,11 @@ def _take_over_files(settings: Settings, storage: Storage, files: InputStore) ->
         EarlierInputs(settings.kept_in, files, owners, KINDS).move()
         # Partial results are computed again.
         shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
+
+
+def _throttle(settings: Settings) -> Throttle:
+    share = int(settings.max_requests * settings.owner_share)
+    return Throttle(settings.max_requests, share, settings.owner_rate, settings.owner_burst)
 
 
 def _decoders(settings: Settings) -> DecoderPool:

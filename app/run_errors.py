@@ -41,6 +41,12 @@ class SealRefusedError(ServiceError):
     code = "seal-refused"
 
 
+class RunFailedError(ServiceError):
+    """The run could not be computed; the member ``problem`` says why."""
+
+    code = "run-failed"
+
+
 class ReportNotReadyError(ServiceError):
     """The report is computed when the run is sealed; the member ``state`` says where it stands."""
 
@@ -120,6 +126,7 @@ RUN_ERRORS: dict[type[ServiceError], tuple[int, str]] = {
     StreamLimitError: (422, "Too many streams"),
     IdempotencyError: (422, "Key used before"),
     SealRefusedError: (409, "Not to be sealed"),
+    RunFailedError: (409, "Run failed"),
     ReportNotReadyError: (409, "Report not ready"),
     ReportMissingError: (404, "Report not computed"),
     OffsetMismatchError: (409, "Offset mismatch"),

@@ -29,7 +29,7 @@ from app.losses.posting import Ending
 from app.losses.request import LossRequest, select_rows
 from app.losses.rows import CHUNK, Chunk
 from app.losses.spool import Item, Mark, Table
-from app.run_errors import UploadFailedError
+from app.run_errors import RunFailedError, UploadFailedError
 from app.streams.ahead import settle
 from app.streams.frames import Buffers
 from app.streams.limits import Progress
@@ -241,6 +241,12 @@ class RowReader:
             return True
         if not self._follow:
             self.reason = "partial"
+        elif run.state == "failed":
+            raise RunFailedError(
+                f"the run could not be computed: {(run.problem or {}).get('detail')}",
+                hint="Upload the stream at fault again, and seal the run again",
+                problem=run.problem,
+            )
         return False
 
     def _open_listed(self, run: RunRecord, ident: str) -> bool:

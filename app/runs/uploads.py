@@ -29,6 +29,7 @@ from app.run_errors import (
     UploadTakenError,
 )
 from app.state.base import HeadConflictError
+from core.budget import UNLIMITED, install
 
 from .appending import Appending, Terms
 from .records import RunRecord, StreamRecord
@@ -301,6 +302,8 @@ class Uploads:
         Raises:
             ServiceError: it cannot be committed.
         """
+        # The budget of a request ends when its client leaves, and refuses all work from then on.
+        install(UNLIMITED)
         moving.cancel()
         await asyncio.wait({moving})
         doorbell.close()
@@ -316,6 +319,7 @@ class Uploads:
         self, appending: Appending, doorbell: _Doorbell, interim: Interim | None
     ) -> None:
         """Commit what has come, again and again, until the doorbell is closed."""
+        install(UNLIMITED)  # as in _end
         kept = time.monotonic()
         while await doorbell.wait(COMMIT_SECONDS):
             changed = await self._disk.start(appending.commit)

@@ -125,6 +125,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/api_keys.py": (),
     "app/state/blob_files.py": _BLOBS,
     "app/state/blob_pieces.py": _BLOBS,
+    "app/state/blob_writing.py": _BLOBS,
     "app/state/blobs.py": (),
     "app/state/claims.py": (),
     "app/state/durable.py": (),

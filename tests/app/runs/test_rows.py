@@ -223,6 +223,18 @@ def test_a_faulty_stream_gives_its_good_rows_and_is_named(service: Uploads, case
         assert whole.startswith(good)
 
 
+def test_followers_learn_that_the_run_failed(service: Uploads, case: RunCase) -> None:
+    run = service.run(["selt"])
+    service.upload(run, case.stream.encode())
+    problem = {"detail": "no memory"}
+    service.runs.change(run, lambda now: replace(now, state="failed", problem=problem))
+    frames = read_frames(get(service, rows_path(run, follow="true")).content)
+    assert payload(frames) == rows_of(case, case.stream, "selt")
+    assert frames[-1].kind == "ERROR"
+    told = frames[-1].header["problem"]
+    assert (told["code"], told["problem"]) == ("run-failed", problem)
+
+
 def test_tokens_of_others_and_of_deleted_streams_are_refused(
     service: Uploads, case: RunCase
 ) -> None:
