@@ -22,7 +22,7 @@ from core.arrays import Rows
 from core.errors import FormatError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamHeader
-from core.losses.finishing import LedgerReports
+from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.format import SOURCE_SUMMARY, Kind
 from core.losses.header import check_same_header
 from core.losses.ledger.ledger import Ledger
@@ -38,7 +38,6 @@ from core.losses.summaries import Reading, SetReports
 from .segments import (
     EVENT_BYTES,
     READ,
-    Resources,
     Segment,
     SegmentSums,
     StoredBytes,
@@ -51,6 +50,8 @@ SECTION = 8 << 20
 _ATTEMPTS = 3
 """Times that partials are read: one that is damaged is computed again."""
 
+Resources = Callable[[], LedgerResources]
+"""Returns what the ledger of a set may use."""
 RowSink = Callable[[int | None, str, Rows], None]
 """Takes (summary set if there are sets, report, rows valid during the call)."""
 Proceed = Callable[[int, int], None]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from app.engine.base import Engine
-from app.engine.ledger import Hold
-from app.errors import BusyError, ShareExceededError, StorageFullError, TooLargeError
+from app.errors import StorageFullError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest, select_rows
 from app.losses.service import LossService
@@ -25,17 +25,16 @@ from .reports_computing import Proceed, RowSink, RunReports, RunStreams
 from .reports_files import ReportFiles, ReportName
 from .schemas import RunOptions
 from .sealing_jobs import Job, Variant
+from .sealing_memory import SUMS_BYTES, SumsMemory, sums_of_segment
 from .segments import SEGMENT_BYTES, SegmentSums
 from .sorted_rows import SortedRows
 from .spec import RunSpec
 from .store import Runs
 
-SUMS_BYTES = 1 << 30
-"""Memory of the sums of a run while it is sealed; those beyond go to the disk."""
 _FIRST_BYTES = 64 << 20
 """Memory of the sums of a run in the beginning."""
-SUMS_OF_SEGMENT = 64 << 20
-"""Memory of the sums of a segment; those beyond go to the disk."""
+_ROW_BYTES = 64 << 20
+"""Memory of a thread that computes rows."""
 _Key = tuple[int | None, str]
 
 
@@ -135,11 +134,12 @@ class SealingWork:
             CoreError: a stream is faulty, or two do not fit together.
             ServiceError: a store failed, or there is no room.
         """
-        memory = SUMS_OF_SEGMENT * self._workshop.engine.width
+        ledger, owner = self._workshop.losses.ledger, self._run.owner
         try:
-            with self._workshop.losses.ledger.hold(self._run.owner, memory, "sealing") as hold:
+            with ledger.hold(owner, _ROW_BYTES * self._workshop.engine.width, "sealing"):
                 self._compute_rows()
-                self._compute_sums(_SumsMemory(hold, self._workshop.sums_bytes))
+            with ledger.hold(owner, 0, "sealing") as hold:
+                self._compute_sums(SumsMemory(hold, self._workshop.sums_bytes))
         finally:
             self._spill.close()
             self._spill_of_segments.close()
@@ -155,7 +155,7 @@ class SealingWork:
     def _name(self, set_id: int | None, report: str) -> ReportName:
         return ReportName(report, set_id, self._job.variant.name)
 
-    def _compute_sums(self, memory: _SumsMemory) -> None:
+    def _compute_sums(self, memory: SumsMemory) -> None:
         reports = self._reports
         if not self._pending(reports.of_sums):
             return
@@ -229,40 +229,9 @@ class SealingWork:
             for writer in writers.values():
                 writer.discard()
 
-    def _of_segments(self) -> LedgerResources:
-        return LedgerResources(SUMS_OF_SEGMENT, spill=self._spill_of_segments)
-
-
-class _SumsMemory:
-    """Grants memory to the sums of a run, at the expense of its owner.
-
-    Args:
-        hold: of the owner.
-        most: bytes beyond which sums go to the disk, unless they cannot.
-    """
-
-    def __init__(self, hold: Hold, most: int) -> None:
-        self._hold = hold
-        self._most = most
-        self._held = 0
-
-    def __call__(self, nbytes: int, *, required: bool) -> bool:
-        """See MoreMemory."""
-        if not required and self._held + nbytes > self._most:
-            return False
-        try:
-            self._hold.grow(nbytes)
-        except (BusyError, ShareExceededError, TooLargeError):
-            if required:
-                raise
-            return False
-        self._held += nbytes
-        return True
-
-    def release(self) -> None:
-        """Give all back, for the sums of the next set."""
-        self._hold.shrink(self._held)
-        self._held = 0
+    def _of_segments(self) -> AbstractContextManager[LedgerResources]:
+        ledger = self._workshop.losses.ledger
+        return sums_of_segment(ledger, self._run.owner, self._spill_of_segments)
 
 
 def _disk_error(e: OSError) -> StorageFullError:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -59,8 +60,8 @@ _HEADER = 12
 EVENT_BYTES = 256 << 20
 """Largest memory for the sums of one event of an item stream."""
 
-Resources = Callable[[], LedgerResources]
-"""Returns what the next ledger may use."""
+Resources = Callable[[], AbstractContextManager[LedgerResources]]
+"""Provides what the ledgers of the next segment may use."""
 
 
 class StoredBytes(Protocol):
@@ -201,11 +202,12 @@ class SegmentSums:
         """
         if self.is_published(segment):
             return
-        for set_id, ledger in self._ledgers(segment):
-            try:
-                self._files.write(self.name(segment, set_id), partial(export_ledger, ledger))
-            finally:
-                ledger.close()
+        with self._resources() as resources:
+            for set_id, ledger in self._ledgers(segment, resources):
+                try:
+                    self._files.write(self.name(segment, set_id), partial(export_ledger, ledger))
+                finally:
+                    ledger.close()
 
     def pieces(self, segment: Segment, set_id: int | None) -> Iterator[bytes]:
         """Read a published partial.
@@ -222,10 +224,12 @@ class SegmentSums:
         for set_id in self.set_ids:
             self._files.delete(self.name(segment, set_id))
 
-    def _ledgers(self, segment: Segment) -> list[tuple[int | None, Ledger]]:
+    def _ledgers(
+        self, segment: Segment, resources: LedgerResources
+    ) -> list[tuple[int | None, Ledger]]:
         request, name = self._request, segment.stream.name
         policy = request.policy if request.sets is None else set_policy(request.policy)
-        analyses = {set_id: self._analysis(policy, name) for set_id in self.set_ids}
+        analyses = {set_id: self._analysis(policy, name, resources) for set_id in self.set_ids}
         header = header_bytes(segment.header)
         try:
             if request.sets is None:
@@ -252,14 +256,14 @@ class SegmentSums:
             ledgers.append((set_id, analysis.ledger))
         return ledgers
 
-    def _analysis(self, policy: Policy, name: str) -> Analysis:
+    def _analysis(self, policy: Policy, name: str, resources: LedgerResources) -> Analysis:
         # Any report of whole runs makes the pass keep a ledger; none is computed here.
         return Analysis(
             ["aal"],
             lambda _report, _rows: None,
             policy=policy,
             occurrence=self._request.inputs.occurrence,
-            resources=self._resources(),
+            resources=resources,
             name=name,
         )
 

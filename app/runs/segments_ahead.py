@@ -10,12 +10,12 @@ from app.errors import ServiceError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.spilling import SpillFiles
 from core.errors import CoreError
-from core.losses.finishing import LedgerResources
 from core.losses.reports import REPORTS
 
 from .records import RunRecord, StreamRecord
 from .sealing_jobs import Variant
-from .sealing_work import SUMS_OF_SEGMENT, Workshop
+from .sealing_memory import sums_of_segment
+from .sealing_work import Workshop
 from .segments import SegmentSums, segments_of
 
 
@@ -71,14 +71,13 @@ class SegmentsAhead:
         sums = SegmentSums(
             request,
             workshop.segments(run),
-            lambda: LedgerResources(SUMS_OF_SEGMENT, spill=spill),
+            lambda: sums_of_segment(workshop.losses.ledger, run.owner, spill),
         )
         try:
-            with workshop.losses.ledger.hold(run.owner, SUMS_OF_SEGMENT, "sealing"):
-                stored = workshop.runs.stored(stream)
-                for segment in segments_of(stored, request.policy, workshop.segment):
-                    if self._stopped.is_set():
-                        return
-                    workshop.engine.submit(sums.publish, segment).result()
+            stored = workshop.runs.stored(stream)
+            for segment in segments_of(stored, request.policy, workshop.segment):
+                if self._stopped.is_set():
+                    return
+                workshop.engine.submit(sums.publish, segment).result()
         finally:
             spill.close()

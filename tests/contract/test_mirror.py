@@ -135,6 +135,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/rows_tokens.py": _RUN_ROWS,
     "app/runs/sealing_checks.py": _SEALING,
     "app/runs/sealing_jobs.py": _SEALING,
+    "app/runs/sealing_memory.py": _SEALING,
     "app/runs/sealing_work.py": _SEALING,
     "app/runs/sealing_workers.py": _SEALING,
     "app/runs/segments_ahead.py": _SEALING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -77,7 +78,7 @@ def computed(
     streams = RunStreams(streams_of(*contents), request.policy)
     reports = RunReports(request, streams, engine, nothing)
     if reports.of_sums:
-        sums = SegmentSums(request, (files or Files()).of(KIND), resources)
+        sums = SegmentSums(request, (files or Files()).of(KIND), lambda: nullcontext(resources()))
         reports.compute_sums(sums, size, resources, sink)
     if reports.of_rows:
         reports.compute_rows(sink, side_by_side=side_by_side)

@@ -20,7 +20,7 @@ from app.command.main import main
 from app.errors import StorageFullError
 from app.http.identity import SINGLE_USER
 from app.run_errors import SealRefusedError
-from app.runs import sealing_work
+from app.runs import sealing_memory, sealing_work
 from app.runs.records import RunRecord
 from app.runs.sealing import Sealer
 from app.runs.sealing_jobs import Jobs
@@ -104,6 +104,21 @@ def test_reports_are_the_files_that_one_process_writes(
             assert answer.content == expected[name], (name, form)
     # Sealing again changes nothing.
     assert post(service, f"/v1/runs/{run.id}/seal").json()["state"] == "done"
+
+
+def test_sums_that_need_more_memory_than_is_usual_get_it(
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = partitions(case, 3, 2)
+    ends: list[bytes] = []
+    for nbytes in (sealing_memory.SUMS_OF_SEGMENT, 1 << 10):
+        monkeypatch.setattr(sealing_memory, "SUMS_OF_SEGMENT", nbytes)
+        run = service.run(["ept", "aal"], inputs_of(service, case), no_of_periods=case.periods)
+        service.upload(run, *parts)
+        assert service.seal(run).state == "done"
+        ends.append(get(service, f"/v1/runs/{run.id}/reports/ept").content)
+    assert ends[0] == ends[1]
+    assert service.sealer.workshop.losses.ledger.held == 0
 
 
 def test_reports_have_entity_tags_and_ranges(service: Uploads, case: RunCase) -> None:
