@@ -9,11 +9,11 @@ PLOT := $(VENV)/.plot
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Tests start hundreds of processes: none should compile modules that another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
-# Files of tests side by side. Those that compute take a core each. Of the others a third process
-# keeps two cores busy, with the servers that they wait for; each more collects all tests once more.
+# Files of tests side by side. Those that compute take a core each. Of the others four processes
+# keep two cores busy, with the servers that they wait for; each more collects all tests once more.
 GROUPS := --dist=loadfile --no-loadscope-reorder
 ON_CORES := -n auto --maxprocesses=4 $(GROUPS)
-SIDE_BY_SIDE := -n 3 $(GROUPS)
+SIDE_BY_SIDE := -n 4 $(GROUPS)
 # Tests of what kernels are part of, except those that show the same however kernels run.
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
@@ -59,11 +59,12 @@ serve: install  ## start the service on its defaults
 demo: install $(PLOT)  ## the service, a connection that keeps breaking, and a table that is complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
 
-# Two jobs at a time, as downloads, types and many tests leave a core idle.
+# Two jobs at a time, as downloads, types and many tests leave a core idle. What `checks` needs
+# besides, it prepares itself: it ends before `unit`.
 TWO_JOBS := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 
 test: $(RUNTIME)  ## everything CI checks
-	@$(TWO_JOBS) modules install warm-bounds
+	@$(TWO_JOBS) modules install
 	@$(TWO_JOBS) checks unit
 
 # One process beside those of the suite, which often wait for servers.
