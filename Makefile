@@ -9,11 +9,11 @@ PLOT := $(VENV)/.plot
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Tests start hundreds of processes: none should compile modules that another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
-# Files of tests side by side. Those that compute take a core each. Of the others four processes
+# Files of tests side by side. Those that compute take a core each. Of the others three processes
 # keep two cores busy, with the servers that they wait for; each more collects all tests once more.
 GROUPS := --dist=loadfile --no-loadscope-reorder
 ON_CORES := -n auto --maxprocesses=4 $(GROUPS)
-SIDE_BY_SIDE := -n 4 $(GROUPS)
+SIDE_BY_SIDE := -n 3 $(GROUPS)
 # Tests of what kernels are part of, except those that show the same however kernels run.
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
@@ -59,17 +59,16 @@ serve: install  ## start the service on its defaults
 demo: install $(PLOT)  ## the service, a connection that keeps breaking, and a table that is complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
 
-# Two jobs at a time, as downloads, types and many tests leave a core idle. What `checks` needs
-# besides, it prepares itself: it ends before `unit`.
-TWO_JOBS := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
+# Several jobs at a time, as downloads, types and many tests leave a core idle.
+AT_ONCE := $(MAKE) --no-print-directory --output-sync=target
 
 test: $(RUNTIME)  ## everything CI checks
-	@$(TWO_JOBS) modules install
-	@$(TWO_JOBS) checks unit
+	@$(AT_ONCE) --jobs=2 modules install
+	@$(AT_ONCE) --jobs=3 ON_CORES= bounds checks unit
 
-# One process beside those of the suite, which often wait for servers.
+# One process each beside those of the suite, which often wait for servers.
 checks:
-	@for target in lint bounds nojit; do $(MAKE) --no-print-directory $$target ON_CORES= || exit; done
+	@for target in lint nojit; do $(MAKE) --no-print-directory $$target || exit; done
 
 fmt: $(TOOLS)  ## format the code and put imports in order
 	$(BIN)/ruff check --fix --exit-zero --quiet .
