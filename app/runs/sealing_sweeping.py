@@ -9,7 +9,7 @@ from app.errors import NotFoundError
 from app.state.base import HeadConflictError, StateStore, StoreDamagedError
 from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces, Owned
-from app.state.sweeper import PAGE, Chore
+from app.state.sweeper import PAGE, Chore, page_by_page
 
 from .records import REPORT, RUN, SEGMENT
 
@@ -31,10 +31,8 @@ def chores(heads: StateStore, blobs: BlobStore, clock: Callable[[], float]) -> d
 def files_without_runs(heads: StateStore, kind: str, clock: Callable[[], float]) -> Chore:
     """Return the chore that takes back files of runs that do not exist any more."""
     runs = Namespaces(heads, RUN)
-    after = ""
 
-    def sweep() -> bool:
-        nonlocal after
+    def look(after: str) -> str | None:
         page = heads.list(kind, after=after, limit=PAGE)
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
@@ -42,10 +40,9 @@ def files_without_runs(heads: StateStore, kind: str, clock: Callable[[], float])
                 run, _, _ = owned.ident.partition(".")
                 if head.used < clock() - _DELETED and not runs.has(owned.owner, run):
                     heads.delete(kind, head.id, head)
-        after = page.after or ""
-        return page.after is not None
+        return page.after
 
-    return sweep
+    return page_by_page(look)
 
 
 def unpublished_blobs(
@@ -53,10 +50,8 @@ def unpublished_blobs(
 ) -> Chore:
     """Return the chore that deletes what crashed writers left, and files taken back."""
     files = Namespaces(heads, kind)
-    after = ""
 
-    def sweep() -> bool:
-        nonlocal after
+    def look(after: str) -> str | None:
         page = blobs.list(kind, after=after, limit=PAGE)
         for blob in page.blobs:
             if blob.modified >= clock() - _GRACE:
@@ -65,7 +60,6 @@ def unpublished_blobs(
             with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
                 if not any(owned.value["blob"] == blob.id for owned in files.of_anyone(name)):
                     blobs.delete(kind, blob.id)
-        after = page.after or ""
-        return page.after is not None
+        return page.after
 
-    return sweep
+    return page_by_page(look)

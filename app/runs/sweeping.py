@@ -10,7 +10,7 @@ from app.errors import NotFoundError
 from app.state.base import HeadConflictError, StateStore, StoreDamagedError
 from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces, Owned
-from app.state.sweeper import PAGE, Chore
+from app.state.sweeper import PAGE, Chore, page_by_page
 
 from . import sealing_sweeping
 from .records import RUN, STREAM, RunRecord, StreamRecord
@@ -41,29 +41,24 @@ def chores(
 
 def expired_runs(runs: Runs, heads: StateStore) -> Chore:
     """Return the chore that deletes runs that have expired, with all of their streams."""
-    after = ""
 
-    def sweep() -> bool:
-        nonlocal after
+    def look(after: str) -> str | None:
         page = heads.list(RUN, after=after, limit=PAGE)
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
                 run = RunRecord.decode(Owned.of(head))
                 if runs.is_expired(run):
                     runs.remove(run)
-        after = page.after or ""
-        return page.after is not None
+        return page.after
 
-    return sweep
+    return page_by_page(look)
 
 
 def streams_without_runs(heads: StateStore, clock: Callable[[], float] = time.time) -> Chore:
     """Return the chore that deletes streams that no run lists, as a crash leaves them."""
     runs = Namespaces(heads, RUN)
-    after = ""
 
-    def sweep() -> bool:
-        nonlocal after
+    def look(after: str) -> str | None:
         page = heads.list(STREAM, after=after, limit=PAGE)
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
@@ -71,10 +66,9 @@ def streams_without_runs(heads: StateStore, clock: Callable[[], float] = time.ti
                 old = stream.touched < clock() - _GRACE
                 if old and not _is_listed(runs, stream):
                     heads.delete(STREAM, head.id, head)
-        after = page.after or ""
-        return page.after is not None
+        return page.after
 
-    return sweep
+    return page_by_page(look)
 
 
 def _is_listed(runs: Namespaces, stream: StreamRecord) -> bool:
@@ -94,10 +88,8 @@ def blobs_without_streams(
     first commit.
     """
     streams = Namespaces(heads, STREAM)
-    after = ""
 
-    def sweep() -> bool:
-        nonlocal after
+    def look(after: str) -> str | None:
         page = blobs.list(STREAM, after=after, limit=PAGE)
         for blob in page.blobs:
             if blob.modified >= clock() - _GRACE:
@@ -106,10 +98,9 @@ def blobs_without_streams(
             with contextlib.suppress(NotFoundError, HeadConflictError, StoreDamagedError):
                 if not _is_part(streams, name, fence):
                     blobs.delete(STREAM, blob.id)
-        after = page.after or ""
-        return page.after is not None
+        return page.after
 
-    return sweep
+    return page_by_page(look)
 
 
 def _is_part(streams: Namespaces, name: str, fence: str) -> bool:

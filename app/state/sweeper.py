@@ -107,7 +107,7 @@ class Sweeper:
             os.close(lock)
 
 
-def _page_by_page(look: Callable[[str], str | None]) -> Chore:
+def page_by_page(look: Callable[[str], str | None]) -> Chore:
     """Return the chore that looks at a page in each pass, and at the first after the last.
 
     Args:
@@ -138,7 +138,7 @@ def expired_heads(
                     heads.delete(kind, head.id, head, unused_since=oldest)
         return page.after
 
-    return _page_by_page(look)
+    return page_by_page(look)
 
 
 def expired_blobs(
@@ -155,7 +155,7 @@ def expired_blobs(
                     blobs.delete(kind, blob.id, unused_since=oldest)
         return page.after
 
-    return _page_by_page(look)
+    return page_by_page(look)
 
 
 def heads_without_blobs(
@@ -193,7 +193,7 @@ def heads_without_blobs(
                 continue
         return page.after
 
-    return _page_by_page(look)
+    return page_by_page(look)
 
 
 def blobs_without_owners(
@@ -223,7 +223,7 @@ def blobs_without_owners(
                     shares.sweep(blob.id, remove)
         return page.after
 
-    return _page_by_page(look)
+    return page_by_page(look)
 
 
 def always_done(work: Callable[[], object]) -> Chore:

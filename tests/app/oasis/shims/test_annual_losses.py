@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import shutil
 from pathlib import Path
 
@@ -8,16 +7,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from core.arrays import Rows
 from core.losses.reports import REPORTS
 from tests.app.oasis.shims.tools import (
     RUN,
+    assert_close,
     clean_environment,
     expected,
     is_lost,
     logs,
     names_of_sets,
     needs_conformance,
+    rows_of,
     run,
     summary_streams,
 )
@@ -29,20 +29,6 @@ def _run_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean_environment(monkeypatch, tmp_path)
     Path("input").mkdir()
     Path("work/palt").mkdir(parents=True)
-
-
-def rows_of(octets: bytes, report: str) -> Rows:
-    header, *lines = csv.reader(octets.decode().splitlines())
-    assert ",".join(header) == REPORTS[report].header
-    columns = REPORTS[report].columns
-    dtype = np.dtype([(c.name, "i8" if c.decimals is None else "f8") for c in columns])
-    return np.array([tuple(line) for line in lines], dtype)
-
-
-def assert_close(actual: Rows, wanted: Rows) -> None:
-    assert len(actual) == len(wanted)
-    for name in wanted.dtype.names or ():
-        np.testing.assert_allclose(actual[name], wanted[name], 1e-5, 1e-5, equal_nan=True)
 
 
 def copy_run(name: str, folder: str) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import gzip
 from pathlib import Path
 
@@ -8,15 +7,16 @@ import numpy as np
 import pytest
 
 from app.oasis.shims import exceedance
-from core.arrays import Rows
 from core.losses.reports import REPORTS
 from tests.app.oasis.shims.tools import (
     FIXTURES,
     RUN,
+    assert_close,
     clean_environment,
     is_lost,
     logs,
     needs_conformance,
+    rows_of,
     run,
     summary_streams,
 )
@@ -30,20 +30,6 @@ def _run_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean_environment(monkeypatch, tmp_path)
     Path("input").mkdir()
     Path("work/lec").mkdir(parents=True)
-
-
-def rows_of(octets: bytes, report: str) -> Rows:
-    header, *lines = csv.reader(octets.decode().splitlines())
-    assert ",".join(header) == REPORTS[report].header
-    columns = REPORTS[report].columns
-    dtype = np.dtype([(c.name, "i8" if c.decimals is None else "f8") for c in columns])
-    return np.array([tuple(line) for line in lines], dtype)
-
-
-def assert_close(actual: Rows, wanted: Rows) -> None:
-    assert len(actual) == len(wanted)
-    for name in wanted.dtype.names or ():
-        np.testing.assert_allclose(actual[name], wanted[name], 1e-5, 1e-5, err_msg=name)
 
 
 def write_run(blocks: int = 6, samples: int = 3) -> None:

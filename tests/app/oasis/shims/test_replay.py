@@ -7,7 +7,6 @@ through the pipes, fifos and tees of the script.
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import subprocess
@@ -19,7 +18,6 @@ import pytest
 from app.oasis.outputs import OUTPUTS
 from app.oasis.shims.installing import write_shims
 from core.arrays import Rows
-from core.losses.reports import REPORTS
 from tests.app.oasis.shims.tools import (
     RUN,
     clean_environment,
@@ -27,6 +25,7 @@ from tests.app.oasis.shims.tools import (
     is_lost,
     names_of_sets,
     needs_conformance,
+    rows_of,
 )
 from tests.oasis_curves import assert_curves
 
@@ -58,14 +57,6 @@ def write_programs(folder: Path) -> Path:
         (folder / name).write_text(f"#!/bin/bash\n{text}\n")
         (folder / name).chmod(0o755)
     return folder
-
-
-def rows_of(octets: bytes, report: str) -> Rows:
-    header, *lines = csv.reader(octets.decode().splitlines())
-    assert ",".join(header) == REPORTS[report].header
-    columns = REPORTS[report].columns
-    dtype = np.dtype([(c.name, "i8" if c.decimals is None else "f8") for c in columns])
-    return np.array([tuple(line) for line in lines], dtype)
 
 
 def assert_same(actual: Rows, wanted: Rows) -> None:

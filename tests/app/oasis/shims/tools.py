@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.oasis.outputs import FLOAT_VARIABLE, INT_VARIABLE, LOG_FINISHING, LOG_STARTING
 from app.oasis.shims.starting import main
+from core.arrays import Rows
+from core.losses.reports import REPORTS
 
 SHARED = Path(__file__).parents[4] / ".." / "shared" / "conformance"
 FIXTURES = SHARED / "oasis"
@@ -62,3 +66,21 @@ def names_of_sets() -> Iterator[str]:
     for perspective in ("gul", "il", "ri_IP1", "ri"):
         for number in (1, 2):
             yield f"{perspective}_S{number}"
+
+
+def rows_of(octets: bytes, report: str) -> Rows:
+    """The rows of a csv with the header of a report."""
+    header, *lines = csv.reader(octets.decode().splitlines())
+    assert ",".join(header) == REPORTS[report].header
+    columns = REPORTS[report].columns
+    dtype = np.dtype([(c.name, "i8" if c.decimals is None else "f8") for c in columns])
+    return np.array([tuple(line) for line in lines], dtype)
+
+
+def assert_close(actual: Rows, wanted: Rows) -> None:
+    """Check that tables have the same rows, undefined values included."""
+    assert len(actual) == len(wanted)
+    for name in wanted.dtype.names or ():
+        np.testing.assert_allclose(
+            actual[name], wanted[name], 1e-5, 1e-5, equal_nan=True, err_msg=name
+        )
