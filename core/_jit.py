@@ -1,4 +1,6 @@
-"""How kernels are compiled and cached; with :mod:`._linking` the only modules that import numba.
+"""How kernels are compiled and cached.
+
+Beside this module only :mod:`._linking` and :mod:`._entries` import numba.
 
 numba's own cache is keyed per function, by source file time stamp. It serves a
 stale kernel when a callee or constant in another file changed, ignores flags
@@ -349,25 +351,6 @@ def foreign_kernel(function: F) -> F:
     if _setting("DISABLE_JIT") or is_jitted(function):
         return function
     return cast("F", _jit(pipeline_class=ForeignCompiler)(function))
-
-
-def entry_point(function: F, *args: object) -> F:
-    """Return a kernel that takes arguments of these types, and no longer looks at them.
-
-    At each call of a kernel, numba compares the types of all arguments with those it has
-    compiled. For the forty arrays of a scan that takes ten times as long as passing them on, and
-    several times that where other data has filled the caches in between.
-
-    Args:
-        function: the kernel.
-        args: arguments of the types that all calls will have, in layout and mutability of
-            arrays too. Nothing notices others.
-    """
-    if not is_jitted(function):
-        return function
-    compiled = cast("Any", function)
-    types = tuple(compiled.typeof_pyval(argument) for argument in args)
-    return cast("F", compiled.compile(types))
 
 
 def is_build_published() -> bool:

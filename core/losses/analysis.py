@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import errors
-from .._jit import entry_point
+from .._entries import entry_point
 from ..arrays import Rows
 from ._kernels import layout
 from ._kernels.layout import Parameters, Totals, Words
