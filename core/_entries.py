@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
@@ -32,10 +32,10 @@ class _Described(NamedTuple):
     dtype: np.dtype[Any]
     is_aligned: bool  # which is no part of the equality of dtypes
     dimensions: int
-    layout: str
+    layout: Literal["C", "F", "A"]
     is_readonly: bool
 
-    def type(self) -> types.Type:
+    def type(self) -> Any:  # noqa: ANN401 - numba's types are untyped
         dtype = numpy_support.from_dtype(self.dtype)
         return types.Array(dtype, self.dimensions, self.layout, readonly=self.is_readonly)
 
@@ -44,8 +44,9 @@ class _DescribedTuple(NamedTuple):
     kind: type[tuple[object, ...]]
     items: tuple[object, ...]
 
-    def type(self) -> types.Type:
-        return types.BaseTuple.from_types([_type(item) for item in self.items], self.kind)
+    def type(self) -> Any:  # noqa: ANN401 - numba's types are untyped
+        items = [_type(item) for item in self.items]
+        return types.BaseTuple.from_types(items, self.kind)  # type: ignore[no-untyped-call]
 
 
 def entry_point(function: F, *args: object) -> F:
@@ -59,21 +60,21 @@ def entry_point(function: F, *args: object) -> F:
     return _compiled(function, _describe(args)) if is_jitted(function) else function
 
 
-def _describe(value: object) -> object:
+def _describe(value: object) -> Any:  # noqa: ANN401 - numba's types are untyped
     if type(value) is np.ndarray:
         flags = value.flags
+        layout: Literal["C", "F", "A"]
         layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
         dtype = value.dtype
         return _Described(dtype, dtype.isalignedstruct, value.ndim, layout, not flags.writeable)
     if isinstance(value, tuple):
         return _DescribedTuple(type(value), tuple(map(_describe, value)))
-    return numba.typeof(value)
+    return numba.typeof(value)  # type: ignore[no-untyped-call]
 
 
-def _type(described: object) -> types.Type:
-    if isinstance(described, _Described | _DescribedTuple):
-        return described.type()
-    return described
+def _type(described: Any) -> Any:  # noqa: ANN401 - numba's types are untyped
+    is_type = not isinstance(described, _Described | _DescribedTuple)
+    return described if is_type else described.type()
 
 
 @lru_cache(maxsize=256)

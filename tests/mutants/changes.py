@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -84,21 +84,30 @@ class Change:
         return f"{where} ({self.place or 'module'})\n    {self.before}\n    {self.after}"
 
 
-def changes_of(module: str, source: bytes) -> list[Change]:
-    """Every change of a module that still compiles, in the order of its lines."""
+def changes_of(
+    module: str, source: bytes, only: Container[tuple[str, str, str]] | None = None
+) -> list[Change]:
+    """Every change of a module that still compiles, in the order of its lines.
+
+    Args:
+        module: its path.
+        source: its text.
+        only: place, code before and code after of the changes to find; None: all.
+    """
     finder = _Finder(source)
     finder.visit(ast.parse(source))
     counts: Counter[tuple[str, str, str]] = Counter()
     found = []
     for node, start, stop, new in sorted(finder.found, key=lambda each: each[1:]):
         place, low, high = finder.shown[node]
-        changed = source[:start] + new + source[stop:]
-        try:
-            compile(changed, module, "exec")
-        except SyntaxError:
-            continue
         before = _one_line(source[low:high])
         after = _one_line(source[low:start] + new + source[stop:high])
+        if only is not None and (place, before, after) not in only:
+            continue
+        try:
+            compile(source[:start] + new + source[stop:], module, "exec")
+        except SyntaxError:
+            continue
         counts[place, before, after] += 1
         nth = counts[place, before, after]
         line = source.count(b"\n", 0, start) + 1
