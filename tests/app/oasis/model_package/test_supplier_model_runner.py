@@ -6,10 +6,8 @@ peer are in ``tests/oasis``.
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +18,13 @@ from app.oasis.runner import RUNNER, server_path, write_runner
 from core.errors import InputError
 from tests.app.harness import wait_until
 
-HEADER = "#!/bin/bash\nset -euET -o pipefail\ntrap 'exit 77' ERR\n"
-
-
-def _load(path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a module
-    """Import a runner as Oasis does, with stand-ins for its own modules."""
-    parent, bash, standard = (types.ModuleType(name) for name in ("execution", "bash", "runner"))
-    parent.bash, parent.runner = bash, standard  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "oasislmf", types.ModuleType("oasislmf"))
-    monkeypatch.setitem(sys.modules, "oasislmf.execution", parent)
-    monkeypatch.setitem(sys.modules, "oasislmf.execution.bash", bash)
-    monkeypatch.setitem(sys.modules, "oasislmf.execution.runner", standard)
-    spec = importlib.util.spec_from_file_location("supplier_model_runner", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from .oasislmf_standin import HEADER, load_runner
 
 
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a module
     monkeypatch.chdir(tmp_path)
-    return _load(write_runner(tmp_path / "package"), monkeypatch)
+    return load_runner(write_runner(tmp_path / "package"), monkeypatch)
 
 
 def test_the_command_writes_a_runner_with_an_absolute_path(
@@ -51,15 +33,17 @@ def test_the_command_writes_a_runner_with_an_absolute_path(
     assert main(["oasis", "runner", str(tmp_path / "package")]) == 0
     path = Path(capsys.readouterr().out.strip())
     assert path == tmp_path / "package" / RUNNER
-    module = _load(path, monkeypatch)
+    module = load_runner(path, monkeypatch)
     assert str(server_path()) == module.SERVER
     assert Path(module.SERVER).is_absolute()
+    assert Path(module.CLIENT).is_absolute()
     assert all(hasattr(module, n) for n in ("run", "run_analysis", "run_outputs", "rerun"))
 
 
 def test_it_imports_only_oasislmf_and_the_standard_library(tmp_path: Path) -> None:
-    text = write_runner(tmp_path).read_text()
-    lines = [line.split()[1] for line in text.splitlines() if line.startswith(("import ", "from "))]
+    texts = [path.read_text() for path in write_runner(tmp_path).parent.glob("*.py")]
+    words = [line.split() for text in texts for line in text.splitlines()]
+    lines = [w[1] for w in words if w[:1] in (["import"], ["from"]) and not w[1].startswith(".")]
     foreign = {name.partition(".")[0] for name in lines} - set(sys.stdlib_module_names)
     assert foreign == {"oasislmf"}
     assert all(n.startswith("oasislmf.execution") for n in lines if n.startswith("oasislmf"))
@@ -91,7 +75,7 @@ def _script(runner: Any, readers: str, writers: str) -> str:  # noqa: ANN401 - a
 READER = """
 mkfifo word
 ( read -r word < word; [ "$word" == complete ] && touch committed ) &
-thalweg_pids+=($!); thalweg_readers+=(gul:word)
+thalweg_pids+=($!); thalweg_readers+=('aggregation of gul:word')
 """
 
 
@@ -113,7 +97,8 @@ def test_events_come_in_any_order_from_load_balancers(
         "num_gul_per_lb": sizes[0],
         "num_fm_per_lb": sizes[1],
     }
-    runner.Readers(params, {}).start("run.sh")
+    streams = runner.Streams(params, {})
+    runner.Readers(params, streams, runner.SERVER).start("run.sh")
     gul, il = (line for line in lines if " aggregate " in line)
     assert "--unsorted" not in gul
     assert ("--unsorted" in il) is (sizes[0] > 0)
@@ -164,7 +149,7 @@ def test_any_writer_that_fails_ends_the_run(
 
 
 def test_a_reader_that_fails_ends_the_run_while_writers_go_on(runner: Any) -> None:  # noqa: ANN401
-    reader = "( exit 5 ) &\nthalweg_pids+=($!); thalweg_readers+=(il:word)"
+    reader = "( exit 5 ) &\nthalweg_pids+=($!); thalweg_readers+=('aggregation of il:word')"
     Path("run.sh").write_text(_script(runner, reader, "sleep 60 & pid1=$!\nexec_wait $pid1"))
     with pytest.raises(subprocess.CalledProcessError) as raised:
         runner.execute("run.sh", "log", 1.0)
