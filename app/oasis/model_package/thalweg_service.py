@@ -21,6 +21,7 @@ these have exactly those streams.
 """
 
 import contextlib
+import hashlib
 import itertools
 import json
 import logging
@@ -143,7 +144,8 @@ class ServiceRuns:
     def _shared(self, plan, arguments):
         """The run that all chunks of this analysis upload to."""
         named = os.environ.get(NAME) or self._params.get("analysis_pk") or "analysis"
-        keys = (f"oasis-{plan['digest']}-{self._chunks}-{named}-{n}" for n in itertools.count())
+        facts = (plan["digest"], self._chunks, named)
+        keys = (hashlib.sha256(repr((*facts, n)).encode()).hexdigest() for n in itertools.count())
         runs = (
             self._commands.run("create", *arguments, "--idempotency-key", key).strip()
             for key in keys

@@ -62,7 +62,10 @@ class Bash(types.ModuleType):
         Path(filename).write_text(text)
         yield
 
-    def bash_params(self, analysis_settings: dict[str, Any], **given: object) -> dict[str, Any]:
+    @staticmethod
+    def bash_params(
+        analysis_settings: dict[str, Any], filename: str, max_process_id: int
+    ) -> dict[str, Any]:
         outputs = {
             f"{name}_output": bool(analysis_settings.get(f"{name}_output"))
             for name in ("gul", "il", "ri", "rl")
@@ -74,9 +77,9 @@ class Bash(types.ModuleType):
             "fifo_queue_dir": "fifo/",
             "num_reinsurance_iterations": 2,
             "process_number": None,
-            "remove_working_files": True,
+            "filename": filename,
+            "max_process_id": max_process_id,
             **outputs,
-            **given,
         }
 
     def create_bash_analysis(self, **params: Any) -> None:  # noqa: ANN401 - as the peer's
