@@ -12,34 +12,37 @@ from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces, Owned
 from app.state.sweeper import PAGE, Chore, page_by_page
 
-from . import sealing_sweeping
 from .records import RUN, STREAM, RunRecord, StreamRecord
-from .store import Runs
+from .removal import Removal
+from .results import sweeping as results_sweeping
 
 _GRACE = 600.0
 """Age in seconds that spares what a request may be about to make part of a stream."""
 
 
 def chores(
-    runs: Runs, heads: StateStore, blobs: BlobStore, clock: Callable[[], float] = time.time
+    removal: Removal,
+    heads: StateStore,
+    blobs: BlobStore,
+    clock: Callable[[], float] = time.time,
 ) -> dict[str, Chore]:
     """Return the chores of runs, by name.
 
     Args:
-        runs: the runs.
+        removal: deletes runs.
         heads: the store of their heads.
         blobs: the store of their bytes.
         clock: seconds since 1970.
     """
     return {
-        "expired runs": expired_runs(runs, heads),
+        "expired runs": expired_runs(removal, heads),
         "streams without runs": streams_without_runs(heads, clock),
         "bytes without streams": blobs_without_streams(heads, blobs, clock),
-        **sealing_sweeping.chores(heads, blobs, clock),
+        **results_sweeping.chores(heads, blobs, clock),
     }
 
 
-def expired_runs(runs: Runs, heads: StateStore) -> Chore:
+def expired_runs(removal: Removal, heads: StateStore) -> Chore:
     """Return the chore that deletes runs that have expired, with all of their streams."""
 
     def look(after: str) -> str | None:
@@ -47,8 +50,8 @@ def expired_runs(runs: Runs, heads: StateStore) -> Chore:
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
                 run = RunRecord.decode(Owned.of(head))
-                if runs.is_expired(run):
-                    runs.remove(run)
+                if removal.runs.is_expired(run):
+                    removal.remove(run)
         return page.after
 
     return page_by_page(look)

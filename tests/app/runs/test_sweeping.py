@@ -17,7 +17,7 @@ def test_expired_runs_go_with_their_streams() -> None:
     f.extend(f.add(run), b"1234")
     f.now += 20 * DAY
     f.runs.keep("alice", other.id)
-    sweep = expired_runs(f.runs, f.heads)
+    sweep = expired_runs(f.removal, f.heads)
     sweep()
     assert f.runs.get(ALICE, run.id).id == run.id
     f.now += 20 * DAY
@@ -35,7 +35,7 @@ def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
     stream, lost = f.extend(f.add(run), b"1234"), f.extend(f.add(run), b"5678")
     f.runs.change(f.runs.get(ALICE, run.id), lambda r: replace(r, streams={1: stream.id}))
     # An append that lost its fence before its first commit, and one that has it.
-    f.runs.swap_stream(stream, replace(stream, fence=3))
+    f.streams.swap(stream, replace(stream, fence=3))
     f.blobs.append("stream", stream.blob(2), 0, b"late")
     f.blobs.append("stream", stream.blob(3), 0, b"new")
     recent = [streams_without_runs(f.heads, lambda: f.now)]
@@ -45,7 +45,7 @@ def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
     assert len(f.heads.list("stream").heads) == 2
     assert len(f.blobs.list("stream").blobs) == 4
     for _ in range(2):
-        for sweep in chores(f.runs, f.heads, f.blobs, lambda: 9e9).values():
+        for sweep in chores(f.removal, f.heads, f.blobs, lambda: 9e9).values():
             sweep()
     (head,) = f.heads.list("stream").heads
     assert head.id.endswith(stream.id)
