@@ -216,7 +216,7 @@ def test_a_record_that_contradicts_itself_is_damaged(damage: dict[str, object]) 
 
 
 def test_a_run_has_so_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.runs.store.MAX_STREAMS", 2)
+    monkeypatch.setattr("app.runs.streams.MAX_STREAMS", 2)
     f = Stores()
     run = f.run(options={})
     f.add(run)
