@@ -141,6 +141,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/engine/ordered.py": _RUN_REPORTS,
     "app/losses/aggregation.py": _COMMAND,
     "app/losses/arrow_tables.py": ("tests/app/losses/test_tables.py",),
+    "app/losses/cuts.py": ("tests/app/losses/test_sections.py", *_RUN_REPORTS),
     "app/losses/encoding.py": _POSTING,
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
     "app/losses/inspection.py": _COMMAND,

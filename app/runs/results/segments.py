@@ -27,8 +27,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-
+from app.losses.cuts import event_cuts
 from app.losses.request import ALGORITHM, LossRequest
 from app.losses.tokens import identity_of
 from core.errors import CoreError, TruncatedError
@@ -41,7 +40,6 @@ from core.losses.ledger.calendar import make_calendar
 from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.partials import export_ledger
 from core.losses.policy import Policy
-from core.losses.sections import find_boundary
 from core.losses.summaries import Summariser
 from core.losses.summaries.set_reports import set_policy
 
@@ -54,8 +52,6 @@ VERSION = b"segment 1"
 
 READ = 4 << 20
 """Bytes to read at a time."""
-_WINDOW = 1 << 18
-"""Bytes that are searched for a cut at a time."""
 _HEADER = 12
 EVENT_BYTES = 256 << 20
 """Largest memory for the sums of one event of an item stream."""
@@ -137,29 +133,12 @@ def segments_of(
     if header is None:
         return
     begin = header_size(header.kind)
-    # Cuts are searched for word by word.
-    size = max(size & ~3, 4)
-    for cut in _cuts(stream, header, begin, size):
+    step = max(size & ~3, 4)
+    for cut in event_cuts(stream.read, stream.size, header, step, complete=stream.complete):
         yield Segment(stream, header, begin, cut)
         begin = cut
     if stream.complete and begin < stream.size:
         yield Segment(stream, header, begin, stream.size)
-
-
-def _cuts(stream: StoredBytes, header: StreamHeader, begin: int, size: int) -> Iterator[int]:
-    target = begin + size
-    while target < stream.size:
-        end = target + _WINDOW
-        if end > stream.size and not stream.complete:
-            return
-        octets = np.frombuffer(stream.read(target, min(end, stream.size)), np.uint8)
-        found = find_boundary(octets, header.float_width)
-        if found is None:
-            # Half a window on, so that two blocks that are cut apart are looked at together.
-            target += _WINDOW // 2
-            continue
-        yield target + found
-        target += found + size - (found & 3)
 
 
 class SegmentSums:
