@@ -28,7 +28,7 @@ from app.run_errors import (
     UploadLengthError,
     UploadTakenError,
 )
-from app.state.base import HeadConflictError
+from app.state.base import HeadConflictError, StoreReadOnlyError
 from core.budget import UNLIMITED, install
 
 from ..records import RunRecord, StreamRecord
@@ -193,9 +193,14 @@ class Uploads:
             record = self.streams.get(run, ident)
             if not record.appending:
                 return record
-            with contextlib.suppress(HeadConflictError):
-                new = replace(record, fence=record.fence + 1, appending=False)
+            new = replace(record, fence=record.fence + 1, appending=False)
+            try:
                 return self.streams.swap(record, new)
+            except HeadConflictError:
+                continue
+            except StoreReadOnlyError:
+                # No append can commit anything either.
+                return record
 
     async def delete(self, run: RunRecord, ident: str) -> None:
         """Delete a stream; an append that runs ends.
