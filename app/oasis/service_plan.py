@@ -141,7 +141,7 @@ def _most_frequent(tables: list[_Table]) -> _Options:
     del curves["", False]
     confidences = Counter(t.options.confidence for t in tables if t.options.confidence is not None)
     chosen = max(curves, key=lambda c: (not c[1], curves[c]), default=("", False))
-    ((confidence, _),) = confidences.most_common(1) or [(None, 0)]
+    confidence = max(confidences, key=lambda c: confidences[c], default=None)
     return _Options(*chosen, confidence)
 
 

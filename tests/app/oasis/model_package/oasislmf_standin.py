@@ -104,7 +104,7 @@ class Bash(types.ModuleType):
         params["_get_getmodel_cmd"]()
         for index, (path, fifo) in enumerate(fifos, 1):
             losses = self.losses.format(stream=path)
-            self.print_command(filename, f"( {losses} > {fifo} ) & pid{index}=$!")
+            self.print_command(filename, f"( {{ {losses}; }} > {fifo} ) & pid{index}=$!")
         pids = " ".join(f"$pid{index}" for index in range(1, len(fifos) + 1))
         self.print_command(filename, f"exec_wait {pids}")
 
