@@ -57,6 +57,8 @@ _READING = ("tests/core/tiles/test_reading.py",)
 _FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
 _PICTURES = ("tests/app/losses/pictures/test_drawing.py",)
 _OASIS = ("tests/app/oasis/test_aggregation.py",)
+_OASIS_RUNNER = ("tests/app/oasis/model_package/test_supplier_model_runner.py",)
+_OASIS_SERVICE = ("tests/app/oasis/model_package/test_thalweg_service.py",)
 _OASIS_FAULTS = ("tests/app/oasis/test_faults.py",)
 _PROTOCOL = "a protocol, held by mypy"
 _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
@@ -105,7 +107,11 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/state/blob_writing.py": _BLOBS,
     "app/oasis/confirming.py": _OASIS_FAULTS,
     "app/oasis/locking.py": _OASIS_FAULTS,
-    "app/oasis/runner.py": ("tests/app/oasis/test_supplier_model_runner.py",),
+    "app/oasis/fetched_tables.py": _OASIS_SERVICE,
+    "app/oasis/model_package/thalweg_process.py": _OASIS_RUNNER,
+    "app/oasis/model_package/thalweg_script.py": _OASIS_RUNNER,
+    "app/oasis/runner.py": _OASIS_RUNNER,
+    "app/oasis/service_plan.py": _OASIS_SERVICE,
     "app/oasis/tables.py": _OASIS,
     "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/buffered.py": _BACKENDS,
@@ -310,6 +316,7 @@ ACROSS: dict[str, str] = {
     "tests/app/losses/test_posted_sets.py": "reports of summary sets, however they are posted",
     "tests/app/losses/test_bad_tokens.py": "tokens of posts, forged, foreign, of other data",
     "tests/app/runs/test_readme.py": "the page about runs, executed",
+    "tests/app/runs/test_uploading_page.py": "the page about uploads by each client, executed",
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
     "tests/app/server/test_connections.py": "connections and their limits",
     "tests/app/state/test_stores.py": "every store, under one contract",

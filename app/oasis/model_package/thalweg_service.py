@@ -32,6 +32,7 @@ import shlex
 import shutil
 import subprocess
 
+from .thalweg_script import OPTIONS as AGGREGATE_OPTIONS
 from .thalweg_script import aggregate_command, flags, start_reader
 
 URL = "THALWEG_OASIS_URL"
@@ -44,6 +45,8 @@ RETRIES = "100"
 """Failures in a row that uploads and downloads tolerate: about twenty minutes without a service."""
 OPEN_STATES = ("created", "uploading", "failed")
 TABLES = "thalweg_tables"
+DIFFERING_EVENTS = "--differing-events"
+"""Among the options of ``aggregate``: accept perspectives that differ in their number of events."""
 
 logger = logging.getLogger("oasislmf.thalweg")
 
@@ -221,6 +224,20 @@ class ServiceRuns:
                 )
             self._ids[name] = run
 
+    def _check_events(self):
+        """Check that no process between two perspectives has lost events.
+
+        Oasis' tools pass every event on, with losses of 0 if need be.
+        """
+        events = {name: self._status(run)["events"] for name, run in self._ids.items()}
+        accepted = DIFFERING_EVENTS in os.environ.get(AGGREGATE_OPTIONS, "").split()
+        if len(set(events.values())) > 1 and not accepted:
+            counts = ", ".join(f"{name} {count}" for name, count in events.items())
+            raise RuntimeError(
+                f"the perspectives have different numbers of events: {counts}. A process between"
+                " them has ended early, so no output is written"
+            )
+
     def _read(self, work, chunk):
         path = pathlib.Path(work) / f"thalweg_service_P{chunk}.json"
         try:
@@ -243,6 +260,7 @@ class ServiceRuns:
         self._keeps = True
         tables = pathlib.Path(work) / TABLES
         shutil.rmtree(tables, ignore_errors=True)
+        self._check_events()
         for run in self._ids.values():
             self._commands.run("seal", run, "--no-wait", "--retries", RETRIES)
         for name, run in self._ids.items():
