@@ -70,7 +70,7 @@ class Commands:
     def words(self, action, *arguments):
         """A command of ``thalweg run``."""
         options = shlex.split(os.environ.get(OPTIONS, ""))
-        return [self._client, "run", action, "--url", self._url, *options, *arguments]
+        return [self._client, "run", action, "--url", self._url, *arguments, *options]
 
     def run(self, action, *arguments):
         """Run one of them; return what it prints."""
@@ -165,14 +165,10 @@ class ServiceRuns:
             for name, partition, fifo in self._streams.fifos(perspective, folder):
                 if name not in self._plans:
                     raise RuntimeError(f"{name} is computed, but the settings ask for no output")
-                command = self._commands.words("upload", "--retries", RETRIES, "--quiet")
-                command += ["--partition", str(partition), "--replace"]
-                command += [
-                    "--state",
-                    f"{folder}thalweg_{name}_P{partition}",
-                    self._ids[name],
-                    fifo,
-                ]
+                state = f"{folder}thalweg_{name}_P{partition}"
+                options = ["--partition", str(partition), "--replace", "--state", state, "--quiet"]
+                words = [self._ids[name], fifo, *options, "--retries", RETRIES]
+                command = self._commands.words("upload", *words)
                 start_reader(filename, command, f"upload of {name}_P{partition}")
 
     # -- after losses have been computed -------------------------------------------------
