@@ -164,7 +164,17 @@ def test_chunks_of_several_machines_go_to_one_run(
 
     merge_work(machines[:2], machines[2])
     monkeypatch.chdir(machines[2])
-    runner.run_outputs(**chunk_params(runner, machines[2]))
+    params = chunk_params(runner, machines[2])
+    second = Path("work/thalweg_service_P2.json")
+    text = second.read_text()
+    second.write_text(text.replace(uploads[1]["stream"], "000002-of-another"))
+    with pytest.raises(RuntimeError, match="another analysis uses it"):
+        runner.run_outputs(**params)
+    second.unlink()
+    with pytest.raises(RuntimeError, match="chunk 2 of 2 is missing"):
+        runner.run_outputs(**params)
+    second.write_text(text)
+    runner.run_outputs(**params)
     assert outputs(machines[2]) == expected(tmp_path, light)
 
     # An equal analysis later: its run is another one, as the first is sealed.
@@ -176,28 +186,6 @@ def test_chunks_of_several_machines_go_to_one_run(
     monkeypatch.chdir(machines[2])
     with pytest.raises(RuntimeError, match="the chunks of gul are of several runs"):
         runner.run_outputs(**chunk_params(runner, machines[2]))
-
-
-def test_streams_of_another_analysis_are_not_taken_for_those_of_a_chunk(
-    runner: Any,  # noqa: ANN401 - a module
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("THALWEG_OASIS_RUN", "two at a time")
-    machines = [copy_run(tmp_path / f"machine{number}", light) for number in (1, 2)]
-    for chunk in (1, 2, 1):
-        kept = machines[0] / "1.work" / "thalweg_service_P1.json"
-        text = kept.read_text() if kept.exists() else ""
-        monkeypatch.chdir(machines[chunk - 1])
-        runner.run_analysis(**chunk_params(runner, machines[chunk - 1], chunk))
-    kept.write_text(text)
-    merge_work(machines, machines[0])
-    monkeypatch.chdir(machines[0])
-    with pytest.raises(RuntimeError, match="another analysis uses it"):
-        runner.run_outputs(**chunk_params(runner, machines[0]))
-    (machines[0] / "work" / "thalweg_service_P2.json").unlink()
-    with pytest.raises(RuntimeError, match="chunk 2 of 2 is missing"):
-        runner.run_outputs(**chunk_params(runner, machines[0]))
 
 
 @pytest.mark.parametrize(
@@ -291,3 +279,39 @@ def test_whatever_a_service_cannot_do_is_refused_before_losses_are_computed(
     monkeypatch.setattr(runner, "CLIENT", None)
     with pytest.raises(RuntimeError, match="there is no thalweg command"):
         runner.run(settings, number_of_processes=2)
+
+
+class SaidCommands:
+    """Answers of a service with a run of gul and one of il, whose numbers of events are given."""
+
+    def __init__(self, **events: int) -> None:
+        self._events = events
+
+    def aggregate(self, *_arguments: str) -> str:
+        runs = [{"name": n, "perspective": n, "create": [n], "digest": n} for n in self._events]
+        return json.dumps({"sorted": True, "ignored": [], "runs": runs})
+
+    def run(self, action: str, *arguments: str) -> str:
+        if action == "create":
+            return arguments[0]
+        assert action == "status", "nothing is sealed"
+        return json.dumps({"events": self._events[arguments[0]]})
+
+
+def test_a_perspective_that_lacks_events_of_another_fails_the_run(
+    runner: Any,  # noqa: ANN401 - a module
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params = chunk_params(runner, copy_run(tmp_path / "run"))
+
+    def finish() -> None:
+        runs = runner.ServiceRuns(SaidCommands(gul=120, il=71), params)
+        runs.create(runner.Streams(params, params["analysis_settings"]))
+        runs.finish(str(tmp_path))
+
+    with pytest.raises(RuntimeError, match="numbers of events: gul 120, il 71"):
+        finish()
+    monkeypatch.setenv("THALWEG_AGGREGATE_OPTIONS", "--differing-events")
+    with pytest.raises(AssertionError, match="nothing is sealed"):
+        finish()
