@@ -115,7 +115,7 @@ def test_a_partition_is_replaced_where_that_is_asked_for(
     for data in (b"first", b"second"):
         file.write_bytes(data)
         assert upload(service, RUN, file, "--replace") == 0
-        assert service.run.streams["s1"].data == data
+        assert bytes(service.run.streams["s1"].data) == data
     assert upload(service, RUN, file) == 1
     assert run(service, "status", RUN, "--json") == 0
     (partition,) = json.loads(capsys.readouterr().out)["partitions"]
