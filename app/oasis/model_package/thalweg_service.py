@@ -165,7 +165,8 @@ class ServiceRuns:
             for name, partition, fifo in self._streams.fifos(perspective, folder):
                 if name not in self._plans:
                     raise RuntimeError(f"{name} is computed, but the settings ask for no output")
-                state = f"{folder}thalweg_{name}_P{partition}"
+                # Emptied when the script begins: what has failed is begun anew, not continued.
+                state = os.path.join("log", str(self._streams.chunk or ""), f"{name}_P{partition}")
                 options = ["--partition", str(partition), "--replace", "--state", state, "--quiet"]
                 words = [self._ids[name], fifo, *options, "--retries", RETRIES]
                 command = self._commands.words("upload", *words)

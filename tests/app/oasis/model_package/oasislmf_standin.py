@@ -58,7 +58,7 @@ class Bash(types.ModuleType):
         self, filename: str, *_args: object, log_sub_dir: object = None, **_kw: object
     ) -> Iterator[None]:
         folder = f"log/{log_sub_dir}" if log_sub_dir else "log"
-        text = f"{HEADER}LOG_DIR={folder}\nmkdir -p $LOG_DIR\nrm -f $LOG_DIR/stderror.err\n"
+        text = f"{HEADER}LOG_DIR={folder}\nmkdir -p $LOG_DIR\nrm -R -f $LOG_DIR/*\n"
         Path(filename).write_text(text)
         yield
 
