@@ -17,7 +17,7 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     && /opt/thalweg/bin/python -m compileall -q -x '/tests/' \
         --invalidation-mode unchecked-hash /opt/thalweg/lib
 
-# The app and its kernels.
+# The app, its kernels, and the client, by which models of Oasis upload to a service.
 FROM libraries AS app
 COPY deploy/requirements-build.lock deploy/
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
@@ -29,7 +29,7 @@ COPY app app
 # The app is installed under /app, as a layer apart from the libraries, and copied beside them
 # to compile its kernels. Root owns the kernels and everyone can read them: the engine loads no
 # build that others could have written.
-RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
+RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . ./app/client \
     && /opt/pip/bin/pip --python /opt/thalweg/bin/python install --quiet --no-compile \
         --no-deps --no-index --no-warn-script-location --root /app /wheels/*.whl \
     && /opt/thalweg/bin/python -m compileall -q -s /app \

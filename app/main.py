@@ -64,17 +64,20 @@ from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.service import PipelineService
 from app.retention import make_quotas, make_sweeper
-from app.runs import routes as runs_routes
-from app.runs import routes_reports as run_reports_routes
-from app.runs import routes_rows as run_rows_routes
-from app.runs import routes_uploads, rows_tokens
+from app.runs.removal import Removal
 from app.runs.reports import RunReportsService
-from app.runs.sealing import Sealer
-from app.runs.sealing_jobs import Jobs
-from app.runs.sealing_work import Workshop
+from app.runs.routes import reports as run_reports_routes
+from app.runs.routes import rows as run_rows_routes
+from app.runs.routes import runs as runs_routes
+from app.runs.routes import uploads as run_uploads_routes
+from app.runs.rows import tokens as row_tokens
+from app.runs.sealing.jobs import Jobs
+from app.runs.sealing.sealer import Sealer
+from app.runs.sealing.work import Workshop
 from app.runs.service import RunService
 from app.runs.store import Runs
-from app.runs.uploads import Uploads
+from app.runs.streams import Streams
+from app.runs.uploads.uploads import Uploads
 from app.runs.watching import Watch
 from app.server.board import Board, Seat
 from app.settings import Settings
@@ -144,7 +147,7 @@ _TOKENS = {
     KIND_LOSSES: loss_tokens.describe,
     KIND_TILES: tile_tokens.describe,
     KIND_BATCHES: batch_tokens.describe,
-    KIND_ROWS: rows_tokens.describe,
+    KIND_ROWS: row_tokens.describe,
 }
 _ROUTERS = (
     # Routes are matched in this order: those with many small answers come first.
@@ -153,7 +156,7 @@ _ROUTERS = (
     pipelines_routes.router,
     losses_routes.router,
     routes_inputs.router,
-    routes_uploads.router,
+    run_uploads_routes.router,
     runs_routes.router,
     run_reports_routes.router,
     run_rows_routes.router,
@@ -245,10 +248,8 @@ def _add_services(
     engine = _closing(resources, LocalEngine(width))
     claims = _closing(resources, Claims(storage.claims, settings.quota_spool_bytes, storage.space))
 
-    throttle = _throttle(settings)
-
     state = app.state
-    state.throttle = throttle
+    state.throttle = throttle = _throttle(settings)
     state.losses = LossService(
         keys=keys,
         inputs=Inputs(input_files, heads, storage.sharing, decoders),
@@ -265,15 +266,17 @@ def _add_services(
         admission=Admission(settings.request_memory, settings.spool_limit),
         is_spent=lambda owner: throttle.is_spent(owner) or ledger.is_spent(owner),
     )
-    runs = Runs(heads, storage.blobs, settings.run_days, Watch())
+    streams = Streams(heads, storage.blobs, Runs(heads, settings.run_days, Watch()))
     disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
-    workshop = Workshop(runs, heads, state.losses, engine, sums_bytes=settings.request_memory)
+    workshop = Workshop(streams, heads, state.losses, engine, sums_bytes=settings.request_memory)
     state.sealer = _closing(resources, Sealer(workshop, Jobs(heads)))
     state.runs = RunService(
-        runs=runs,
+        runs=streams.runs,
+        streams=streams,
+        removal=Removal(streams, heads),
         reports=RunReportsService(state.sealer),
         losses=state.losses,
-        uploads=Uploads(runs, state.losses, disk, settings.max_upload),
+        uploads=Uploads(streams, state.losses, disk, settings.max_upload),
         threads=threads,
         bodies=bodies,
         addresses=addresses,
@@ -282,7 +285,8 @@ def _add_services(
     kept = PartialStore(storage.blobs)
     state.tiles = TileService(known_views, engine, kept, threads, bodies, addresses)
     state.pipelines = PipelineService(pipelines, threads, bodies, metrics, addresses)
-    state.sweeper = _closing(resources, make_sweeper(settings, storage, quotas, metrics, runs))
+    removal = state.runs.removal
+    state.sweeper = _closing(resources, make_sweeper(settings, storage, quotas, metrics, removal))
     state.tokens = TokenInspection(keys, _TOKENS)
     state.api_keys = _closing(
         resources, Keys(settings.api_keys, ApiKeys(storage.heads), digest_key)

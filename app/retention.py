@@ -10,7 +10,7 @@ from app.monitoring import measured_quotas, noted_sweeps
 from app.pipelines import registry
 from app.runs import records as run_records
 from app.runs import sweeping as run_sweeping
-from app.runs.store import Runs
+from app.runs.removal import Removal
 from app.settings import Settings
 from app.state import token_keys
 from app.state.admission import NOTED
@@ -52,7 +52,7 @@ def make_quotas(settings: Settings) -> Quotas:
 
 
 def make_sweeper(
-    settings: Settings, storage: Storage, quotas: Quotas, metrics: Metrics, runs: Runs
+    settings: Settings, storage: Storage, quotas: Quotas, metrics: Metrics, removal: Removal
 ) -> Sweeper:
     """Return the sweeper, with the chores of all products."""
     days = {
@@ -79,7 +79,7 @@ def make_sweeper(
     for kind in (input_store.KIND, partials.KIND):
         seconds = settings.input_days * _DAY
         chores[f"expired {kind}s"] = expired_blobs(storage.blobs, kind, seconds)
-    chores |= run_sweeping.chores(runs, storage.heads, storage.blobs)
+    chores |= run_sweeping.chores(removal, storage.heads, storage.blobs)
     chores["unfinished blobs"] = always_done(storage.blobs.clean)
     if storage.space is not None:
         chores["ballast"] = always_done(storage.space.restore)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -13,8 +14,12 @@ import structlog
 from app.oasis.aggregation import RunAggregation, RunJob
 from app.oasis.chunks import MergeChunksJob, merge_chunks
 from app.oasis.confirming import Confirmation
+from app.oasis.directory import RunDirectory
+from app.oasis.fetched_tables import FetchedTablesJob, write_fetched
+from app.oasis.service_plan import service_plan
 from app.oasis.streams import StreamOption
 from core.errors import InputError, OptionError
+from core.losses.ledger.ledger import MEMORY_BUDGET
 
 from .policy import policy_of
 from .reading import compile_kernels, log_ends
@@ -31,20 +36,14 @@ def aggregate_run(args: argparse.Namespace) -> int:
     _check(args)
     if args.log_file is not None:
         _log_to(args.log_file)
+    if args.service_plan:
+        directory = RunDirectory(args.run_dir, args.format, join=args.join_summary_info)
+        print(json.dumps(service_plan(directory, policy_of(args))))  # noqa: T201 - the command's output
+        return 0
     compile_kernels()
     start = time.perf_counter()
-    if args.merge_chunks is not None:
-        merge = MergeChunksJob(
-            directory=args.run_dir,
-            chunks=args.merge_chunks,
-            work=args.work_dir,
-            form=args.format,
-            join=args.join_summary_info,
-            out=args.run_out,
-            memory_budget=args.memory_budget,
-            policy=policy_of(args),
-        )
-        paths = merge_chunks(merge)
+    if args.merge_chunks is not None or args.tables is not None:
+        paths = _write_tables(args) if args.merge_chunks is None else _merge(args)
         seconds = round(time.perf_counter() - start, 3)
         structlog.get_logger().info("outputs written", files=len(paths), seconds=seconds)
         return 0
@@ -70,6 +69,31 @@ def aggregate_run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _merge(args: argparse.Namespace) -> list[Path]:
+    merge = MergeChunksJob(
+        directory=args.run_dir,
+        chunks=args.merge_chunks,
+        work=args.work_dir,
+        form=args.format,
+        join=args.join_summary_info,
+        out=args.run_out,
+        memory_budget=args.memory_budget,
+        policy=policy_of(args),
+    )
+    return merge_chunks(merge)
+
+
+def _write_tables(args: argparse.Namespace) -> list[Path]:
+    job = FetchedTablesJob(
+        directory=args.run_dir,
+        tables=args.tables,
+        form=args.format,
+        join=args.join_summary_info,
+        out=args.run_out,
+    )
+    return write_fetched(job)
+
+
 def _check(args: argparse.Namespace) -> None:
     """Refuse options that the settings of the run decide."""
     if args.streams:
@@ -83,8 +107,21 @@ def _check(args: argparse.Namespace) -> None:
         raise OptionError(f"outputs of a run are {', '.join(_FORMATS)}, not {args.format}")
     if args.chunk is not None and args.merge_chunks is not None:
         raise OptionError("--chunk and --merge-chunks exclude each other")
-    if args.merge_chunks is not None and args.stream:
-        raise OptionError("--merge-chunks reads no streams")
+    modes = {
+        "--merge-chunks": args.merge_chunks is not None,
+        "--service-plan": args.service_plan,
+        "--tables": args.tables is not None,
+    }
+    chosen = [name for name, given in modes.items() if given]
+    if len(chosen) > 1:
+        raise OptionError(f"{' and '.join(chosen)} exclude each other")
+    if chosen and args.stream:
+        raise OptionError(f"{chosen[0]} reads no streams")
+    if args.service_plan and (args.spill_dir or args.memory_budget != MEMORY_BUDGET):
+        raise OptionError(
+            "--memory-budget and --spill-dir are not options of runs of a service",
+            hint="Sums are in the service's memory, which its operator bounds",
+        )
 
 
 def _log_to(name: str) -> None:

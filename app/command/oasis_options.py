@@ -52,6 +52,17 @@ def add_run_directory(parser: argparse.ArgumentParser) -> None:
         "--merge-chunks", type=int, metavar="N", help="write the outputs of N chunks"
     )
     group.add_argument(
+        "--service-plan",
+        action="store_true",
+        help="print how a service computes the outputs, as JSON, and compute nothing",
+    )
+    group.add_argument(
+        "--tables",
+        type=Path,
+        metavar="DIR",
+        help="write the outputs from tables that a service has computed by this plan",
+    )
+    group.add_argument(
         "--work-dir",
         type=Path,
         metavar="DIR",

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from core.errors import ExcessError, TruncatedError
 from core.losses.completeness import certify
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.format import header_size
 from core.losses.header import parse_header
 from core.losses.policy import Policy
-from core.losses.sections import Section, find_boundary
+from core.losses.sections import Section
 
+from .cuts import event_cuts
 from .sources import CHUNK, Source
 
 SECTION = 8 << 20
@@ -27,34 +26,18 @@ the rows of some sections to wait in memory."""
 WORTH_CUTTING = 2 * SECTION
 """Bytes of streams from which on a second core is of use."""
 
-_WINDOW = 1 << 18
-"""Bytes that are searched for a cut at a time."""
 _HEADER = 12
 
 
-def _read(source: Source, size: int, offset: int) -> bytes:
-    return os.pread(source.fd, size, offset)
+def _read(source: Source, start: int, stop: int) -> bytes:
+    return os.pread(source.fd, stop - start, start)
 
 
 def _header(source: Source, policy: Policy) -> StreamHeader:
-    header = parse_header(_read(source, _HEADER, 0), policy, source.name)
+    header = parse_header(_read(source, 0, _HEADER), policy, source.name)
     if header is None:
         raise TruncatedError("the stream ends inside its header", source=source.name)
     return header
-
-
-def _cuts(source: Source, header: StreamHeader, size: int, section: int) -> Iterator[int]:
-    """Offsets of events, about ``section`` bytes apart."""
-    target = header_size(header.kind) + section
-    while target < size:
-        octets = np.frombuffer(_read(source, _WINDOW, target), np.uint8)
-        found = find_boundary(octets, header.float_width)
-        if found is None:
-            # Half a window on, so that two blocks that are cut apart are looked at together.
-            target += _WINDOW // 2
-            continue
-        yield target + found
-        target += found + section - (found & 3)
 
 
 def _pieces(source: Source, begin: int, end: int | None) -> Iterator[memoryview]:
@@ -85,7 +68,8 @@ def sections_of(sources: Sequence[Source], policy: Policy, section: int) -> Iter
         header = _header(source, policy)
         begin = header_size(header.kind)
         pieces: Callable[[], Iterator[memoryview]]
-        for end in _cuts(source, header, source.size or 0, section):
+        read = partial(_read, source)
+        for end in event_cuts(read, source.size or 0, header, section):
             pieces = partial(_pieces, source, begin, end)
             yield Section(index, header, begin, pieces)
             begin = end

@@ -164,6 +164,14 @@ class RunDirectory:
         Raises:
             InputError: the xref or map is missing or unusable, or lacks a set.
         """
+        path, map_path = self._xref(losses), self._map(losses)
+        xref = self._parsed(path, parse_summary_xref)
+        risks = None if map_path is None else self._parsed(map_path, parse_summary_map)
+        ids = [request.set_id for request in self.requests(losses)]
+        name = None if map_path is None else str(map_path)
+        return SummarySets(xref, ids, risks, name=str(path), map_name=name)
+
+    def _xref(self, losses: Losses) -> Path:
         folder = self._folder(losses)
         stem = _XREFS.get(losses.perspective, _XREFS["il"])
         path = self._first(folder / f"{stem}{suffix}" for suffix in (".bin", ".csv"))
@@ -174,12 +182,11 @@ class RunDirectory:
                 hint=f"{stem}.bin or .csv has the summary of each item",
                 source=str(folder / f"{stem}.bin"),
             )
-        xref = self._parsed(path, parse_summary_xref)
-        map_path = self.path / "input" / _MAPS.get(losses.perspective, "none")
-        risks = self._parsed(map_path, parse_summary_map) if map_path.is_file() else None
-        ids = [request.set_id for request in self.requests(losses)]
-        name = None if risks is None else str(map_path)
-        return SummarySets(xref, ids, risks, name=str(path), map_name=name)
+        return path
+
+    def _map(self, losses: Losses) -> Path | None:
+        path = self.path / "input" / _MAPS.get(losses.perspective, "none")
+        return path if path.is_file() else None
 
     def _folder(self, losses: Losses) -> Path:
         if losses.level is None:
@@ -193,6 +200,24 @@ class RunDirectory:
         Raises:
             InputError: one that a report needs is missing or unusable.
         """
+        paths = self._input_paths(request, losses)
+        return ReportInputs(**{name: self._input(name, path) for name, path in paths.items()})
+
+    def files(self, losses: Losses) -> dict[str, Path]:
+        """The files that the reports of some losses are computed from, by name of the input.
+
+        Raises:
+            InputError: one that a report needs is missing.
+        """
+        found = {"summary_xref": self._xref(losses)}
+        risks = self._map(losses)
+        if risks is not None:
+            found["summary_map"] = risks
+        for request in self.requests(losses):
+            found |= self._input_paths(request, losses)
+        return found
+
+    def _input_paths(self, request: SetRequest, losses: Losses) -> dict[str, Path]:
         reports = [REPORTS[name] for name in request.reports]
         needed = {need.name for report in reports for need in report.needs}
         taken = {entry.name for report in reports for entry in report.takes} | needed
@@ -200,16 +225,16 @@ class RunDirectory:
             taken.discard("return_periods")
         elif "return_periods" in taken:
             needed.add("return_periods")
-        found: dict[str, Any] = {}
+        found: dict[str, Path] = {}
         for name in taken:
             path = self._input_path(name)
             if path is not None:
-                found[name] = self._input(name, path)
+                found[name] = path
             elif name in needed:
                 self._refuse(name, request, losses)
         if "occurrence" not in found:
             found.pop("periods", None)
-        return ReportInputs(**found)
+        return found
 
     def _refuse(self, name: str, request: SetRequest, losses: Losses) -> None:
         files = " or ".join(_FILES[name])

@@ -1,4 +1,4 @@
-"""Write the model runner: a file that a model of Oasis has in its package."""
+"""Write the model runner: files that a model of Oasis has in its package."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from core.errors import InputError
 
 RUNNER = "supplier_model_runner.py"
 """Name that Oasis looks for."""
-_SOURCE = Path(__file__).with_name(RUNNER)
+_SOURCES = Path(__file__).with_name("model_package")
 _MARK = "Runs an Oasis model whose losses Thalweg aggregates."
 _SERVER = 'SERVER = "thalweg-server"'
+_CLIENT = "CLIENT = None"
 
 
 def server_path() -> Path:
@@ -21,27 +22,39 @@ def server_path() -> Path:
     Raises:
         InputError: there is none.
     """
-    beside = Path(sys.executable).with_name("thalweg-server")
-    found = str(beside) if beside.is_file() else shutil.which("thalweg-server")
+    found = _command_path("thalweg-server")
     if found is None:
         raise InputError("thalweg-server is not installed beside this interpreter")
-    return Path(found).absolute()
+    return found
 
 
-def write_runner(folder: Path, *, server: Path | None = None, force: bool = False) -> Path:
-    """Write ``supplier_model_runner.py``; return its path.
+def _command_path(name: str) -> Path | None:
+    """Absolute path of a command in the environment of this process, else on PATH."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.is_file() else shutil.which(name)
+    return None if found is None else Path(found).absolute()
+
+
+def write_runner(
+    folder: Path, *, server: Path | None = None, client: Path | None = None, force: bool = False
+) -> Path:
+    """Write ``supplier_model_runner.py`` and the modules that it imports; return its path.
 
     Args:
         folder: the package of the model, its ``model_package_dir``; made if it is missing.
         server: command to call, by default that of this environment.
+        client: command that talks to a service, by default that of this environment, if any.
         force: whether to replace a runner that is not ours.
 
     Raises:
         InputError: the folder has a runner of the model's own, or cannot be written.
     """
     path = folder / RUNNER
-    text = _SOURCE.read_text(encoding="utf-8")
-    text = text.replace(_SERVER, f"SERVER = {str(server or server_path())!r}")
+    sources = {path.name: path.read_text(encoding="utf-8") for path in _sources()}
+    text = sources.pop(RUNNER).replace(_SERVER, f"SERVER = {str(server or server_path())!r}")
+    client = client or _command_path("thalweg")
+    if client is not None:
+        text = text.replace(_CLIENT, f"CLIENT = {str(client)!r}")
     try:
         if path.exists() and _MARK not in path.read_text(encoding="utf-8") and not force:
             raise InputError(
@@ -52,7 +65,13 @@ def write_runner(folder: Path, *, server: Path | None = None, force: bool = Fals
         folder.mkdir(parents=True, exist_ok=True)
         # Oasis imports it as a module of this package.
         (folder / "__init__.py").touch()
+        for name, source in sources.items():
+            (folder / name).write_text(source, encoding="utf-8")
         path.write_text(text, encoding="utf-8")
     except OSError as e:
         raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
     return path.absolute()
+
+
+def _sources() -> list[Path]:
+    return [path for path in _SOURCES.glob("*.py") if path.name != "__init__.py"]

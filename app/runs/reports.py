@@ -21,12 +21,12 @@ from app.run_errors import ReportMissingError, ReportNotReadyError
 from core.arrays import Rows
 from core.losses.reports import REPORTS
 
-from .published import PublishedFile
 from .records import RunRecord
-from .reports_files import RECORDS, Drawn, ReportFiles, ReportName
+from .results.files import RECORDS, Drawn, ReportFiles, ReportName
+from .results.published import PublishedFile
 from .schemas import ReportsBody
-from .sealing import Sealer
-from .sealing_jobs import OWN, Job, Jobs, Variant, find_variant
+from .sealing.jobs import OWN, Job, Jobs, Variant, find_variant
+from .sealing.sealer import Sealer
 from .spec import RunSpec
 
 RETRY_SECONDS = 2

@@ -9,9 +9,11 @@ from app.http.addresses import Addresses
 from app.http.json_bodies import JsonBodies
 from app.losses.service import LossService
 
+from .removal import Removal
 from .reports import RunReportsService
 from .store import Runs
-from .uploads import Uploads
+from .streams import Streams
+from .uploads.uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class RunService:
     """The parts that routes of runs use."""
 
     runs: Runs
+    streams: Streams
+    removal: Removal
     reports: RunReportsService
     losses: LossService
     threads: Workers

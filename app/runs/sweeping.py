@@ -1,4 +1,9 @@
-"""Removing runs that have expired, and what crashes and lost races left of streams."""
+"""Removing runs that have expired, and what crashes and lost races left of streams.
+
+A run that is uploaded to is kept by its appends, at least once an hour by a monotonic clock. So a
+run is removed once it has been expired and unchanged for longer than that: a clock that jumps
+forth costs no run that is alive, and a restart of the server delays a removal.
+"""
 
 from __future__ import annotations
 
@@ -12,43 +17,60 @@ from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces, Owned
 from app.state.sweeper import PAGE, Chore, page_by_page
 
-from . import sealing_sweeping
+from .lasting import Lasting
 from .records import RUN, STREAM, RunRecord, StreamRecord
-from .store import Runs
+from .removal import Removal
+from .results import sweeping as results_sweeping
 
+EXPIRED_SECONDS = 7200.0
+"""Time for which a run must have been expired and unchanged; appends keep theirs every hour."""
 _GRACE = 600.0
 """Age in seconds that spares what a request may be about to make part of a stream."""
 
 
 def chores(
-    runs: Runs, heads: StateStore, blobs: BlobStore, clock: Callable[[], float] = time.time
+    removal: Removal,
+    heads: StateStore,
+    blobs: BlobStore,
+    clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> dict[str, Chore]:
     """Return the chores of runs, by name.
 
     Args:
-        runs: the runs.
+        removal: deletes runs.
         heads: the store of their heads.
         blobs: the store of their bytes.
         clock: seconds since 1970.
+        monotonic: seconds of a clock that never jumps.
     """
     return {
-        "expired runs": expired_runs(runs, heads),
+        "expired runs": expired_runs(removal, heads, Lasting(EXPIRED_SECONDS, monotonic)),
         "streams without runs": streams_without_runs(heads, clock),
         "bytes without streams": blobs_without_streams(heads, blobs, clock),
-        **sealing_sweeping.chores(heads, blobs, clock),
+        **results_sweeping.chores(heads, blobs, clock, monotonic),
     }
 
 
-def expired_runs(runs: Runs, heads: StateStore) -> Chore:
-    """Return the chore that deletes runs that have expired, with all of their streams."""
+def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore:
+    """Return the chore that deletes runs that have expired, with all of their streams.
+
+    Args:
+        removal: deletes runs.
+        heads: the store of their heads.
+        expired: tells which have been expired for long.
+    """
 
     def look(after: str) -> str | None:
         page = heads.list(RUN, after=after, limit=PAGE)
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
                 run = RunRecord.decode(Owned.of(head))
-                if runs.is_expired(run):
-                    runs.remove(run)
+                if not removal.runs.is_expired(run):
+                    expired.forget(head.id)
+                elif expired.has_lasted(head.id, run.generation):
+                    removal.remove(run)
+                    expired.forget(head.id)
         return page.after
 
     return page_by_page(look)

@@ -32,12 +32,15 @@ _BODIES = ("tests/app/server/test_bodies.py",)
 _SERVE = ("tests/app/server/test_serve.py",)
 _STORES = ("tests/app/state/test_stores.py",)
 _BLOBS = ("tests/app/state/test_blobs.py", "tests/app/state/test_durable.py")
-_UPLOADS = ("tests/app/runs/test_uploads.py",)
+_UPLOADS = ("tests/app/runs/uploads/test_uploads.py",)
+_DIALECTS = ("tests/app/runs/uploads/test_tus.py", "tests/app/runs/uploads/test_ietf.py")
+_RUN_ROUTES = ("tests/app/runs/routes/test_runs.py",)
+_RUN_STORE = ("tests/app/runs/test_store.py",)
 _SHIMS = ("tests/app/oasis/shims/test_starting.py",)
 _SHIMMED_TABLES = ("tests/app/oasis/shims/test_event_tables.py",)
-_SEALING = ("tests/app/runs/test_sealing.py",)
-_RUN_ROWS = ("tests/app/runs/test_rows.py",)
-_RUN_REPORTS = ("tests/app/runs/test_reports_computing.py",)
+_SEALING = ("tests/app/runs/sealing/test_sealer.py",)
+_RUN_ROWS = ("tests/app/runs/rows/test_reader.py",)
+_RUN_REPORTS = ("tests/app/runs/results/test_computing.py",)
 _DRIVER = ("tests/app/streams/test_driver.py",)
 _DATAIO = ("tests/core/compat/test_dataio.py",)
 _SHUFFLE = ("tests/core/iterate/test_shuffle.py",)
@@ -54,6 +57,8 @@ _READING = ("tests/core/tiles/test_reading.py",)
 _FORMATS = ("tests/core/tiles/test_formats.py", "tests/core/tiles/test_formats_refused.py")
 _PICTURES = ("tests/app/losses/pictures/test_drawing.py",)
 _OASIS = ("tests/app/oasis/test_aggregation.py",)
+_OASIS_RUNNER = ("tests/app/oasis/model_package/test_supplier_model_runner.py",)
+_OASIS_SERVICE = ("tests/app/oasis/model_package/test_thalweg_service.py",)
 _OASIS_FAULTS = ("tests/app/oasis/test_faults.py",)
 _PROTOCOL = "a protocol, held by mypy"
 _PARTS = "the parts of a product, put together in app/main.py; held by mypy"
@@ -80,18 +85,33 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/service_error.py": ("tests/app/test_errors.py",),
     "app/retention.py": ("tests/e2e/test_storage.py",),
     "app/runs/describing.py": _UPLOADS,
-    "app/runs/dialect.py": ("tests/app/runs/test_tus.py", "tests/app/runs/test_ietf.py"),
-    "app/runs/records.py": ("tests/app/runs/test_store.py",),
-    "app/runs/routes_uploads.py": _UPLOADS,
-    "app/runs/schemas.py": ("tests/app/runs/test_routes.py",),
+    "app/runs/records.py": _RUN_STORE,
+    "app/runs/removal.py": _RUN_STORE,
+    "app/runs/reports.py": _SEALING,
+    "app/runs/results/files.py": _SEALING,
+    "app/runs/results/published.py": ("tests/app/runs/results/test_sweeping.py",),
+    "app/runs/results/segments.py": _RUN_REPORTS,
+    "app/runs/results/sorting.py": _SEALING,
+    "app/runs/routes/reports.py": _SEALING,
+    "app/runs/routes/rows.py": _RUN_ROWS,
+    "app/runs/routes/uploads.py": _UPLOADS,
+    "app/runs/rows/": _RUN_ROWS,
+    "app/runs/schemas.py": _RUN_ROUTES,
+    "app/runs/sealing/": _SEALING,
     "app/runs/service.py": _PARTS,
-    "app/runs/sources.py": _UPLOADS,
-    "app/runs/spec.py": ("tests/app/runs/test_routes.py",),
-    "app/runs/stored.py": ("tests/app/runs/test_store.py",),
+    "app/runs/spec.py": _RUN_ROUTES,
+    "app/runs/stored.py": _RUN_STORE,
+    "app/runs/streams.py": _RUN_STORE,
+    "app/runs/uploads/dialect.py": _DIALECTS,
+    "app/runs/uploads/sources.py": _UPLOADS,
     "app/state/blob_writing.py": _BLOBS,
     "app/oasis/confirming.py": _OASIS_FAULTS,
     "app/oasis/locking.py": _OASIS_FAULTS,
-    "app/oasis/runner.py": ("tests/app/oasis/test_supplier_model_runner.py",),
+    "app/oasis/fetched_tables.py": _OASIS_SERVICE,
+    "app/oasis/model_package/thalweg_process.py": _OASIS_RUNNER,
+    "app/oasis/model_package/thalweg_script.py": _OASIS_RUNNER,
+    "app/oasis/runner.py": _OASIS_RUNNER,
+    "app/oasis/service_plan.py": _OASIS_SERVICE,
     "app/oasis/tables.py": _OASIS,
     "app/datasets/catalogue.py": _DATASETS,
     "app/datasets/files/buffered.py": _BACKENDS,
@@ -125,24 +145,9 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/http/schemas.py": _OPENAPI,
     "app/logs.py": _COMMAND,
     "app/engine/ordered.py": _RUN_REPORTS,
-    "app/runs/progress.py": _RUN_ROWS,
-    "app/runs/published.py": ("tests/app/runs/test_sealing_sweeping.py",),
-    "app/runs/reports.py": _SEALING,
-    "app/runs/reports_files.py": _SEALING,
-    "app/runs/routes_reports.py": _SEALING,
-    "app/runs/routes_rows.py": _RUN_ROWS,
-    "app/runs/rows_events.py": _RUN_ROWS,
-    "app/runs/rows_tokens.py": _RUN_ROWS,
-    "app/runs/sealing_checks.py": _SEALING,
-    "app/runs/sealing_jobs.py": _SEALING,
-    "app/runs/sealing_memory.py": _SEALING,
-    "app/runs/sealing_work.py": _SEALING,
-    "app/runs/sealing_workers.py": _SEALING,
-    "app/runs/segments_ahead.py": _SEALING,
-    "app/runs/segments.py": _RUN_REPORTS,
-    "app/runs/sorted_rows.py": _SEALING,
     "app/losses/aggregation.py": _COMMAND,
     "app/losses/arrow_tables.py": ("tests/app/losses/test_tables.py",),
+    "app/losses/cuts.py": ("tests/app/losses/test_sections.py", *_RUN_REPORTS),
     "app/losses/encoding.py": _POSTING,
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
     "app/losses/inspection.py": _COMMAND,
@@ -311,6 +316,7 @@ ACROSS: dict[str, str] = {
     "tests/app/losses/test_posted_sets.py": "reports of summary sets, however they are posted",
     "tests/app/losses/test_bad_tokens.py": "tokens of posts, forged, foreign, of other data",
     "tests/app/runs/test_readme.py": "the page about runs, executed",
+    "tests/app/runs/test_uploading_page.py": "the page about uploads by each client, executed",
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
     "tests/app/server/test_connections.py": "connections and their limits",
     "tests/app/state/test_stores.py": "every store, under one contract",

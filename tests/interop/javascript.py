@@ -1,8 +1,9 @@
-"""Uploads by tus-js-client to a server of our own: ``python -m tests.interop.javascript``.
+"""Uploads by JavaScript clients to a server of our own: ``python -m tests.interop.javascript``.
 
-Needs Node, and the client in ``--modules``; ``make interop`` installs it. Each of its three
-protocols uploads plainly, aborts and resumes, and sends data with the creation. The exit code is
-1 if one of them fails, or does not store what it sent.
+Needs Node, and the clients in ``--modules``; ``make interop`` installs them. Each of the three
+protocols of tus-js-client uploads plainly, aborts and resumes, and sends data with the creation.
+Then Uppy uploads from a page in Chromium, if that is installed, while its connection is cut. The
+exit code is 1 if one of them fails, or does not store what it sent.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from app.client import Client
+from tests.interop.browser import BROWSERS, find_browser, upload_by_uppy
 from tests.interop.suite import loss_stream
 from tests.server_process import ServerProcess
 
@@ -40,8 +42,14 @@ def main() -> int:
         finally:
             server.kill()
     whole = [s.partition for s in streams if s.complete and s.offset == len(content)]
-    print(f"complete and whole: {len(whole)} of {UPLOADS}")
-    return 1 if failed or len(whole) < UPLOADS else 0
+    print(f"complete and whole: {len(whole)} of {UPLOADS}", flush=True)
+    wrong = None
+    if find_browser() is None:
+        print(f"skipped Uppy: there is none of {', '.join(BROWSERS)}")
+    else:
+        wrong = upload_by_uppy(args.modules, content)
+        print(f"failed  Uppy: {wrong}" if wrong else "ok      Uppy in a browser, cut and resumed")
+    return 1 if failed or len(whole) < UPLOADS or wrong else 0
 
 
 if __name__ == "__main__":

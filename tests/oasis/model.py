@@ -79,6 +79,8 @@ class Model:
     packages: dict[str, Path] = field(default_factory=dict)
     first: Path | None = None
     """Folder before all others on PATH."""
+    service: str | None = None
+    """Address of a service, to which the mode ``service`` uploads."""
 
     @property
     def shims(self) -> Path:
@@ -136,12 +138,15 @@ class Model:
         launcher.write_text(
             f'#!/bin/bash\nPYTHONPATH={ROOT} exec {sys.executable} -m app.command "$@"\n'
         )
+        client = self.work / "thalweg"
+        client.write_text(launcher.read_text().replace("app.command", "app.client"))
+        client.chmod(0o755)
         discard = self.work / "discard"
         discard.write_text(DISCARD.format(python=sys.executable))
-        for server, name in ((launcher, "runner"), (discard, "losses")):
+        for server, name in ((launcher, "runner"), (launcher, "service"), (discard, "losses")):
             server.chmod(0o755)
             package = self.work / "packages" / name
-            self.packages[name] = write_runner(package, server=server).parent
+            self.packages[name] = write_runner(package, server=server, client=client).parent
 
     def _exposure(self) -> list[str]:
         folder = self.work / "model" / "exposure"
@@ -154,7 +159,11 @@ class Model:
             folders.insert(0, str(self.shims))
         if self.first is not None:
             folders.insert(0, str(self.first))
-        plain = {name: v for name, v in os.environ.items() if not name.startswith("PYTHON")}
+        dropped = ("PYTHON", "THALWEG_OASIS_")
+        plain = {name: v for name, v in os.environ.items() if not name.startswith(dropped)}
+        if mode == "service":
+            assert self.service is not None
+            plain["THALWEG_OASIS_URL"] = self.service
         return plain | {
             "PATH": os.pathsep.join(folders),
             "OASIS_TMPDIR": str(self.work / "tmp"),

@@ -1,7 +1,8 @@
 """Real runs of a small model: outputs, costs and faults, compared with the peer's own.
 
 ``python -m tests.oasis.model_runs --peer PYTHON`` runs oasislmf's own commands in three ways:
-plain, with the runner, and with the executables first on PATH. It compares every output file, with
+plain, with the runner, and with the executables first on PATH; a fourth, ``--modes service``, has
+the runner upload to a service. It compares every output file, with
 1, 2 and 4 processes and in chunks, and then measures with two processes: wall and CPU time, and the
 peaks of disk and memory. Reading the streams of items and dropping them shows how much of that
 is the half that computes losses; the rest is the output half.
@@ -13,6 +14,7 @@ is the half that computes losses; the rest is the output half.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import shutil
@@ -21,6 +23,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.server_process import ServerProcess
 
 from .comparing import compare, saved_outputs
 from .faults import inject
@@ -135,6 +139,13 @@ def measure(model: Model, times: int, *, warm: bool) -> None:
         )
 
 
+def start_service(folder: Path) -> str:
+    """Start a service that ends with this process; its address."""
+    server = ServerProcess(folder)
+    atexit.register(server.kill)
+    return server.url
+
+
 def main() -> int:
     """Run what the options ask for; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -150,7 +161,11 @@ def main() -> int:
     parser.add_argument("--no-chunks", action="store_true")
     parser.add_argument("--no-whole", action="store_true", help="no run from the exposure")
     parser.add_argument("--no-variants", action="store_true")
-    parser.add_argument("--modes", default=",".join(OURS), help="to compare with plain runs")
+    parser.add_argument(
+        "--modes",
+        default=",".join(OURS),
+        help="to compare with plain runs: runner, shims, and service, which is one of our own",
+    )
     parser.add_argument("--faults", type=int, help="faults to inject instead")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -164,6 +179,8 @@ def main() -> int:
         light=args.light or bool(args.faults),
     )
     model.prepare()
+    if "service" in modes:
+        model.service = start_service(model.work / "service")
     if args.faults:
         silent = {mode: inject(model, mode, args.faults, args.seed) for mode in modes}
         return min(1, silent.get("runner", 0))

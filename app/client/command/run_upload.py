@@ -40,6 +40,11 @@ def add_upload(group: Any) -> None:  # noqa: ANN401 - argparse has no public typ
         metavar="K",
         help=f"uploads at a time (default {PARALLEL})",
     )
+    upload.add_argument(
+        "--replace",
+        action="store_true",
+        help="delete the stream that a partition has, unless a state file goes on with it",
+    )
     add_behaviour(upload, state="directory for state files (default: RUN.thalweg-state)")
     add_service(upload)
     upload.add_argument(
@@ -78,7 +83,7 @@ def _parts(args: argparse.Namespace) -> list[Part]:
         file = args.file[i] if args.file else None
         source: SourceLike | None = 0 if file == "-" else file
         state = _directory(args) / str(partition)
-        parts.append(Part(partition, source, command or None, state))
+        parts.append(Part(partition, source, command or None, state, args.replace))
     return parts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,13 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     ).add_subparsers(required=True, metavar="COMMAND")
     _add_create(group)
     add_upload(group)
+    _add_compute(group)
     status = group.add_parser("status", help="print how far a run is")
     status.set_defaults(run=_status)
     status.add_argument("id", metavar="RUN")
-    status.add_argument("--json", action="store_true", help="all that the service says")
+    status.add_argument(
+        "--json", action="store_true", help="all that the service says, with its partitions"
+    )
     add_service(status)
     seal = group.add_parser("seal", help="announce that no more streams come, and wait")
     seal.set_defaults(run=_seal)
@@ -63,14 +67,7 @@ def _add_create(group: Any) -> None:  # noqa: ANN401 - as above
     create.add_argument("--perspective", choices=("gul", "il", "ri", "rl"), required=True)
     create.add_argument("--report", type=names, required=True, metavar="LIST")
     create.add_argument("--partitions", type=count, metavar="N", help="that sealing requires")
-    for name in _INPUTS:
-        create.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="F")
-    create.add_argument("--quantiles", metavar="F", help="file, or a list such as 0.5,0.9")
-    create.add_argument("--return-periods", metavar="F", help="file, or a list such as 250,100")
-    create.add_argument("--no-of-periods", type=count, metavar="N")
-    create.add_argument("--confidence", type=float, metavar="P", help="of alct (default 0.95)")
-    create.add_argument("--curves", metavar="LETTERS", help="of ept and psept")
-    create.add_argument("--tvar", choices=("count", "weight"))
+    _add_report_options(create)
     create.add_argument("--float-width", type=int, choices=(4, 8))
     create.add_argument("--nan", choices=("error", "zero", "drop"))
     create.add_argument("--negative", choices=("error", "keep"))
@@ -79,7 +76,38 @@ def _add_create(group: Any) -> None:  # noqa: ANN401 - as above
     create.add_argument("--summary-ids", metavar="LIST", help="such as 1,5,10-20")
     create.add_argument("--sets", type=numbers, metavar="LIST", help="of the xref, such as 1,2")
     create.add_argument("--days", type=float, metavar="D", help="lifetime after the last change")
+    create.add_argument(
+        "--idempotency-key",
+        metavar="TEXT",
+        help="of this creation: the same one gives the same run, on whatever machine",
+    )
     add_service(create)
+
+
+def _add_compute(group: Any) -> None:  # noqa: ANN401 - as above
+    compute = group.add_parser(
+        "compute",
+        help="have a sealed run compute further reports, and print their variant",
+        description="Have a sealed run compute further reports, or with other options; nothing"
+        " is uploaded again. Prints the variant for: thalweg run fetch RUN --variant V",
+    )
+    compute.set_defaults(run=_compute)
+    compute.add_argument("id", metavar="RUN")
+    compute.add_argument("--report", type=names, required=True, metavar="LIST")
+    _add_report_options(compute)
+    add_service(compute)
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    """Add the inputs of reports, and the options that a sealed run takes too."""
+    for name in _INPUTS:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="F")
+    parser.add_argument("--quantiles", metavar="F", help="file, or a list such as 0.5,0.9")
+    parser.add_argument("--return-periods", metavar="F", help="file, or a list such as 250,100")
+    parser.add_argument("--no-of-periods", type=count, metavar="N")
+    parser.add_argument("--confidence", type=float, metavar="P", help="of alct (default 0.95)")
+    parser.add_argument("--curves", metavar="LETTERS", help="of ept and psept")
+    parser.add_argument("--tvar", choices=("count", "weight"))
 
 
 def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
@@ -104,9 +132,11 @@ def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
     add_service(fetch)
 
 
-def _create(args: argparse.Namespace) -> int:
-    inputs = {name: getattr(args, name) for name in _INPUTS if getattr(args, name) is not None}
-    options = {name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None}
+def _report_options(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and options of reports."""
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    inputs = {name: given[name] for name in _INPUTS if name in given}
+    options = {name: given[name] for name in _OPTIONS if name in given}
     for name, kind in _LISTS.items():
         text = getattr(args, name)
         if text is None:
@@ -116,11 +146,29 @@ def _create(args: argparse.Namespace) -> int:
             inputs[name] = value
         else:
             options[name] = [kind(number) for number in value.split(",")]
+    return inputs, options
+
+
+def _create(args: argparse.Namespace) -> int:
+    inputs, options = _report_options(args)
     with connect(args) as client:
         run = client.runs.create(
-            args.perspective, args.report, inputs=inputs, days=args.days, **options
+            args.perspective,
+            args.report,
+            inputs=inputs,
+            days=args.days,
+            key=args.idempotency_key,
+            **options,
         )
     sys.stdout.write(f"{run.id}\n")
+    return 0
+
+
+def _compute(args: argparse.Namespace) -> int:
+    inputs, options = _report_options(args)
+    with connect(args) as client:
+        variant = client.runs.add_reports(args.id, args.report, inputs=inputs, **options)
+    sys.stdout.write(f"{variant}\n")
     return 0
 
 
@@ -128,7 +176,8 @@ def _status(args: argparse.Namespace) -> int:
     with connect(args) as client:
         run, streams = client.runs.status(args.id), client.runs.streams(args.id)
     if args.json:
-        sys.stdout.write(f"{json.dumps(run.document, indent=2)}\n")
+        document = {**run.document, "partitions": [asdict(stream) for stream in streams]}
+        sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
         return 0
     lines = [_described(run)]
     for stream in streams:

@@ -54,10 +54,11 @@ class AsyncRuns:
         *,
         inputs: Mapping[str, InputLike] | None = None,
         days: float | None = None,
+        key: str | None = None,
         **options: Unpack[RunOptions],
     ) -> Run:
         """Create a run; as ``Client.runs.create``."""
-        steps = self._jobs.create(perspective, reports, inputs or {}, days, options)
+        steps = self._jobs.create(perspective, reports, inputs or {}, days, key, options)
         return await self._runner.run(steps)
 
     def list(self) -> AsyncIterator[Run]:
@@ -151,7 +152,12 @@ class AsyncRuns:
         return await self._runner.run(steps)
 
     async def add_reports(
-        self, run: RunLike, reports: Sequence[str], **options: Unpack[RunOptions]
+        self,
+        run: RunLike,
+        reports: Sequence[str],
+        *,
+        inputs: Mapping[str, InputLike] | None = None,
+        **options: Unpack[RunOptions],
     ) -> str:
         """Have a sealed run compute further reports; as ``Client.runs.add_reports``."""
-        return await self._runner.run(self._jobs.add_reports(run, reports, options))
+        return await self._runner.run(self._jobs.add_reports(run, reports, inputs or {}, options))

@@ -59,6 +59,7 @@ class Runs:
         *,
         inputs: Mapping[str, InputLike] | None = None,
         days: float | None = None,
+        key: str | None = None,
         **options: Unpack[RunOptions],
     ) -> Run:
         """Create a run; it takes streams until it is sealed.
@@ -69,6 +70,8 @@ class Runs:
             inputs: by name, such as ``{"occurrence": Path("occurrence.bin")}``: digests, or a
                 Path or bytes, which are stored first.
             days: lifetime after the last change; the server's default without.
+            key: of this creation: every call with this key returns the same run, on whatever
+                machine. A new one without.
             **options: of the contract, see RunOptions.
 
         Raises:
@@ -77,7 +80,7 @@ class Runs:
             SourceError: an input cannot be read.
             TypeError: there is no such option.
         """
-        steps = self._jobs.create(perspective, reports, inputs or {}, days, options)
+        steps = self._jobs.create(perspective, reports, inputs or {}, days, key, options)
         return self._runner.run(steps)
 
     def list(self) -> Iterator[Run]:
@@ -272,7 +275,12 @@ class Runs:
         return self._runner.run(self._jobs.report(run, report, path, format, state, options))
 
     def add_reports(
-        self, run: RunLike, reports: Sequence[str], **options: Unpack[RunOptions]
+        self,
+        run: RunLike,
+        reports: Sequence[str],
+        *,
+        inputs: Mapping[str, InputLike] | None = None,
+        **options: Unpack[RunOptions],
     ) -> str:
         """Have a sealed run compute further reports, without its streams being sent again.
 
@@ -283,10 +291,12 @@ class Runs:
         Args:
             run: sealed.
             reports: names of reports.
+            inputs: those that differ from the run's, as for ``create``.
             **options: return periods, quantiles and the like for them.
 
         Raises:
             ProblemError: the service refused, or could not compute them.
             ConnectionFailed: the service could not be reached.
+            SourceError: an input cannot be read.
         """
-        return self._runner.run(self._jobs.add_reports(run, reports, options))
+        return self._runner.run(self._jobs.add_reports(run, reports, inputs or {}, options))

@@ -76,12 +76,15 @@ class Part:
         source: its stream, as for ``client.losses.post``.
         exec: a command to run instead, whose output is the stream; once its turn has come.
         state: file that lets another process go on.
+        replace: whether to delete the stream that the partition has, unless ``state`` goes on
+            with it.
     """
 
     partition: int
     source: SourceLike | None = None
     exec: Sequence[str] | None = None
     state: str | os.PathLike[str] | None = None
+    replace: bool = False
 
 
 def run_id(run: RunLike) -> str:
@@ -99,18 +102,29 @@ class RunJobs:
     def __init__(self, retries: int) -> None:
         self._retries = retries
 
-    def create(
+    def create(  # noqa: PLR0913, PLR0917 - what a run consists of
         self,
         perspective: str,
         reports: Sequence[str],
         inputs: Mapping[str, InputLike],
         days: float | None,
+        key: str | None,
         options: RunOptions,
     ) -> Steps[Run]:
         """Store the inputs that are files, and create a run."""
         unknown = set(options) - RunOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"there is no option {min(unknown)}")
+        digests = yield from self._store(inputs)
+        spec: dict[str, Any] = {"perspective": perspective, "reports": list(reports)}
+        spec |= {"inputs": digests, "options": dict(options)}
+        if days is not None:
+            spec["days"] = days
+        reply = yield from call(create_run(spec, key or str(uuid4())), self._retries)
+        return Run.parse(reply.json())
+
+    def _store(self, inputs: Mapping[str, InputLike]) -> Steps[dict[str, str]]:
+        """Store the inputs that are files; the digests of all, by name."""
         digests: dict[str, str] = {}
         for name, value in inputs.items():
             if isinstance(value, str):
@@ -118,12 +132,7 @@ class RunJobs:
             else:
                 request = put_input(name, input_bytes(value))
                 digests[name] = (yield from call(request, self._retries)).text("digest")
-        spec: dict[str, Any] = {"perspective": perspective, "reports": list(reports)}
-        spec |= {"inputs": digests, "options": dict(options)}
-        if days is not None:
-            spec["days"] = days
-        reply = yield from call(create_run(spec, str(uuid4())), self._retries)
-        return Run.parse(reply.json())
+        return digests
 
     def list(self) -> Steps[None]:
         """Deliver all runs."""
@@ -187,11 +196,19 @@ class RunJobs:
         except (ThalwegError, TypeError) as error:
             return error
         try:
+            if part.replace and (part.state is None or not Path(part.state).exists()):
+                yield from self._vacate(run, part.partition)
             return (yield from self.upload(run, source, part.partition, part.state, observe))
         except (ThalwegError, OSError) as error:
             return error
         finally:
             source.close()
+
+    def _vacate(self, run: RunLike, partition: int) -> Steps[None]:
+        """Delete the stream of a partition, if there is one."""
+        for stream in (yield from self.streams(run)):
+            if stream.partition == partition:
+                yield from self.delete_stream(run, stream.id)
 
     def seal(self, run: RunLike, *, wait: bool) -> Steps[Run]:
         """Seal a run; it is done if the caller waits for it.
@@ -261,9 +278,16 @@ class RunJobs:
         return save_report(stream, out, request.target, None if state is None else Path(state))
 
     def add_reports(
-        self, run: RunLike, reports: Sequence[str], options: Mapping[str, Any]
+        self,
+        run: RunLike,
+        reports: Sequence[str],
+        inputs: Mapping[str, InputLike],
+        options: Mapping[str, Any],
     ) -> Steps[str]:
         """Have a sealed run compute further reports; the variant to ask for them with."""
+        digests = yield from self._store(inputs)
         content: dict[str, Any] = {"reports": list(reports), "options": dict(options)}
+        if digests:
+            content["inputs"] = digests
         request = RunRequests(run_id(run)).add_reports(content)
         return (yield from call(request, self._retries)).text("variant")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -51,22 +52,12 @@ def _add_subfolder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-K", "--subfolder", help="folder of the streams, below RUN_DIR/work")
 
 
-def _eltpy() -> argparse.ArgumentParser:
-    parser = _parser("Compute event loss tables from streams of summaries.")
+def _loss_tables(of: str, suffix: str) -> argparse.ArgumentParser:
+    parser = _parser(f"Compute {of} loss tables from streams of summaries.")
     _add_streams(parser)
-    parser.add_argument("-s", "--selt", help="file of the sample table")
-    parser.add_argument("-m", "--melt", help="file of the moment table")
-    parser.add_argument("-q", "--qelt", help="file of the quantile table")
-    _add_form(parser)
-    return parser
-
-
-def _pltpy() -> argparse.ArgumentParser:
-    parser = _parser("Compute period loss tables from streams of summaries.")
-    _add_streams(parser)
-    parser.add_argument("-s", "--splt", help="file of the sample table")
-    parser.add_argument("-m", "--mplt", help="file of the moment table")
-    parser.add_argument("-q", "--qplt", help="file of the quantile table")
+    for name in ("sample", "moment", "quantile"):
+        letter = name[0]
+        parser.add_argument(f"-{letter}", f"--{letter}{suffix}", help=f"file of the {name} table")
     _add_form(parser)
     return parser
 
@@ -172,8 +163,8 @@ def _join_summary_info() -> argparse.ArgumentParser:
 
 PARSERS: Final[MappingProxyType[str, Callable[[], argparse.ArgumentParser]]] = MappingProxyType(
     {
-        "eltpy": _eltpy,
-        "pltpy": _pltpy,
+        "eltpy": partial(_loss_tables, "event", "elt"),
+        "pltpy": partial(_loss_tables, "period", "plt"),
         "aalpy": _aalpy,
         "lecpy": _lecpy,
         "summarypy": _summarypy,

@@ -14,7 +14,7 @@ import pytest
 from app.command.data_options import add_aggregate
 from app.command.oasis_options import add_run_directory
 from tests.oasis_runs import RUN, read_table
-from tests.server_process import ROOT
+from tests.server_process import ROOT, ServerProcess
 
 PAGE = (ROOT / "app" / "oasis" / "README.md").read_text()
 PEER = os.environ.get("THALWEG_PEER_PYTHON")
@@ -29,13 +29,13 @@ def test_every_option_of_the_page_exists() -> None:
     add_run_directory(own)
     known = {option for action in parser._actions for option in action.option_strings}
     named = set(re.findall(r"`(--[a-z-]+)", PAGE))
-    assert named - {"--faults"} <= known
+    assert named - {"--faults", "--timeout"} <= known
     documented = {option for action in own._actions for option in action.option_strings}
     assert {o for o in documented if o.startswith("--")} - {"--help", "--run-dir"} <= named
 
 
 def test_every_test_that_the_page_names_exists() -> None:
-    texts = [path.read_text() for path in (ROOT / "tests" / "app" / "oasis").glob("test_*.py")]
+    texts = [path.read_text() for path in (ROOT / "tests" / "app" / "oasis").rglob("test_*.py")]
     for name in re.findall(r"`(test_[a-z_]+)`", PAGE):
         assert any(f"def {name}(" in text for text in texts), name
     for name in re.findall(r"`(tests/[a-z_/]+\.py)", PAGE):
@@ -60,7 +60,7 @@ def test_the_page_is_run(tmp_path: Path) -> None:
     environ["PATH"] = os.pathsep.join(
         [str(Path(PEER).parent), str(Path(server).parent), os.environ["PATH"]]
     )
-    install, run, _by_hand = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    install, run, with_service, _by_hand = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     (config,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     settings = {
         "oasis_files_dir": "input",
@@ -73,12 +73,21 @@ def test_the_page_is_run(tmp_path: Path) -> None:
         f"(cd model && {PEER} gen.py && bash tobin.sh); cd model/exposure;"
         f" oasislmf model generate-oasis-files -o ../../input {exposure}"
     )
-    for text in (prepare, install, run):
-        done = subprocess.run(
-            ["bash", "-ec", text], cwd=tmp_path, env=environ, capture_output=True, check=False
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    service = ServerProcess(tmp_path / "service")
+    with_service = with_service.replace("https://thalweg.example.com", service.url)
+    try:
+        for text in (prepare, install, run, with_service):
+            done = subprocess.run(
+                ["bash", "-ec", text], cwd=tmp_path, env=environ, capture_output=True, check=False
+            )
+            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    finally:
+        service.kill()
     for path in (RUN / "expected").glob("*_melt.csv.gz"):
-        _, lines = read_table(tmp_path / "run_thalweg" / "output" / path.name.removesuffix(".gz"))
+        name = path.name.removesuffix(".gz")
+        _, lines = read_table(tmp_path / "run_thalweg" / "output" / name)
         _, expected = read_table(path)
         assert [line[:3] for line in lines] == [line[:3] for line in expected]
+    outputs = [tmp_path / f"run_{name}" / "output" for name in ("thalweg", "service")]
+    for path in outputs[0].glob("*_S*_*.csv"):
+        assert path.read_bytes() == (outputs[1] / path.name).read_bytes(), path.name

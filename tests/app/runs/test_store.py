@@ -16,7 +16,9 @@ from app.run_errors import (
     StreamLimitError,
 )
 from app.runs.records import Extent, RunRecord, StreamRecord
+from app.runs.removal import Removal
 from app.runs.store import Runs
+from app.runs.streams import Streams
 from app.runs.watching import Watch
 from app.state.admission import AdmittedHeads
 from app.state.base import HeadConflictError, StoreDamagedError
@@ -42,19 +44,21 @@ class Stores:
         self.now = 1e9
         self.heads = AdmittedHeads(MemoryStateStore(), Quotas(limits))
         self.blobs = MemoryBlobStore()
-        self.runs = Runs(self.heads, self.blobs, 30.0, Watch(), lambda: self.now)
+        self.runs = Runs(self.heads, 30.0, Watch(), lambda: self.now)
+        self.streams = Streams(self.heads, self.blobs, self.runs, lambda: self.now)
+        self.removal = Removal(self.streams, self.heads)
 
     def run(self, **spec: object) -> RunRecord:
         return self.runs.create(ALICE, {**SPEC, **spec}, {})[0]
 
     def add(self, run: RunRecord, partition: int | None = None) -> StreamRecord:
         run = self.runs.get(ALICE, run.id)
-        return self.runs.add_stream(run, template(), partition)
+        return self.streams.add(run, template(), partition)
 
     def extend(self, stream: StreamRecord, data: bytes) -> StreamRecord:
         """Append as an upload does: bytes first, then the head."""
         fence = stream.fence + 1
-        stream = self.runs.swap_stream(stream, replace(stream, fence=fence))
+        stream = self.streams.swap(stream, replace(stream, fence=fence))
         self.blobs.append("stream", stream.blob(fence), 0, data)
         extent = Extent(fence, stream.offset, len(data))
         new = replace(
@@ -62,7 +66,7 @@ class Stores:
             offset=stream.offset + len(data),
             extents=(*stream.extents, extent),
         )
-        return self.runs.swap_stream(stream, new)
+        return self.streams.swap(stream, new)
 
 
 def template() -> StreamRecord:
@@ -78,7 +82,7 @@ def test_a_run_is_its_owners_and_the_administrators() -> None:
         f.runs.get(BOB, run.id)
     assert f.runs.page(ALICE, "", 10) == [run]
     assert f.runs.page(BOB, "", 10) == []
-    f.runs.delete(ALICE, run.id)
+    f.removal.delete(ALICE, run.id)
     with pytest.raises(NotFoundError):
         f.runs.get(ALICE, run.id)
 
@@ -99,10 +103,10 @@ def test_streams_are_listed_by_partition_and_numbered_from_the_lowest_free() -> 
     third, first = f.add(run, 3), f.add(run)
     run = f.runs.get(ALICE, run.id)
     assert run.state == "uploading"
-    assert [s.partition for s in f.runs.streams(run)] == [1, 3]
-    assert f.runs.page_streams(run, "", 1) == [first]
-    assert f.runs.page_streams(run, first.id, 5) == [third]
-    assert f.runs.stream(run, third.id) == third
+    assert [s.partition for s in f.streams.of(run)] == [1, 3]
+    assert f.streams.page(run, "", 1) == [first]
+    assert f.streams.page(run, first.id, 5) == [third]
+    assert f.streams.get(run, third.id) == third
     with pytest.raises(StreamLimitError, match="1 to 3"):
         f.add(run, 4)
 
@@ -114,13 +118,13 @@ def test_a_partition_with_bytes_is_not_replaced_and_one_without_is() -> None:
     stream = f.add(run, 2)
     assert stream.id != lost.id
     with pytest.raises(NotFoundError):
-        f.runs.stream(f.runs.get(ALICE, run.id), lost.id)
+        f.streams.get(f.runs.get(ALICE, run.id), lost.id)
     f.extend(stream, b"12345678")
     with pytest.raises(PartitionTakenError) as raised:
         f.add(run, 2)
     assert raised.value.members["stream"] == stream.id
     run = f.runs.get(ALICE, run.id)
-    f.runs.delete_stream(run, stream.id)
+    f.streams.delete(run, stream.id)
     assert f.add(run, 2).id != stream.id
 
 
@@ -129,7 +133,7 @@ def test_the_bytes_of_a_stream_are_those_of_its_extents() -> None:
     stream = f.extend(f.add(f.run()), b"abcd")
     f.blobs.append("stream", stream.blob(1), 4, b"late")
     stream = f.extend(stream, b"efgh")
-    stored = f.runs.stored(stream)
+    stored = f.streams.stored(stream)
     assert stored.read(0, 100) == b"abcdefgh"
     assert stored.read(3, 5) == b"de"
     assert b"".join(stored.pieces(2)) == b"cdefgh"
@@ -138,9 +142,9 @@ def test_the_bytes_of_a_stream_are_those_of_its_extents() -> None:
 def test_a_swap_of_what_has_changed_fails() -> None:
     f = Stores()
     seen = f.add(f.run())
-    f.runs.swap_stream(seen, replace(seen, fence=1))
+    f.streams.swap(seen, replace(seen, fence=1))
     with pytest.raises(HeadConflictError):
-        f.runs.swap_stream(seen, replace(seen, fence=1))
+        f.streams.swap(seen, replace(seen, fence=1))
 
 
 def test_a_sealed_run_takes_no_streams_and_gives_none_up() -> None:
@@ -150,7 +154,7 @@ def test_a_sealed_run_takes_no_streams_and_gives_none_up() -> None:
     with pytest.raises(RunSealedError):
         f.add(run)
     with pytest.raises(RunSealedError):
-        f.runs.delete_stream(run, stream.id)
+        f.streams.delete(run, stream.id)
 
 
 def test_a_run_expires_after_its_last_change_and_never_lasts_longer_than_all() -> None:
@@ -172,12 +176,12 @@ def test_bytes_count_in_the_quota_of_the_owner() -> None:
     one, other = f.extend(f.add(run), b"12345678"), f.add(run)
     with pytest.raises(QuotaExceededError):
         f.extend(other, b"123")
-    other = f.runs.stream(f.runs.get(ALICE, run.id), other.id)
+    other = f.streams.get(f.runs.get(ALICE, run.id), other.id)
     with pytest.raises(QuotaExceededError):
         f.add(run)
     # What was refused left nothing in the list of the run.
     assert len(f.runs.get(ALICE, run.id).streams) == 2
-    f.runs.delete_stream(f.runs.get(ALICE, run.id), one.id)
+    f.streams.delete(f.runs.get(ALICE, run.id), one.id)
     f.extend(other, b"123")
 
 
@@ -185,7 +189,7 @@ def test_deleting_a_run_deletes_all_of_it() -> None:
     f = Stores()
     run = f.run()
     f.extend(f.add(run), b"1234")
-    f.runs.delete(ALICE, run.id)
+    f.removal.delete(ALICE, run.id)
     assert not f.blobs.list("stream").blobs
     assert not f.heads.list("stream").heads
 
@@ -195,7 +199,7 @@ def test_records_survive_their_encoding() -> None:
     stream = f.add(f.run())
     header = StreamHeader(Kind.SUMMARY, 1, 3, 10, -1, 4)
     stream = replace(stream, cursor=Position(header, 0, 7, False, 3), fault={"code": "x"})
-    assert f.runs.swap_stream(stream, stream).cursor == stream.cursor
+    assert f.streams.swap(stream, stream).cursor == stream.cursor
 
 
 @pytest.mark.parametrize(
@@ -212,7 +216,7 @@ def test_a_record_that_contradicts_itself_is_damaged(damage: dict[str, object]) 
 
 
 def test_a_run_has_so_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.runs.store.MAX_STREAMS", 2)
+    monkeypatch.setattr("app.runs.streams.MAX_STREAMS", 2)
     f = Stores()
     run = f.run(options={})
     f.add(run)

@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 
 from app.errors import NotFoundError
-from app.runs.sweeping import blobs_without_streams, chores, expired_runs, streams_without_runs
-from tests.app.runs.test_store import ALICE, DAY, Stores
+from app.runs.lasting import Lasting
+from app.runs.sweeping import (
+    EXPIRED_SECONDS,
+    blobs_without_streams,
+    chores,
+    expired_runs,
+    streams_without_runs,
+)
+from tests.app.runs.test_store import ALICE, DAY, SPEC, Stores
 
 
 def test_expired_runs_go_with_their_streams() -> None:
@@ -17,7 +24,7 @@ def test_expired_runs_go_with_their_streams() -> None:
     f.extend(f.add(run), b"1234")
     f.now += 20 * DAY
     f.runs.keep("alice", other.id)
-    sweep = expired_runs(f.runs, f.heads)
+    sweep = expired_runs(f.removal, f.heads, Lasting(0.0))
     sweep()
     assert f.runs.get(ALICE, run.id).id == run.id
     f.now += 20 * DAY
@@ -35,7 +42,7 @@ def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
     stream, lost = f.extend(f.add(run), b"1234"), f.extend(f.add(run), b"5678")
     f.runs.change(f.runs.get(ALICE, run.id), lambda r: replace(r, streams={1: stream.id}))
     # An append that lost its fence before its first commit, and one that has it.
-    f.runs.swap_stream(stream, replace(stream, fence=3))
+    f.streams.swap(stream, replace(stream, fence=3))
     f.blobs.append("stream", stream.blob(2), 0, b"late")
     f.blobs.append("stream", stream.blob(3), 0, b"new")
     recent = [streams_without_runs(f.heads, lambda: f.now)]
@@ -44,10 +51,41 @@ def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
         assert sweep() is False
     assert len(f.heads.list("stream").heads) == 2
     assert len(f.blobs.list("stream").blobs) == 4
-    for _ in range(2):
-        for sweep in chores(f.runs, f.heads, f.blobs, lambda: 9e9).values():
-            sweep()
+    for sweep in chores(f.removal, f.heads, f.blobs, lambda: 9e9).values():
+        sweep()
+        sweep()
     (head,) = f.heads.list("stream").heads
     assert head.id.endswith(stream.id)
     assert {b.id for b in f.blobs.list("stream").blobs} == {stream.blob(1), stream.blob(3)}
     assert lost.blob(1) not in {b.id for b in f.blobs.list("stream").blobs}
+
+
+@pytest.mark.parametrize("jump", [DAY, -DAY])
+def test_a_clock_that_jumps_costs_no_run_that_is_uploaded_to(jump: float) -> None:
+    f = Stores()
+    ticks = 0.0
+    run = f.runs.create(ALICE, SPEC, {}, days=0.5)[0]
+    idle = f.runs.create(ALICE, SPEC, {}, days=0.5)[0]
+    stream = f.extend(f.add(run), b"1234")
+    everything = list(chores(f.removal, f.heads, f.blobs, lambda: f.now, lambda: ticks).values())
+    for moved in (jump, -jump, jump):
+        f.now += moved
+        for _ in range(4):
+            # Half an hour of an append, by a clock that does not jump.
+            ticks += 1800.0
+            f.now += 1800.0
+            for sweep in everything:
+                sweep()
+            f.runs.keep("alice", run.id)
+    assert (
+        f.streams.stored(f.streams.get(f.runs.get(ALICE, run.id), stream.id)).read(0, 9) == b"1234"
+    )
+    # The other one goes once it has been expired for long enough.
+    f.now += 3 * DAY
+    for sweep in everything:
+        sweep()
+    ticks += EXPIRED_SECONDS
+    for sweep in everything:
+        sweep()
+    with pytest.raises(NotFoundError):
+        f.runs.get(ALICE, idle.id)

@@ -12,8 +12,8 @@ import numpy as np
 
 from app.http.identity import SINGLE_USER
 from app.main import create_app
-from app.runs.content import ContentHasher
 from app.runs.records import Extent, RunRecord, StreamRecord
+from app.runs.uploads.content import ContentHasher
 from app.settings import Settings
 from tests.runs import RunCase
 
@@ -25,6 +25,7 @@ class Uploads:
         self.app = create_app(Settings(data_dir=directory, scan=False, **settings))
         self.state = self.app.state
         self.runs = self.state.runs.runs
+        self.streams = self.state.runs.streams
         self.sealer = self.state.sealer
 
     def client(self) -> httpx.AsyncClient:
@@ -66,7 +67,7 @@ class Uploads:
     def add(self, run: RunRecord, partition: int | None = None) -> StreamRecord:
         """Create a stream."""
         template = StreamRecord("", "", run.owner, 0, 0.0)
-        stream: StreamRecord = self.runs.add_stream(self.now(run), template, partition)
+        stream: StreamRecord = self.streams.add(self.now(run), template, partition)
         return stream
 
     def extend(
@@ -74,9 +75,9 @@ class Uploads:
     ) -> StreamRecord:
         """Append bytes to a stream."""
         fence = stream.fence + 1
-        self.runs.blobs.append("stream", stream.blob(fence), 0, data)
+        self.streams.blobs.append("stream", stream.blob(fence), 0, data)
         hasher = ContentHasher()
-        hasher.update(memoryview(self.runs.stored(stream).read(0, stream.offset) + data))
+        hasher.update(memoryview(self.streams.stored(stream).read(0, stream.offset) + data))
         new = replace(
             stream,
             fence=fence,
@@ -86,7 +87,7 @@ class Uploads:
             digest=hasher.digest(),
             events=events,
         )
-        swapped: StreamRecord = self.runs.swap_stream(stream, new)
+        swapped: StreamRecord = self.streams.swap(stream, new)
         return swapped
 
     def upload(self, run: RunRecord, *contents: bytes) -> list[StreamRecord]:

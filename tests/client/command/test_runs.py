@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -83,6 +84,42 @@ def test_each_partition_runs_its_own_command(service: FakeService) -> None:
     assert all(stream.complete for stream in streams)
     assert upload(service, RUN, "--partition", "4", "--exec", "sh", "-c", "echo x; exit 3") == 1
     assert not service.run.streams["s4"].complete
+
+
+def test_a_key_names_a_run_on_every_machine(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        created = ("--perspective", "gul", "--report", "melt", "--idempotency-key", "analysis 7")
+        assert run(service, "create", *created) == 0
+    assert service.run.keys == ['"analysis 7"'] * 2
+    assert capsys.readouterr().out.splitlines() == [RUN, RUN]
+
+
+def test_further_reports_have_inputs_and_options_of_their_own(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "returnperiods.bin").write_bytes(b"when")
+    options = ("--return-periods", "returnperiods.bin", "--curves", "Ff")
+    assert run(service, "compute", RUN, "--report", "ept", *options) == 0
+    assert capsys.readouterr().out == "v1\n"
+    body = service.run.spec["more"]
+    assert (body["reports"], body["options"]) == (["ept"], {"curves": "Ff"})
+    assert list(body["inputs"]) == ["return_periods"]
+
+
+def test_a_partition_is_replaced_where_that_is_asked_for(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p1.bin"
+    for data in (b"first", b"second"):
+        file.write_bytes(data)
+        assert upload(service, RUN, file, "--replace") == 0
+        assert bytes(service.run.streams["s1"].data) == data
+    assert upload(service, RUN, file) == 1
+    assert run(service, "status", RUN, "--json") == 0
+    (partition,) = json.loads(capsys.readouterr().out)["partitions"]
+    assert (partition["id"], partition["offset"], partition["state"]) == ("s1", 6, "complete")
 
 
 def test_stdin_is_a_stream(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:

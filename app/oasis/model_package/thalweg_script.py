@@ -1,0 +1,227 @@
+"""Lines of the scripts of a run: what reads its streams, and how everything is waited for.
+
+A script is oasislmf's, made with settings that have no summaries, so that it ends where the
+streams of items begin. Readers are started after the fifos have been made and before anything
+writes to them. Then every process is waited for, not the last alone.
+"""
+
+import os
+import pathlib
+import shlex
+
+from oasislmf.execution import bash
+
+OPTIONS = "THALWEG_AGGREGATE_OPTIONS"
+"""Variable with further options of ``aggregate``, such as ``--memory-budget 4GB``."""
+IDLE_SECONDS = 24 * 3600
+"""Without a byte for so long, a stream counts as dead. Processes that end are noticed at once."""
+PERSPECTIVES = ("gul", "il", "ri", "rl")
+
+
+def aggregate_command(server):
+    """The command of all processes that read or write a run directory."""
+    command = [server, "aggregate", "--run-dir", ".", "--log-file", "-", "--no-progress"]
+    return command + shlex.split(os.environ.get(OPTIONS, ""))
+
+
+def flags(params):
+    """Options of ``aggregate`` for arguments of a run."""
+    return ["--join-summary-info"] if params.get("join_summary_info") else []
+
+
+def keep_ids(filename):
+    """Have a script keep the ids that it forgets: of load balancers, and of what feeds them."""
+    path = pathlib.Path(filename)
+    lines = path.read_text().split("\n")
+    for i, line in enumerate(lines[:-1]):
+        if line.rstrip().endswith("&") and not lines[i + 1].startswith("thalweg_pids"):
+            lines[i] += " thalweg_others+=($!)"
+    path.write_text("\n".join(lines))
+
+
+class Streams:
+    """Streams of items of a run, or of one chunk of it.
+
+    Args:
+        params: arguments of the script.
+        settings: of the analysis.
+    """
+
+    def __init__(self, params, settings):
+        self._params = params
+        self._settings = settings
+        self._layers = params["num_reinsurance_iterations"]
+        self.chunk = params.get("process_number")
+        self._gul, self._fm, self._balanced = self._partitions()
+
+    def _partitions(self):
+        """Numbers of streams of gul, and of those after it; whether events change streams there."""
+        params = self._params
+        processes = params["max_process_id"]
+        gul_size, fm_size = params.get("num_gul_per_lb") or 0, params.get("num_fm_per_lb") or 0
+        later = params["il_output"] or params["ri_output"]
+        if not (gul_size and fm_size and later) or self.chunk is not None:
+            return processes, processes, False
+        block = gul_size + fm_size * (2 if params["ri_output"] else 1)
+        balancers = (processes - 1) // block + 1
+        return balancers * gul_size, balancers * fm_size, True
+
+    @property
+    def perspectives(self):
+        """Perspectives that have outputs."""
+        return [name for name in PERSPECTIVES if self._params.get(f"{name}_output")]
+
+    def partitions(self, perspective):
+        """Number of partitions of a perspective, those of other chunks included."""
+        return self._gul if perspective == "gul" else self._fm
+
+    def ascend(self, perspective):
+        """Whether events come in their order in each partition."""
+        shuffled = self._balanced and perspective != "gul"
+        return not shuffled and self._params.get("kat_sort_by_event", True)
+
+    def fifos(self, perspective, folder):
+        """Name, partition and fifo of each stream of a perspective."""
+        numbers = range(1, self.partitions(perspective) + 1)
+        for name, consumer in self._names(perspective):
+            for number in numbers if self.chunk is None else [self.chunk]:
+                yield name, number, bash.get_fifo_name(folder, perspective, number, consumer)
+
+    def _names(self, perspective):
+        """Names of the losses of a perspective, and what their fifos have for them."""
+        if perspective == "ri":
+            found = bash.get_ri_inuring_priorities(self._settings, self._layers)
+        elif perspective == "rl":
+            found = bash.get_rl_inuring_priorities(self._layers)
+        else:
+            return [(perspective, "")]
+        texts = [entry["text"].rstrip("_") for entry in found]
+        return [(f"{perspective}_{text}" if text else perspective, text) for text in texts]
+
+
+def start_reader(filename, command, name, confirm=os.devnull):
+    """Write the line of a script that starts a reader of streams.
+
+    Args:
+        filename: of the script.
+        command: words of the command.
+        name: what messages call it.
+        confirm: fifo to which the script writes when all writers have ended well.
+    """
+    bash.print_command(filename, f"( {shlex.join(command)} ) 2>> $LOG_DIR/stderror.err &")
+    label = shlex.quote(f"{name}:{confirm}")
+    bash.print_command(filename, f"thalweg_pids+=($!); thalweg_readers+=({label})")
+
+
+class Readers:
+    """Processes that aggregate the streams of a run here, one for each perspective.
+
+    Args:
+        params: arguments of the script.
+        streams: of the run.
+        server: path of ``thalweg-server``.
+    """
+
+    def __init__(self, params, streams, server):
+        self._params = params
+        self._streams = streams
+        self._server = server
+
+    def start(self, filename):
+        """Write the lines that start them."""
+        folders = [(self._params["fifo_queue_dir"], "output")]
+        if self._params.get("full_correlation"):
+            full = (self._params["fifo_full_correlation_dir"], "output/full_correlation")
+            folders.append(full)
+        for fifos, out in folders:
+            for perspective in self._streams.perspectives:
+                self._start_one(filename, perspective, fifos, out)
+
+    def _start_one(self, filename, perspective, fifos, out):
+        chunk = self._streams.chunk
+        confirm = f"{fifos}thalweg_{perspective}_P{chunk or 0}"
+        command = [*aggregate_command(self._server), "--confirm", confirm, *flags(self._params)]
+        command += ["--idle-timeout", str(IDLE_SECONDS), "--run-out", out]
+        if chunk is not None:
+            command += ["--chunk", f"{chunk}/{self._params['max_process_id']}"]
+            command += ["--work-dir", self._params["work_dir"]]
+        if not self._streams.ascend(perspective):
+            command += ["--unsorted"]
+        for name, _, fifo in self._streams.fifos(perspective, fifos):
+            command += ["--stream", f"{name}={fifo}"]
+        bash.print_command(filename, f"mkfifo {shlex.quote(confirm)}")
+        start_reader(filename, command, f"aggregation of {perspective}", confirm)
+
+
+WAITING = r"""
+# --- Wait for every process, and complete the outputs only when all have ended well ---
+thalweg_readers=() thalweg_pids=() thalweg_writers=() thalweg_others=() thalweg_running=()
+# Whatever the last command said, a run that is told to stop has failed.
+trap 'echo "[ERROR] the run was told to stop: stderror.err in its log says why"; exit 143' \
+    TERM HUP INT QUIT
+# A subshell that fails is waited for; it does not kill all others before they can say why.
+set +E
+
+thalweg_fail(){
+    echo "[ERROR] $1 ended with status $2"
+    # A reader that has failed says why; give it the time.
+    for ((i = 0; i < 20; i++)); do
+        for pid in "${thalweg_pids[@]}"; do
+            kill -0 "$pid" 2>/dev/null || break 2
+        done
+        sleep 0.1
+    done
+    exit 1
+}
+
+thalweg_label(){
+    local at=0 pid
+    for pid in "${thalweg_pids[@]}"; do
+        if [ "$pid" == "$1" ]; then echo "${thalweg_readers[$at]%%:*}"; return; fi
+        at=$((at + 1))
+    done
+    at=1
+    for pid in "${thalweg_writers[@]}"; do
+        if [ "$pid" == "$1" ]; then echo "the pipeline of losses $at"; return; fi
+        at=$((at + 1))
+    done
+    echo "process $1"
+}
+
+thalweg_wait(){
+    # Until these have ended; a status that is not 0, of any process, ends the run. "wait -n"
+    # would forget those that a signal has killed before it is called.
+    local left=1 pid status running
+    while [ "$left" -gt 0 ]; do
+        left=0
+        running=()
+        for pid in "${thalweg_running[@]}"; do
+            if kill -0 "$pid" 2>/dev/null; then
+                running+=("$pid")
+                case " $* " in *" $pid "*) left=$((left + 1));; esac
+            else
+                status=0
+                wait "$pid" || status=$?
+                if [ "$status" -ne 0 ]; then thalweg_fail "$(thalweg_label "$pid")" "$status"; fi
+            fi
+        done
+        thalweg_running=("${running[@]}")
+        if [ "$left" -gt 0 ]; then sleep 0.1; fi
+    done
+}
+
+exec_wait(){
+    local reader
+    thalweg_writers=("$@" "${thalweg_others[@]}")
+    thalweg_running=("${thalweg_writers[@]}" "${thalweg_pids[@]}")
+    thalweg_wait "${thalweg_writers[@]}"
+    if [ -n "${pid0:-}" ] && ! kill -0 "$pid0" 2>/dev/null; then
+        thalweg_fail "oasis_exec_monitor.sh, which watches for errors," "unknown"
+    fi
+    for reader in "${thalweg_readers[@]}"; do
+        # Opened for both, a fifo whose reader has died does not block.
+        echo complete 1<> "${reader#*:}"
+    done
+    thalweg_wait "${thalweg_pids[@]}"
+}
+"""

@@ -1,0 +1,1 @@
+"""What is computed from the streams of a run, and published as files."""

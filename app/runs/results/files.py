@@ -1,0 +1,155 @@
+"""The published reports of a run, in every format.
+
+Sealing writes each report as packed records. Any other format is made of these when it is first
+asked for, and published too: so a file is immutable, whoever asks, and can be read by range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.http.media_types import PICTURE_TYPES
+from app.losses.pictures.drawing import PICTURES, PictureCollector
+from app.losses.pictures.options import Perspective, PictureForm, PictureOptions
+from app.losses.tables import table_encoder
+from app.state.base import StateStore
+from app.state.blobs import BlobStore
+from app.state.ownership import Namespaces
+from core.arrays import Rows
+from core.losses.reports import REPORTS
+
+from ..records import REPORT
+from .published import Published, PublishedFile, PublishedWriter
+
+FORMATS = ("csv", "parquet", "arrow", "ndjson", "bin", "svg", "png")
+"""Formats of a report; the first is the default."""
+RECORDS = "bin"
+_AT_ONCE = 1 << 16
+"""Rows that are read and encoded together: batches of Arrow have so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportName:
+    """Which table."""
+
+    report: str
+    set_id: int | None
+    """Summary set, None for streams of summaries."""
+    variant: str
+
+    def file(self, form: str) -> str:
+        """Name of its file in a format."""
+        return f"{self.report}.{self.variant}.{self.set_id or 'x'}.{form}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a picture shows besides rows."""
+
+    confidence: float
+    perspective: Perspective
+
+
+class ReportFiles:
+    """The reports of one run.
+
+    Args:
+        files: its published reports.
+        float_width: bytes of a loss.
+    """
+
+    def __init__(self, files: Published, float_width: int) -> None:
+        self._files = files
+        self._float_width = float_width
+
+    @classmethod
+    def of(
+        cls, heads: StateStore, blobs: BlobStore, owner: str, run: str, float_width: int
+    ) -> ReportFiles:
+        """Return the reports of a run in the stores."""
+        return cls(Published(Namespaces(heads, REPORT), blobs, REPORT, owner, run), float_width)
+
+    def find(self, name: ReportName, form: str) -> PublishedFile | None:
+        """Return a published file; None if there is none, or not yet."""
+        return self._files.find(name.file(form))
+
+    def writer(self, name: ReportName) -> PublishedWriter:
+        """Begin to write the records of a report."""
+        return self._files.writer(name.file(RECORDS))
+
+    def publish(self, writer: PublishedWriter) -> PublishedFile:
+        """Publish records."""
+        return self._files.publish(writer)
+
+    def read(self, file: PublishedFile, start: int, stop: int) -> bytes:
+        """Return some bytes of a file.
+
+        Raises:
+            NotFoundError: it was deleted.
+            StoreDamagedError: it is damaged.
+        """
+        return self._files.read(file, start, stop)
+
+    def rows(
+        self, name: ReportName, choose: Callable[[Rows], Rows] | None = None
+    ) -> Iterator[Rows]:
+        """Yield the rows of a report, which is published.
+
+        Args:
+            name: which report.
+            choose: returns those of some rows that are wanted; None for all.
+        """
+        file = self.find(name, RECORDS)
+        assert file is not None  # noqa: S101 - the caller has looked
+        dtype = REPORTS[name.report].dtype(self._float_width)
+        step = _AT_ONCE * dtype.itemsize
+        for start in range(0, file.size, step):
+            octets = self.read(file, start, min(start + step, file.size))
+            rows = np.frombuffer(octets, dtype)
+            yield rows if choose is None else choose(rows)
+
+    def encoded(
+        self, name: ReportName, form: str, choose: Callable[[Rows], Rows] | None = None
+    ) -> Iterator[bytes]:
+        """Yield a report in the format of a table, piece by piece."""
+        encoder = table_encoder(form, REPORTS[name.report], self._float_width)
+        yield encoder.begin()
+        for rows in self.rows(name, choose):
+            yield bytes(encoder.encode(rows))
+        yield encoder.end()
+
+    def derive(self, name: ReportName, form: str, drawn: Drawn) -> PublishedFile:
+        """Publish a report in a format, unless it is; its records are published.
+
+        Raises:
+            CoreError: the picture cannot be drawn.
+            ServiceError: a store failed, or its owner has no room for more.
+        """
+        known = self.find(name, form)
+        if known is not None:
+            return known
+        pieces = (
+            iter((self._picture(name, form, drawn),))
+            if form in PICTURE_TYPES
+            else self.encoded(name, form)
+        )
+
+        def content(write: Callable[[bytes], None]) -> None:
+            for piece in pieces:
+                write(piece)
+
+        return self._files.write(name.file(form), content)
+
+    def _picture(self, name: ReportName, form: str, drawn: Drawn) -> bytes:
+        chosen: PictureForm = "svg" if form == "svg" else "png"
+        options = PictureOptions(
+            form=chosen, confidence=drawn.confidence, perspective=drawn.perspective
+        )
+        collector = PictureCollector(name.report, options)
+        for source in PICTURES[name.report]:
+            for rows in self.rows(ReportName(source, name.set_id, name.variant)):
+                collector.take(source, rows)
+        return collector.draw(name.set_id)

@@ -1,0 +1,89 @@
+"""Removing files that were computed of runs that are gone, or never published."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from app.errors import NotFoundError
+from app.state.base import HeadConflictError, StateStore, StoreDamagedError
+from app.state.blobs import BlobStore
+from app.state.ownership import Namespaces, Owned
+from app.state.sweeper import PAGE, Chore, page_by_page
+
+from ..lasting import Lasting
+from ..records import REPORT, RUN, SEGMENT
+
+_GRACE = 86400.0
+"""Age in seconds that spares what a worker may still be writing."""
+WRITING_SECONDS = 7200.0
+"""Time without a byte after which nobody is writing, even if the age is that of a clock that
+jumped."""
+_DELETED = 600.0
+"""Age in seconds from which a file without its run is not a new one."""
+
+
+def chores(
+    heads: StateStore,
+    blobs: BlobStore,
+    clock: Callable[[], float],
+    monotonic: Callable[[], float] = time.monotonic,
+) -> dict[str, Chore]:
+    """Return the chores of published files, by name; see :func:`app.runs.sweeping.chores`."""
+    found = {}
+    for kind in (SEGMENT, REPORT):
+        found[f"{kind}s without runs"] = files_without_runs(heads, kind, clock)
+        found[f"unpublished {kind}s"] = unpublished_blobs(
+            heads, blobs, kind, clock, Lasting(WRITING_SECONDS, monotonic)
+        )
+    return found
+
+
+def files_without_runs(heads: StateStore, kind: str, clock: Callable[[], float]) -> Chore:
+    """Return the chore that takes back files of runs that do not exist any more."""
+    runs = Namespaces(heads, RUN)
+
+    def look(after: str) -> str | None:
+        page = heads.list(kind, after=after, limit=PAGE)
+        for head in page.heads:
+            with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
+                owned = Owned.of(head)
+                run, _, _ = owned.ident.partition(".")
+                if head.used < clock() - _DELETED and not runs.has(owned.owner, run):
+                    heads.delete(kind, head.id, head)
+        return page.after
+
+    return page_by_page(look)
+
+
+def unpublished_blobs(
+    heads: StateStore, blobs: BlobStore, kind: str, clock: Callable[[], float], left: Lasting
+) -> Chore:
+    """Return the chore that deletes what crashed writers left, and files taken back.
+
+    Args:
+        heads: the store of the heads of files.
+        blobs: the store of their content.
+        kind: of both.
+        clock: seconds since 1970.
+        left: tells which have been as they are for long.
+    """
+    files = Namespaces(heads, kind)
+
+    def look(after: str) -> str | None:
+        page = blobs.list(kind, after=after, limit=PAGE)
+        for blob in page.blobs:
+            if blob.modified >= clock() - _GRACE:
+                continue
+            name, _, _ = blob.id.rpartition(".")
+            with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
+                published = any(o.value["blob"] == blob.id for o in files.of_anyone(name))
+                if published:
+                    left.forget(blob.id)
+                elif left.has_lasted(blob.id, (blob.modified, blob.size)):
+                    blobs.delete(kind, blob.id)
+                    left.forget(blob.id)
+        return page.after
+
+    return page_by_page(look)

@@ -1,0 +1,1 @@
+"""Routes of runs, their streams, rows and reports."""

@@ -1,0 +1,198 @@
+"""Routes of sealing and of the reports of runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.requests import Request
+
+from app.http.dependencies import OPTIONS_ONCE, IdentityDep
+from app.http.json_bodies import json_response, send_json
+from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
+from app.http.negotiation import choose_format, joined
+from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.http.ranges import not_modified, requested_range
+from app.losses.request import parse_ids
+from app.losses.schemas import ReportName as ReportPath
+from app.server.responses import Exchange, ExchangeResponse
+
+from ..describing import describe_run, run_path
+from ..reports import RETRY_SECONDS, Chosen, Pending
+from ..results.files import FORMATS, RECORDS, ReportFiles, ReportName
+from ..results.published import PIECE, PublishedFile
+from ..schemas import ReportsQuery, RunAnswer
+from ..sealing.jobs import OWN
+from ..service import RunService
+from .runs import RunsDep
+
+router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], dependencies=[OPTIONS_ONCE])
+
+_MAX_BODY = 1 << 20
+_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 413, 416, 422, 429, 503)
+_TYPES = MEDIA_TYPES | PICTURE_TYPES
+_JSON = {"application/json": {"schema": {"type": "object"}}}
+
+
+@router.post(
+    "/seal",
+    operation_id="seal_run",
+    status_code=202,
+    responses={202: {"model": RunAnswer}, **_PROBLEMS},
+)
+async def seal_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
+    """Seal a run: its streams are complete, and its reports are computed. Idempotent."""
+
+    def seal() -> dict[str, Any]:
+        record = service.reports.seal(who, run)
+        return describe_run(record, service.streams.of(record))
+
+    described = await service.threads.start(seal)
+    if described["state"] == "done":
+        return json_response(described)
+    return json_response(described, 202, {"Retry-After": str(RETRY_SECONDS)})
+
+
+@router.post(
+    "/reports",
+    operation_id="compute_reports",
+    response_class=ExchangeResponse,
+    status_code=202,
+    openapi_extra=JSON_BODY,
+    responses={202: {"description": "Computing; GET the addresses", "content": _JSON}, **_PROBLEMS},
+)
+async def compute_reports(
+    run: str, request: Request, service: RunsDep, who: IdentityDep
+) -> ExchangeResponse:
+    """Compute further reports of a sealed run, from what is stored: nothing is uploaded again."""
+
+    def compute(values: Mapping[str, Any]) -> dict[str, Any]:
+        job = service.reports.compute(who, run, values)
+        variant = job.variant.name
+        further = "" if variant == OWN else f"?variant={variant}"
+        links = {name: f"{run_path(job.run)}/reports/{name}{further}" for name in job.reports}
+        return {"run": job.run, "variant": variant, "reports": links}
+
+    async def handle(exchange: Exchange) -> None:
+        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
+            described = await service.threads.start(compute, values)
+        first = next(iter(described["reports"].values()))
+        headers = {
+            "Location": service.addresses.of(request.scope, first),
+            "Retry-After": str(RETRY_SECONDS),
+        }
+        await send_json(exchange, described, 202, headers)
+
+    return ExchangeResponse(handle)
+
+
+@router.get(
+    "/reports/{report}",
+    operation_id="run_report",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses=content_response(200, *(_TYPES[form].split(";")[0] for form in FORMATS))
+    | {202: {"description": "Being computed; ask again after Retry-After", "content": _JSON}}
+    | NOT_MODIFIED
+    | _PROBLEMS,
+)
+@router.head("/reports/{report}", include_in_schema=False)
+async def run_report(
+    run: str,
+    report: ReportPath,
+    query: Annotated[ReportsQuery, Query()],
+    request: Request,
+    service: RunsDep,
+    who: IdentityDep,
+) -> ExchangeResponse:
+    """Read a report of a sealed run: an immutable file."""
+    form = query.format or choose_format(joined(request.headers, "accept"), FORMATS)
+    name = ReportName(report, query.set, query.variant or OWN)
+    chosen = Chosen(
+        None if query.summary_ids is None else parse_ids(query.summary_ids),
+        None if query.event_ids is None else parse_ids(query.event_ids),
+    )
+    if chosen:
+        chosen.check(report, form)
+
+    async def handle(exchange: Exchange) -> None:
+        stored = RECORDS if chosen else form
+        found = await service.threads.start(service.reports.find, who, run, name, stored)
+        if isinstance(found, Pending):
+            headers = {"Retry-After": str(RETRY_SECONDS)}
+            await send_json(exchange, dict(found.state), 202, headers)
+            return
+        files, file = found
+        answer = _FileAnswer(service, files, file, form)
+        if chosen:
+            await answer.send_chosen(exchange, request, name, chosen)
+        else:
+            await answer.send(exchange, request)
+
+    return ExchangeResponse(handle)
+
+
+class _FileAnswer:
+    """Answers with a published file."""
+
+    def __init__(
+        self, service: RunService, files: ReportFiles, file: PublishedFile, form: str
+    ) -> None:
+        self._service = service
+        self._files = files
+        self._file = file
+        self._form = form
+
+    def _headers(self, etag: str) -> dict[str, str]:
+        return {
+            "Content-Type": _TYPES[self._form],
+            "ETag": etag,
+            "Cache-Control": "private, no-cache",
+            "Vary": "Accept",
+        }
+
+    async def send(self, exchange: Exchange, request: Request) -> None:
+        """Send the file, or a range of it."""
+        file, etag = self._file, self._file.etag
+        headers = self._headers(etag) | {"Accept-Ranges": "bytes"}
+        if not_modified(request.headers, etag):
+            await exchange.start(304, headers)
+            return
+        part = requested_range(request.headers, file.size, etag)
+        start, stop = part or (0, file.size)
+        if part is not None:
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{file.size}"
+        # What is damaged is found before the answer begins, as far as it is read by then.
+        first = await self._read(start, stop)
+        status = 200 if part is None else 206
+        await exchange.start(status, headers, content_length=stop - start)
+        if request.method == "HEAD":
+            return
+        await exchange.write(first)
+        for begin in range(start + len(first), stop, PIECE):
+            await exchange.write(await self._read(begin, stop))
+
+    async def _read(self, start: int, stop: int) -> bytes:
+        stop = min(start + PIECE, stop)
+        return await self._service.threads.start(self._files.read, self._file, start, stop)
+
+    async def send_chosen(
+        self, exchange: Exchange, request: Request, name: ReportName, chosen: Chosen
+    ) -> None:
+        """Send some rows; their number is not known beforehand, so there are no ranges."""
+        text = f"{self._file.digest} {self._form}".encode() + chosen.octets
+        etag = f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'
+        headers = self._headers(etag)
+        if not_modified(request.headers, etag):
+            await exchange.start(304, headers)
+            return
+        pieces: Iterator[bytes] = self._files.encoded(name, self._form, chosen)
+        threads = self._service.threads
+        piece = await threads.start(next, pieces, None)
+        await exchange.start(200, headers)
+        while piece is not None and request.method != "HEAD":
+            await exchange.write(piece)
+            piece = await threads.start(next, pieces, None)

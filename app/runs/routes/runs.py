@@ -1,0 +1,183 @@
+"""Routes of runs: creation, state, inputs, and the list of their streams."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import Response
+from starlette.requests import Request
+
+from app.errors import BadRequestError
+from app.http.dependencies import OPTIONS_ONCE, IdentityDep, from_state
+from app.http.identity import Identity
+from app.http.json_bodies import json_response, send_json
+from app.http.openapi import JSON_BODY, NO_CONTENT, problem_responses
+from app.http.trail import name_resource
+from app.losses.routes_inputs import receive_input
+from app.losses.schemas import InputAnswer, InputName, InputQuery
+from app.server.responses import Exchange, ExchangeResponse
+
+from ..describing import describe_briefly, describe_run, describe_stream, run_path
+from ..records import RunRecord
+from ..schemas import RunAnswer, RunList, StreamList
+from ..service import RunService
+from ..spec import RunSpec
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"], dependencies=[OPTIONS_ONCE])
+
+_MAX_BODY = 1 << 20
+_PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503)
+_KEY = re.compile(r'"?([\x21\x23-\x7e]{1,200})"?')
+RunsDep = Annotated[RunService, from_state("runs")]
+After = Annotated[str, Query(max_length=128, description="List ids after this one")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of things")]
+
+
+@router.get("", operation_id="list_runs", responses={200: {"model": RunList}, **_PROBLEMS})
+async def list_runs(
+    service: RunsDep, who: IdentityDep, after: After = "", limit: Limit = 100
+) -> Response:
+    """List the runs of the caller, in the order of their ids."""
+    runs = await service.threads.quick(service.runs.page, who, after, limit)
+    described = [describe_briefly(run) for run in runs]
+    return json_response({"runs": described, "after": runs[-1].id if len(runs) == limit else None})
+
+
+@router.post(
+    "",
+    operation_id="create_run",
+    response_class=ExchangeResponse,
+    status_code=201,
+    openapi_extra=JSON_BODY,
+    responses={200: {"model": RunAnswer}, 201: {"model": RunAnswer}, **_PROBLEMS},
+)
+async def create_run(
+    request: Request,
+    service: RunsDep,
+    who: IdentityDep,
+    idempotency_key: Annotated[
+        str | None, Header(description="Requests with the same key create one run")
+    ] = None,
+) -> ExchangeResponse:
+    """Create a run; its streams are uploaded next, then it is sealed."""
+    key = _read_key(idempotency_key)
+
+    def create(values: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        spec, days = RunSpec.parse(values)
+        spec.check(who, service.losses)
+        run, created = service.runs.create(who, spec.to_json(), spec.inputs, days, key)
+        return describe_run(run, service.streams.of(run)), created
+
+    async def handle(exchange: Exchange) -> None:
+        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
+            description, created = await service.threads.start(create, values)
+        name_resource(request.scope, description["id"])
+        location = service.addresses.of(request.scope, run_path(description["id"]))
+        await send_json(exchange, description, 201 if created else 200, {"Location": location})
+
+    return ExchangeResponse(handle)
+
+
+def _read_key(header: str | None) -> str | None:
+    """Return the key in an Idempotency-Key, with or without quotes.
+
+    Raises:
+        BadRequestError: it is none.
+    """
+    if header is None:
+        return None
+    match = _KEY.fullmatch(header.strip())
+    if match is None:
+        raise BadRequestError(
+            "Idempotency-Key is not a string of 1 to 200 printable characters",
+            hint='Send one such as "5e0c…", drawn at random for each run',
+        )
+    return match[1]
+
+
+@router.head("/{run}", include_in_schema=False)
+@router.get("/{run}", operation_id="run", responses={200: {"model": RunAnswer}, **_PROBLEMS})
+async def describe(run: str, service: RunsDep, who: IdentityDep) -> Response:
+    """Describe a run: its spec, its state, and how far its streams have come."""
+
+    def look() -> dict[str, Any]:
+        record = service.runs.get(who, run)
+        return describe_run(record, service.streams.of(record))
+
+    return json_response(await service.threads.quick(look))
+
+
+@router.delete(
+    "/{run}",
+    operation_id="delete_run",
+    status_code=204,
+    response_class=Response,
+    responses=NO_CONTENT | _PROBLEMS,
+)
+async def delete_run(run: str, service: RunsDep, who: IdentityDep) -> Response:
+    """Delete a run with its streams and reports."""
+    await service.threads.start(service.removal.delete, who, run)
+    return Response(status_code=204)
+
+
+@router.put(
+    "/{run}/inputs/{name}",
+    operation_id="put_run_input",
+    status_code=201,
+    response_class=ExchangeResponse,
+    responses={200: {"model": InputAnswer}, 201: {"model": InputAnswer}, **_PROBLEMS},
+)
+async def put_run_input(
+    run: str,
+    name: InputName,
+    query: Annotated[InputQuery, Query()],
+    request: Request,
+    service: RunsDep,
+    who: IdentityDep,
+) -> ExchangeResponse:
+    """Store an auxiliary file and bind it to a run that is not sealed."""
+    record = await service.threads.quick(_open_run, service, who, run)
+
+    async def handle(exchange: Exchange) -> None:
+        answer, created = await receive_input(exchange, request, service.losses, who, name, query)
+        await service.threads.start(_bind, service, record, name, answer.digest)
+        await send_json(exchange, answer.model_dump(), 201 if created else 200)
+
+    return ExchangeResponse(handle)
+
+
+def _open_run(service: RunService, who: Identity, ident: str) -> RunRecord:
+    run = service.runs.own(who, ident)
+    service.runs.check_open(run)
+    return run
+
+
+def _bind(service: RunService, run: RunRecord, name: str, digest: str) -> None:
+    def bound(run: RunRecord) -> RunRecord:
+        service.runs.check_open(run)
+        return replace(run, inputs={**run.inputs, name: digest})
+
+    service.runs.change(run, bound)
+
+
+@router.get(
+    "/{run}/streams",
+    operation_id="list_streams",
+    responses={200: {"model": StreamList}, **_PROBLEMS},
+)
+async def list_streams(
+    run: str, service: RunsDep, who: IdentityDep, after: After = "", limit: Limit = 100
+) -> Response:
+    """List the streams of a run, in the order of their partitions."""
+
+    def look() -> list[dict[str, Any]]:
+        record = service.runs.get(who, run)
+        return [describe_stream(s) for s in service.streams.page(record, after, limit)]
+
+    streams = await service.threads.quick(look)
+    last = streams[-1]["id"] if len(streams) == limit else None
+    return json_response({"streams": streams, "after": last})

@@ -1,0 +1,374 @@
+"""Routes of uploads: a stream is a resource that tus and the IETF draft upload to.
+
+A request speaks tus if it has Tus-Resumable, and the draft otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.requests import Request
+
+from app.errors import (
+    BadRequestError,
+    DrainingError,
+    ProblemError,
+    ServiceError,
+    TooLargeError,
+    problem_of,
+)
+from app.http.bodies import discard, read_whole
+from app.http.decompression import decoder
+from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep
+from app.http.identity import Identity
+from app.http.negotiation import Headers, joined
+from app.http.openapi import problem_responses
+from app.http.trail import name_resource
+from app.run_errors import UploadTakenError
+from app.server.drain import Drain
+from app.server.responses import Exchange, ExchangeResponse
+from core.errors import CoreError
+
+from ..describing import describe_stream, stream_path
+from ..records import RunRecord, StreamRecord
+from ..schemas import StreamAnswer, UploadQuery
+from ..service import RunService
+from ..uploads import ietf, tus
+from ..uploads.checksums import check_bytes
+from ..uploads.dialect import Answer, Creation, Dialect, refuse_coding
+from ..uploads.ietf import Ietf
+from ..uploads.sources import Body, Source, Staged
+from ..uploads.tus import Tus
+from ..uploads.uploads import AppendRequest
+from .runs import RunsDep
+
+router = APIRouter(prefix="/v1/runs/{run}/streams", tags=["runs"], dependencies=[OPTIONS_ONCE])
+
+CHECKED_BYTES = 64 << 20
+"""Maximum bytes of an append with a checksum: they wait in memory until it is verified."""
+_INTERIM_SECONDS = 0.5
+_MANY = problem_responses(*(400, 401, 403, 404, 408, 409, 410, 412, 413, 415, 422, 429, 460, 503))
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "description": "Bytes of a loss stream, under the media type of the protocol: "
+        f"{tus.MEDIA_TYPE}, {ietf.MEDIA_TYPE}, or any",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_EMPTY = {"description": "Answered in headers", "content": {}}
+
+
+class _Upload:
+    """One request to a stream, or to the list of streams."""
+
+    def __init__(self, request: Request, service: RunService, who: Identity, drain: Drain) -> None:
+        self.headers: Headers = request.headers
+        self.scope = request.scope
+        self.service = service
+        self.who = who
+        self.drain = drain
+        self.dialect: Dialect = Tus()
+        if "Tus-Resumable" not in request.headers:
+            version = joined(request.headers, ietf.HEADER)
+            self.dialect = Ietf(version, service.uploads.most)
+
+    @contextlib.asynccontextmanager
+    async def answering(self, exchange: Exchange) -> AsyncIterator[dict[str, str]]:
+        """Turn errors into problems of the dialect; the headers yielded go with them."""
+        headers: dict[str, str] = {}
+        try:
+            yield headers
+        except (CoreError, ServiceError) as e:
+            moved_on = isinstance(e, (UploadTakenError, DrainingError))
+            if not (exchange.body.complete or moved_on or "expect" in self.headers):
+                await discard(exchange.body)
+            problem = problem_of(e)
+            if "expected_offset" in problem.members:
+                headers["Upload-Offset"] = str(problem.members["expected_offset"])
+            problem.headers.update(headers)
+            self.dialect.refine(problem)
+            raise ProblemError(problem) from e
+
+    async def run(self, ident: str, *, change: bool) -> RunRecord:
+        runs = self.service.runs
+        run: RunRecord = await self.service.threads.quick(
+            runs.own if change else runs.get, self.who, ident
+        )
+        return run
+
+    async def create(self, exchange: Exchange, ident: str, partition: int | None) -> None:
+        async with self.answering(exchange) as headers:
+            refuse_coding(self.headers)
+            creation = self.dialect.creation(self.headers)
+            run = await self.run(ident, change=True)
+            stream = await self.service.threads.start(self._add, run, creation, partition)
+            name_resource(self.scope, stream.id)
+            path = stream_path(run.id, stream.id)
+            location = self.service.addresses.of(self.scope, path)
+            headers["Location"] = location
+            if creation.append is not None:
+                self._interim(exchange, None, location)
+                stream = await self._receive(exchange, run, stream.id, creation.append, headers)
+            answer = self.dialect.created(run, stream, appended=creation.append is not None)
+        await _send(exchange, answer, stream, {"Location": location})
+
+    def _add(self, run: RunRecord, creation: Creation, partition: int | None) -> StreamRecord:
+        service, uploads = self.service, self.service.uploads
+        service.runs.check_open(run)
+        if creation.length is not None:
+            uploads.check_size(creation.length)
+        template = StreamRecord(
+            run.id,
+            "",
+            run.owner,
+            0,
+            0.0,
+            length=creation.length,
+            metadata=creation.metadata,
+            expected_digest=creation.digest,
+        )
+        return service.streams.add(run, template, partition or creation.partition)
+
+    async def append(self, exchange: Exchange, ident: str, stream_id: str) -> None:
+        async with self.answering(exchange) as headers:
+            refuse_coding(self.headers)
+            request = self.dialect.append(self.headers)
+            run = await self.run(ident, change=True)
+            stream = await self._receive(exchange, run, stream_id, request, headers)
+            answer = self.dialect.appended(run, stream)
+        await _send(exchange, answer, stream)
+
+    async def _receive(
+        self,
+        exchange: Exchange,
+        run: RunRecord,
+        ident: str,
+        request: AppendRequest,
+        headers: dict[str, str],
+    ) -> StreamRecord:
+        """Append a body; ``headers`` gets the offset that a problem is to state."""
+        service = self.service
+        uploads, start = service.uploads, service.threads.start
+        last = 0.0
+
+        def interim(offset: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= _INTERIM_SECONDS:
+                last = time.monotonic()
+                self._interim(exchange, offset, None)
+
+        async with self._source(exchange, run, ident, request) as source:
+            stream = await start(uploads.take, run, ident, request)
+            try:
+                return await uploads.append(run, stream, request, source, interim)
+            except (CoreError, ServiceError):
+                with contextlib.suppress(ServiceError):
+                    stream = await service.threads.quick(service.streams.get, run, ident)
+                    headers["Upload-Offset"] = str(stream.offset)
+                raise
+
+    @contextlib.asynccontextmanager
+    async def _source(
+        self, exchange: Exchange, run: RunRecord, ident: str, request: AppendRequest
+    ) -> AsyncIterator[Source]:
+        """Yield the body, received and verified before if it has a checksum."""
+        losses = self.service.losses
+        if request.checksum is None:
+            yield Body(exchange.body, self.who.payer, losses, self.drain)
+            return
+        if (request.content_length or 0) > CHECKED_BYTES:
+            raise TooLargeError(
+                f"an append with a checksum may have {CHECKED_BYTES} bytes",
+                hint="Send it in several, or without",
+            )
+        await losses.threads.quick(self.service.uploads.check, run, ident, request)
+        with losses.ledger.hold(self.who.payer, 0, "uploads") as hold:
+            decode = decoder(None, CHECKED_BYTES)
+            data = await read_whole(exchange.body, hold, decode, losses.rate)
+            view = memoryview(data)
+            await losses.threads.start(check_bytes, *request.checksum, view)
+            yield Staged(view, losses.threads.start)
+
+    def _interim(self, exchange: Exchange, offset: int | None, location: str | None) -> None:
+        headers = self.dialect.interim(offset, location)
+        if headers is not None:
+            exchange.informational(104, headers)
+
+    async def look(self, exchange: Exchange, ident: str, stream_id: str) -> None:
+        async with self.answering(exchange):
+            if isinstance(self.dialect, Tus):
+                self.dialect.check_version(self.headers)
+            run = await self.run(ident, change=False)
+            stream = await self.service.uploads.look(run, stream_id)
+            answer = self.dialect.offset(run, stream)
+        await _send(exchange, answer, stream)
+
+    async def delete(self, exchange: Exchange, ident: str, stream_id: str) -> None:
+        async with self.answering(exchange):
+            if isinstance(self.dialect, Tus):
+                self.dialect.check_version(self.headers)
+            run = await self.run(ident, change=not self.who.is_admin)
+            await self.service.uploads.delete(run, stream_id)
+        await _send(exchange, self.dialect.deleted(), None)
+
+
+async def _send(
+    exchange: Exchange,
+    answer: Answer,
+    stream: StreamRecord | None,
+    headers: dict[str, str] | None = None,
+) -> None:
+    everything = {**answer.headers, **(headers or {})}
+    if answer.describes and stream is not None:
+        data = orjson.dumps(describe_stream(stream))
+        everything["Content-Type"] = "application/json"
+        await exchange.start(answer.status, everything, content_length=len(data))
+        await exchange.end(data)
+        return
+    length = None if answer.status == 204 else 0  # noqa: PLR2004
+    await exchange.start(answer.status, everything, content_length=length)
+    await exchange.end()
+
+
+@router.post(
+    "",
+    operation_id="create_stream",
+    response_class=ExchangeResponse,
+    status_code=201,
+    openapi_extra=_BODY,
+    responses={201: {"model": StreamAnswer}, **_MANY},
+)
+async def create_stream(
+    run: str,
+    query: Annotated[UploadQuery, Query()],
+    request: Request,
+    service: RunsDep,
+    who: IdentityDep,
+    drain: DrainDep,
+) -> ExchangeResponse:
+    """Create the upload of a partition, with bytes or without."""
+    upload = _Upload(request, service, who, drain)
+    return ExchangeResponse(lambda exchange: upload.create(exchange, run, query.partition))
+
+
+@router.patch(
+    "/{stream}",
+    operation_id="append_to_stream",
+    response_class=ExchangeResponse,
+    status_code=200,
+    openapi_extra=_BODY,
+    responses={
+        200: {"model": StreamAnswer, "description": "The upload is complete"},
+        204: _EMPTY,
+        **_MANY,
+    },
+)
+async def append_to_stream(
+    run: str,
+    stream: str,
+    request: Request,
+    service: RunsDep,
+    who: IdentityDep,
+    drain: DrainDep,
+) -> ExchangeResponse:
+    """Append bytes to an upload; what is acknowledged is durable and has been checked."""
+    upload = _Upload(request, service, who, drain)
+    return ExchangeResponse(lambda exchange: upload.append(exchange, run, stream))
+
+
+@router.head("/{stream}", include_in_schema=False, response_class=ExchangeResponse)
+@router.get(
+    "/{stream}",
+    operation_id="stream_offset",
+    response_class=ExchangeResponse,
+    status_code=200,
+    responses={200: _EMPTY, 204: _EMPTY, **_MANY},
+)
+async def stream_offset(
+    run: str,
+    stream: str,
+    request: Request,
+    service: RunsDep,
+    who: IdentityDep,
+    drain: DrainDep,
+) -> ExchangeResponse:
+    """Tell in headers how far an upload has come; an append that runs ends."""
+    upload = _Upload(request, service, who, drain)
+    return ExchangeResponse(lambda exchange: upload.look(exchange, run, stream))
+
+
+@router.delete(
+    "/{stream}",
+    operation_id="delete_stream",
+    response_class=ExchangeResponse,
+    status_code=204,
+    responses={204: _EMPTY, **_MANY},
+)
+async def delete_stream(
+    run: str,
+    stream: str,
+    request: Request,
+    service: RunsDep,
+    who: IdentityDep,
+    drain: DrainDep,
+) -> ExchangeResponse:
+    """Delete an upload of a run that is not sealed; its partition can be uploaded again."""
+    upload = _Upload(request, service, who, drain)
+    return ExchangeResponse(lambda exchange: upload.delete(exchange, run, stream))
+
+
+_METHODS = {"PATCH": "append", "DELETE": "delete", "HEAD": "look"}
+
+
+@router.post(
+    "/{stream}",
+    operation_id="override_method",
+    response_class=ExchangeResponse,
+    status_code=204,
+    openapi_extra=_BODY,
+    responses={
+        200: {"model": StreamAnswer, "description": "The upload is complete"},
+        204: _EMPTY,
+        **_MANY,
+    },
+)
+async def override_method(
+    run: str,
+    stream: str,
+    request: Request,
+    service: RunsDep,
+    who: IdentityDep,
+    drain: DrainDep,
+) -> ExchangeResponse:
+    """Do what the method in X-HTTP-Method-Override does, for clients that cannot send it."""
+    method = joined(request.headers, "X-HTTP-Method-Override") or ""
+    name = _METHODS.get(method.strip().upper())
+    if name is None:
+        raise BadRequestError(
+            "POST to an upload needs X-HTTP-Method-Override", hint="Send PATCH, HEAD or DELETE"
+        )
+    upload = _Upload(request, service, who, drain)
+    handle = getattr(upload, name)
+    return ExchangeResponse(lambda exchange: handle(exchange, run, stream))
+
+
+@router.options("", include_in_schema=False)
+@router.options("/{stream}", include_in_schema=False)
+async def describe_uploads(service: RunsDep) -> Response:
+    """Say which protocols, extensions and sizes the server takes."""
+    most = service.uploads.most
+    return Response(
+        status_code=204,
+        headers={
+            **tus.describe_server(most),
+            "Upload-Limit": ietf.upload_limit(most, None),
+            "Accept-Patch": f"{tus.MEDIA_TYPE}, {ietf.MEDIA_TYPE}",
+            "Cache-Control": "no-store",
+        },
+    )

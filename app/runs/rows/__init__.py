@@ -1,0 +1,1 @@
+"""What clients watch of a run: the rows of its streams, and its progress."""

@@ -1,0 +1,302 @@
+"""Rows of the streams of a run, read while they are uploaded or at any time later.
+
+Rows are not stored: they follow from the stored bytes, which are parsed again for each reader::
+
+    streams   |1 ......... complete|   |2 ......... durable|.. to come ..
+                    ^ token                          ^ the reader waits (follow)
+    rows            +---------------->   +---------->
+
+The streams come in the order of their partitions, each to its end. A partition that does not
+exist yet is waited for while the run takes streams; after that, there are no others. So every
+reader gets the same rows in the same order, whenever it reads, and a token says which are next.
+
+Rows go out once their event is known to be complete, with the token after them. So a reader that
+is cut off repeats nothing and misses nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.errors import DataChangedError, NotFoundError, ServiceError
+from app.losses.encoding import RowEncoder
+from app.losses.passes import Pass, make_pass
+from app.losses.request import LossRequest, select_rows
+from app.losses.rows import CHUNK, Chunk
+from app.losses.spool import Item, Mark, Table
+from app.run_errors import RunFailedError, UploadFailedError
+from app.streams.frames import Buffers
+from core.arrays import Rows
+from core.budget import current
+from core.errors import CoreError
+from core.losses.position import Position
+
+from ..records import RunRecord, StreamRecord
+from ..results.segments import stream_header
+from ..streams import Streams
+from .tokens import RowPlace, fingerprint_of
+
+READ = 1 << 20
+"""Bytes of a stream that are parsed at a time."""
+_OPEN_BYTES = 64 << 20
+"""Bytes of rows of an unfinished event that wait for its end; more go out before."""
+
+
+class _Collector:
+    """Holds rows back until the mark after them.
+
+    Args:
+        request: what is read.
+        record: the stream.
+        ready: takes what may be sent.
+    """
+
+    def __init__(self, request: LossRequest, record: StreamRecord, ready: list[Item]) -> None:
+        self._ids = request.summary_ids
+        self._origin = {"stream": record.id, "partition": record.partition}
+        self._ready = ready
+        self._open: list[Item] = []
+        self._open_bytes = 0
+
+    def take_rows(self, set_id: int | None, report: str, rows: Rows) -> None:
+        selected = rows if self._ids is None else select_rows(rows, self._ids)
+        if len(selected):
+            copied = np.frombuffer(selected.tobytes(), selected.dtype)
+            self._open.append(Table(report, copied, set_id))
+            self._open_bytes += copied.nbytes
+        if self._open_bytes > _OPEN_BYTES:
+            self._release()
+
+    def take_position(self, position: Position, settled: bool) -> None:
+        if settled:
+            self._release()
+            self._ready.append(Mark(position, origin=self._origin))
+
+    def _release(self) -> None:
+        self._ready += self._open
+        self._open.clear()
+        self._open_bytes = 0
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A stream that is being read.
+
+    Attributes:
+        record: the version whose bytes are known.
+        collector: takes its rows.
+        stream_pass: parses it.
+        start: where reading began.
+        at: next byte to read.
+    """
+
+    record: StreamRecord
+    collector: _Collector
+    stream_pass: Pass
+    start: Position
+    at: int
+
+
+class RowReader:
+    """Reads the rows of one report, in threads, one call at a time.
+
+    Args:
+        streams: the streams of all runs.
+        run: the run.
+        request: one report of events or periods.
+        place: where to begin; None for the beginning.
+        stream: id of the only stream to read; None for all.
+        follow: whether to wait for what is still to come.
+
+    Raises:
+        DataChangedError: the stream of the place was deleted or uploaded again.
+        NotFoundError: the run has no such stream.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is read
+        self,
+        streams: Streams,
+        run: RunRecord,
+        request: LossRequest,
+        place: RowPlace | None,
+        stream: str | None,
+        *,
+        follow: bool,
+    ) -> None:
+        self._runs = streams.runs
+        self._streams = streams
+        self._run = run
+        self._request = request
+        self._only = stream
+        self._follow = follow
+        self._reading: _Reading | None = None
+        self._partition = 0
+        self._ready: list[Item] = []
+        self._failure: CoreError | ServiceError | None = None
+        self.encoder: RowEncoder
+        """Encodes the rows; set before the first step."""
+        self.events = 0
+        """Complete events read so far."""
+        self.bytes = 0
+        """Bytes read so far."""
+        self.mark: Mark | None = None
+        """The last mark that was encoded, or the place to begin at."""
+        self.reason: str | None = None
+        """Why the rows end; None while there may be more."""
+        if stream is not None:
+            streams.get(run, stream)
+        if place is not None:
+            self._resume(place)
+
+    def _resume(self, place: RowPlace) -> None:
+        ident = self._run.streams.get(place.partition)
+        if ident is None or fingerprint_of(ident) != place.fingerprint:
+            raise DataChangedError(
+                f"partition {place.partition} was deleted or uploaded again since",
+                hint="Read the rows from the beginning, without after",
+            )
+        if self._only not in {None, ident}:
+            raise DataChangedError(
+                "the token is of another stream of the run", hint="Name that stream, or none"
+            )
+        self._open(self._streams.get(self._run, ident), place)
+        (mark,) = self._ready
+        assert isinstance(mark, Mark)  # noqa: S101 - that of the place
+        self.mark = mark
+        self._ready.clear()
+
+    def _open(self, record: StreamRecord, place: RowPlace | None = None) -> None:
+        position = Position()
+        if place is not None and place.offset:
+            header = stream_header(self._streams.stored(record), self._request.policy)
+            if place.offset > record.offset or header is None:
+                raise DataChangedError("the stream has fewer bytes than the token says")
+            position = Position(
+                header, place.offset, place.last_event, place.ascending, place.events
+            )
+        collector = _Collector(self._request, record, self._ready)
+        parsing = make_pass(self._request, collector.take_rows, collector.take_position, None)
+        parsing.resume(position)
+        self._partition = record.partition
+        self._reading = _Reading(record, collector, parsing, position, position.offset)
+        collector.take_position(position, True)
+
+    # -- in threads --------------------------------------------------------------
+
+    def step(self) -> Chunk | None:
+        """Encode the next rows; None if there are none at present, or no more (``reason``).
+
+        Raises:
+            CoreError, ServiceError: a stream is faulty; all rows before it were encoded.
+        """
+        buffers: Buffers = []
+        size = 0
+        more = True
+        while more and size < CHUNK and self._failure is None:
+            current().check("rows")
+            try:
+                more = self._advance() if self._reading is None else self._read(self._reading)
+            except (CoreError, ServiceError) as e:
+                self._failure = e
+            for encoded in map(self._encode, self._ready):
+                size += sum(map(len, encoded))
+                buffers += encoded
+            self._ready.clear()
+        if size:
+            return Chunk(buffers, size, self.mark)
+        if self._failure is not None:
+            raise self._failure
+        return None
+
+    def _encode(self, item: Item) -> Buffers:
+        if isinstance(item, Mark):
+            self.mark = item
+        return self.encoder.add(item)
+
+    def _advance(self) -> bool:
+        """Open the next stream; return whether there is one at present."""
+        run = self._run = self._runs.again(self._run)
+        if self._only is not None:
+            if self._partition:
+                self.reason = "complete"
+                return False
+            self._open(self._streams.get(run, self._only))
+            return True
+        ident = run.streams.get(self._partition + 1)
+        if ident is None and not run.is_open:
+            later = [number for number in run.streams if number > self._partition]
+            if not later:
+                self.reason = "sealed"
+                return False
+            ident = run.streams[min(later)]
+        if ident is not None and self._open_listed(run, ident):
+            return True
+        if not self._follow:
+            self.reason = "partial"
+        elif run.state == "failed":
+            raise RunFailedError(
+                f"the run could not be computed: {(run.problem or {}).get('detail')}",
+                hint="Upload the stream at fault again, and seal the run again",
+                problem=run.problem,
+            )
+        return False
+
+    def _open_listed(self, run: RunRecord, ident: str) -> bool:
+        """Open a stream; return whether it exists: a run lists it a moment earlier."""
+        try:
+            record = self._streams.get(run, ident)
+        except NotFoundError:
+            return False
+        self._open(record)
+        return True
+
+    def _read(self, reading: _Reading) -> bool:
+        """Parse the next bytes of a stream; return whether there may be more at once."""
+        if reading.at == reading.record.offset and not self._refresh(reading):
+            return self._leave(reading)
+        stop = min(reading.at + READ, reading.record.offset)
+        data = self._streams.stored(reading.record).read(reading.at, stop)
+        reading.at += len(data)
+        self.bytes += len(data)
+        current().renew()
+        reading.stream_pass.receive(memoryview(data))
+        return True
+
+    def _refresh(self, reading: _Reading) -> bool:
+        """Look at a stream again; return whether it has more bytes."""
+        if reading.record.complete or reading.record.fault is not None:
+            return False
+        self._run = self._runs.again(self._run)
+        try:
+            reading.record = self._streams.get(self._run, reading.record.id)
+        except NotFoundError as e:
+            raise DataChangedError(
+                f"partition {reading.record.partition} was deleted while its rows were read",
+                hint="Read the rows from the beginning, without after",
+            ) from e
+        return reading.record.offset > reading.at
+
+    def _leave(self, reading: _Reading) -> bool:
+        """Leave a stream that has no more bytes; return whether it has ended."""
+        record = reading.record
+        if not record.complete and record.fault is None:
+            if not self._follow:
+                self.reason = "partial"
+            return False
+        if reading.at > reading.start.offset:
+            end = reading.stream_pass.close()
+            self.events += end.events - reading.start.events
+            header = reading.stream_pass.header
+            reading.collector.take_position(Position(header, reading.at, 0, True, end.events), True)
+        self._reading = None
+        if record.fault is not None:
+            raise UploadFailedError(
+                f"partition {record.partition} is faulty: {record.fault.get('detail')}",
+                hint="Delete the stream and upload it again",
+                stream=record.id,
+                partition=record.partition,
+                fault=dict(record.fault),
+            )
+        return True

@@ -1,0 +1,1 @@
+"""Sealing of runs: checks, jobs, and the worker that does them."""

@@ -1,0 +1,83 @@
+"""Segments that are added up while their streams arrive, so that sealing has less to do."""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+
+from app.errors import ServiceError
+from app.http.identity import USER_SCOPES, Identity
+from app.losses.spilling import SpillFiles
+from core.errors import CoreError
+from core.losses.reports import REPORTS
+
+from ..records import RunRecord, StreamRecord
+from ..results.segments import SegmentSums, segments_of
+from .jobs import Variant
+from .memory import sums_of_segment
+from .work import Workshop
+
+
+class SegmentsAhead:
+    """Adds up the segments of streams that have grown; with no promise to.
+
+    What is not done, because a worker ends or has no memory left, sealing does.
+
+    Args:
+        workshop: what to work with.
+        news: set when there is something to do.
+        stopped: set when the server stops.
+    """
+
+    def __init__(self, workshop: Workshop, news: threading.Event, stopped: threading.Event) -> None:
+        self._workshop = workshop
+        self._news = news
+        self._stopped = stopped
+        self._grown: dict[tuple[str, str, str], None] = {}
+        self._lock = threading.Lock()
+        workshop.streams.grown = self.note
+
+    def note(self, before: StreamRecord, after: StreamRecord) -> None:
+        """Note that a stream has grown, if that completes a segment."""
+        size = self._workshop.segment
+        ended = after.complete and not before.complete
+        if ended or before.offset // size != after.offset // size:
+            with self._lock:
+                self._grown[after.owner, after.run, after.id] = None
+            self._news.set()
+
+    def work(self) -> bool:
+        """Add up the segments of one stream; return whether there was one."""
+        with self._lock:
+            if not self._grown:
+                return False
+            owner, run, stream = next(iter(self._grown))
+            del self._grown[owner, run, stream]
+        try:
+            record = self._workshop.runs.get(Identity(owner, USER_SCOPES), run)
+            self._add_up(record, self._workshop.streams.get(record, stream))
+        except (CoreError, ServiceError) as e:
+            structlog.get_logger().debug("segments are left to sealing", reason=str(e))
+        return True
+
+    def _add_up(self, run: RunRecord, stream: StreamRecord) -> None:
+        workshop = self._workshop
+        reports = [name for name in run.spec["reports"] if REPORTS[name].scope == "run"]
+        if not reports:
+            return
+        request = workshop.request(run, Variant(), reports)
+        spill = SpillFiles(workshop.losses.spools.directory)
+        sums = SegmentSums(
+            request,
+            workshop.segments(run),
+            lambda: sums_of_segment(workshop.losses.ledger, run.owner, spill),
+        )
+        try:
+            stored = workshop.streams.stored(stream)
+            for segment in segments_of(stored, request.policy, workshop.segment):
+                if self._stopped.is_set():
+                    return
+                workshop.engine.submit(sums.publish, segment).result()
+        finally:
+            spill.close()

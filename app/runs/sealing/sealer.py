@@ -1,0 +1,324 @@
+"""Sealing: a run is checked, and its reports computed in the background.
+
+::
+
+    POST seal ──checks──▶ job (a head) + state sealed ──▶ a worker claims the job
+                                                          state computing, beats
+                                                          segments, rows, reports published
+                                                          state done | failed, job deleted
+
+The job comes before the state, so that a sealed run always has one: a crash between the two
+leaves a job of a run that is still open, which is dropped after a while. Whatever a worker has
+published when it is killed is there for the one that takes the job over. Two workers that both
+believe to have a job publish the same bytes; only one of them may say how the run ended.
+
+A fault of the streams, or of what the client stored, ends the run as *failed* and is named; the
+client repairs it and seals again. Where a store, the disk or the memory fails, the job is given
+back and tried again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from app.errors import (
+    BusyError,
+    NotFoundError,
+    ServiceError,
+    ShareExceededError,
+    StorageFullError,
+    problem_of,
+)
+from app.http.identity import USER_SCOPES, Identity
+from app.state.base import StoreDamagedError, StoreError
+from core.errors import CoreError
+
+from ..records import RunRecord, RunState
+from .ahead import SegmentsAhead
+from .checks import check_sealable
+from .jobs import Job, Jobs, Variant
+from .work import SealingWork, Workshop
+from .workers import worker_name
+
+INTERVAL = 3.0
+"""Seconds between two looks for jobs of other workers."""
+_BEATS = 5
+"""Beats in the time of a lease."""
+_ATTEMPTS = 20
+"""Times that a job is tried while stores or memory fail."""
+_FAILURES = (BusyError, ShareExceededError, StorageFullError, StoreError)
+"""Failures of the server, which pass."""
+
+
+class StoppedError(Exception):
+    """The job is another worker's now, its run was deleted, or the server stops."""
+
+
+class _NotSealedError(Exception):
+    """The run of a job is not sealed, or not yet."""
+
+
+class Sealer:
+    """Seals runs, and computes their reports in a thread.
+
+    Args:
+        workshop: what to work with.
+        jobs: those of all workers.
+        interval: seconds between two looks for jobs.
+    """
+
+    def __init__(self, workshop: Workshop, jobs: Jobs, interval: float = INTERVAL) -> None:
+        self.workshop = workshop
+        self.jobs = jobs
+        self._interval = interval
+        self._worker = worker_name()
+        self._news = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.ahead = SegmentsAhead(workshop, self._news, self._stopped)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="sealing", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Give the present job back, and stop; may be called twice."""
+        self._stopped.set()
+        self._news.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    # -- requests ----------------------------------------------------------------
+
+    def seal(self, run: RunRecord) -> RunRecord:
+        """Seal a run: check it, and have its reports computed. Again, it changes nothing.
+
+        Raises:
+            SealRefusedError: naming each stream at fault.
+            CoreError, ServiceError: an input is missing, or does not fit the reports.
+        """
+        if run.state == "done":
+            return run
+        job = Job(run.owner, run.id, tuple(run.spec["reports"]), Variant(), seals=True)
+        if run.state in {"sealed", "computing"}:
+            # A job that is dropped, such as by a restored backup, is made again.
+            self._add(job)
+            return run
+        workshop = self.workshop
+        check_sealable(run, workshop.streams.of(run), workshop.spec(run, Variant()).missing)
+        workshop.request(run, Variant(), job.reports)
+        self._add(job)
+
+        def sealed(run: RunRecord) -> RunRecord:
+            if run.state in {"sealed", "computing", "done"}:
+                return run
+            check_sealable(run, workshop.streams.of(run), ())
+            return replace(run, state="sealed", problem=None)
+
+        sealed_run = workshop.runs.change(run, sealed)
+        self._news.set()
+        return sealed_run
+
+    def compute(self, run: RunRecord, reports: tuple[str, ...], variant: Variant) -> Job:
+        """Have further reports of a sealed run computed, from what is stored of it.
+
+        Raises:
+            CoreError, ServiceError: an input is missing, or does not fit the reports.
+        """
+        self.workshop.request(run, variant, reports)
+        job = Job(run.owner, run.id, reports, variant, seals=False)
+        self._add(job)
+        self._news.set()
+        return job
+
+    def _add(self, job: Job) -> None:
+        self.jobs.create(job)
+
+    # -- the thread --------------------------------------------------------------
+
+    def _run(self) -> None:
+        log = structlog.get_logger()
+        while not self._stopped.is_set():
+            try:
+                self.look()
+                # One stream at a time: jobs come first.
+                if self.ahead.work():
+                    continue
+            except ServiceError as e:
+                log.warning("jobs of sealing cannot be read", reason=str(e))
+            except Exception:
+                log.exception("sealing failed")
+            self._news.wait(self._interval)
+            self._news.clear()
+
+    def look(self) -> None:
+        """Do the jobs that are to be had."""
+        for job in self.jobs.claimable():
+            if self._stopped.is_set():
+                return
+            claimed = self.jobs.change(job, worker=self._worker, beat=job.beat + 1)
+            if claimed is not None:
+                self._perform(claimed)
+
+    def _perform(self, job: Job) -> None:
+        lease = _Lease(self.jobs, job, self._stopped, self.workshop)
+        log = structlog.get_logger().bind(run=job.run)
+        try:
+            with lease:
+                run = self._begin(job)
+                if run is None:
+                    return
+                SealingWork(self.workshop, run, job, lease.proceed).run()
+                lease.check()
+                self._finish(run, job, None)
+                self.jobs.delete(job)
+        except StoppedError:
+            lease.release()
+        except _NotSealedError:
+            # The request that made the job is about to seal the run, or its worker has died.
+            if job.attempts + 1 >= _ATTEMPTS:
+                self.jobs.delete(job)
+            else:
+                lease.release(attempts=job.attempts + 1)
+        except _FAILURES as e:
+            damaged = isinstance(e, StoreDamagedError)
+            if damaged or job.attempts + 1 >= _ATTEMPTS:
+                self._fail(job, e)
+                return
+            log.warning("sealing is tried again", reason=str(e))
+            lease.release(attempts=job.attempts + 1)
+            # Other jobs come first.
+            self._stopped.wait(min(1.0, self._interval))
+        except NotFoundError as e:
+            self._fail(job, e)
+        except (CoreError, ServiceError) as e:
+            self._fail(job, e)
+        except Exception as e:
+            log.exception("sealing failed")
+            self._fail(job, e)
+
+    def _begin(self, job: Job) -> RunRecord | None:
+        """Return the run of a job, which is computing now; None if there is nothing to do."""
+        runs = self.workshop.runs
+        try:
+            run = runs.get(Identity(job.owner, USER_SCOPES), job.run)
+        except ServiceError as e:
+            if isinstance(e, StoreError):
+                raise
+            # It was deleted, or has expired.
+            self.jobs.delete(job)
+            return None
+        if not job.seals:
+            return run
+        if run.is_open:
+            raise _NotSealedError
+
+        def computing(run: RunRecord) -> RunRecord:
+            return replace(run, state="computing") if run.state == "sealed" else run
+
+        run = runs.change(run, computing)
+        if run.state != "computing":
+            self.jobs.delete(job)
+            return None
+        return run
+
+    def _finish(self, run: RunRecord, job: Job, problem: Mapping[str, Any] | None) -> None:
+        """Write into the run how a job ended."""
+        name = job.variant.name
+
+        def ended(run: RunRecord) -> RunRecord:
+            known = run.results.get(name, {})
+            reports = list(known.get("reports", []))
+            result = {
+                "options": dict(job.variant.options),
+                "inputs": dict(job.variant.inputs),
+                "reports": reports,
+                "problem": problem,
+            }
+            if problem is None:
+                result["reports"] = reports + [r for r in job.reports if r not in reports]
+            if job.seals and run.state == "computing":
+                state: RunState = "done" if problem is None else "failed"
+                run = replace(run, state=state, problem=problem)
+            if job.seals and problem is not None:
+                return run
+            return replace(run, results={**run.results, name: result})
+
+        self.workshop.runs.change(run, ended)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        """Say in the run why a job failed; the job is over."""
+        problem = problem_of(error.with_traceback(None)).to_json()
+        source = getattr(error, "source", None)
+        if source is not None:
+            problem |= {"detail": f"{source}: {problem['detail']}", "source": source}
+        try:
+            run = self.workshop.runs.get(Identity(job.owner, USER_SCOPES), job.run)
+            self._finish(run, job, problem)
+        except NotFoundError:
+            structlog.get_logger().info("a run was deleted while it was sealed", run=job.run)
+        self.jobs.delete(job)
+
+
+class _Lease:
+    """Gives signs of life for a job until it ends."""
+
+    def __init__(self, jobs: Jobs, job: Job, stopped: threading.Event, workshop: Workshop) -> None:
+        self._jobs = jobs
+        self._job = job
+        self._stopped = stopped
+        self._workshop = workshop
+        self._ended = threading.Event()
+        self._lost = threading.Event()
+        self._step = (0, 0)
+        self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._jobs.lease / _BEATS):
+            done, total = self._step
+            try:
+                job = self._jobs.change(self._job, beat=self._job.beat + 1, done=done, total=total)
+            except ServiceError:
+                # The store may answer the next one.
+                continue
+            if job is None:
+                self._lost.set()
+                return
+            self._job = job
+            self._workshop.runs.watch.announce(job.run)
+
+    def proceed(self, done: int, total: int) -> None:
+        """Note how far a step is.
+
+        Raises:
+            StoppedError: there is no use in going on.
+        """
+        self._step = (done, total)
+        self.check()
+
+    def check(self) -> None:
+        """Check that the job is still this worker's.
+
+        Raises:
+            StoppedError: it is not, or the server stops.
+        """
+        if self._lost.is_set() or self._stopped.is_set():
+            raise StoppedError
+
+    def release(self, **values: Any) -> None:  # noqa: ANN401 - of Job
+        """Let any worker have the job."""
+        self._jobs.change(self._job, worker="", **values)

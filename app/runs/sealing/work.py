@@ -1,0 +1,244 @@
+"""The work of one sealing job: from the stored streams of a run to published reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from app.engine.base import Engine
+from app.errors import StorageFullError
+from app.http.identity import USER_SCOPES, Identity
+from app.losses.request import LossRequest, select_rows
+from app.losses.service import LossService
+from app.losses.spilling import SpillFiles
+from app.state.base import StateStore
+from app.state.ownership import Namespaces
+from core.arrays import Rows
+from core.errors import CoreError
+from core.losses.finishing import LedgerResources
+from core.losses.reports import REPORTS
+
+from ..records import SEGMENT, RunRecord
+from ..results.computing import Proceed, RowSink, RunReports, RunStreams
+from ..results.files import ReportFiles, ReportName
+from ..results.published import Published, PublishedWriter
+from ..results.segments import SEGMENT_BYTES, SegmentSums
+from ..results.sorting import SortedRows
+from ..schemas import RunOptions
+from ..spec import RunSpec
+from ..store import Runs
+from ..streams import Streams
+from .jobs import Job, Variant
+from .memory import SUMS_BYTES, SumsMemory, sums_of_segment
+
+_FIRST_BYTES = 64 << 20
+"""Memory of the sums of a run in the beginning."""
+_ROW_BYTES = 64 << 20
+"""Memory of a thread that computes rows."""
+_Key = tuple[int | None, str]
+
+
+@dataclass(slots=True)
+class Workshop:
+    """What sealing works with.
+
+    Args:
+        streams: those of all runs.
+        heads: the store of heads of published files.
+        losses: inputs, and room for sums and rows.
+        engine: makes the calls that take long.
+        segment: bytes of a segment.
+        sums_bytes: memory of the sums of a run.
+    """
+
+    streams: Streams
+    heads: StateStore
+    losses: LossService
+    engine: Engine
+    segment: int = SEGMENT_BYTES
+    sums_bytes: int = SUMS_BYTES
+
+    @property
+    def runs(self) -> Runs:
+        """All runs."""
+        return self.streams.runs
+
+    def spec(self, run: RunRecord, variant: Variant) -> RunSpec:
+        """Return the spec of a run with the options and inputs of a variant.
+
+        Raises:
+            pydantic.ValidationError: the options are not those of a run.
+        """
+        spec = RunSpec.of(run)
+        values = spec.options.model_dump(exclude_none=True) | dict(variant.options)
+        inputs = dict(spec.inputs)
+        for name in variant.options:
+            # A list among the options takes the place of a file, and the other way round.
+            inputs.pop(name, None)
+        for name in variant.inputs:
+            values.pop(name, None)
+        options = RunOptions.model_validate(values)
+        return replace(spec, options=options, inputs=inputs | dict(variant.inputs))
+
+    def request(self, run: RunRecord, variant: Variant, reports: Sequence[str]) -> LossRequest:
+        """Return the request of reports of a run, with its inputs read.
+
+        Raises:
+            CoreError, ServiceError: an input is missing, or does not fit the reports.
+        """
+        who = Identity(run.owner, USER_SCOPES)
+        return self.spec(run, variant).request(who, self.losses, tuple(reports))
+
+    def files(self, run: RunRecord) -> ReportFiles:
+        """Return the published reports of a run."""
+        width = RunSpec.of(run).options.float_width
+        return ReportFiles.of(self.heads, self.streams.blobs, run.owner, run.id, width)
+
+    def segments(self, run: RunRecord) -> Published:
+        """Return the published partials of a run."""
+        things = Namespaces(self.heads, SEGMENT)
+        return Published(things, self.streams.blobs, SEGMENT, run.owner, run.id)
+
+
+class SealingWork:
+    """Computes the reports of one job.
+
+    Args:
+        workshop: what to work with.
+        run: the run, which is sealed.
+        job: what to compute.
+        proceed: told of progress; raises to stop.
+    """
+
+    def __init__(self, workshop: Workshop, run: RunRecord, job: Job, proceed: Proceed) -> None:
+        self._workshop = workshop
+        self._run = run
+        self._job = job
+        self._request = workshop.request(run, job.variant, job.reports)
+        self._files = workshop.files(run)
+        policy = replace(self._request.policy, event_order="any")
+        stored = [workshop.streams.stored(stream) for stream in workshop.streams.of(run)]
+        self._reports = RunReports(
+            self._request, RunStreams(stored, policy), workshop.engine, proceed
+        )
+        spools = workshop.losses.spools
+        self._claim = spools.claims.new(run.owner)
+        self._spill = SpillFiles(spools.directory, _disk_error, self._claim.cover)
+        # What a few segments need at a time is bounded by their size.
+        self._spill_of_segments = SpillFiles(spools.directory, _disk_error)
+
+    @property
+    def set_ids(self) -> tuple[int | None, ...]:
+        """Summary sets of the reports; None alone for streams of summaries."""
+        return (None,) if self._request.sets is None else self._request.sets.set_ids
+
+    def run(self) -> None:
+        """Compute and publish all reports that are not published yet.
+
+        Raises:
+            CoreError: a stream is faulty, or two do not fit together.
+            ServiceError: a store failed, or there is no room.
+        """
+        ledger, owner = self._workshop.losses.ledger, self._run.owner
+        try:
+            with ledger.hold(owner, _ROW_BYTES * self._workshop.engine.width, "sealing"):
+                self._compute_rows()
+            with ledger.hold(owner, 0, "sealing") as hold:
+                self._compute_sums(SumsMemory(hold, self._workshop.sums_bytes))
+        finally:
+            self._spill.close()
+            self._spill_of_segments.close()
+            self._claim.close()
+
+    def _pending(self, reports: Sequence[str]) -> bool:
+        return any(
+            self._files.find(self._name(set_id, report), "bin") is None
+            for set_id in self.set_ids
+            for report in reports
+        )
+
+    def _name(self, set_id: int | None, report: str) -> ReportName:
+        return ReportName(report, set_id, self._job.variant.name)
+
+    def _compute_sums(self, memory: SumsMemory) -> None:
+        reports = self._reports
+        if not self._pending(reports.of_sums):
+            return
+        workshop = self._workshop
+        sums = SegmentSums(self._request, workshop.segments(self._run), self._of_segments)
+
+        def of_run() -> LedgerResources:
+            memory.release()
+            return LedgerResources(_FIRST_BYTES, more=memory, spill=self._spill)
+
+        self._write(
+            reports.of_sums,
+            lambda sink: reports.compute_sums(sums, workshop.segment, of_run, sink),
+        )
+
+    def _compute_rows(self) -> None:
+        reports = self._reports
+        if not self._pending(reports.of_rows):
+            return
+        if reports.can_be_cut:
+            try:
+                self._write(reports.of_rows, lambda sink: self._rows(sink, side_by_side=True))
+            except CoreError:
+                # One pass names the stream at fault, and takes what several sections do not.
+                pass
+            else:
+                return
+        self._write(reports.of_rows, lambda sink: self._rows(sink, side_by_side=False))
+
+    def _rows(self, sink: RowSink, *, side_by_side: bool) -> None:
+        workshop = self._workshop
+        if workshop.spec(self._run, self._job.variant).options.order != "event":
+            self._reports.compute_rows(sink, side_by_side=side_by_side)
+            return
+        kept: dict[_Key, SortedRows] = {}
+
+        def keep(set_id: int | None, report: str, rows: Rows) -> None:
+            key = (set_id, report)
+            if key not in kept:
+                directory = workshop.losses.spools.directory
+                kept[key] = SortedRows(directory, rows.dtype)
+            kept[key].add(rows)
+
+        try:
+            self._reports.compute_rows(keep, side_by_side=side_by_side)
+            for (set_id, report), rows in kept.items():
+                for piece in rows.sorted():
+                    sink(set_id, report, piece)
+        finally:
+            for rows in kept.values():
+                rows.close()
+
+    def _write(self, reports: Sequence[str], compute: Callable[[RowSink], None]) -> None:
+        """Publish the rows that a function hands on, of all sets, even if there are none."""
+        keys = [(set_id, report) for set_id in self.set_ids for report in reports]
+        writers: dict[_Key, PublishedWriter] = {
+            key: self._files.writer(self._name(*key)) for key in keys
+        }
+        ids = self._request.summary_ids
+
+        def sink(set_id: int | None, report: str, rows: Rows) -> None:
+            if ids is not None and REPORTS[report].has_summaries:
+                rows = select_rows(rows, ids)
+            writers[set_id, report].write(rows.tobytes())
+
+        try:
+            compute(sink)
+            for key in keys:
+                self._files.publish(writers.pop(key))
+        finally:
+            for writer in writers.values():
+                writer.discard()
+
+    def _of_segments(self) -> AbstractContextManager[LedgerResources]:
+        ledger = self._workshop.losses.ledger
+        return sums_of_segment(ledger, self._run.owner, self._spill_of_segments)
+
+
+def _disk_error(e: OSError) -> StorageFullError:
+    return StorageFullError(f"sums of the run cannot be stored: {e.strerror}", retry_after=30)

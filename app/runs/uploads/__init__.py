@@ -1,0 +1,1 @@
+"""Uploads of streams: two protocols on one resource, and the course of an append."""

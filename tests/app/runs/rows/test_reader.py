@@ -1,0 +1,288 @@
+"""Rows of runs: the same whenever they are read, from any token, live and afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.runs.records import RunRecord, StreamRecord
+from app.runs.rows import reader
+from tests.app.runs.uploaded import Uploads, partitions
+from tests.frames import Frame, read_frames
+from tests.runs import RunCase, compute, octets, random_run
+
+SEED = 9
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uploads]:
+    made = Uploads(tmp_path_factory.mktemp("service"))
+    yield made
+    made.sealer.close()
+
+
+@pytest.fixture(scope="module")
+def case() -> RunCase:
+    return random_run(np.random.default_rng(SEED))
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "READ", 300)
+    monkeypatch.setattr(reader, "CHUNK", 500)
+
+
+def rows_path(run: RunRecord, report: str = "selt", **query: str) -> str:
+    text = "&".join(f"{name}={value}" for name, value in query.items())
+    return f"/v1/runs/{run.id}/rows/{report}?{text}"
+
+
+def get(service: Uploads, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - of httpx
+    return asyncio.run(service.get(path, **options))
+
+
+def payload(frames: list[Frame]) -> bytes:
+    return b"".join(frame.payload for frame in frames if frame.kind == "DATA")
+
+
+def expected_rows(case: RunCase, seed: int, count: int, report: str = "selt") -> bytes:
+    """Rows of the partitions of a case, one after another."""
+    parts = case.partitions(np.random.default_rng(seed), count)
+
+    return b"".join(rows_of(case, part, report) for part in parts)
+
+
+def rows_of(case: RunCase, part: Any, report: str) -> bytes:  # noqa: ANN401 - a stream
+    bare = RunCase(case.stream, case.periods, case.occurrences)
+    found = compute(bare, [part], [report, "mplt"])
+    return octets(found)[report]
+
+
+def test_rows_are_those_of_the_partitions_in_order(service: Uploads, case: RunCase) -> None:
+    run = service.run(["selt"])
+    first, second = service.upload(run, *partitions(case, 1, 2))
+    assert service.seal(run).state == "done"
+    frames = read_frames(get(service, rows_path(run)).content)
+    assert payload(frames) == expected_rows(case, 1, 2)
+    named = [frame.header["stream"] for frame in frames if frame.kind == "DATA"]
+    assert set(named) == {first.id, second.id}
+    assert named == sorted(named)
+    assert frames[-1].kind == "END"
+    assert frames[-1].header["reason"] == "sealed"
+    assert frames[-1].header["completeness"] == "declared"
+
+
+def test_every_token_goes_on_where_it_was_given(service: Uploads, case: RunCase) -> None:
+    run = service.run(["selt"])
+    service.upload(run, *partitions(case, 1, 3))
+    assert service.seal(run).state == "done"
+    frames = read_frames(get(service, rows_path(run)).content)
+    before = b""
+    seen = 0
+    for frame in frames:
+        before += frame.payload
+        if frame.kind != "DATA" or frame.more:
+            continue
+        seen += 1
+        again = get(service, rows_path(run, after=frame.header["token"])).content
+        assert before + payload(read_frames(again)) == payload(frames)
+    assert seen > 3
+    last = frames[-1].header["token"]
+    assert payload(read_frames(get(service, rows_path(run, after=last)).content)) == b""
+
+
+@pytest.mark.parametrize("form", ["csv", "ndjson", "arrow", "parquet", "bin"])
+def test_tables_of_rows_equal_reports(service: Uploads, case: RunCase, form: str) -> None:
+    run = service.run(["melt"])
+    service.upload(run, *partitions(case, 1, 2))
+    early = get(service, rows_path(run, "melt", format=form))
+    assert early.status_code == (200 if form == "ndjson" else 409)
+    assert service.seal(run).state == "done"
+    found = get(service, rows_path(run, "melt", format=form)).content
+    report = get(service, f"/v1/runs/{run.id}/reports/melt?format={form}").content
+    if form == "ndjson":
+        lines = [line for line in found.splitlines() if b"EventId" in line]
+        assert lines == report.splitlines()
+        assert json.loads(found.splitlines()[-1])["end"]["reason"] == "sealed"
+    elif form != "arrow":
+        assert found == report
+
+
+def parse_events(text: str) -> list[dict[str, str]]:
+    events = []
+    for block in text.split("\n\n"):
+        fields: dict[str, str] = {}
+        for line in block.splitlines():
+            name, _, value = line.partition(": ")
+            fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+        if fields:
+            events.append(fields)
+    return events
+
+
+def test_server_sent_events_go_on_after_the_last_id(service: Uploads, case: RunCase) -> None:
+    run = service.run(["melt"])
+    service.upload(run, *partitions(case, 1, 2))
+    assert service.seal(run).state == "done"
+    path = f"/v1/runs/{run.id}/rows/melt"
+    accept = {"Accept": "text/event-stream"}
+    answer = get(service, path, headers=accept)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = parse_events(answer.text)
+    lines = [line for e in events if e.get("event") == "rows" for line in e["data"].split("\n")]
+    report = get(service, f"/v1/runs/{run.id}/reports/melt?format=ndjson").text
+    assert lines == report.splitlines()
+    assert events[-1]["event"] == "end"
+    middle = events[len(events) // 2]
+    further = get(service, path, headers={**accept, "Last-Event-ID": middle["id"]})
+    rest = parse_events(further.text)
+    after = [e for e in events[len(events) // 2 + 1 :] if e.get("event") == "rows"]
+    again = [e for e in rest if e.get("event") == "rows"]
+    joined = "\n".join(e["data"] for e in after)
+    assert "\n".join(e["data"] for e in again) == joined
+
+
+def test_followers_get_all_rows_of_live_uploads_once(service: Uploads, case: RunCase) -> None:
+    run = service.run(["selt"], partitions=2)
+    first, second = partitions(case, 1, 2)
+
+    async def follow(path: str) -> bytes:
+        return (await service.get(path)).content
+
+    async def main() -> list[bytes]:
+        paths = [rows_path(run, follow="true"), rows_path(run, follow="true", format="bin")]
+        followers = [asyncio.create_task(follow(path)) for path in paths]
+        # The second partition comes first, and is waited with.
+        await grow(service, service.add(run, 2), second)
+        await grow(service, service.add(run, 1), first)
+        assert not any(follower.done() for follower in followers)
+        service.sealer.seal(service.now(run))
+        service.sealer.look()
+        return [await follower for follower in followers]
+
+    frames, packed = asyncio.run(main())
+    assert payload(read_frames(frames)) == packed == expected_rows(case, 1, 2)
+    assert read_frames(frames)[-1].header["reason"] == "sealed"
+
+
+async def grow(service: Uploads, stream: StreamRecord, data: bytes) -> StreamRecord:
+    """Upload in small pieces, and let others do something in between."""
+    for start in range(0, len(data), 200):
+        piece = data[start : start + 200]
+        stream = service.extend(stream, piece, complete=start + 200 >= len(data))
+        await asyncio.sleep(0)
+    return stream
+
+
+def test_rows_so_far_end_as_partial_with_a_token(service: Uploads, case: RunCase) -> None:
+    run = service.run(["selt"])
+    data = case.stream.encode()
+    stream = service.extend(service.add(run), data[: len(data) // 2], complete=False)
+    frames = read_frames(get(service, rows_path(run)).content)
+    assert frames[-1].header["reason"] == "partial"
+    service.extend(stream, data[len(data) // 2 :])
+    rest = get(service, rows_path(run, after=frames[-1].header["token"])).content
+    whole = payload(frames) + payload(read_frames(rest))
+    assert whole == rows_of(case, case.stream, "selt")
+    # Complete, but others may follow.
+    assert read_frames(rest)[-1].header["reason"] == "partial"
+    alone = get(service, rows_path(run, stream=stream.id)).content
+    assert read_frames(alone)[-1].header["reason"] == "complete"
+    assert payload(read_frames(alone)) == whole
+
+
+def test_a_faulty_stream_gives_its_good_rows_and_is_named(service: Uploads, case: RunCase) -> None:
+    run = service.run(["selt"])
+    starts = case.stream.boundaries()
+    blocks = case.stream.blocks
+    cut = next(
+        offset
+        for offset, before, block in zip(starts[2:], blocks[1:], blocks[2:], strict=False)
+        if before.event != block.event
+    )
+    data = case.stream.encode()
+    stream = service.extend(service.add(run), data[:cut], complete=False)
+    fault = {"detail": "a sample is out of range", "code": "sample-range"}
+    service.streams.swap(stream, replace(stream, fault=fault))
+    for follow in ("false", "true"):
+        frames = read_frames(get(service, rows_path(run, follow=follow)).content)
+        assert frames[-1].kind == "ERROR"
+        problem = frames[-1].header["problem"]
+        assert (problem["code"], problem["stream"]) == ("stream-failed", stream.id)
+        assert problem["fault"] == fault
+        whole = rows_of(case, case.stream, "selt")
+        good = payload(frames)
+        assert good
+        assert whole.startswith(good)
+
+
+def test_followers_learn_that_the_run_failed(service: Uploads, case: RunCase) -> None:
+    run = service.run(["selt"])
+    service.upload(run, case.stream.encode())
+    problem = {"detail": "no memory"}
+    service.runs.change(run, lambda now: replace(now, state="failed", problem=problem))
+    frames = read_frames(get(service, rows_path(run, follow="true")).content)
+    assert payload(frames) == rows_of(case, case.stream, "selt")
+    assert frames[-1].kind == "ERROR"
+    told = frames[-1].header["problem"]
+    assert (told["code"], told["problem"]) == ("run-failed", problem)
+
+
+def test_tokens_of_others_and_of_deleted_streams_are_refused(
+    service: Uploads, case: RunCase
+) -> None:
+    run, other = service.run(["selt", "melt"]), service.run(["selt"])
+    (stream,) = service.upload(run, case.stream.encode())
+    service.upload(other, case.stream.encode())
+    token = read_frames(get(service, rows_path(run)).content)[0].header["token"]
+    for path in (rows_path(other, after=token), rows_path(run, "melt", after=token)):
+        answer = get(service, path)
+        assert (answer.status_code, answer.json()["code"]) == (409, "token-foreign")
+    assert get(service, rows_path(run, after="x")).status_code == 400
+    service.streams.delete(service.now(run), stream.id)
+    gone = get(service, rows_path(run, after=token))
+    assert (gone.status_code, gone.json()["code"]) == (412, "data-changed")
+    service.upload(run, case.stream.encode())
+    assert get(service, rows_path(run, after=token)).status_code == 412
+
+
+def test_reports_of_whole_runs_have_no_rows(service: Uploads, case: RunCase) -> None:
+    run = service.run(["aal"], {"occurrence": service.occurrence(case)}, no_of_periods=case.periods)
+    answer = get(service, rows_path(run, "aal"))
+    assert (answer.status_code, answer.json()["code"]) == (422, "report-needs-whole-stream")
+    assert get(service, rows_path(run, "nothing")).status_code == 422
+    assert get(service, rows_path(run, "melt", stream="000001-x")).status_code == 404
+
+
+# -- progress ------------------------------------------------------------------------
+
+
+def test_progress_tells_each_change_until_the_run_is_done(service: Uploads, case: RunCase) -> None:
+    run = service.run(["melt"])
+    path = f"/v1/runs/{run.id}/progress"
+
+    async def main() -> list[dict[str, str]]:
+        watching = asyncio.create_task(service.get(path))
+        await asyncio.sleep(0)
+        await grow(service, service.add(run), case.stream.encode())
+        service.sealer.seal(service.now(run))
+        service.sealer.look()
+        return parse_events((await watching).text)
+
+    events = asyncio.run(main())
+    first, last = json.loads(events[0]["data"]), json.loads(events[-2]["data"])
+    assert events[0]["event"] == "state"
+    assert first["run"] == run.id
+    assert last["state"] == "done"
+    assert last["bytes"] == len(case.stream.encode())
+    assert events[-1]["event"] == "end"
+    # Who knows the last event is told nothing again.
+    again = get(service, path, headers={"Last-Event-ID": events[-2]["id"]})
+    assert [event["event"] for event in parse_events(again.text)] == ["end"]

@@ -1,0 +1,472 @@
+"""Sealing: what it refuses, what it computes, and what survives a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.command.main import main
+from app.errors import StorageFullError
+from app.http.identity import SINGLE_USER
+from app.run_errors import SealRefusedError
+from app.runs.records import RunRecord
+from app.runs.sealing import memory, work
+from app.runs.sealing.jobs import Jobs
+from app.runs.sealing.sealer import Sealer
+from app.runs.sealing.workers import has_died, worker_name
+from tests.app.runs.uploaded import Uploads, occurrence_csv, partitions
+from tests.runs import RUN_REPORTS, RunCase, random_run
+
+OF_ROWS = ("melt", "splt")
+REPORTS = (*OF_ROWS, *RUN_REPORTS)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uploads]:
+    made = Uploads(tmp_path_factory.mktemp("service"))
+    made.sealer.workshop.segment = 400
+    yield made
+    made.sealer.close()
+
+
+@pytest.fixture(scope="module")
+def case() -> RunCase:
+    return random_run(np.random.default_rng(4))
+
+
+def inputs_of(service: Uploads, case: RunCase) -> dict[str, str]:
+    return {"occurrence": service.occurrence(case)}
+
+
+def run_of(service: Uploads, case: RunCase, reports: list[str]) -> RunRecord:
+    """A run with occurrences if a report needs them."""
+    if not {"aal"} & set(reports):
+        return service.run(reports)
+    return service.run(reports, inputs_of(service, case), no_of_periods=case.periods)
+
+
+def get(service: Uploads, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - of httpx
+    return asyncio.run(service.get(path, **options))
+
+
+def post(service: Uploads, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - of httpx
+    return asyncio.run(service.post(path, **options))
+
+
+def aggregated(case: RunCase, parts: list[bytes], directory: Path, form: str) -> dict[str, bytes]:
+    """The files of the command, from the same streams in files."""
+    names = []
+    for number, data in enumerate(parts):
+        path = directory / f"part{number}.bin"
+        path.write_bytes(data)
+        names.append(str(path))
+    occurrence = directory / "occurrence.csv"
+    occurrence.write_bytes(occurrence_csv(case))
+    out = directory / form
+    out.mkdir()
+    options = [
+        *("--reports", ",".join(REPORTS), "--out", str(out), "--format", form),
+        *("--occurrence", str(occurrence), "--no-of-periods", str(case.periods)),
+    ]
+    assert main(["aggregate", *names, *options]) == 0
+    return {name: (out / f"{name}.{form}").read_bytes() for name in REPORTS}
+
+
+def test_reports_are_the_files_that_one_process_writes(
+    service: Uploads, case: RunCase, tmp_path: Path
+) -> None:
+    parts = partitions(case, 1, 3)
+    run = service.run(REPORTS, inputs_of(service, case), no_of_periods=case.periods)
+    service.upload(run, *parts)
+    assert post(service, f"/v1/runs/{run.id}/seal").status_code == 202
+    waiting = get(service, f"/v1/runs/{run.id}/reports/aal")
+    assert waiting.status_code == 202
+    assert waiting.json()["state"] == "sealed"
+    assert "retry-after" in waiting.headers
+    service.sealer.look()
+    assert service.now(run).state == "done"
+    for form in ("csv", "bin", "parquet"):
+        expected = aggregated(case, parts, tmp_path, form)
+        for name in REPORTS:
+            answer = get(service, f"/v1/runs/{run.id}/reports/{name}?format={form}")
+            assert answer.status_code == 200
+            assert answer.content == expected[name], (name, form)
+    # Sealing again changes nothing.
+    assert post(service, f"/v1/runs/{run.id}/seal").json()["state"] == "done"
+
+
+def test_sums_that_need_more_memory_than_is_usual_get_it(
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = partitions(case, 3, 2)
+    ends: list[bytes] = []
+    for nbytes in (memory.SUMS_OF_SEGMENT, 1 << 10):
+        monkeypatch.setattr(memory, "SUMS_OF_SEGMENT", nbytes)
+        run = service.run(["ept", "aal"], inputs_of(service, case), no_of_periods=case.periods)
+        service.upload(run, *parts)
+        assert service.seal(run).state == "done"
+        ends.append(get(service, f"/v1/runs/{run.id}/reports/ept").content)
+    assert ends[0] == ends[1]
+    assert service.sealer.workshop.losses.ledger.held == 0
+
+
+def test_reports_have_entity_tags_and_ranges(service: Uploads, case: RunCase) -> None:
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    assert service.seal(run).state == "done"
+    path = f"/v1/runs/{run.id}/reports/melt"
+    whole = get(service, path)
+    etag = whole.headers["etag"]
+    assert not etag.startswith("W/")
+    assert get(service, path, headers={"If-None-Match": etag}).status_code == 304
+    part = get(service, path, headers={"Range": "bytes=5-20", "If-Range": etag})
+    assert (part.status_code, part.content) == (206, whole.content[5:21])
+    assert part.headers["content-range"] == f"bytes 5-20/{len(whole.content)}"
+    assert get(service, path, headers={"Range": "bytes=5-", "If-Range": '"x"'}).status_code == 200
+    beyond = get(service, path, headers={"Range": f"bytes={len(whole.content)}-"})
+    assert beyond.status_code == 416
+
+
+def test_rows_are_chosen_by_summary_and_event(service: Uploads, case: RunCase) -> None:
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    assert service.seal(run).state == "done"
+    path = f"/v1/runs/{run.id}/reports/melt"
+    rows = list(csv.DictReader(io.StringIO(get(service, path).text)))
+    event, summary = rows[0]["EventId"], rows[0]["SummaryId"]
+    answer = get(service, f"{path}?summary_ids={summary}&event_ids={event}")
+    found = list(csv.DictReader(io.StringIO(answer.text)))
+    assert found == [r for r in rows if (r["EventId"], r["SummaryId"]) == (event, summary)]
+    assert answer.headers["etag"] != get(service, path).headers["etag"]
+    refused = get(service, f"{path}?format=svg&event_ids=1")
+    assert (refused.status_code, refused.json()["code"]) == (422, "option")
+
+
+def test_rows_by_event_are_sorted(service: Uploads) -> None:
+    case = random_run(np.random.default_rng(9))
+    parts = partitions(case, 3, 2)
+    run = service.run(["melt"], order="event")
+    service.upload(run, *parts)
+    plain = service.run(["melt"])
+    service.upload(plain, *parts)
+    assert service.seal(run).state == service.seal(plain).state == "done"
+    lines = get(service, f"/v1/runs/{plain.id}/reports/melt").text.splitlines()
+    expected = [lines[0], *sorted(lines[1:], key=lambda line: int(line.split(",")[0]))]
+    assert get(service, f"/v1/runs/{run.id}/reports/melt").text.splitlines() == expected
+
+
+def test_another_report_needs_no_upload(service: Uploads, case: RunCase) -> None:
+    run = service.run(["aal"], inputs_of(service, case), no_of_periods=case.periods)
+    service.upload(run, *partitions(case, 1, 2))
+    assert service.seal(run).state == "done"
+    path = f"/v1/runs/{run.id}/reports"
+    missing = get(service, f"{path}/ept")
+    assert (missing.status_code, missing.json()["code"]) == (404, "report-missing")
+    options: dict[str, Any] = {"quantiles": [0.5], "return_periods": [2, 1]}
+    body = {"reports": ["ept", "qelt"], "options": options}
+    answer = post(service, path, json=body)
+    assert answer.status_code == 202
+    links = answer.json()["reports"]
+    assert get(service, links["ept"]).status_code == 202
+    service.sealer.look()
+    other = service.run(
+        ["ept", "qelt"], inputs_of(service, case), no_of_periods=case.periods, **options
+    )
+    service.upload(other, *partitions(case, 1, 2))
+    assert service.seal(other).state == "done"
+    for name, link in links.items():
+        expected = get(service, f"/v1/runs/{other.id}/reports/{name}")
+        assert expected.status_code == 200
+        assert get(service, link).content == expected.content
+    # Of the run's own options, too.
+    post(service, path, json={"reports": ["psept"]})
+    service.sealer.look()
+    assert get(service, f"{path}/psept").status_code == 200
+    for reports in (["qelt"], ["x"], []):
+        wrong = {"reports": reports}
+        assert post(service, path, json=wrong).status_code == 422
+    fixed = {"reports": ["ept"], "options": {"float_width": 8}}
+    assert post(service, path, json=fixed).json()["option"] == "float_width"
+
+
+# -- what is refused -----------------------------------------------------------------
+
+
+def refused(service: Uploads, run: Any) -> dict[str, Any]:  # noqa: ANN401 - a run
+    answer = post(service, f"/v1/runs/{run.id}/seal")
+    assert (answer.status_code, answer.json()["code"]) == (409, "seal-refused")
+    assert service.now(run).state != "sealed"
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_streams_that_are_missing_unfinished_or_twice_there_are_named(
+    service: Uploads, case: RunCase
+) -> None:
+    first, second = partitions(case, 2, 2)
+    run = service.run(["melt"], partitions=3)
+    absent = refused(service, run)["streams"]
+    assert [(f["partition"], f["reason"]) for f in absent] == [
+        (number, "was never created") for number in (1, 2, 3)
+    ]
+    service.upload(run, first)
+    cut = service.extend(service.add(run), second[:-4], complete=False)
+    service.upload(run, first)
+    found = refused(service, run)["streams"]
+    assert [(f["partition"], f["stream"]) for f in found] == [
+        (2, cut.id),
+        (3, service.now(run).streams[3]),
+    ]
+    assert "is not complete" in found[0]["reason"]
+    assert "same bytes as partition 1" in found[1]["reason"]
+    assert refused(service, service.run(["melt"]))["detail"] == "the run has no stream"
+
+
+def test_a_stream_that_a_crash_left_half_created_is_missing(
+    service: Uploads, case: RunCase
+) -> None:
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    listed = replace(service.now(run), streams={**service.now(run).streams, 2: "000002-x"})
+    service.runs.change(service.now(run), lambda _run: listed)
+    (fault,) = refused(service, run)["streams"]
+    assert fault["partition"] == 2
+    # Who reads rows waits for it.
+    rows = get(service, f"/v1/runs/{run.id}/rows/melt?format=ndjson").text
+    assert '"reason":"partial"' in rows.splitlines()[-1]
+
+
+def test_streams_without_events_may_be_equal(service: Uploads, case: RunCase) -> None:
+    empty = case.stream.with_blocks(()).encode()
+    run = service.run(["melt"])
+    service.upload(run, empty, empty, case.stream.encode())
+    assert service.seal(run).state == "done"
+
+
+def test_inputs_that_are_missing_are_named(service: Uploads, case: RunCase) -> None:
+    run = service.run(["aal"])
+    service.upload(run, case.stream.encode())
+    assert refused(service, run)["inputs"] == ["occurrence"]
+
+
+def test_reports_are_not_ready_before_the_run_is_sealed(service: Uploads) -> None:
+    run = service.run(["melt"])
+    answer = get(service, f"/v1/runs/{run.id}/reports/melt")
+    assert (answer.status_code, answer.json()["code"]) == (409, "report-not-ready")
+    assert int(answer.headers["retry-after"]) > 0
+    assert get(service, "/v1/runs/0123456789abcdef/reports/melt").status_code == 404
+    assert post(service, "/v1/runs/0123456789abcdef/seal").status_code == 404
+
+
+def test_an_event_in_two_streams_fails_the_run_until_it_is_repaired(
+    service: Uploads, case: RunCase
+) -> None:
+    event = case.stream.blocks[0].event
+    again = case.stream.with_blocks(b for b in case.stream.blocks if b.event == event)
+    for reports in (["melt"], ["aal"]):
+        run = run_of(service, case, reports)
+        _, other = service.upload(run, case.stream.encode(), again.encode())
+        failed = service.seal(run)
+        assert failed.state == "failed"
+        assert failed.problem is not None
+        assert f"event {event}" in failed.problem["detail"]
+        assert "partition 2" in failed.problem["detail"]
+        answer = get(service, f"/v1/runs/{run.id}/reports/{reports[0]}")
+        assert (answer.status_code, answer.json()["problem"]) == (409, failed.problem)
+        service.streams.delete(service.now(run), other.id)
+        assert service.seal(run).state == "done"
+        assert service.now(run).problem is None
+
+
+def damage(directory: Path, kind: str) -> None:
+    """Change a byte of the content of every blob of a kind."""
+    paths = list(directory.rglob(f"blobs/{kind}/*/*"))
+    assert paths
+    for path in paths:
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+
+
+def test_a_damaged_chunk_is_named_and_never_used(tmp_path: Path, case: RunCase) -> None:
+    service = Uploads(tmp_path)
+    for reports in (["melt"], ["aal"]):
+        run = run_of(service, case, reports)
+        (stream,) = service.upload(run, case.stream.encode())
+        damage(tmp_path, "stream")
+        failed = service.seal(run)
+        assert failed.state == "failed"
+        assert failed.problem is not None
+        assert "partition 1 are damaged" in failed.problem["detail"]
+        service.streams.delete(service.now(run), stream.id)
+        service.upload(run, case.stream.encode())
+        assert service.seal(run).state == "done"
+        damage(tmp_path, "report")
+        answer = get(service, f"/v1/runs/{run.id}/reports/{reports[0]}?format=bin")
+        assert (answer.status_code, answer.json()["code"]) == (503, "store")
+
+
+# -- workers -------------------------------------------------------------------------
+
+
+def test_a_job_of_a_worker_that_died_is_taken_over(
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    run = service.run(["aal"], inputs_of(service, case), no_of_periods=case.periods)
+    service.upload(run, case.stream.encode())
+    service.sealer.seal(service.now(run))
+    (job,) = service.sealer.jobs.claimable()
+    # It claims the job, and is killed.
+    assert service.sealer.jobs.change(job, worker="another", beat=7) is not None
+    watching = Jobs(service.state.runs.reports._workshop.heads, 15.0, lambda: now[0])
+    monkeypatch.setattr(service.sealer, "jobs", watching)
+    for now[0] in (0.0, 14.9):
+        service.sealer.look()
+        assert service.now(run).state == "sealed"
+    now[0] = 15.1
+    service.sealer.look()
+    assert service.now(run).state == "done"
+    assert watching.of_run(run.owner, run.id) == []
+
+
+def test_a_worker_that_died_on_this_machine_is_noticed_at_once() -> None:
+    name = worker_name()
+    assert not has_died(name)
+    *place, _, started, last = name.split(" ")
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    dead = " ".join([*place, str(ended.pid), "123", last])
+    assert has_died(dead)
+    reused = " ".join([*place, str(os.getpid()), "1" + started, last])
+    assert has_died(reused)
+    assert not has_died(dead.replace(place[0], "another-machine"))
+    assert not has_died("another")
+
+
+def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    service.sealer.seal(service.now(run))
+    jobs = service.sealer.jobs
+
+    class Slow(work.SealingWork):
+        def run(self) -> None:
+            taken = None
+            while taken is None:
+                # Until no beat comes between.
+                (job,) = jobs.of_run(run.owner, run.id)
+                taken = jobs.change(job, worker="another", beat=job.beat + 1)
+            # Until the next beat shows it.
+            while True:
+                self._reports._proceed(0, 1)
+
+    monkeypatch.setattr(jobs, "lease", 0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr("app.runs.sealing.sealer.SealingWork", Slow)
+        service.sealer.look()
+    assert service.now(run).state == "computing"
+    (job,) = jobs.of_run(run.owner, run.id)
+    assert job.worker == "another"
+    jobs.delete(job)
+    service.sealer.seal(service.now(run))
+    service.sealer.look()
+    assert service.now(run).state == "done"
+
+
+def test_a_full_disk_delays_the_run(
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    service.sealer.seal(service.now(run))
+
+    def full(_self: object) -> None:
+        raise StorageFullError("full")
+
+    monkeypatch.setattr(service.sealer, "_interval", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(work.SealingWork, "run", full)
+        service.sealer.look()
+    assert service.now(run).state == "computing"
+    service.sealer.look()
+    assert service.now(run).state == "done"
+
+
+def test_the_thread_seals_and_stops(tmp_path: Path, case: RunCase) -> None:
+    service = Uploads(tmp_path)
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    service.sealer.start()
+
+    async def sealed() -> None:
+        service.sealer.seal(service.now(run))
+        while service.now(run).state != "done":
+            await service.runs.watch.changed(run.id)
+
+    asyncio.run(sealed())
+    service.sealer.close()
+
+
+def test_segments_are_added_up_while_streams_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_run(np.random.default_rng(9))
+    monkeypatch.setattr("app.losses.cuts._WINDOW", 256)
+    service = Uploads(tmp_path)
+    service.sealer.workshop.segment = 400
+    run = service.run(["aal"], inputs_of(service, case), no_of_periods=case.periods)
+    data = case.stream.encode()
+    stream = service.extend(service.add(run), data[:900], complete=False)
+    while service.sealer.ahead.work():
+        pass
+    early = len(service.streams.blobs.list("segment").blobs)
+    service.extend(stream, data[900:])
+    while service.sealer.ahead.work():
+        pass
+    assert 0 < early < len(service.streams.blobs.list("segment").blobs)
+
+    def never(*_arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("app.runs.results.segments.SegmentSums._ledgers", never)
+    assert service.seal(run).state == "done"
+
+
+def test_a_deleted_run_leaves_nothing(tmp_path: Path, case: RunCase) -> None:
+    service = Uploads(tmp_path)
+    run = service.run(["melt", "aal"], inputs_of(service, case), no_of_periods=case.periods)
+    service.upload(run, case.stream.encode())
+    assert service.seal(run).state == "done"
+    blobs = service.streams.blobs
+    assert blobs.list("segment").blobs
+    assert blobs.list("report").blobs
+    service.state.runs.removal.delete(SINGLE_USER, run.id)
+    for kind in ("segment", "report", "stream"):
+        assert blobs.list(kind).blobs == ()
+
+
+def test_a_run_may_be_sealed_by_several_at_once(service: Uploads, case: RunCase) -> None:
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    others = [Sealer(service.sealer.workshop, Jobs(service.sealer.workshop.heads)) for _ in "ab"]
+    for sealer in others:
+        sealer.seal(service.now(run))
+    for sealer in others:
+        sealer.look()
+    assert service.now(run).state == "done"
+    with pytest.raises(SealRefusedError):
+        others[0].seal(service.run(["melt"]))
