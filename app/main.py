@@ -277,6 +277,7 @@ def _add_services(
         reports=RunReportsService(state.sealer),
         losses=state.losses,
         uploads=Uploads(streams, state.losses, disk, settings.max_upload),
+        without_version=settings.uploads_without_version,
         threads=threads,
         bodies=bodies,
         addresses=addresses,

@@ -95,6 +95,20 @@ class _Upload:
             self.dialect.refine(problem)
             raise ProblemError(problem) from e
 
+    def _check_version(self) -> None:
+        """Check that the server takes the bytes of this request.
+
+        Raises:
+            BadRequestError: it names no version where it has to, or codes its body.
+        """
+        refuse_coding(self.headers)
+        named = not isinstance(self.dialect, Ietf) or ietf.HEADER in self.headers
+        if not (named or self.service.without_version):
+            raise BadRequestError(
+                "the request names no version of a protocol for uploads",
+                hint=f"Send {ietf.HEADER}: 8, or Tus-Resumable: 1.0.0",
+            )
+
     async def run(self, ident: str, *, change: bool) -> RunRecord:
         runs = self.service.runs
         run: RunRecord = await self.service.threads.quick(
@@ -104,7 +118,7 @@ class _Upload:
 
     async def create(self, exchange: Exchange, ident: str, partition: int | None) -> None:
         async with self.answering(exchange) as headers:
-            refuse_coding(self.headers)
+            self._check_version()
             creation = self.dialect.creation(self.headers)
             run = await self.run(ident, change=True)
             stream = await self.service.threads.start(self._add, run, creation, partition)
@@ -137,7 +151,7 @@ class _Upload:
 
     async def append(self, exchange: Exchange, ident: str, stream_id: str) -> None:
         async with self.answering(exchange) as headers:
-            refuse_coding(self.headers)
+            self._check_version()
             request = self.dialect.append(self.headers)
             run = await self.run(ident, change=True)
             stream = await self._receive(exchange, run, stream_id, request, headers)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.app.harness import Answer, Service, is_problem, wait_until
 from tests.app.runs.requests import DRAFT, PART, Uploader, stream
+from tests.app.runs.uploaded import Uploads
 
 GOOD = stream()
 MANY = stream(400)
@@ -157,3 +160,19 @@ def test_options_have_a_limit(up: Uploader) -> None:
     answer = up.ask("OPTIONS", f"{up.path}/streams")
     assert "min-size=0" in str(answer.getheader("Upload-Limit"))
     wait_until(lambda: up.service.metric("thalweg_requests_running") == 1)
+
+
+def test_uploads_without_a_version_can_be_refused(tmp_path: Path) -> None:
+    service = Uploads(tmp_path, uploads_without_version=False)
+    path = f"/v1/runs/{service.run(['melt']).id}/streams"
+    refused = asyncio.run(service.post(path, content=GOOD))
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad-request")
+    assert "Upload-Draft-Interop-Version" in refused.json()["hint"]
+    headers = {"Upload-Draft-Interop-Version": "8", "Upload-Complete": "?0"}
+    address = asyncio.run(service.post(path, headers=headers)).headers["Location"]
+    headers = {"Content-Type": PART["Content-Type"], "Upload-Offset": "0", "Upload-Complete": "?1"}
+    assert asyncio.run(service.patch(address, content=GOOD, headers=headers)).status_code == 400
+    headers["Upload-Draft-Interop-Version"] = "8"
+    assert asyncio.run(service.patch(address, content=GOOD, headers=headers)).status_code == 200
+    tus = {"Tus-Resumable": "1.0.0", "Upload-Length": "5"}
+    assert asyncio.run(service.post(path, headers=tus)).status_code == 201
