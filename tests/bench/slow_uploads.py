@@ -25,18 +25,12 @@ _READS = 1000
 _CLIENTS = 4
 
 
-def resident(service: Service) -> float:
-    """Resident memory of a server in MB."""
-    status = Path(f"/proc/{service.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
-
-
 def memory(service: Service, count: int) -> None:
     """Measure the memory of slow uploads."""
     up = Uploader(service)
     data = summaries(MIB)
     up.upload(data)
-    idle = resident(service)
+    idle = service.resident() / 1e6
     fields = [*BYTES.items(), ("Upload-Offset", "0"), ("Content-Length", str(len(data)))]
     with ExitStack() as stack:
         clients = []
@@ -49,9 +43,9 @@ def memory(service: Service, count: int) -> None:
         for step in range(_SECONDS):
             for client in clients:
                 client.sendall(data[step * 4096 : (step + 1) * 4096])
-            most = max(most, resident(service))
+            most = max(most, service.resident() / 1e6)
             time.sleep(1.0)
-        most = max(most, resident(service))
+        most = max(most, service.resident() / 1e6)
     each = (most - idle) * 1e3 / count
     print(f"{count} slow uploads: {most - idle:.0f} MB above idle, {each:.0f} kB each", flush=True)
 
