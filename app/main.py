@@ -110,6 +110,7 @@ _DESCRIPTION = (
     "A token resumes each of them after any interruption, on any server."
 )
 _EXPOSED = (
+    "Preference-Applied",
     "Thalweg-Completeness",
     "Thalweg-Token",
     "Thalweg-Batch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -176,3 +177,37 @@ def test_uploads_without_a_version_can_be_refused(tmp_path: Path) -> None:
     assert asyncio.run(service.patch(address, content=GOOD, headers=headers)).status_code == 200
     tus = {"Tus-Resumable": "1.0.0", "Upload-Length": "5"}
     assert asyncio.run(service.post(path, headers=tus)).status_code == 201
+
+
+def test_an_append_is_answered_with_its_rows_if_the_client_prefers_them(tmp_path: Path) -> None:
+    service = Uploads(tmp_path)
+    run = service.run(["melt"])
+    stored = service.add(run)
+    address = f"/v1/runs/{run.id}/streams/{stored.id}"
+    headers = {"Content-Type": PART["Content-Type"], "Accept": "application/x-ndjson"}
+    found: list[str] = []
+    for start, stop, last in ((0, 500, "?0"), (500, 520, "?0"), (520, len(GOOD), "?1")):
+        headers |= {"Upload-Offset": str(start), "Upload-Complete": last}
+        headers["Prefer"] = "respond-async, return=representation"
+        answer = asyncio.run(service.patch(address, content=GOOD[start:stop], headers=headers))
+        assert answer.status_code == 200
+        assert answer.headers["Preference-Applied"] == "return=representation"
+        assert answer.headers["Upload-Offset"] == str(stop)
+        *rows, end = answer.text.splitlines()
+        assert json.loads(end)["end"]["reason"] == ("complete" if last == "?1" else "partial")
+        found += [row for row in rows if "EventId" in row]
+    path = f"/v1/runs/{run.id}/rows/melt?format=ndjson&stream={stored.id}"
+    whole = asyncio.run(service.get(path)).text.splitlines()
+    assert found == [row for row in whole if "EventId" in row]
+    assert len(found) == 200
+
+
+def test_an_append_without_rows_is_answered_as_usual(tmp_path: Path) -> None:
+    service = Uploads(tmp_path)
+    run = service.run(["aal"])
+    address = f"/v1/runs/{run.id}/streams/{service.add(run).id}"
+    headers = {"Content-Type": PART["Content-Type"], "Upload-Offset": "0", "Upload-Complete": "?1"}
+    headers["Prefer"] = "return=representation"
+    answer = asyncio.run(service.patch(address, content=GOOD, headers=headers))
+    assert (answer.status_code, answer.json()["state"]) == (200, "complete")
+    assert "Preference-Applied" not in answer.headers
