@@ -16,6 +16,9 @@ the stream alone, not from how they arrived: what is cut while a stream arrives 
 it is whole. The name of a partial is the digest of all that it depends on, so that a partial of
 other options is never taken for it, and one that exists is never computed again. A crash costs
 one segment.
+
+What the partials merge to is not kept: it is nearly as large as they are together, and reading it
+back takes as long as merging them (0.14 CPU seconds against 0.13, of 39 and 46 MB in 8 segments).
 """
 
 from __future__ import annotations

@@ -190,8 +190,8 @@ class _Upload:
             form = choose_format(joined(self.headers, "accept"), ("frames", "ndjson"))
             wanted = WantedRows(run, of_rows[0], form, before.id)
             with service.losses.ledger.hold(self.who.payer, MEMORY, "rows"):
-                opened = open_rows, service.losses, service.streams, wanted, place
-                reader = await service.threads.start(*opened)
+                start = service.threads.start
+                reader = await start(open_rows, service.losses, service.streams, wanted, place)
                 rows = RunRows(reader, service.threads, service.runs.watch, run.id)
                 headers = {**answer.headers, "Preference-Applied": _PREFERENCE, "Vary": "Accept"}
                 head = Head.of_stream(MEDIA_TYPES[form], None, headers)
