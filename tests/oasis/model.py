@@ -90,7 +90,15 @@ class Model:
         return self.work / "runs" / name
 
     def prepare(self) -> None:
-        """Generate the model and its portfolio, and the input files of a run."""
+        """Generate the model and its portfolio, and the input files of a run.
+
+        A folder that has them is used as it is, with programs of today.
+        """
+        prepared = self.work / "prepared"
+        if prepared.exists():
+            self._write_packages()
+            return
+        shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
         for name in ("tmp", "runs", "packages"):
             (self.work / name).mkdir()
@@ -106,7 +114,7 @@ class Model:
         command = ["oasislmf", "model", "generate-oasis-files", "-o", str(self.work / "input")]
         self._call([*command, *self._exposure()], self.work)
         self._write_packages()
-        write_shims(self.shims)
+        prepared.touch()
 
     def write_settings(self) -> None:
         """Write the settings of the analysis."""
@@ -142,6 +150,7 @@ class Model:
             server.chmod(0o755)
             package = self.work / "packages" / name
             self.packages[name] = write_runner(package, server=server).parent
+        write_shims(self.shims)
 
     def _exposure(self) -> list[str]:
         folder = self.work / "model" / "exposure"

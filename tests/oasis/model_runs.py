@@ -7,7 +7,8 @@ peaks of disk and memory. Reading the streams of items and dropping them shows h
 is the half that computes losses; the rest is the output half.
 
 ``--measure`` does the second alone, ``--scale 20`` on a portfolio as many times as large, and
-``--faults 50`` kills processes, fills disks and cuts fifos of so many runs instead.
+``--faults 50`` kills processes, fills disks and cuts streams of so many runs instead. It keeps its
+folder and goes on where it was stopped; ``--minutes 10`` stops it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import os
 import shutil
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from .comparing import compare, saved_outputs
-from .faults import inject
+from .faults import inject, summarise
 from .model import MODES, Cost, Model
 
 OURS = ("runner", "shims")
@@ -152,9 +154,11 @@ def main() -> int:
     parser.add_argument("--no-variants", action="store_true")
     parser.add_argument("--modes", default=",".join(OURS), help="to compare with plain runs")
     parser.add_argument("--faults", type=int, help="faults to inject instead")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of the faults")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no fault after that")
     args = parser.parse_args()
-    shutil.rmtree(args.work, ignore_errors=True)
+    if not args.faults:
+        shutil.rmtree(args.work, ignore_errors=True)
     modes = tuple(args.modes.split(","))
     model = Model(
         args.work.resolve(),
@@ -165,7 +169,9 @@ def main() -> int:
     )
     model.prepare()
     if args.faults:
-        silent = {mode: inject(model, mode, args.faults, args.seed) for mode in modes}
+        until = time.monotonic() + 60 * args.minutes
+        found = {mode: inject(model, mode, args.faults, args.seed, until) for mode in modes}
+        silent = {mode: summarise(mode, faults) for mode, faults in found.items()}
         return min(1, silent.get("runner", 0))
     wrong = 0
     if not args.measure:
