@@ -4,7 +4,8 @@
 plain, with the runner, and with the executables first on PATH. It compares every output file, with
 1, 2 and 4 processes and in chunks, and then measures with two processes: wall and CPU time, and the
 peaks of disk and memory. Reading the streams of items and dropping them shows how much of that
-is the half that computes losses; the rest is the output half.
+is the half that computes losses; the rest is the output half. With ``--saved`` no plain runs are
+made: the peer's saved outputs of the same model take their place.
 
 ``--measure`` does the second alone, ``--scale 20`` on a portfolio as many times as large, and
 ``--faults 50`` kills processes, fills disks and cuts streams of so many runs instead. It keeps its
@@ -21,10 +22,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .comparing import compare, saved_outputs
+from .comparing import compare, peer_outputs, saved_outputs
 from .faults import inject, summarise
 from .model import MODES, Cost, Model
 
@@ -32,47 +34,61 @@ OURS = ("runner", "shims")
 VARIANTS = ("gross losses", "load balancers")
 
 
-def compare_runs(model: Model, processes: list[int], modes: tuple[str, ...]) -> int:
+@dataclass(frozen=True)
+class Reference:
+    """What runs are compared with: a plain run each, or the peer's saved outputs.
+
+    Args:
+        model: of the runs.
+        modes: compared with it.
+        saved: folder of the peer's outputs of the same model, instead of plain runs.
+    """
+
+    model: Model
+    modes: tuple[str, ...]
+    saved: Path | None = None
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Modes to run."""
+        return self.modes if self.saved is not None else ("plain", *self.modes)
+
+    def compare(self, suffix: str, what: str, ties: Path | None = None) -> int:
+        """Compare the runs ``<mode><suffix>``; return the number of files that differ."""
+        wrong = 0
+        theirs = self.saved or self.model.folder(f"plain{suffix}") / "output"
+        for mode in self.modes:
+            found = compare(self.model.folder(f"{mode}{suffix}") / "output", theirs, ties)
+            print(f"  {mode}, {what}: {found}", flush=True)
+            wrong += len(found.wrong)
+        return wrong
+
+
+def compare_runs(reference: Reference, processes: list[int], ties: Path | None) -> int:
     """Run with each number of processes, in each mode; return the number of files that differ."""
     wrong = 0
-    saved = saved_outputs(model.work) if model.weighted else None
     for number in processes:
-        for mode in ("plain", *modes):
-            cost = model.run(mode, mode, number)
+        for mode in reference.runs:
+            cost = reference.model.run(mode, mode, number)
             print(f"{mode} with {number} processes: {cost}", flush=True)
-        for mode in modes:
-            found = compare(model.folder(mode) / "output", model.folder("plain") / "output", saved)
-            print(f"  {mode}, {number} processes: {found}", flush=True)
-            wrong += len(found.wrong)
+        wrong += reference.compare("", f"{number} processes", ties)
     return wrong
 
 
-def compare_chunks(model: Model, chunks: int, modes: tuple[str, ...]) -> int:
+def compare_chunks(reference: Reference, chunks: int, ties: Path | None) -> int:
     """Compute chunks and merge them, in each mode."""
-    wrong = 0
-    for mode in ("plain", *modes):
-        model.run_chunks(mode, f"{mode}-chunks", chunks)
+    for mode in reference.runs:
+        reference.model.run_chunks(mode, f"{mode}-chunks", chunks)
         print(f"{mode} in {chunks} chunks", flush=True)
-    theirs = model.folder("plain-chunks") / "output"
-    for mode in modes:
-        found = compare(model.folder(f"{mode}-chunks") / "output", theirs)
-        print(f"  {mode} in {chunks} chunks: {found}", flush=True)
-        wrong += len(found.wrong)
-    return wrong
+    return reference.compare("-chunks", f"{chunks} chunks", ties)
 
 
-def compare_whole(model: Model, modes: tuple[str, ...]) -> int:
+def compare_whole(reference: Reference, ties: Path | None) -> int:
     """Run ``oasislmf model run``, from the exposure to the outputs, in each mode."""
-    wrong = 0
-    for mode in ("plain", *modes):
-        cost = model.run(mode, f"{mode}-whole", 2, action="run")
+    for mode in reference.runs:
+        cost = reference.model.run(mode, f"{mode}-whole", 2, action="run")
         print(f"{mode}, oasislmf model run: {cost}", flush=True)
-    for mode in modes:
-        ours, theirs = (model.folder(f"{m}-whole") / "output" for m in (mode, "plain"))
-        found = compare(ours, theirs)
-        print(f"  {mode}, oasislmf model run: {found}", flush=True)
-        wrong += len(found.wrong)
-    return wrong
+    return reference.compare("-whole", "oasislmf model run", ties)
 
 
 def compare_variants(model: Model, names: list[str]) -> int:
@@ -149,6 +165,7 @@ def main() -> int:
     parser.add_argument("--measure", action="store_true", help="compare nothing")
     parser.add_argument("--unweighted", action="store_true", help="periods without weights")
     parser.add_argument("--light", action="store_true", help="one set of gul and ri alone")
+    parser.add_argument("--saved", action="store_true", help="no plain runs: saved outputs of one")
     parser.add_argument("--no-chunks", action="store_true")
     parser.add_argument("--no-whole", action="store_true", help="no run from the exposure")
     parser.add_argument("--no-variants", action="store_true")
@@ -175,9 +192,13 @@ def main() -> int:
         return min(1, silent.get("runner", 0))
     wrong = 0
     if not args.measure:
-        wrong += compare_runs(model, [int(n) for n in args.processes.split(",") if n], modes)
-        wrong += 0 if args.no_chunks else compare_chunks(model, 2, modes)
-        wrong += 0 if args.no_whole else compare_whole(model, modes)
+        # Without weights no tied losses have points of any order.
+        ties = saved_outputs(model.work) if model.weighted else None
+        reference = Reference(model, modes, peer_outputs(model.work) if args.saved else None)
+        numbers = [int(n) for n in args.processes.split(",") if n]
+        wrong += compare_runs(reference, numbers, ties)
+        wrong += 0 if args.no_chunks else compare_chunks(reference, 2, ties)
+        wrong += 0 if args.no_whole else compare_whole(reference, ties)
         wrong += 0 if args.no_variants else compare_variants(model, list(VARIANTS))
     if args.times:
         measure(model, args.times, warm=args.warm or not args.measure)
