@@ -3,8 +3,8 @@
 Numbers of csv are compared to print precision, as sums of items are exact here and in float32
 there. Curves under period weights have tied losses, whose points the peer puts in the order of an
 unstable sort. For them both sides are compared with the saved run of the same model: the peer's
-file has to be the saved one, to print precision, and ours that of the saved streams. ``tests/compat`` shows, row by
-row, that those two differ by the order of ties alone.
+file has to be the saved one, to print precision, and ours that of the saved streams.
+``tests/compat`` shows, row by row, that those two differ by the order of ties alone.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def _differs_by_ties(name: str, ours: Path, theirs: Path, saved: Path) -> bool:
 def saved_outputs(folder: Path) -> Path:
     """Compute the outputs of the saved streams; return their folder."""
     directory = copy_run(folder / "saved")
-    code = main(["aggregate", "--run-dir", str(directory), "--no-progress", *streams()])
+    log = ["--no-progress", "--log-file", str(folder / "saved.log")]
+    code = main(["aggregate", "--run-dir", str(directory), *log, *streams()])
     assert code == 0
     return directory / "output"
 

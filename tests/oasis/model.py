@@ -94,8 +94,9 @@ class Model:
 
         A folder that has them is used as it is, with programs of today.
         """
-        prepared = self.work / "prepared"
-        if prepared.exists():
+        prepared = self.work / "prepared.json"
+        options = json.dumps([self.scale, self.weighted, self.light])
+        if prepared.exists() and prepared.read_text() == options:
             self._write_packages()
             return
         shutil.rmtree(self.work, ignore_errors=True)
@@ -114,7 +115,7 @@ class Model:
         command = ["oasislmf", "model", "generate-oasis-files", "-o", str(self.work / "input")]
         self._call([*command, *self._exposure()], self.work)
         self._write_packages()
-        prepared.touch()
+        prepared.write_text(options)
 
     def write_settings(self) -> None:
         """Write the settings of the analysis."""

@@ -8,8 +8,9 @@ is the half that computes losses; the rest is the output half. With ``--saved`` 
 made: the peer's saved outputs of the same model take their place.
 
 ``--measure`` does the second alone, ``--scale 20`` on a portfolio as many times as large, and
-``--faults 50`` kills processes, fills disks and cuts streams of so many runs instead. It keeps its
-folder and goes on where it was stopped; ``--minutes 10`` stops it.
+``--modes losses,runner`` in these ways only. ``--faults 50`` kills processes, fills disks and cuts
+streams of so many runs instead. It keeps its folder and goes on where it was stopped;
+``--minutes 10`` stops it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,42 +116,62 @@ def compare_variants(model: Model, names: list[str]) -> int:
     return wrong
 
 
-def measure(model: Model, times: int, *, warm: bool) -> None:
-    """Print the costs of each mode, and of computing losses alone, with two processes."""
-    modes = ("losses", *MODES)
+class Costs:
+    """Costs of runs with two processes, by mode.
+
+    Args:
+        runs: costs of the runs of each mode; ``losses`` computes losses alone.
+    """
+
+    def __init__(self, runs: Mapping[str, Sequence[Cost]]) -> None:
+        self._runs = runs
+
+    def _median(self, mode: str, of: Callable[[Cost], float]) -> float:
+        return statistics.median(of(cost) for cost in self._runs[mode])
+
+    def _half(self, mode: str) -> tuple[float, float]:
+        """CPU seconds of the output half, and its bytes on disk beyond the outputs."""
+        cpu = self._median(mode, lambda c: c.cpu) - self._median("losses", lambda c: c.cpu)
+        beyond = self._median(mode, lambda c: c.disk - c.left)
+        return cpu, max(0.0, beyond - self._median("losses", lambda c: c.disk - c.left))
+
+    def tell(self) -> None:
+        """Print medians, and the output halves against the plain one."""
+        for mode in self._runs:
+            wall, cpu = self._median(mode, lambda c: c.wall), self._median(mode, lambda c: c.cpu)
+            disk, memory = (self._median(mode, of) for of in (lambda c: c.disk, lambda c: c.memory))
+            print(
+                f"  {mode:7} wall {wall:7.1f} s  CPU {cpu:7.1f} s  peak disk {disk / 1e6:7.1f} MB"
+                f"  peak memory {memory / 1e6:6.0f} MB",
+                flush=True,
+            )
+        if not {"losses", "plain"} <= set(self._runs):
+            return
+        plain = self._half("plain")
+        for mode in ("plain", *(mode for mode in OURS if mode in self._runs)):
+            cpu, disk = self._half(mode)
+            print(
+                f"  output half, {mode}: CPU {cpu:.1f} s, disk beyond its files"
+                f" {disk / 1e6:.1f} MB; of the plain one"
+                f" {cpu / plain[0]:.2f} and {disk / max(plain[1], 1):.2f}"
+                " (runner: at most 0.25 and 0.1)",
+                flush=True,
+            )
+
+
+def measure(model: Model, times: int, modes: Sequence[str], *, warm: bool) -> None:
+    """Print the costs of each mode with two processes."""
     costs: dict[str, list[Cost]] = {mode: [] for mode in modes}
     if not warm:
         for mode in modes:
-            model.run(mode, mode, 2)  # compiles what is not compiled yet
+            cost = model.run(mode, mode, 2)
+            print(f"  {mode}, first, which compiles what is not compiled yet: {cost}", flush=True)
     for _ in range(times):
         for mode in modes:
             costs[mode].append(model.run(mode, mode, 2))
             print(f"  {mode}: {costs[mode][-1]}, load {os.getloadavg()[0]:.1f}", flush=True)
-
-    def median(mode: str, of: Callable[[Cost], float]) -> float:
-        return statistics.median(of(cost) for cost in costs[mode])
-
-    def half(mode: str) -> tuple[float, float]:
-        cpu = median(mode, lambda c: c.cpu) - median("losses", lambda c: c.cpu)
-        beyond = median(mode, lambda c: c.disk - c.left)
-        return cpu, max(0.0, beyond - median("losses", lambda c: c.disk - c.left))
-
     print(f"two processes, median of {times}, load {os.getloadavg()[0]:.1f}")
-    for mode in modes:
-        wall, cpu = median(mode, lambda c: c.wall), median(mode, lambda c: c.cpu)
-        disk, memory = median(mode, lambda c: c.disk), median(mode, lambda c: c.memory)
-        print(
-            f"  {mode:7} wall {wall:7.1f} s  CPU {cpu:7.1f} s, output half {half(mode)[0]:7.1f} s"
-            f"  peak disk {disk / 1e6:7.1f} MB, output half beyond its files"
-            f" {half(mode)[1] / 1e6:7.1f} MB  peak memory {memory / 1e6:6.0f} MB"
-        )
-    plain = half("plain")
-    for mode in OURS:
-        cpu, disk = half(mode)
-        print(
-            f"  output half, {mode} / plain: {cpu / plain[0]:.2f} of the CPU time,"
-            f" {disk / max(plain[1], 1):.2f} of the disk (runner: at most 0.25 and 0.1)"
-        )
+    Costs(costs).tell()
 
 
 def main() -> int:
@@ -169,14 +190,14 @@ def main() -> int:
     parser.add_argument("--no-chunks", action="store_true")
     parser.add_argument("--no-whole", action="store_true", help="no run from the exposure")
     parser.add_argument("--no-variants", action="store_true")
-    parser.add_argument("--modes", default=",".join(OURS), help="to compare with plain runs")
+    parser.add_argument("--modes", help="plain, runner, shims or losses (no outputs); default all")
     parser.add_argument("--faults", type=int, help="faults to inject instead")
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no fault after that")
     args = parser.parse_args()
     if not args.faults:
         shutil.rmtree(args.work, ignore_errors=True)
-    modes = tuple(args.modes.split(","))
+    modes = tuple(args.modes.split(",")) if args.modes else ("losses", *MODES)
     model = Model(
         args.work.resolve(),
         args.peer.absolute(),
@@ -187,21 +208,23 @@ def main() -> int:
     model.prepare()
     if args.faults:
         until = time.monotonic() + 60 * args.minutes
-        found = {mode: inject(model, mode, args.faults, args.seed, until) for mode in modes}
+        faulty = [mode for mode in modes if mode in MODES]
+        found = {mode: inject(model, mode, args.faults, args.seed, until) for mode in faulty}
         silent = {mode: summarise(mode, faults) for mode, faults in found.items()}
         return min(1, silent.get("runner", 0))
     wrong = 0
     if not args.measure:
         # Without weights no tied losses have points of any order.
         ties = saved_outputs(model.work) if model.weighted else None
-        reference = Reference(model, modes, peer_outputs(model.work) if args.saved else None)
+        ours = tuple(mode for mode in modes if mode in OURS)
+        reference = Reference(model, ours, peer_outputs(model.work) if args.saved else None)
         numbers = [int(n) for n in args.processes.split(",") if n]
         wrong += compare_runs(reference, numbers, ties)
         wrong += 0 if args.no_chunks else compare_chunks(reference, 2, ties)
         wrong += 0 if args.no_whole else compare_whole(reference, ties)
         wrong += 0 if args.no_variants else compare_variants(model, list(VARIANTS))
     if args.times:
-        measure(model, args.times, warm=args.warm or not args.measure)
+        measure(model, args.times, modes, warm=args.warm or not args.measure)
     return min(1, wrong)
 
 
