@@ -137,6 +137,8 @@ class RunAggregation:
                 files = ChunkFiles(self._directory, self._out, job.chunk, sort=self._sort)
             try:
                 ends = self._run(files, spill)
+                # A disk that is full here leaves no other perspective's outputs either.
+                files.finish()
                 if job.confirm is not None:
                     job.confirm(self._events)
                 files.commit()

@@ -31,8 +31,8 @@ from pathlib import Path
 from .comparing import compare
 from .model import Cost, Model, kill_all, log_of, processes_of, size_of
 
-HANGING = 900.0
-"""Seconds after which a run counts as hung: many times what one takes on a busy machine."""
+HANGING = 60.0
+"""Seconds without any CPU time of all processes of a run that compute, after which it hangs."""
 HELPERS = ("socket-server", "oasislmf model", "resource_tracker", "sleep", "sed", "find", "rm ")
 """What merely tells the progress or waits, and the command itself: no process of losses."""
 CUTTER = """#!/bin/bash
@@ -212,13 +212,7 @@ def _finish(
     model: Model, mode: str, fault: Fault | None, run: Path, process: subprocess.Popen[bytes]
 ) -> Fault | None:
     """Wait for the end of a run, and see how it ended."""
-    code: int | None
-    try:
-        code = process.wait(HANGING)
-    except subprocess.TimeoutExpired:
-        code = None
-        process.kill()
-        process.wait()
+    code = _wait(run, process)
     kill_all(run)
     for path in (model.work / "tmp").iterdir():
         shutil.rmtree(path, ignore_errors=True)
@@ -233,6 +227,36 @@ def _finish(
             right = not compare(run / "output", expected).wrong
             fault.outputs = "right" if right else "wrong"
     return fault
+
+
+def _wait(run: Path, process: subprocess.Popen[bytes]) -> int | None:
+    """Wait for the end of a run; return its exit code, or None after killing one that hangs."""
+    used, since = 0, time.monotonic()
+    while True:
+        try:
+            return process.wait(2)
+        except subprocess.TimeoutExpired:
+            pass
+        computing = [pair for pair in processes_of(run) if _computes(pair[1])]
+        # The script of the monitor works as long as the run is there.
+        ticks = sum(
+            _ticks(pid) for pid, command in computing if "oasis_exec_monitor" not in command
+        )
+        if ticks != used:
+            used, since = ticks, time.monotonic()
+        elif time.monotonic() - since > HANGING:
+            process.kill()
+            process.wait()
+            return None
+
+
+def _ticks(pid: int) -> int:
+    """Clock ticks of CPU time of a process."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(words[11]) + int(words[12])
 
 
 def _kill_one(

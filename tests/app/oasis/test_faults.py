@@ -69,13 +69,20 @@ def test_a_fifo_that_nobody_writes_is_named_after_a_time(
 
 
 def test_a_full_disk(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    confirm = directory / "confirm"
+    os.mkfifo(confirm)
+    word = os.open(confirm, os.O_RDWR)
+    os.write(word, b"complete\n")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        _fails(directory, *streams(["gul"]))
+        _fails(directory, *streams(["gul"]), "--confirm", str(confirm))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        os.close(word)
     assert "cannot be written" in capsys.readouterr().err
+    # The readers of other perspectives wait for this, and leave no outputs without it.
+    assert not (directory / "confirm.events").exists()
 
 
 def test_a_missing_stream(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
