@@ -29,12 +29,11 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from .comparing import compare
-from .model import Cost, Model, kill_all, log_of, processes_of, size_of
+from .model import HELPERS, MONITOR, Cost, CpuClock, Model, kill_all, log_of, processes_of, size_of
 
-HANGING = 60.0
-"""Seconds without any CPU time of all processes of a run that compute, after which it hangs."""
-HELPERS = ("socket-server", "oasislmf model", "resource_tracker", "sleep", "sed", "find", "rm ")
-"""What merely tells the progress or waits, and the command itself: no process of losses."""
+HANGING = 150.0
+"""Seconds without any CPU time of all processes of a run, after which it hangs; our tools wait
+up to 120 s for the reader of a fifo."""
 CUTTER = """#!/bin/bash
 case "$*" in
   {pattern})
@@ -98,8 +97,8 @@ class Fault:
 
     kind: str
     what: str
-    seconds: float
-    """After the script of the run began."""
+    ticks: float
+    """CPU time of the script's processes before it."""
     code: int | None = None
     """Exit code of oasislmf; None if the run had to be ended, as it hung."""
     reason: str = ""
@@ -140,7 +139,7 @@ def inject(model: Model, mode: str, count: int, seed: int, until: float) -> list
         with results.open("a", newline="") as file:
             csv.writer(file).writerow(astuple(fault))
         print(
-            f"  {mode} {len(found):3} {fault.kind:5} {fault.what[:50]:50} {fault.seconds:5.1f} s"
+            f"  {mode} {len(found):3} {fault.kind:5} {fault.what[:50]:50} {fault.ticks:5.0f} ticks"
             f"  {fault.result:30} {fault.reason[-90:]}",
             flush=True,
         )
@@ -162,8 +161,8 @@ def _read(path: Path) -> list[Fault]:
         return []
     with path.open(newline="") as file:
         return [
-            Fault(kind, what, float(seconds), int(code) if code else None, reason, outputs)
-            for kind, what, seconds, code, reason, outputs in csv.reader(file)
+            Fault(kind, what, float(ticks), int(code) if code else None, reason, outputs)
+            for kind, what, ticks, code, reason, outputs in csv.reader(file)
         ]
 
 
@@ -171,7 +170,8 @@ def _faultless(model: Model, mode: str) -> Cost:
     """What a run without a fault costs; measured once, as its outputs are kept."""
     saved = model.work / f"faultless_{mode}.json"
     if not saved.exists():
-        model.run(mode, f"faultless-{mode}", 2)  # warm
+        if not model.folder(f"faultless-{mode}").exists():
+            model.run(mode, f"faultless-{mode}", 2)  # warm
         cost = model.run(mode, f"faultless-{mode}", 2)
         saved.write_text(json.dumps(asdict(cost)))
     cost = Cost(**json.loads(saved.read_text()))
@@ -204,7 +204,7 @@ def _one(model: Model, mode: str, kind: str, rng: random.Random, cost: Cost) -> 
             return cut if (model.work / "cutting" / "cut").exists() else None
     run = model.folder("fault")
     process = model.start(mode, run, 2)
-    killed = _kill_one(run, rng, process, cost.wall)
+    killed = _kill_one(run, rng, process, cost.ticks)
     return _finish(model, mode, killed, run, process)
 
 
@@ -231,18 +231,13 @@ def _finish(
 
 def _wait(run: Path, process: subprocess.Popen[bytes]) -> int | None:
     """Wait for the end of a run; return its exit code, or None after killing one that hangs."""
-    used, since = 0, time.monotonic()
+    clock, used, since = CpuClock(), 0, time.monotonic()
     while True:
         try:
             return process.wait(2)
         except subprocess.TimeoutExpired:
             pass
-        computing = [pair for pair in processes_of(run) if _computes(pair[1])]
-        # The script of the monitor works as long as the run is there.
-        ticks = sum(
-            _ticks(pid) for pid, command in computing if "oasis_exec_monitor" not in command
-        )
-        if ticks != used:
+        if (ticks := clock.read(run)) != used:
             used, since = ticks, time.monotonic()
         elif time.monotonic() - since > HANGING:
             process.kill()
@@ -250,23 +245,15 @@ def _wait(run: Path, process: subprocess.Popen[bytes]) -> int | None:
             return None
 
 
-def _ticks(pid: int) -> int:
-    """Clock ticks of CPU time of a process."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(words[11]) + int(words[12])
-
-
 def _kill_one(
-    run: Path, rng: random.Random, process: subprocess.Popen[bytes], duration: float
+    run: Path, rng: random.Random, process: subprocess.Popen[bytes], duration: int
 ) -> Fault | None:
-    """Kill a process of a run after its script has begun."""
+    """Kill a process of a run after a part of the CPU time that its script takes."""
     while process.poll() is None and not any("gulmc" in c for _, c in processes_of(run)):
         time.sleep(0.02)
-    seconds = rng.uniform(0, 0.7 * duration)
-    time.sleep(seconds)
+    until, clock = rng.uniform(0, 0.95 * duration), CpuClock()
+    while process.poll() is None and clock.read(run) < until:
+        time.sleep(0.1)
     own = [pair for pair in processes_of(run) if _computes(pair[1])]
     if process.poll() is not None or not own:
         return None
@@ -281,11 +268,11 @@ def _kill_one(
         return None
     if not stopped:
         return None
-    return Fault("kill", " ".join(Path(word).name for word in command.split()[:6]), seconds)
+    return Fault("kill", " ".join(Path(word).name for word in command.split()[:6]), until)
 
 
 def _computes(command: str) -> bool:
-    return bool(command) and not any(name in command for name in HELPERS)
+    return bool(command) and not any(name in command for name in HELPERS if name != MONITOR)
 
 
 @contextmanager
