@@ -88,6 +88,8 @@ STREAMS = {
     "ri": ("fmpy", "*RI_2*", "fifo"),
 }
 """Streams of the light settings: program, pattern of its arguments, and what takes it on."""
+OPTIONS = ("--resource-monitor-interval", "60")
+"""Of runs with faults: looking at all processes each second costs as much as the run."""
 KINDS = ("kill", "kill", "kill", "disk", "cut")
 
 
@@ -195,15 +197,15 @@ def _one(model: Model, mode: str, kind: str, rng: random.Random, cost: Cost) -> 
         run = model.folder("small")
         with _small_disk(model, mode, rng, cost.disk) as size:
             fault = Fault(kind, f"{size} KiB", 0.0)
-            return _finish(model, mode, fault, run, model.start(mode, run, 2))
+            return _finish(model, mode, fault, run, model.start(mode, run, 2, *OPTIONS))
     if kind == "cut":
         with _cut_stream(model, rng) as (how, what):
             run = model.folder("fault")
             fault = Fault(how, what, 0.0)
-            cut = _finish(model, mode, fault, run, model.start(mode, run, 2))
+            cut = _finish(model, mode, fault, run, model.start(mode, run, 2, *OPTIONS))
             return cut if (model.work / "cutting" / "cut").exists() else None
     run = model.folder("fault")
-    process = model.start(mode, run, 2)
+    process = model.start(mode, run, 2, *OPTIONS)
     killed = _kill_one(run, rng, process, cost.ticks)
     return _finish(model, mode, killed, run, process)
 
