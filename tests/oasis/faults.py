@@ -263,14 +263,27 @@ def _kill_one(
     try:
         # One that is about to end cannot be stopped any more: killing it is no fault.
         os.kill(pid, signal.SIGSTOP)
-        time.sleep(0.02)
-        stopped = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        stopped = _is_stopped(pid)
         os.kill(pid, signal.SIGKILL)
     except (OSError, IndexError):
         return None
     if not stopped:
         return None
     return Fault("kill", " ".join(Path(word).name for word in command.split()[:6]), until)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process stops, which takes it a turn of a busy processor.
+
+    Raises:
+        OSError: it has ended.
+    """
+    for _ in range(500):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state in "TZX":
+            return state == "T"
+        time.sleep(0.02)
+    return False
 
 
 def _computes(command: str) -> bool:
