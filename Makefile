@@ -128,7 +128,8 @@ oasis: install $(TOOLS) $(PEER)  ## all reports against the peer's tools, on ran
 oasis-runs: install $(TOOLS) $(PEER)  ## real runs of a model by oasislmf: outputs, cost and faults
 	$(BIN)/python -m tests.oasis.model_runs --peer $(PEER)
 	$(BIN)/python -m tests.oasis.model_runs --peer $(PEER) --measure --scale 20 --times 1
-	$(BIN)/python -m tests.oasis.model_runs --peer $(PEER) --faults 50 --modes runner,shims,plain
+	rm -rf build/model-faults
+	$(BIN)/python -m tests.oasis.model_runs --peer $(PEER) --work build/model-faults --faults 50 --modes runner,shims,plain
 
 $(VENV)-oasis/bin/python: deploy/requirements-oasis.txt
 	$(PYTHON) -m venv $(VENV)-oasis

@@ -47,7 +47,9 @@ def aggregate_run(args: argparse.Namespace) -> int:
         seconds = round(time.perf_counter() - start, 3)
         structlog.get_logger().info("outputs written", files=len(paths), seconds=seconds)
         return 0
-    confirmation = None if args.confirm is None else Confirmation(args.confirm)
+    confirmation = None
+    if args.confirm is not None:
+        confirmation = Confirmation(args.confirm, same_events=not args.differing_events)
     job = RunJob(
         directory=args.run_dir,
         streams=[StreamOption.parse(text) for text in args.stream],

@@ -75,6 +75,11 @@ def add_run_directory(parser: argparse.ArgumentParser) -> None:
         help="complete the outputs only after 'complete' has been written to this fifo",
     )
     group.add_argument(
+        "--differing-events",
+        action="store_true",
+        help="with --confirm, accept perspectives that differ in their number of events",
+    )
+    group.add_argument(
         "--log-file", metavar="FILE", help="log to a file instead of standard error; - for stdout"
     )
 

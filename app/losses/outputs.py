@@ -135,17 +135,28 @@ class FileOutput:
         except OSError as e:
             raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
 
-    def commit(self) -> None:
-        """Give the file its name, durably.
+    def save(self) -> None:
+        """Have all bytes on the disk, under the temporary name.
 
         Raises:
             InputError: the disk was full, or failed.
         """
         self._hand_over()
         self._wait()
-        self._writer.shutdown()
         try:
             os.fsync(self._fd)
+        except OSError as e:
+            raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
+
+    def commit(self) -> None:
+        """Give the file its name, durably.
+
+        Raises:
+            InputError: the disk was full, or failed.
+        """
+        self.save()
+        self._writer.shutdown()
+        try:
             self._partial.replace(self._path)
             self._leave_nothing.detach()
             sync_directory(self._path.parent)

@@ -82,8 +82,9 @@ class RunJob:
     spill_dir: Path | None = None
     """By default the folder of the outputs."""
     idle_timeout: float | None = None
-    confirm: Callable[[], None] | None = None
-    """Called when all streams have been read; raises if a process that wrote one failed."""
+    confirm: Callable[[Mapping[str, int]], None] | None = None
+    """Called with the number of events of each kind of losses when all streams have been read;
+    raises if a process that wrote one failed."""
 
 
 class RunAggregation:
@@ -105,6 +106,7 @@ class RunAggregation:
         if job.chunk is not None:
             self._out = job.work or job.directory / f"{job.chunk[0]}.work"
         self._log = structlog.get_logger()
+        self._events: dict[str, int] = {}
 
     @property
     def perspectives(self) -> list[str]:
@@ -135,8 +137,10 @@ class RunAggregation:
                 files = ChunkFiles(self._directory, self._out, job.chunk, sort=self._sort)
             try:
                 ends = self._run(files, spill)
+                # A disk that is full here leaves no other perspective's outputs either.
+                files.finish()
                 if job.confirm is not None:
-                    job.confirm()
+                    job.confirm(self._events)
                 files.commit()
             except BaseException:
                 files.discard()
@@ -196,6 +200,11 @@ class RunAggregation:
             observe=progress,
         )
         progress.tell()
+        for group, taker in zip(self._groups, takers, strict=True):
+            # Streams of summaries leave out events without losses.
+            if isinstance(taker, SetReports):
+                count = sum(summariser.events for summariser in taker.summarisers)
+                self._events[group.losses.name] = count
         return [end for taker in takers for end in taker.ends]
 
     def _open(self, tables: OutputTables, losses: Losses, request: SetRequest) -> None:

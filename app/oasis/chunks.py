@@ -136,6 +136,14 @@ class ChunkFiles:
         if REPORTS[report].calculate is None:
             self._tables.write(losses, set_id, report, rows)
 
+    def finish(self) -> None:
+        """Write all bytes of the tables.
+
+        Raises:
+            InputError: a disk is full, or failed.
+        """
+        self._tables.finish()
+
     def commit(self) -> None:
         """Complete all files, the description last.
 

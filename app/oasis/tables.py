@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from app.losses.outputs import FileOutput, Output, open_output
@@ -28,6 +29,7 @@ class OutputTables:
     def __init__(self, float_width: int) -> None:
         self._float_width = float_width
         self._tables: dict[tuple[str, int, str], list[Table]] = defaultdict(list)
+        self._finished = False
         self.paths: list[Path] = []
         """Of all files."""
 
@@ -65,21 +67,35 @@ class OutputTables:
         for encoder, output in self._tables.get((losses, set_id, report), ()):
             output.write(encoder.encode(rows))
 
+    def finish(self) -> None:
+        """Write all bytes; what remains is to give the files their names.
+
+        Raises:
+            InputError: a disk is full, or failed.
+        """
+        if not self._finished:
+            self._finished = True
+            for encoder, output in self._all():
+                output.write(encoder.end())
+            for _, output in self._all():
+                if isinstance(output, FileOutput):
+                    output.save()
+
     def commit(self) -> None:
         """Complete all files.
 
         Raises:
             InputError: a disk is full, or failed.
         """
-        tables = [table for group in self._tables.values() for table in group]
-        for encoder, output in tables:
-            output.write(encoder.end())
-        for _, output in tables:
+        self.finish()
+        for _, output in self._all():
             output.commit()
+
+    def _all(self) -> Iterator[Table]:
+        return chain.from_iterable(self._tables.values())
 
     def discard(self) -> None:
         """Leave no file that is not complete."""
-        for group in self._tables.values():
-            for _, output in group:
-                if isinstance(output, FileOutput):
-                    output.discard()
+        for _, output in self._all():
+            if isinstance(output, FileOutput):
+                output.discard()

@@ -3,8 +3,8 @@
 Numbers of csv are compared to print precision, as sums of items are exact here and in float32
 there. Curves under period weights have tied losses, whose points the peer puts in the order of an
 unstable sort. For them both sides are compared with the saved run of the same model: the peer's
-file has to be the saved one, and ours that of the saved streams. ``tests/compat`` shows, row by
-row, that those two differ by the order of ties alone.
+file has to be the saved one, to print precision, and ours that of the saved streams.
+``tests/compat`` shows, row by row, that those two differ by the order of ties alone.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _by_curve(values: np.ndarray) -> np.ndarray:
 
 def _differs_by_ties(name: str, ours: Path, theirs: Path, saved: Path) -> bool:
     expected = RUN / "expected" / f"{name}.gz"
-    if (theirs / name).read_bytes() != gzip.decompress(expected.read_bytes()):
+    if not is_close(theirs / name, expected):
         return False
     actual, reference = (_by_curve(numbers(read_table(p / name)[1])) for p in (ours, saved))
     same = actual.shape == reference.shape
@@ -114,6 +114,16 @@ def _differs_by_ties(name: str, ours: Path, theirs: Path, saved: Path) -> bool:
 def saved_outputs(folder: Path) -> Path:
     """Compute the outputs of the saved streams; return their folder."""
     directory = copy_run(folder / "saved")
-    code = main(["aggregate", "--run-dir", str(directory), "--no-progress", *streams()])
+    log = ["--no-progress", "--log-file", str(folder / "saved.log")]
+    code = main(["aggregate", "--run-dir", str(directory), *log, *streams()])
     assert code == 0
     return directory / "output"
+
+
+def peer_outputs(folder: Path) -> Path:
+    """Unpack the peer's saved outputs of the same model, of two processes; return their folder."""
+    target = folder / "peer"
+    target.mkdir(exist_ok=True)
+    for path in (RUN / "expected").glob("*.csv.gz"):
+        (target / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+    return target

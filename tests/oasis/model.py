@@ -41,6 +41,12 @@ os.read(word, 64)
 """
 """A stand-in for our command that reads the streams of items and does nothing with them."""
 
+MONITOR = "oasis_exec_monitor.sh"
+HELPERS = (
+    *(MONITOR, "socket-server", "oasislmf model", "resource_tracker"),
+    *("sleep", "sed", "find", "rm "),
+)
+"""What merely tells the progress, watches or waits, and the command itself: nothing of losses."""
 MODES = ("plain", "runner", "shims")
 EXPOSURE = {"-x": "location", "-y": "account", "-i": "ri_info", "-s": "ri_scope", "-z": "keys"}
 
@@ -55,6 +61,8 @@ class Cost:
     memory: int = 0
     left: int = 0
     """Bytes in ``output`` at the end."""
+    ticks: int = 0
+    """CPU time of the script's processes, in clock ticks, as far as samples show it."""
 
 
 @dataclass
@@ -92,7 +100,16 @@ class Model:
         return self.work / "runs" / name
 
     def prepare(self) -> None:
-        """Generate the model and its portfolio, and the input files of a run."""
+        """Generate the model and its portfolio, and the input files of a run.
+
+        A folder that has them is used as it is, with programs of today.
+        """
+        prepared = self.work / "prepared.json"
+        options = json.dumps([self.scale, self.weighted, self.light])
+        if prepared.exists() and prepared.read_text() == options:
+            self._write_packages()
+            return
+        shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
         for name in ("tmp", "runs", "packages"):
             (self.work / name).mkdir()
@@ -108,7 +125,7 @@ class Model:
         command = ["oasislmf", "model", "generate-oasis-files", "-o", str(self.work / "input")]
         self._call([*command, *self._exposure()], self.work)
         self._write_packages()
-        write_shims(self.shims)
+        prepared.write_text(options)
 
     def write_settings(self) -> None:
         """Write the settings of the analysis."""
@@ -147,6 +164,7 @@ class Model:
             server.chmod(0o755)
             package = self.work / "packages" / name
             self.packages[name] = write_runner(package, server=server, client=client).parent
+        write_shims(self.shims)
 
     def _exposure(self) -> list[str]:
         folder = self.work / "model" / "exposure"
@@ -287,10 +305,29 @@ def size_of(folder: Path) -> int:
     return size
 
 
+class CpuClock:
+    """CPU time that processes of losses and outputs have had: it does not depend on the load."""
+
+    def __init__(self) -> None:
+        self._ticks: dict[int, int] = {}
+
+    def read(self, run: Path) -> int:
+        """Clock ticks so far."""
+        for pid, command in processes_of(run):
+            if any(name in command for name in HELPERS):
+                continue
+            with suppress(OSError, IndexError):
+                words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                self._ticks[pid] = int(words[11]) + int(words[12])
+        return sum(self._ticks.values())
+
+
 def _watch(model: Model, run: Path, cost: Cost, stop: threading.Event) -> None:
     """Sample the disk used, and the memory of all processes, with shared pages counted once."""
     pause = 0.3
+    clock = CpuClock()
     while not stop.wait(pause):
+        cost.ticks = clock.read(run)
         start = time.perf_counter()
         cost.disk = max(cost.disk, size_of(run) + size_of(model.work / "tmp"))
         resident = 0

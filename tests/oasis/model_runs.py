@@ -5,10 +5,13 @@ plain, with the runner, and with the executables first on PATH; a fourth, ``--mo
 the runner upload to a service. It compares every output file, with
 1, 2 and 4 processes and in chunks, and then measures with two processes: wall and CPU time, and the
 peaks of disk and memory. Reading the streams of items and dropping them shows how much of that
-is the half that computes losses; the rest is the output half.
+is the half that computes losses; the rest is the output half. With ``--saved`` no plain runs are
+made: the peer's saved outputs of the same model take their place.
 
 ``--measure`` does the second alone, ``--scale 20`` on a portfolio as many times as large, and
-``--faults 50`` kills processes, fills disks and cuts fifos of so many runs instead.
+``--modes losses,runner`` in these ways only. ``--faults 50`` kills processes, fills disks and cuts
+streams of so many runs instead. It keeps its folder and goes on where it was stopped;
+``--minutes 10`` stops it.
 """
 
 from __future__ import annotations
@@ -20,61 +23,77 @@ import os
 import shutil
 import statistics
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.server_process import ServerProcess
 
-from .comparing import compare, saved_outputs
-from .faults import inject
+from .comparing import compare, peer_outputs, saved_outputs
+from .faults import inject, summarise
 from .model import MODES, Cost, Model
 
 OURS = ("runner", "shims")
 VARIANTS = ("gross losses", "load balancers")
 
 
-def compare_runs(model: Model, processes: list[int], modes: tuple[str, ...]) -> int:
+@dataclass(frozen=True)
+class Reference:
+    """What runs are compared with: a plain run each, or the peer's saved outputs.
+
+    Args:
+        model: of the runs.
+        modes: compared with it.
+        saved: folder of the peer's outputs of the same model, instead of plain runs.
+    """
+
+    model: Model
+    modes: tuple[str, ...]
+    saved: Path | None = None
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Modes to run."""
+        return self.modes if self.saved is not None else ("plain", *self.modes)
+
+    def compare(self, suffix: str, what: str, ties: Path | None = None) -> int:
+        """Compare the runs ``<mode><suffix>``; return the number of files that differ."""
+        wrong = 0
+        theirs = self.saved or self.model.folder(f"plain{suffix}") / "output"
+        for mode in self.modes:
+            found = compare(self.model.folder(f"{mode}{suffix}") / "output", theirs, ties)
+            print(f"  {mode}, {what}: {found}", flush=True)
+            wrong += len(found.wrong)
+        return wrong
+
+
+def compare_runs(reference: Reference, processes: list[int], ties: Path | None) -> int:
     """Run with each number of processes, in each mode; return the number of files that differ."""
     wrong = 0
-    saved = saved_outputs(model.work) if model.weighted else None
     for number in processes:
-        for mode in ("plain", *modes):
-            cost = model.run(mode, mode, number)
+        for mode in reference.runs:
+            cost = reference.model.run(mode, mode, number)
             print(f"{mode} with {number} processes: {cost}", flush=True)
-        for mode in modes:
-            found = compare(model.folder(mode) / "output", model.folder("plain") / "output", saved)
-            print(f"  {mode}, {number} processes: {found}", flush=True)
-            wrong += len(found.wrong)
+        wrong += reference.compare("", f"{number} processes", ties)
     return wrong
 
 
-def compare_chunks(model: Model, chunks: int, modes: tuple[str, ...]) -> int:
+def compare_chunks(reference: Reference, chunks: int, ties: Path | None) -> int:
     """Compute chunks and merge them, in each mode."""
-    wrong = 0
-    for mode in ("plain", *modes):
-        model.run_chunks(mode, f"{mode}-chunks", chunks)
+    for mode in reference.runs:
+        reference.model.run_chunks(mode, f"{mode}-chunks", chunks)
         print(f"{mode} in {chunks} chunks", flush=True)
-    theirs = model.folder("plain-chunks") / "output"
-    for mode in modes:
-        found = compare(model.folder(f"{mode}-chunks") / "output", theirs)
-        print(f"  {mode} in {chunks} chunks: {found}", flush=True)
-        wrong += len(found.wrong)
-    return wrong
+    return reference.compare("-chunks", f"{chunks} chunks", ties)
 
 
-def compare_whole(model: Model, modes: tuple[str, ...]) -> int:
+def compare_whole(reference: Reference, ties: Path | None) -> int:
     """Run ``oasislmf model run``, from the exposure to the outputs, in each mode."""
-    wrong = 0
-    for mode in ("plain", *modes):
-        cost = model.run(mode, f"{mode}-whole", 2, action="run")
+    for mode in reference.runs:
+        cost = reference.model.run(mode, f"{mode}-whole", 2, action="run")
         print(f"{mode}, oasislmf model run: {cost}", flush=True)
-    for mode in modes:
-        ours, theirs = (model.folder(f"{m}-whole") / "output" for m in (mode, "plain"))
-        found = compare(ours, theirs)
-        print(f"  {mode}, oasislmf model run: {found}", flush=True)
-        wrong += len(found.wrong)
-    return wrong
+    return reference.compare("-whole", "oasislmf model run", ties)
 
 
 def compare_variants(model: Model, names: list[str]) -> int:
@@ -101,42 +120,62 @@ def compare_variants(model: Model, names: list[str]) -> int:
     return wrong
 
 
-def measure(model: Model, times: int, *, warm: bool) -> None:
-    """Print the costs of each mode, and of computing losses alone, with two processes."""
-    modes = ("losses", *MODES)
+class Costs:
+    """Costs of runs with two processes, by mode.
+
+    Args:
+        runs: costs of the runs of each mode; ``losses`` computes losses alone.
+    """
+
+    def __init__(self, runs: Mapping[str, Sequence[Cost]]) -> None:
+        self._runs = runs
+
+    def _median(self, mode: str, of: Callable[[Cost], float]) -> float:
+        return statistics.median(of(cost) for cost in self._runs[mode])
+
+    def _half(self, mode: str) -> tuple[float, float]:
+        """CPU seconds of the output half, and its bytes on disk beyond the outputs."""
+        cpu = self._median(mode, lambda c: c.cpu) - self._median("losses", lambda c: c.cpu)
+        beyond = self._median(mode, lambda c: c.disk - c.left)
+        return cpu, max(0.0, beyond - self._median("losses", lambda c: c.disk - c.left))
+
+    def tell(self) -> None:
+        """Print medians, and the output halves against the plain one."""
+        for mode in self._runs:
+            wall, cpu = self._median(mode, lambda c: c.wall), self._median(mode, lambda c: c.cpu)
+            disk, memory = (self._median(mode, of) for of in (lambda c: c.disk, lambda c: c.memory))
+            print(
+                f"  {mode:7} wall {wall:7.1f} s  CPU {cpu:7.1f} s  peak disk {disk / 1e6:7.1f} MB"
+                f"  peak memory {memory / 1e6:6.0f} MB",
+                flush=True,
+            )
+        if not {"losses", "plain"} <= set(self._runs):
+            return
+        plain = self._half("plain")
+        for mode in ("plain", *(mode for mode in OURS if mode in self._runs)):
+            cpu, disk = self._half(mode)
+            print(
+                f"  output half, {mode}: CPU {cpu:.1f} s, disk beyond its files"
+                f" {disk / 1e6:.1f} MB; of the plain one"
+                f" {cpu / plain[0]:.2f} and {disk / max(plain[1], 1):.2f}"
+                " (runner: at most 0.25 and 0.1)",
+                flush=True,
+            )
+
+
+def measure(model: Model, times: int, modes: Sequence[str], *, warm: bool) -> None:
+    """Print the costs of each mode with two processes."""
     costs: dict[str, list[Cost]] = {mode: [] for mode in modes}
     if not warm:
         for mode in modes:
-            model.run(mode, mode, 2)  # compiles what is not compiled yet
+            cost = model.run(mode, mode, 2)
+            print(f"  {mode}, first, which compiles what is not compiled yet: {cost}", flush=True)
     for _ in range(times):
         for mode in modes:
             costs[mode].append(model.run(mode, mode, 2))
             print(f"  {mode}: {costs[mode][-1]}, load {os.getloadavg()[0]:.1f}", flush=True)
-
-    def median(mode: str, of: Callable[[Cost], float]) -> float:
-        return statistics.median(of(cost) for cost in costs[mode])
-
-    def half(mode: str) -> tuple[float, float]:
-        cpu = median(mode, lambda c: c.cpu) - median("losses", lambda c: c.cpu)
-        beyond = median(mode, lambda c: c.disk - c.left)
-        return cpu, max(0.0, beyond - median("losses", lambda c: c.disk - c.left))
-
     print(f"two processes, median of {times}, load {os.getloadavg()[0]:.1f}")
-    for mode in modes:
-        wall, cpu = median(mode, lambda c: c.wall), median(mode, lambda c: c.cpu)
-        disk, memory = median(mode, lambda c: c.disk), median(mode, lambda c: c.memory)
-        print(
-            f"  {mode:7} wall {wall:7.1f} s  CPU {cpu:7.1f} s, output half {half(mode)[0]:7.1f} s"
-            f"  peak disk {disk / 1e6:7.1f} MB, output half beyond its files"
-            f" {half(mode)[1] / 1e6:7.1f} MB  peak memory {memory / 1e6:6.0f} MB"
-        )
-    plain = half("plain")
-    for mode in OURS:
-        cpu, disk = half(mode)
-        print(
-            f"  output half, {mode} / plain: {cpu / plain[0]:.2f} of the CPU time,"
-            f" {disk / max(plain[1], 1):.2f} of the disk (runner: at most 0.25 and 0.1)"
-        )
+    Costs(costs).tell()
 
 
 def start_service(folder: Path) -> str:
@@ -158,19 +197,22 @@ def main() -> int:
     parser.add_argument("--measure", action="store_true", help="compare nothing")
     parser.add_argument("--unweighted", action="store_true", help="periods without weights")
     parser.add_argument("--light", action="store_true", help="one set of gul and ri alone")
+    parser.add_argument("--saved", action="store_true", help="no plain runs: saved outputs of one")
     parser.add_argument("--no-chunks", action="store_true")
     parser.add_argument("--no-whole", action="store_true", help="no run from the exposure")
     parser.add_argument("--no-variants", action="store_true")
     parser.add_argument(
         "--modes",
-        default=",".join(OURS),
-        help="to compare with plain runs: runner, shims, and service, which is one of our own",
+        help="plain, runner, shims, service (one of our own) or losses (no outputs);"
+        " default all but service",
     )
     parser.add_argument("--faults", type=int, help="faults to inject instead")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of the faults")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no fault after that")
     args = parser.parse_args()
-    shutil.rmtree(args.work, ignore_errors=True)
-    modes = tuple(args.modes.split(","))
+    if not args.faults:
+        shutil.rmtree(args.work, ignore_errors=True)
+    modes = tuple(args.modes.split(",")) if args.modes else ("losses", *MODES)
     model = Model(
         args.work.resolve(),
         args.peer.absolute(),
@@ -182,16 +224,24 @@ def main() -> int:
     if "service" in modes:
         model.service = start_service(model.work / "service")
     if args.faults:
-        silent = {mode: inject(model, mode, args.faults, args.seed) for mode in modes}
+        until = time.monotonic() + 60 * args.minutes
+        faulty = [mode for mode in modes if mode in MODES]
+        found = {mode: inject(model, mode, args.faults, args.seed, until) for mode in faulty}
+        silent = {mode: summarise(mode, faults) for mode, faults in found.items()}
         return min(1, silent.get("runner", 0))
     wrong = 0
     if not args.measure:
-        wrong += compare_runs(model, [int(n) for n in args.processes.split(",") if n], modes)
-        wrong += 0 if args.no_chunks else compare_chunks(model, 2, modes)
-        wrong += 0 if args.no_whole else compare_whole(model, modes)
+        # Without weights no tied losses have points of any order.
+        ties = saved_outputs(model.work) if model.weighted else None
+        ours = tuple(mode for mode in modes if mode in (*OURS, "service"))
+        reference = Reference(model, ours, peer_outputs(model.work) if args.saved else None)
+        numbers = [int(n) for n in args.processes.split(",") if n]
+        wrong += compare_runs(reference, numbers, ties)
+        wrong += 0 if args.no_chunks else compare_chunks(reference, 2, ties)
+        wrong += 0 if args.no_whole else compare_whole(reference, ties)
         wrong += 0 if args.no_variants else compare_variants(model, list(VARIANTS))
     if args.times:
-        measure(model, args.times, warm=args.warm or not args.measure)
+        measure(model, args.times, modes, warm=args.warm or not args.measure)
     return min(1, wrong)
 
 

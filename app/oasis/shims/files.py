@@ -10,10 +10,38 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from core.errors import InputError
+
+READER_SECONDS = 120.0
+"""A script starts the reader of a fifo first: one that has not come after so long has died."""
+
+
+def _open_fifo(path: Path) -> BinaryIO:
+    """Open a fifo for writing, which waits for its reader.
+
+    Raises:
+        OSError: the fifo cannot be opened.
+        InputError: no reader comes.
+    """
+    opening: Future[int] = Future()
+
+    def wait() -> None:
+        try:
+            opening.set_result(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+        except OSError as e:
+            opening.set_exception(e)
+
+    # A daemon, which does not keep a process that has given up.
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        return os.fdopen(opening.result(READER_SECONDS), "wb")
+    except TimeoutError as e:
+        raise InputError(f"nobody has read it for {READER_SECONDS:.0f} s", source=str(path)) from e
 
 
 class OutputFile:
@@ -31,11 +59,15 @@ class OutputFile:
         # A link stays a link; what it names is replaced.
         self._target = Path(os.path.realpath(path))
         self.is_pipe = self._target.exists() and not stat.S_ISREG(self._target.stat().st_mode)
+        self.file: BinaryIO
         self._temporary: Path | None = None
         if not self.is_pipe:
             self._temporary = self._target.with_name(f".{self._target.name}.{os.getpid()}.partial")
         try:
-            self.file: BinaryIO = open(self._temporary or self._target, "wb")  # noqa: PTH123, SIM115 - closed by commit or discard
+            if self._target.is_fifo():
+                self.file = _open_fifo(self._target)
+            else:
+                self.file = open(self._temporary or self._target, "wb")  # noqa: PTH123, SIM115 - closed by commit or discard
         except OSError as e:
             raise InputError(f"cannot be written: {e.strerror}", source=path) from e
 

@@ -8,6 +8,7 @@ import struct
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.command.main import main
@@ -68,13 +69,20 @@ def test_a_fifo_that_nobody_writes_is_named_after_a_time(
 
 
 def test_a_full_disk(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    confirm = directory / "confirm"
+    os.mkfifo(confirm)
+    word = os.open(confirm, os.O_RDWR)
+    os.write(word, b"complete\n")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        _fails(directory, *streams(["gul"]))
+        _fails(directory, *streams(["gul"]), "--confirm", str(confirm))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        os.close(word)
     assert "cannot be written" in capsys.readouterr().err
+    # The readers of other perspectives wait for this, and leave no outputs without it.
+    assert not (directory / "confirm.events").exists()
 
 
 def test_a_missing_stream(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,6 +155,57 @@ def test_outputs_are_completed_only_when_the_run_confirms(
     assert main(["aggregate", "--run-dir", str(directory), *options]) == 0
     thread.join()
     assert (directory / "output" / "gul_S1_melt.csv").exists()
+
+
+def _run_beside(directory: Path, fifos: Path, options: dict[str, list[str]]) -> dict[str, int]:
+    """Run a reader for each perspective at the same time, as a script does; return exit codes."""
+    fifos.mkdir()
+    codes: dict[str, int] = {}
+    confirms = {name: fifos / f"thalweg_{name}_P0" for name in options}
+    for confirm in confirms.values():
+        os.mkfifo(confirm)
+    words = [os.open(confirm, os.O_RDWR) for confirm in confirms.values()]
+
+    def read(name: str) -> None:
+        command = ["aggregate", "--run-dir", str(directory), "--confirm", str(confirms[name])]
+        codes[name] = main([*command, *options[name]])
+
+    threads = [threading.Thread(target=read, args=(name,), daemon=True) for name in options]
+    for thread in threads:
+        thread.start()
+    for word in words:
+        os.write(word, b"complete\n")
+    for thread in threads:
+        thread.join()
+    for word in words:
+        os.close(word)
+    return codes
+
+
+def test_a_perspective_that_lacks_events_of_another_fails_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = copy_run(tmp_path / "run")
+    # What fmpy makes of a pipe that ends after the block of an event: a whole stream.
+    octets = (RUN / "streams" / "il_P1.bin").read_bytes()
+    words = np.frombuffer(octets, np.int32)[2:].reshape(-1, 2)
+    starts = np.concatenate([[0], np.flatnonzero(words[:-1, 0] == 0) + 1])
+    first_of_last_event = int(starts[words[starts, 0] == words[starts[-1], 0]][0])
+    cut = directory / "cut.bin"
+    cut.write_bytes(octets[: 8 + 8 * first_of_last_event])
+    gul, il = streams(["gul"]), streams(["il"])
+    short = [f"--stream=il={cut}", *streams(["il"], [2])]
+
+    assert _run_beside(directory, tmp_path / "1", {"gul": gul, "il": short}) == {"gul": 1, "il": 1}
+    error = capsys.readouterr().err
+    assert "different numbers of events: gul 240, il 239" in error
+    assert "different numbers of events: il 239, gul 240" in error
+    assert {path.name for path in (directory / "output").iterdir()} == BEFORE
+
+    accepted = {"gul": [*gul, "--differing-events"], "il": [*short, "--differing-events"]}
+    assert _run_beside(directory, tmp_path / "2", accepted) == {"gul": 0, "il": 0}
+    assert _run_beside(directory, tmp_path / "3", {"gul": gul, "il": il}) == {"gul": 0, "il": 0}
+    assert len({path.name for path in (directory / "output").iterdir()} - BEFORE) == 44
 
 
 def test_losses_that_are_not_finite(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.oasis.shims import files
 from core.losses.policy import Policy
 from core.losses.reader import LossReader
 from tests.app.oasis.shims.tools import (
@@ -153,6 +154,18 @@ def test_readers_of_a_fifo_fail_too_when_the_stream_is_faulty(
     Path("received").write_bytes(received[0])
     assert run("eltpy", "-i", "received", "-s", "s.csv") == 1
     assert "ends inside" in capfd.readouterr().err
+
+
+def test_a_fifo_without_a_reader_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(files, "READER_SECONDS", 0.1)
+    write_items()
+    os.mkfifo("S1")
+    assert run("summarypy", "-t", "gul", "-i", "gul", "-1", "S1") == 1
+    assert "nobody has read it for" in capfd.readouterr().err
+    # The thread that still waits for a reader gets one.
+    os.close(os.open("S1", os.O_RDONLY | os.O_NONBLOCK))
 
 
 @pytest.mark.parametrize(
