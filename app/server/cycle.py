@@ -265,8 +265,6 @@ class BodyCycle(RequestResponseCycle):
 
     async def _pass_on(self, body: Passing) -> None:
         """Have threads send a body."""
-        if self.scope["method"] == "HEAD" or not len(body):
-            return
         if self.chunked_encoding:
             self.owner.write(b"%x\r\n" % len(body))
         elif not self._until_close:

@@ -98,7 +98,7 @@ class Exchange:
             await self._pass({"type": "http.response.body", "body": data, "more_body": True})
 
     async def pass_on(self, source: Source, start: Start) -> None:
-        """Send all that is left of a source, from threads if the server can.
+        """Send all that is left of a source, from threads if the server can; nothing to HEAD.
 
         Args:
             source: The bytes.
@@ -108,6 +108,8 @@ class Exchange:
             ClientDisconnected: The client left, or the answer was aborted.
             Exception: Raised by the source; the answer is to be aborted.
         """
+        if self.scope.get("method") == "HEAD":
+            return
         while source.left:
             self._check()
             if not self._passes:
