@@ -64,7 +64,11 @@ def make_app(desk: Desk, workers: Workers) -> FastAPI:
 
     @app.api_route("/pass", methods=["GET", "HEAD"])
     async def _pass(
-        size: int, portion: int = MIB, fail_at: int | None = None, known: bool = True
+        size: int,
+        portion: int = MIB,
+        fail_at: int | None = None,
+        known: bool = True,
+        seconds: float | None = None,
     ) -> ExchangeResponse:
         async def handler(exchange: Exchange) -> None:
             source = Memory(size, portion, fail_at)
@@ -73,7 +77,8 @@ def make_app(desk: Desk, workers: Workers) -> FastAPI:
             await exchange.start(200, content_length=size + 8 if known else None)
             await exchange.write(b"head")
             try:
-                await exchange.pass_on(source, workers.start)
+                async with asyncio.timeout(seconds):
+                    await exchange.pass_on(source, workers.start)
                 await exchange.end(b"tail")
             except BaseException as error:
                 desk.ended.append(type(error).__name__)
@@ -178,6 +183,25 @@ def test_a_client_that_leaves_is_noticed(server: Harness, desk: Desk) -> None:
         wait_until(server.quiet)
         desk.ended.clear()
         desk.sources.clear()
+
+
+def test_a_handler_that_is_cancelled_leaves_no_thread_with_the_socket(
+    server: Harness, desk: Desk, workers: Workers
+) -> None:
+    # One that does not read, so that the loop waits, and one that keeps a thread busy.
+    for buffer, reads in ((4096, False), (0, True)):
+        with server.connect(receive_buffer=buffer) as client:
+            client.sendall(head("/pass?size=100000000000&seconds=0.1", method="GET"))
+            if reads:
+                client.settimeout(15)
+                with contextlib.suppress(ConnectionError):
+                    while client.recv(MIB):
+                        pass
+            wait_until(lambda: desk.ended == ["TimeoutError"])
+            desk.ended.clear()
+            left = desk.sources.pop().left
+            wait_until(lambda: not workers.running)
+            assert left > 0
 
 
 def test_other_servers_send_what_is_collected() -> None:
