@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -24,7 +25,8 @@ from app.http.trail import name_resource
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
-from .opened import Opened
+from .files.passing import LEAST, Run, StoredBytes
+from .opened import OpenDataset, Opened
 from .service import DatasetService
 
 _JSON = content_response(200, "application/json")
@@ -178,4 +180,11 @@ def _file(opened: Opened, number: int) -> Whole:
 
     etag = f'"{opened.fingerprint.hex()}-{number}"'
     headers = {"Content-Type": "application/octet-stream", "Cache-Control": "no-cache"}
-    return Whole(infos[number].size, etag, headers, pieces)
+    source = partial(_stored, opened, number) if isinstance(opened, OpenDataset) else None
+    return Whole(infos[number].size, etag, headers, pieces, source)
+
+
+def _stored(opened: OpenDataset, number: int, start: int, stop: int) -> StoredBytes | None:
+    if stop - start < LEAST:
+        return None
+    return StoredBytes(stop - start, iter([Run(number, start, stop)]), opened.backend)

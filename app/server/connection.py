@@ -13,6 +13,7 @@ from typing import Protocol
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from .limits import ServerLimits
+from .writing import WriteWatch
 
 PEER_EXTENSION = "thalweg.peer"
 """Address of the other end of the connection, which proxy headers do not change."""
@@ -23,6 +24,7 @@ class Connection(Protocol):
 
     loop: asyncio.AbstractEventLoop
     flow: FlowControl
+    watch: WriteWatch | None
 
     @property
     def limits(self) -> ServerLimits:

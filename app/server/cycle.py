@@ -46,6 +46,7 @@ from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
 
 from .body import BodyStalled, ClientDisconnected, FramingError
 from .connection import Connection
+from .passing import PASSING_EXTENSION, Passing, SocketPasser
 from .reader import SocketBody
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class BodyCycle(RequestResponseCycle):
         extensions["thalweg.informational"] = self.informational
         extensions["thalweg.abort"] = self.abort
         extensions["thalweg.disconnected"] = self.gone
+        if self.transport.get_extra_info("sslcontext") is None:
+            extensions[PASSING_EXTENSION] = True
 
     def disconnect(self) -> None:
         """Handle that the client left: wake everything that waits for it."""
@@ -189,7 +192,11 @@ class BodyCycle(RequestResponseCycle):
         else:
             if message["type"] != "http.response.body":
                 raise RuntimeError(f"{message['type']!r} was sent instead of a body")
-            self._continue(message.get("body", b""), more=message.get("more_body", False))
+            body: Any = message.get("body", b"")
+            if isinstance(body, Passing):
+                await self._pass_on(body)
+                body = b""
+            self._continue(body, more=message.get("more_body", False))
 
     def _start(self, status: int, headers: Headers) -> None:
         if not self.reader.received:
@@ -243,14 +250,35 @@ class BodyCycle(RequestResponseCycle):
         elif self._until_close:
             self.owner.write(body)
         else:
-            if len(body) > self.expected_content_length:
-                raise RuntimeError("the answer is longer than its Content-Length")
-            self.expected_content_length -= len(body)
+            self._count(len(body))
             self.owner.write(body)
         if not more:
             if self.expected_content_length:
                 raise RuntimeError("the answer is shorter than its Content-Length")
             self._complete()
+
+    def _count(self, size: int) -> None:
+        """Count bytes of an answer whose length is known."""
+        if size > self.expected_content_length:
+            raise RuntimeError("the answer is longer than its Content-Length")
+        self.expected_content_length -= size
+
+    async def _pass_on(self, body: Passing) -> None:
+        """Have threads send a body."""
+        if self.chunked_encoding:
+            self.owner.write(b"%x\r\n" % len(body))
+        elif not self._until_close:
+            self._count(len(body))
+        sock = self.owner.duplicate_socket()
+        if sock is None:
+            raise ClientDisconnected("the client left")
+        passer = SocketPasser(self.transport, self.flow, self.owner.watch, sock)
+        try:
+            await passer.pass_on(body, self.gone)
+        finally:
+            passer.close()
+        if self.chunked_encoding:
+            self.owner.write(b"\r\n")
 
     def _complete(self) -> None:
         self.response_complete = True

@@ -97,7 +97,7 @@ class BodyProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._refusal: tuple[int, str, str] | None = None
         self._leaving, self._dropped = False, 0
-        self._watch: WriteWatch | None = None
+        self.watch: WriteWatch | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._peer: str | None = None
 
@@ -109,7 +109,7 @@ class BodyProtocol(HttpToolsProtocol):
         self._peer = None if self.client is None else self.client[0]
         refusal = self.connected.add(self._peer)
         seconds = self.limits.write_idle_seconds
-        self._watch = WriteWatch(transport, self.loop, seconds, self._on_stalled_write)
+        self.watch = WriteWatch(transport, self.loop, seconds, self._on_stalled_write)
         if refusal is None:
             self._set_timer("head", self.limits.header_seconds, self.timeout_keep_alive_handler)
         elif self.connected.may_linger:
@@ -123,8 +123,8 @@ class BodyProtocol(HttpToolsProtocol):
         self.connected.remove(self._peer)
         for name in list(self._timers):
             self._stop_timer(name)
-        if self._watch:
-            self._watch.stop()
+        if self.watch:
+            self.watch.stop()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._active:
@@ -312,8 +312,8 @@ class BodyProtocol(HttpToolsProtocol):
 
     def write(self, *pieces: bytes | memoryview) -> None:
         """Send bytes, which must not change until they are sent."""
-        if self._watch:
-            self._watch.written += sum(map(len, pieces))
+        if self.watch:
+            self.watch.written += sum(map(len, pieces))
         if len(pieces) == 1:
             self.transport.write(pieces[0])
         else:
@@ -424,8 +424,8 @@ class BodyProtocol(HttpToolsProtocol):
         self._set_timer("probe", _PROBE_SECONDS, self._probe)
 
     def _watch_writes(self) -> None:
-        if self._watch:
-            self._watch.start()
+        if self.watch:
+            self.watch.start()
 
     def _on_stalled_write(self) -> None:
         """Give up on a client that does not take its answer."""

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from .body import ClientDisconnected, ReceiveBody, RequestBody, open_body
+from .passing import MESSAGE_BYTES, PASSING_EXTENSION, Passing, Source, Start, collect
 
 ABORT_EXTENSION = "thalweg.abort"
 DISCONNECTED_EXTENSION = "thalweg.disconnected"
@@ -54,6 +55,7 @@ class Exchange:
         self._informational: Callable[[int, list[tuple[bytes, bytes]]], None] | None = (
             extensions.get(INFORMATIONAL_EXTENSION)
         )
+        self._passes = bool(extensions.get(PASSING_EXTENSION))
         self._send = send
         self._headers = headers
 
@@ -94,6 +96,27 @@ class Exchange:
         self._check()
         if data:
             await self._pass({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def pass_on(self, source: Source, start: Start) -> None:
+        """Send all that is left of a source, from threads if the server can; nothing to HEAD.
+
+        Args:
+            source: The bytes.
+            start: Calls a function in a thread.
+
+        Raises:
+            ClientDisconnected: The client left, or the answer was aborted.
+            Exception: Raised by the source; the answer is to be aborted.
+        """
+        if self.scope.get("method") == "HEAD":
+            return
+        while source.left:
+            self._check()
+            if not self._passes:
+                await self.write(await start(collect, source))
+                continue
+            body = Passing(source, min(source.left, MESSAGE_BYTES), start)
+            await self._pass({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end(self, data: bytes | memoryview = b"") -> None:
         """Send the last piece of the answer; further calls do nothing."""

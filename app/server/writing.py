@@ -18,7 +18,8 @@ class WriteWatch:
         stalled: The callback.
 
     Attributes:
-        written: Number of bytes given to the transport; updated by the owner.
+        written: Number of bytes given to the transport or the socket; updated by the owner.
+        passing: Number of bytes that wait for the socket itself; updated by who passes them on.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class WriteWatch:
         stalled: Callable[[], None],
     ) -> None:
         self.written = 0
+        self.passing = 0
         self._transport = transport
         self._loop = loop
         self._seconds = seconds
@@ -38,7 +40,7 @@ class WriteWatch:
 
     def start(self) -> None:
         """Check periodically while bytes wait to be sent."""
-        if self._timer is None and self._transport.get_write_buffer_size():
+        if self._timer is None and self._is_waiting():
             self._mark = (self._acknowledged(), self._loop.time())
             self._schedule()
 
@@ -53,7 +55,7 @@ class WriteWatch:
 
     def _check(self) -> None:
         self._timer = None
-        if not self._transport.get_write_buffer_size():
+        if not self._is_waiting():
             return
         count, now = self._acknowledged(), self._loop.time()
         if count > self._mark[0]:
@@ -62,6 +64,9 @@ class WriteWatch:
             self._stalled()
             return
         self._schedule()
+
+    def _is_waiting(self) -> bool:
+        return bool(self.passing or self._transport.get_write_buffer_size())
 
     def _acknowledged(self) -> int:
         """Count the bytes the client's machine has acknowledged; those sent if unknown."""

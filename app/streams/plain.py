@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from app.errors import Problem
+from app.errors import Problem, ServiceError
 from app.http.ranges import Fields, not_modified, requested_range
+from app.server.passing import Source
 from app.server.responses import Exchange
+from core.errors import CoreError
 
 from .ahead import Ahead
 from .driver import Stream
@@ -55,6 +58,17 @@ class PlainBytes:
         """Return None: a failure aborts the answer."""
 
 
+class Prepared(Source, Protocol):
+    """A source whose first bytes can be got at beforehand."""
+
+    def prepare(self) -> None:
+        """Get at the first bytes.
+
+        Raises:
+            CoreError, ServiceError: they cannot be had.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Whole:
     """Content of a known length, of which clients may request ranges.
@@ -64,12 +78,14 @@ class Whole:
         etag: strong entity tag.
         headers: headers of every answer, whole or partial.
         pieces: returns the bytes from start to stop, in order; runs in threads.
+        source: returns the same bytes to be passed on, or None if that does not pay; likewise.
     """
 
     size: int
     etag: str
     headers: Mapping[str, str]
     pieces: Callable[[int, int], Iterator[Piece]]
+    source: Callable[[int, int], Prepared | None] | None = None
 
 
 async def send_range(
@@ -106,6 +122,29 @@ async def send_range(
     if not body:
         await exchange.start(head.status, headers, content_length=head.length)
         return
+    if whole.source is not None:
+        source = await threads.start(_prepared, whole.source, start, stop)
+        if source is not None:
+            await _pass_on(exchange, head, source, threads)
+            return
     pieces = Ahead(whole.pieces(start, stop), threads.start)
     stream = Stream(pieces, PlainBytes(), head, threads, drain=None, heartbeat=None)
     await stream.send(exchange)
+
+
+def _prepared(
+    source: Callable[[int, int], Prepared | None], start: int, stop: int
+) -> Prepared | None:
+    found = source(start, stop)
+    if found is not None:
+        found.prepare()
+    return found
+
+
+async def _pass_on(exchange: Exchange, head: Head, source: Source, threads: Threads) -> None:
+    """Send all bytes of a source; a failure aborts the answer."""
+    await exchange.start(head.status, head.headers, content_length=head.length)
+    try:
+        await exchange.pass_on(source, threads.start)
+    except (CoreError, ServiceError):
+        exchange.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -30,7 +31,7 @@ from app.streams.plain import Whole, send_range
 from .codecs import tile_codec
 from .encoding import partitions, plan_arrow, plan_json, plan_summary
 from .service import TileService
-from .streaming import tile_bytes, tile_stream
+from .streaming import stored_bytes, tile_bytes, tile_stream
 from .views import OpenView
 
 router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[OPTIONS_ONCE])
@@ -296,7 +297,8 @@ async def view_raw(
                 view.plan.nbytes,
                 view.etag("raw"),
                 _raw_headers(view),
-                lambda start, stop: tile_bytes(view, start, stop),
+                partial(tile_bytes, view),
+                partial(stored_bytes, view),
             )
             body = request.method != "HEAD"
             await send_range(exchange, whole, request.headers, tiles.threads, body=body)

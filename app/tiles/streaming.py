@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
+import numpy as np
+
+from app.datasets.files.passing import LEAST, Run, StoredBytes, join_runs
 from app.errors import Problem
 from app.http.media_types import MEDIA_TYPES
 from app.server.drain import Drain
@@ -15,13 +19,16 @@ from app.streams.limits import MAX_COUNT, Limits, Progress
 from app.streams.plain import Piece
 from app.streams.sender import Head
 from app.streams.threads import Threads
-from core.arrays import Array
+from core.arrays import Array, Indices
 from core.tiles.plan import Tile
+from core.tiles.reader import TileReader
 
 from .codecs import Codec
 from .encoding import octets_of
 from .views import OpenView
 
+_LONG_RUN = 64 << 10
+"""Average length in bytes from which on the runs of a tile are passed on one by one."""
 _OVER_BUDGET = dict.fromkeys(("memory", "cpu", "items"), DRAIN)
 """Reason to end with if the next tile exceeds a budget: clients go on after a drain."""
 
@@ -171,6 +178,57 @@ def tile_bytes(view: OpenView, start: int, stop: int) -> Iterator[Piece]:
     for item in read_tiles(view, first, last):
         offset = item.tile.offset
         yield Piece(octets_of(item.values)[max(start - offset, 0) : stop - offset])
+
+
+def stored_bytes(view: OpenView, start: int, stop: int) -> StoredBytes | None:
+    """Return bytes ``start`` to ``stop`` as ``tile_bytes`` does, to be passed on from the files.
+
+    None if the tiles are not stored as they are, or not worth it.
+    """
+    if stop - start < LEAST or not _long_runs(view.reader(), view.plan.tile(0)):
+        return None
+    pieces = join_runs(_stored_pieces(view, start, stop))
+    return StoredBytes(stop - start, pieces, view.dataset.backend)
+
+
+def _stored_pieces(view: OpenView, start: int, stop: int) -> Iterator[Run | memoryview]:
+    """Locate the tiles, and read those that lie in many places."""
+    plan, reader = view.plan, view.reader()
+    first = tile_at(plan.tile, plan.tiles, start)
+    last = tile_at(plan.tile, plan.tiles, stop - 1)
+    for index in range(first, last + 1):
+        tile = plan.tile(index)
+        skip, end = max(start - tile.offset, 0), min(stop - tile.offset, tile.nbytes)
+        runs = _long_runs(reader, tile)
+        if not runs:
+            yield octets_of(reader.read(tile))[skip:end]
+        for run, at in zip(
+            runs, accumulate((r.stop - r.start for r in runs), initial=0), strict=False
+        ):
+            low, high = max(skip - at, 0), min(end - at, run.stop - run.start)
+            if low < high:
+                yield Run(run.file, run.start + low, run.start + high)
+
+
+def _long_runs(reader: TileReader, tile: Tile) -> list[Run]:
+    """Return the runs that a tile consists of; none if they are short, or it is not stored."""
+    located = reader.locate(tile)
+    if located is None:
+        return []
+    runs = _runs(*located)
+    return runs if tile.nbytes >= len(runs) * _LONG_RUN else []
+
+
+def _runs(files: Indices, starts: Indices, size: int) -> list[Run]:
+    """Join ranges of one length that follow each other."""
+    apart = np.diff(starts) != size
+    if len(files) > 1:
+        apart |= np.diff(files) != 0
+    edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
+    return [
+        Run(int(files[a % len(files)]), int(starts[a]), int(starts[b - 1]) + size)
+        for a, b in pairwise(edges)
+    ]
 
 
 def tile_at(tile: Callable[[int], Tile], tiles: int, offset: int) -> int:

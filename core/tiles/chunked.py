@@ -84,6 +84,9 @@ class ArrayFrames:
     def hint(self, frames: Indices, rows: tuple[int, int]) -> None:
         """Do nothing: only the library knows which bytes a chunk needs."""
 
+    def locate(self, frames: Indices, rows: tuple[int, int]) -> None:
+        """Return None: chunks are decoded."""
+
     def load(self, frames: Indices, rows: tuple[int, int]) -> Loaded:
         """Read frames, cropped along their first axis.
 

@@ -125,6 +125,18 @@ class FrameSource(Protocol):
     def hint(self, frames: Indices, rows: tuple[int, int]) -> None:
         """Prepare for rows of frames that are needed next; returns at once."""
 
+    def locate(self, frames: Indices, rows: tuple[int, int]) -> tuple[Indices, Indices, int] | None:
+        """Locate rows of frames in the files.
+
+        Args:
+            frames: indices of the frames, in any order, shape (k,).
+            rows: (start, stop) along the first axis of a frame.
+
+        Returns:
+            Index of the file of each frame, shape (k,), or (1,) if it is one file; first byte of
+            its rows, shape (k,); and their length in bytes. None if they are not stored as values.
+        """
+
 
 class FileFrames:
     """Frames stored in files at the positions a recording gives.
@@ -190,6 +202,11 @@ class FileFrames:
                 self._ranges.hint(self._file[extent], begins, self._recording.frame_bytes)
             else:
                 self._ranges.hint(*self._ranges_of(frames, rows, stored))
+
+    def locate(self, frames: Indices, rows: tuple[int, int]) -> tuple[Indices, Indices, int] | None:
+        """See FrameSource."""
+        stored = self._recording.stored
+        return None if stored is None else self._ranges_of(frames, rows, stored)
 
     def _ranges_of(
         self, frames: Indices, rows: tuple[int, int], stored: np.dtype[Any]

@@ -134,6 +134,19 @@ class TileReader:
             frames = frames[frames >= 0]
         self._source.hint(frames, self._plan.pixels_of(tile)[0])
 
+    def locate(self, tile: Tile) -> tuple[Indices, Indices, int] | None:
+        """Locate a tile in the files, if its bytes are those of rows one after the other.
+
+        Returns:
+            Index of the file of each row, shape (k,), or (1,) if it is one file; first byte of
+            each, shape (k,); and their length in bytes. None if the tile is not stored as it is.
+        """
+        box = self._plan.pixels_of(tile)
+        as_stored = self._work is None and self._copies and self._stored.isnative
+        if not (as_stored and self._plan.complete and self._layout(box).whole):
+            return None
+        return self._source.locate(self._plan.frames_of(tile).reshape(-1), box[0])
+
     # -- one frame each, converted ------------------------------------------------
 
     def _fill(self, frames: Indices, box: Box, out: Array) -> None:

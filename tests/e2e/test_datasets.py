@@ -35,6 +35,7 @@ Array = npt.NDArray[Any]
 TOKEN_KEYS = f"3:sign:{'33' * 32}"
 CUTS = 1000 if SOAK else 60
 KILLS = 10 if SOAK else 1
+RANGES = 2000 if SOAK else 60
 FRAMES = {"Accept-Encoding": "identity"}
 
 SCAN, SIG = (12, 10), (16, 24)
@@ -651,6 +652,19 @@ def test_ranges_and_validators(place: Place, counts: Array) -> None:
     assert place.get(f"{view}/tiles/1", If_None_Match=tile.getheader("ETag", "")).status == 304
     assert place.get(f"{view}/tiles/2").getheader("ETag") != tile.getheader("ETag")
     assert place.get(f"{view}/tiles/1?format=npy").getheader("ETag") != tile.getheader("ETag")
+
+
+def test_random_ranges_of_files_and_raw_views(place: Place, big: bytes) -> None:
+    path = place.view("big")
+    rng = np.random.default_rng(14)
+    for k in range(RANGES):
+        size = int(rng.integers(1, 1 << int(rng.integers(10, 23))))
+        start = int(rng.integers(0, len(big) - size))
+        what = f"{path}/raw" if k % 2 else "/v1/datasets/big/files/0"
+        answer = place.get(what, Range=f"bytes={start}-{start + size - 1}")
+        assert answer.status == 206
+        assert answer.headers["content-length"] == str(size)
+        assert answer.body == big[start : start + size]
 
 
 def test_streams_are_compressed_as_asked(place: Place, counts: Array) -> None:

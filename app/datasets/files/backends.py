@@ -46,7 +46,7 @@ from typing import ClassVar, Protocol
 from app.errors import InvalidOptionError
 from core.arrays import Indices, Octets
 
-from .buffered import BufferedBackend, Use
+from .buffered import BufferedBackend, Lend, Use
 from .buffers import BufferPool
 from .direct import DirectBackend
 from .file_set import FileSet
@@ -110,6 +110,25 @@ class RangeBackend(Protocol):
             DataChangedError: a file changed since it was opened; what ``use`` was given is
                 not to be trusted.
             ReadFailedError, BusyError, ValueError: see ``read_ranges``.
+            Exception: what ``use`` raises.
+        """
+
+    def lend(self, file: int, start: int, stop: int, use: Lend) -> bool:
+        """Call ``use`` with bytes of a file where they are, if nobody can change them meanwhile.
+
+        They are for the kernel to read: a page may fail to come, which kills whoever touches it.
+
+        Args:
+            file: index of the file.
+            start: offset of the first byte.
+            stop: offset after the last byte, within the file.
+            use: called at most once, with the bytes, which it does not keep.
+
+        Returns:
+            Whether it was called; if not, or if it raised EFAULT, the bytes are to be read.
+
+        Raises:
+            DataChangedError, ReadFailedError, BusyError, ValueError: see ``read_ranges``.
             Exception: what ``use`` raises.
         """
 

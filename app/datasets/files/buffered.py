@@ -21,6 +21,9 @@ Use = Callable[[int, Octets, Indices], None]
 
 Bytes around the ranges are not to be touched, and the array not to be kept."""
 
+Lend = Callable[[memoryview], None]
+"""Passes bytes to the kernel, and does not touch or keep them."""
+
 _GAP = 16 << 10
 """Maximum gap between two ranges to read rather than skip: reading it costs about a call."""
 _MAX_CALL = 16 << 20
@@ -108,6 +111,11 @@ class BufferedBackend:
             self._files.check_one(file)
         elif len(starts):
             self._visit_many(files, starts, size, use)
+
+    def lend(self, file: int, start: int, stop: int, use: Lend) -> bool:
+        """Return False: there are no maps."""
+        del file, start, stop, use
+        return False
 
     def _one_file(self, files: Indices, starts: Indices, size: int) -> int | None:
         """Return the file of all ranges; None if they are in several, or there are none.

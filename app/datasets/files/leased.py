@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 from typing import ClassVar
+
+import numpy as np
 
 from core.arrays import Indices, Octets
 from core.tiles.ranges import copy_rows
 
-from .buffered import BufferedBackend, Use
+from .buffered import BufferedBackend, Lend, Use
 from .buffers import BufferPool
 from .file_set import FileSet
 from .mapped import Leases, Maps
@@ -86,6 +89,25 @@ class LeasedBackend(BufferedBackend):
         finally:
             if leased:
                 self._leases.release(file, descriptor)
+
+    def lend(self, file: int, start: int, stop: int, use: Lend) -> bool:
+        """See RangeBackend."""
+        self._check_size(file, stop)
+
+        def pass_on(_first: int, octets: Octets, positions: Indices) -> None:
+            begin = int(positions[0])
+            # The file may have been replaced, which its lease does not show.
+            self._files.check_one(file)
+            use(octets[begin : begin + stop - start].data)
+
+        with self._files.hold(file) as descriptor:
+            starts = np.array([start], np.int64)
+            try:
+                return bool(self._visit_map(file, descriptor, starts, stop - start, pass_on))
+            except OSError as e:
+                if e.errno != errno.EFAULT:
+                    raise
+                return False
 
     def close(self) -> None:
         """Drop the maps, which last until their users are done."""

@@ -15,9 +15,10 @@ from backports.zstd import decompress
 from app.engine.workers import Workers
 from app.server.drain import Drain
 from app.streams.ahead import GROUP_SECONDS
+from app.tiles import streaming
 from app.tiles.reducing import reduction_stream
 from app.tiles.reductions import CancelledError, ReductionJob
-from app.tiles.streaming import read_tiles, tile_at, tile_bytes, tile_stream
+from app.tiles.streaming import read_tiles, stored_bytes, tile_at, tile_bytes, tile_stream
 from app.tiles.views import OpenView
 from core.errors import ShapeError
 from core.tiles.plan import Tile
@@ -273,3 +274,65 @@ def test_a_reduction_is_compressed_if_asked(workers: Workers) -> None:
     assert exchange.headers["Content-Encoding"] == "zstd"
     kinds = [frame.kind for frame in read_frames(decompress(exchange.data))]
     assert kinds == ["DATA", "DATA", "END"]
+
+
+def passed(view: OpenView, start: int, stop: int) -> bytes | None:
+    """What is passed on of a view; None if it is not."""
+    source = stored_bytes(view, start, stop)
+    if source is None:
+        return None
+    taken = bytearray()
+
+    def take(octets: memoryview) -> int:
+        taken.extend(octets)
+        return len(octets)
+
+    source.prepare()
+    while source.left:
+        source.pass_on(take)
+    return bytes(taken)
+
+
+STORED: list[dict[str, Any]] = [
+    {},
+    {"tile_shape": [2, 3, 6, 7]},
+    {"tile_shape": [3, 6, 7]},
+    {"tile_shape": [1, 2, 6, 7], "select": {"nav": [[1, 4], [0, 5]]}},
+    {"select": {"frames": [3, 4, 5, 19, 0, 1, 7]}, "tile_shape": [3, 6, 7]},
+    {"tile_shape": [1, 1, 4, 7]},
+]
+
+
+@pytest.mark.parametrize("spec", STORED)
+def test_stored_tiles_are_passed_on_as_they_are_read(
+    desk: ViewDesk, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "LEAST", 1)
+    # As long as a frame: rows of a frame are runs that are too short.
+    monkeypatch.setattr(streaming, "_LONG_RUN", 80)
+    view = desk.open(**spec)
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        start, stop = np.sort(rng.choice(view.plan.nbytes + 1, 2, replace=False)).tolist()
+        expected = b"".join(piece.data for piece in tile_bytes(view, start, stop))
+        found = passed(view, start, stop)
+        assert found == (None if spec.get("tile_shape") == [1, 1, 4, 7] else expected)
+    view.close()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"dtype": "<f4"}, {"bin": {"sig": 2}, "sig": [[0, 6], [0, 6]]}, {"sig": [[0, 6], [1, 7]]}],
+)
+def test_what_is_not_stored_like_that_is_not_passed_on(
+    desk: ViewDesk, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "LEAST", 1)
+    monkeypatch.setattr(streaming, "_LONG_RUN", 1)
+    view = desk.open(**spec)
+    assert passed(view, 0, view.plan.nbytes) is None
+    view.close()
+
+
+def test_short_answers_are_not_passed_on(view: OpenView) -> None:
+    assert passed(view, 0, view.plan.nbytes) is None
