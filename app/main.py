@@ -309,6 +309,7 @@ def _add_services(
         claims=claims,
         ledger=ledger,
         throttle=throttle,
+        pacing=state.pacing,
         threads=threads,
         width=width,
     )
