@@ -21,6 +21,9 @@ from app.state.token_keys import resolve_keys
 
 from .exposure import check_exposure
 
+_FULL_COLLECTION = 30
+"""Collections of the middle generation per full one; Python's default is 10."""
+
 
 def _allow_open_files() -> None:
     """Raise the limit of open files: a dataset may have hundreds."""
@@ -107,13 +110,15 @@ def create(settings: Settings, board: Board, seat: Seat) -> object:
 
 
 def spare_collections() -> None:
-    """Keep what has been loaded out of further collections of garbage.
+    """Have full collections of garbage come seldom, and pass over nothing that was loaded.
 
-    A full collection passes over all of it, some hundred thousand objects of which none is garbage,
-    and holds the interpreter's lock meanwhile: the event loop stands still for a tenth of a second.
+    A full collection looks at every object, and holds the interpreter's lock meanwhile. What has
+    been loaded and hundreds of requests that wait, of a hundred objects each, are enough for the
+    event loop to stand still for a tenth of a second every ten seconds.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], _FULL_COLLECTION)
 
 
 def forget(pid: int) -> None:
