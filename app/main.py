@@ -315,6 +315,7 @@ def _add_services(
         claims=claims,
         ledger=ledger,
         throttle=throttle,
+        pacing=state.pacing,
         threads=threads,
         width=width,
     )

@@ -137,6 +137,10 @@ class Metrics:
         self.throttled = self._counter(
             "throttled", "Requests refused for their number in progress or their rate", "limit"
         )
+        self.paced = self._counter(
+            "paced", "Requests that waited to start while the event loop was late"
+        )
+        self.paced_seconds = self._counter("paced_seconds", "Time for which these requests waited")
         self.calls = self._gauge("calls", "Calls in threads", "livesum", "state")
 
     def on_exceeded(self, stage: str, budget: str) -> None:
@@ -183,10 +187,10 @@ class CountUp:
         count: reads the number, which never falls.
     """
 
-    def __init__(self, counter: Counter, count: Callable[[], int]) -> None:
+    def __init__(self, counter: Counter, count: Callable[[], float]) -> None:
         self._counter = counter
         self._count = count
-        self._counted = 0
+        self._counted = 0.0
 
     def __call__(self) -> None:
         """Add what has been counted since the last call."""

@@ -12,12 +12,13 @@ small requests a second are held back here, before they start::
     owner B, 300 a second     |||||||||||| | | |   |   |   | | |||    above it: spaced out
 
 While the loop is late the level falls, else it rises. So whoever asks for little never notices, and
-those above the level get equal shares: each is paced down to the level, but not below the mean of
-all recent owners. Who is alone, or uses as much as everybody else, is not paced at all: it would
-only leave the loop idle.
+those above the level get equal shares: each is paced down to the level, but not below a little more
+than the mean of all recent owners. Who is alone, or uses as much as everybody else, is not paced at
+all: it would only leave the loop idle.
 
 A request that waits has been identified, but nothing of its body is read: TCP stops the sender.
-Nothing is refused that would have been accepted.
+Nothing is refused that would have been accepted. A wait ends early when the client leaves, and when
+a drain begins: what has arrived before is still answered.
 
 Requests are charged for the loop's CPU time until their answer starts. What comes after that is
 paced by its client, and by slots. All of it is for the thread of the event loop alone.
@@ -28,13 +29,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Self
 
 from .precedence import FINE_SECONDS, HOLD_SECONDS, LAG_SECONDS
 
-_LOWEST, _HIGHEST = 0.04, 1.0
+_LOWEST, _HIGHEST = 0.1, 1.0
 """Bounds of the level."""
+_SLACK = 1.25
+"""By how much one may exceed the mean. Whoever is paced down to the mean of two soon uses no more
+than the other: then both would be paced in turn, though one of them never asked for much."""
 _FALL, _RISE = 0.7, 1.1
 """Factors of the level per measurement of the lag."""
 _WINDOW = 1.0
@@ -45,26 +49,42 @@ _HEAD_SECONDS = 0.0004
 """CPU seconds of a request before it is known whose it is: its connection and its head."""
 _LONGEST = 5.0
 """Seconds that a request waits at most."""
+_PROMPT = 0.1
+"""Seconds up to which nothing ends a wait: to watch events for so little costs more."""
 
 
-class _Account:
-    """What one owner's requests have used lately."""
+class _Use:
+    """CPU seconds used lately."""
 
-    __slots__ = ("cost", "next", "since", "used")
+    __slots__ = ("_since", "_used")
 
     def __init__(self, now: float) -> None:
-        self.used = 0.0
-        self.since = now
+        self._used = 0.0
+        self._since = now
+
+    def rate(self, now: float) -> float:
+        """Return the CPU seconds per second."""
+        self._used *= math.exp((self._since - now) / _WINDOW)
+        self._since = now
+        return self._used / _WINDOW
+
+    def add(self, now: float, seconds: float) -> None:
+        """Note that so many CPU seconds were used now."""
+        self.rate(now)
+        self._used += seconds
+
+
+class _Account(_Use):
+    """The requests of one owner."""
+
+    __slots__ = ("cost", "next")
+
+    def __init__(self, now: float) -> None:
+        super().__init__(now)
         self.next = 0.0
         """When its next request may start."""
         self.cost = 0.0
         """CPU seconds of one of its requests, on average."""
-
-    def rate(self, now: float) -> float:
-        """CPU seconds per second."""
-        self.used *= math.exp((self.since - now) / _WINDOW)
-        self.since = now
-        return self.used / _WINDOW
 
 
 class Pacing:
@@ -72,13 +92,23 @@ class Pacing:
 
     Args:
         clock: seconds.
+
+    Attributes:
+        paced: requests that have waited.
+        paced_seconds: for how long they waited together.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.paced = 0
+        self.paced_seconds = 0.0
         self._clock = clock
         self._until = 0.0
         self._level = _HIGHEST
         self._accounts: dict[str, _Account] = {}
+        self._all = _Use(0.0)
+        """What the requests of all accounts have used."""
+        self._recent = 0
+        """Owners who used the loop when the lag was last measured."""
 
     def note_lag(self, seconds: float) -> None:
         """Note by how much the event loop called something back too late."""
@@ -88,10 +118,17 @@ class Pacing:
         elif now >= self._until:
             self._level = _HIGHEST
             self._accounts.clear()
+            self._all, self._recent = _Use(now), 0
             return
         factor = _FALL if seconds > FINE_SECONDS else _RISE
         self._level = min(max(factor * self._level, _LOWEST), _HIGHEST)
-        for owner in [o for o, a in self._accounts.items() if a.rate(now) < _RECENT]:
+        self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        """Drop the accounts of owners who no longer use the loop, and count the others."""
+        idle = [owner for owner, a in self._accounts.items() if a.rate(now) < _RECENT]
+        self._recent = len(self._accounts) - len(idle)
+        for owner in idle:
             if self._accounts[owner].next < now:
                 del self._accounts[owner]
 
@@ -100,14 +137,24 @@ class Pacing:
         """Whether the event loop was late within the last seconds."""
         return self._clock() < self._until
 
-    async def wait(self, owner: str) -> None:
-        """Wait until a request of an owner may start, and charge it for its head."""
-        now = self._clock()
-        if now >= self._until:
+    async def wait(self, owner: str, *wake: asyncio.Event) -> None:
+        """Wait until a request of an owner may start, and charge it for its head.
+
+        Args:
+            owner: whose request it is.
+            wake: each ends the wait at once.
+        """
+        begin = self._clock()
+        if begin >= self._until:
             return
-        seconds = self._delay(owner, now)
-        if seconds > 0:
-            await asyncio.sleep(seconds)
+        seconds = self._delay(owner, begin)
+        if seconds <= 0:
+            return
+        self.paced += 1
+        try:
+            await _sleep(seconds, wake)
+        finally:
+            self.paced_seconds += self._clock() - begin
 
     def _delay(self, owner: str, now: float) -> float:
         """Return how long a request has to wait, and take its place."""
@@ -115,7 +162,7 @@ class Pacing:
         if account is None:
             account = self._accounts[owner] = _Account(now)
         rate = account.rate(now)
-        account.used += _HEAD_SECONDS
+        self._use(account, now, _HEAD_SECONDS)
         allowed = self._allowed(now)
         start = max(account.next, now)
         if start > now or rate > allowed:
@@ -125,15 +172,18 @@ class Pacing:
 
     def _allowed(self, now: float) -> float:
         """Return the CPU seconds per second that each owner may use."""
-        rates = [rate for a in self._accounts.values() if (rate := a.rate(now)) >= _RECENT]
-        return max(self._level, sum(rates) / max(len(rates), 1))
+        mean = self._all.rate(now) / max(self._recent, 1)
+        return max(self._level, _SLACK * mean)
+
+    def _use(self, account: _Account, now: float, seconds: float) -> None:
+        account.add(now, seconds)
+        self._all.add(now, seconds)
 
     def charge(self, owner: str, seconds: float) -> None:
         """Charge an owner for a request that the event loop has worked on for so long."""
         account = self._accounts.get(owner)
         if account is not None:
-            account.rate(self._clock())
-            account.used += seconds
+            self._use(account, self._clock(), seconds)
             account.cost += 0.1 * (seconds - account.cost)
 
     async def run(
@@ -157,6 +207,19 @@ class Pacing:
             await metered
         finally:
             self.charge(owner, metered.seconds)
+
+
+async def _sleep(seconds: float, wake: Sequence[asyncio.Event]) -> None:
+    """Sleep for some seconds, or until one of the events is set."""
+    if seconds <= _PROMPT or not wake:
+        await asyncio.sleep(seconds)
+        return
+    tasks = [asyncio.create_task(event.wait()) for event in wake]
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 class _Metered(Generator[Any, Any, None]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -36,9 +36,14 @@ def _start(names: Sequence[str]) -> Wait:
 
 
 class WarmUp:
-    """Compiles or loads every kernel in a thread, beside the event loop."""
+    """Compiles or loads every kernel in a thread, beside the event loop.
+
+    Attributes:
+        on_loaded: called in the thread once all kernels are loaded, before the service is ready.
+    """
 
     def __init__(self) -> None:
+        self.on_loaded: Callable[[], object] | None = None
         self._done = threading.Event()
 
     def start(self) -> None:
@@ -47,6 +52,8 @@ class WarmUp:
 
     def _run(self) -> None:
         seconds = warm_kernels()
+        if self.on_loaded is not None:
+            self.on_loaded()
         self._done.set()
         structlog.get_logger().info("kernels ready", seconds=round(sum(seconds.values()), 2))
 

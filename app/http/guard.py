@@ -55,8 +55,8 @@ class Budgets(Protocol):
 class Pacing(Protocol):
     """Spaces requests of those who use most of a late event loop."""
 
-    async def wait(self, owner: str) -> None:
-        """Wait until a request of an owner may start."""
+    async def wait(self, owner: str, *wake: asyncio.Event) -> None:
+        """Wait until a request of an owner may start, or one of the events is set."""
 
     async def run(self, owner: str, work: Awaitable[None], started: Callable[[], bool]) -> None:
         """Run a request at the expense of an owner until its answer has started."""
@@ -158,7 +158,7 @@ class Guard:
     def _budget(self, visit: _Visit, scope: Scope) -> AbstractContextManager[object]:
         if self._budgets is None:
             return nullcontext()
-        gone = (scope.get("extensions") or {}).get(DISCONNECTED_EXTENSION) or asyncio.Event()
+        gone = _disconnected(scope)
         owner = "" if visit.identity is None else visit.identity.payer
         return self._budgets.of_request(owner, gone)
 
@@ -178,15 +178,14 @@ class Guard:
             )
         if is_open(path, open_metrics=self._open_metrics):
             return
-        identity = await self._identify(visit, client_address(scope))
+        identity = await self._identify(visit, scope)
         visit.identity = identity
         identify(scope, identity)
         if path == METRICS:
             # Whoever watches the service has to see it when it is full.
             return
         payer = identity.payer
-        if self._pacing is not None:
-            await self._pacing.wait(payer)
+        await self._pace(payer, scope)
         try:
             self._throttle.enter(payer)
             visit.admitted = payer
@@ -194,14 +193,32 @@ class Guard:
         finally:
             visit.limits = self._throttle.headers(payer)
 
-    async def _identify(self, visit: _Visit, address: str) -> Identity:
+    async def _identify(self, visit: _Visit, scope: Scope) -> Identity:
+        address = client_address(scope)
         try:
             return await self._keys.identify(visit.headers.get("authorization"), address)
         except ServiceError:
-            if self._pacing is not None:
-                # Nobody else pays for refusals.
-                await self._pacing.wait(address)
+            # Nobody else pays for refusals.
+            await self._pace(address, scope)
             raise
+
+    async def _pace(self, owner: str, scope: Scope) -> None:
+        """Wait until a request may start.
+
+        Raises:
+            ClientDisconnected: its client left meanwhile.
+        """
+        if self._pacing is None:
+            return
+        gone = _disconnected(scope)
+        await self._pacing.wait(owner, gone, drain_of(scope).begun)
+        if gone.is_set():
+            raise ClientDisconnected("the client left")
+
+
+def _disconnected(scope: Scope) -> asyncio.Event:
+    """Return what is set when the client leaves; under other servers than ours, never."""
+    return (scope.get("extensions") or {}).get(DISCONNECTED_EXTENSION) or asyncio.Event()
 
 
 def _check_host(scope: Scope) -> None:

@@ -15,6 +15,7 @@ class Drain:
 
     Attributes:
         draining: Whether to refuse new work and report 503 as readiness.
+        begun: Set in the thread of the event loop soon after draining began, for what waits.
         deadline: ``time.monotonic()`` at which running requests are cut; None before
             draining.
         hard: Set shortly before the deadline, when streams should end in an orderly way.
@@ -23,6 +24,7 @@ class Drain:
     def __init__(self) -> None:
         self.draining = False
         self.deadline: float | None = None
+        self.begun = asyncio.Event()
         self.hard = asyncio.Event()
 
     def begin(self, seconds: float) -> None:

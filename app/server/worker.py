@@ -119,6 +119,8 @@ class DrainingServer(Server):
     def _notify(self) -> None:
         if self._settings.drain.draining and not self._notified:
             self._notified = True
+            # Not in the handler of the signal, which may interrupt whoever uses the event.
+            self._settings.drain.begun.set()
             if self._settings.on_drain:
                 self._settings.on_drain(self._settings.drain)
 

@@ -7,12 +7,15 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from app.command import serving
 from app.command.main import main
 from app.command.serving import run_server
+from app.engine.warmup import WarmUp
+from app.server.board import Board
 from app.settings import Settings
 from app.state.storage import StorageError
 from tests.app.harness import Service, wait_until
@@ -154,6 +157,36 @@ def test_workers_get_the_settings_that_were_read(
     assert given == settings.model_copy(update={"token_keys": (token_key,)})
     assert given.api_keys == ("alice:aa",)
     assert len(board.workers) == 2
+
+
+SPARED = """
+import gc
+from app.command.serving import spare_collections
+garbage = []
+garbage.append(garbage)
+del garbage
+loaded = [[] for _ in range(10_000)]
+spare_collections()
+print(len(gc.get_objects()) < 1000, gc.get_freeze_count() > 10_000, gc.get_threshold()[2] > 10)
+"""
+
+
+def test_collections_pass_over_what_workers_have_loaded_and_seldom_over_everything() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SPARED], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True"] * 3
+
+
+def test_workers_spare_collections_once_kernels_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm_up = WarmUp()
+    app = SimpleNamespace(state=SimpleNamespace(watched=SimpleNamespace(warm_up=warm_up)))
+    monkeypatch.setattr("app.main.create_app", lambda *_: app)
+    board = Board(1)
+    assert serving.create(Settings(data_dir=tmp_path), board, board.workers[0]) is app
+    assert warm_up.on_loaded is serving.spare_collections
 
 
 SMALL = """

@@ -70,6 +70,14 @@ def test_whoever_asks_for_much_is_paced_and_others_never_wait(service: Service) 
     assert started["bob"] < 400
 
 
+def test_a_steady_reader_never_waits_because_others_were_paced_down_to_its_use(
+    service: Service,
+) -> None:
+    started = service.run(10.0, {"ann": 90, "bob": 400})
+    assert not any(service.waits["ann"])
+    assert started["ann"] < started["bob"] < 2 * started["ann"]
+
+
 def test_nobody_waits_while_the_event_loop_is_on_time(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(monkeypatch, lag=LAG_SECONDS / 2)
     service.run(2.0, {"ann": 15, "bob": 400})
@@ -106,6 +114,48 @@ def test_a_burst_is_spread_and_nobody_waits_for_ever(service: Service) -> None:
     assert service.ask("ann") == 0
 
 
+def test_a_wait_ends_when_an_event_is_set(service: Service) -> None:
+    service.run(2.0, {"ann": 15, "bob": 400})
+    service.pacing._accounts["bob"].next = service.now + 3600.0
+
+    async def leave() -> None:
+        gone, drained = asyncio.Event(), asyncio.Event()
+        waiting = asyncio.create_task(service.pacing.wait("bob", gone, drained))
+        asyncio.get_running_loop().call_soon(gone.set)
+        await asyncio.wait_for(waiting, 60.0)
+        assert len(asyncio.all_tasks()) == 1, "what watched the events goes on"
+
+    asyncio.run(leave())
+
+
+def test_waits_are_counted(service: Service) -> None:
+    service.run(2.0, {"ann": 15, "bob": 400})
+    before = service.pacing.paced
+    assert before == sum(wait > 0 for waits in service.waits.values() for wait in waits)
+    assert service.ask("ann") == 0
+    assert service.pacing.paced == before
+
+
+def test_nobody_adds_up_all_owners_at_a_request(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = {f"owner {number}": 20 for number in range(50)}
+    service.run(2.0, owners)
+    asked: list[str] = []
+    rate = pacing_module._Use.rate
+
+    def noted(self: pacing_module._Use, now: float) -> float:
+        asked.append(type(self).__name__)
+        return rate(self, now)
+
+    monkeypatch.setattr(pacing_module._Use, "rate", noted)
+    service.ask("owner 7")
+    assert len(asked) < 10
+    now, accounts = service.now, service.pacing._accounts.values()
+    used = sum(rate(account, now) for account in accounts)
+    assert rate(service.pacing._all, now) == pytest.approx(used, rel=0.05)
+
+
 def test_a_request_is_charged_until_its_answer_starts(service: Service) -> None:
     has_started = False
 
@@ -127,9 +177,10 @@ def test_a_request_is_charged_until_its_answer_starts(service: Service) -> None:
 
     async def request() -> None:
         await service.pacing.wait("ann")
-        before = service.pacing._accounts["ann"].used
+        account = service.pacing._accounts["ann"]
+        before = account.rate(service.now)
         await service.pacing.run("ann", work(), lambda: has_started)
-        assert 0.02 <= service.pacing._accounts["ann"].used - before < 0.2
+        assert 0.02 <= account.rate(service.now) - before < 0.2
 
     service.pacing.note_lag(LATE)
     asyncio.run(request())

@@ -34,6 +34,8 @@ def test_a_process_that_cannot_be_started_is_as_none(monkeypatch: pytest.MonkeyP
 
 def test_requests_wait_until_the_kernels_are_ready() -> None:
     warm_up = warmup.WarmUp()
-    assert warm_up.problem() == "kernels are being compiled"
+    problems = [warm_up.problem()]
+    warm_up.on_loaded = lambda: problems.append(warm_up.problem())
     warm_up._run()
+    assert problems == ["kernels are being compiled"] * 2
     assert warm_up.problem() is None

@@ -24,6 +24,7 @@ from app.http.keys import Keys
 from app.http.throttle import Throttle
 from app.main import create_app
 from app.server.drain import DRAIN_EXTENSION, Drain
+from app.server.responses import DISCONNECTED_EXTENSION
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key
 from app.state.memory import MemoryStateStore
@@ -353,7 +354,8 @@ class NotedPacing:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    async def wait(self, owner: str) -> None:
+    async def wait(self, owner: str, *wake: asyncio.Event) -> None:
+        del wake
         self.events.append(f"wait {owner}")
 
     async def run(self, owner: str, work: Awaitable[None], started: Callable[[], bool]) -> None:
@@ -377,6 +379,21 @@ def test_refusals_are_paced_too_at_the_expense_of_whom_they_are_for() -> None:
     unknown = [(b"host", b"here"), (b"authorization", b"Bearer wrong")]
     assert caller.status("/v1/datasets", headers=unknown, client=("192.0.2.7", 1)) == 401
     assert pacing.events[-1] == "wait 192.0.2.7"
+
+
+def test_a_request_whose_client_leaves_while_it_is_paced_never_starts() -> None:
+    class Leaving(NotedPacing):
+        async def wait(self, owner: str, *wake: asyncio.Event) -> None:
+            await super().wait(owner)
+            assert {gone, caller.drain.begun} <= {*wake}
+            gone.set()
+
+    gone = asyncio.Event()
+    pacing = Leaving()
+    caller = Caller(pacing=pacing)
+    extensions = {DISCONNECTED_EXTENSION: gone, DRAIN_EXTENSION: caller.drain}
+    assert not caller.call("/v1/datasets", extensions=extensions)
+    assert pacing.events == ["wait alice"]
 
 
 def test_operations_are_never_paced() -> None:

@@ -53,6 +53,8 @@ async def stream(request: Request):
     async def handler(exchange):
         await exchange.start(200)
         await exchange.write(b"begun,")
+        await drain.begun.wait()
+        await exchange.write(b"draining,")
         await drain.hard.wait()
         await exchange.end(b"drained")
     return ExchangeResponse(handler)
@@ -149,11 +151,12 @@ def test_drain_of_one_process(tmp_path: Path) -> None:
     assert "told True" in err
 
 
-def test_streams_learn_of_the_end(tmp_path: Path) -> None:
+def test_streams_learn_of_the_beginning_and_the_end_of_a_drain(tmp_path: Path) -> None:
     with command(tmp_path, 1, 1, 0) as server, server.get("/stream") as client:
         assert client.recv(100)
         server.term()
-        assert b"drained" in rest(client)
+        answer = rest(client)
+        assert 0 < answer.find(b"draining,") < answer.find(b"drained")
         assert server.end()[0] == 0
 
 
