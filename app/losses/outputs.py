@@ -6,7 +6,9 @@ import os
 import selectors
 import stat
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -104,12 +106,19 @@ class FileOutput:
         """Copy the bytes, and write the copy while the caller prepares the next bytes.
 
         Writing rows into the page cache takes as long as formatting them; side by side
-        they take half the time.
+        they take half the time. A caller with more bytes at a time prepares the next ones in
+        threads of its own: they are written at once.
 
         Raises:
             InputError: the disk was full, or failed, during an earlier write.
         """
         view = memoryview(data).cast("B")
+        if len(view) > _BATCH:
+            self._hand_over()
+            self._wait()
+            with self._naming():
+                _write_all(self._fd, view)
+            return
         at = 0
         while at < len(view):
             if self._filled == _BATCH:
@@ -130,8 +139,14 @@ class FileOutput:
         if self._written is None:
             return
         written, self._written = self._written, None
-        try:
+        with self._naming():
             written.result()
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Raise an error of the system as one that names the file."""
+        try:
+            yield
         except OSError as e:
             raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from .receiver import StreamReceiver
 from .seen import SeenEvents
 
 R = TypeVar("R", bound="SectionEnd")
+W = TypeVar("W", bound="SectionReceiver")
 
 MAX_ROW_BYTES = 256 << 20
 """Most bytes of rows of one section that may wait."""
@@ -214,6 +215,69 @@ def check_apart(seen: Sequence[SeenEvents]) -> None:
             raise StreamError("an event comes again")
 
 
+class SectionLoop(Generic[W, R]):
+    """Gives each section to a receiver that is free, and hands results on in order.
+
+    Args:
+        receivers: one for each thread.
+        seen: the events that each of them has met.
+        map: calls a function for each section in that many threads.
+    """
+
+    def __init__(
+        self,
+        receivers: Sequence[W],
+        seen: Sequence[SeenEvents],
+        map: ParallelMap[R],  # noqa: A002 - as in LedgerResources
+    ) -> None:
+        self._receivers = receivers
+        self._seen = seen
+        self._map = map
+        self._free = list(range(len(receivers)))
+
+    @property
+    def used(self) -> list[W]:
+        """The receivers that have taken a section."""
+        return [receiver for receiver in self._receivers if receiver.header is not None]
+
+    def run(
+        self,
+        take: Callable[[int, Section], R],
+        hand_on: Callable[[R], None],
+        sections: Iterable[Section],
+        observe: Callable[[R], None],
+    ) -> list[StreamEnd]:
+        """Take all sections; return how each stream ended.
+
+        Args:
+            take: has the receiver of an index take a section.
+            hand_on: receives the results, in the order of the sections.
+            sections: of all streams, in order.
+            observe: called with each result after it has been handed on.
+
+        Raises:
+            CoreError: something is wrong, not necessarily what is wrong first.
+        """
+
+        def take_next(section: Section) -> R:
+            # Taking from a list and appending to it are atomic.
+            index = self._free.pop()
+            result = take(index, section)
+            self._free.append(index)
+            return result
+
+        ends = SectionEnds(must_ascend=self._receivers[0].must_ascend)
+        for result in self._map(take_next, sections):
+            hand_on(result)
+            ends.add(result)
+            observe(result)
+        check_apart(self._seen)
+        first, *others = [receiver.header for receiver in self.used]
+        for header in others:
+            check_same_header(header, "a section", first, "the first")
+        return ends.streams
+
+
 Make = Callable[[Sink, SeenEvents], SectionAnalysis]
 """Builds the analysis of a thread."""
 
@@ -229,18 +293,17 @@ class SectionedRun:
     """
 
     def __init__(self, make: Make, count: int, map: ParallelMap[SectionResult], sink: Sink) -> None:  # noqa: A002 - as in LedgerResources
-        self._map = map
         self._sink = sink
         self._rows: list[list[tuple[str, Rows]]] = [[] for _ in range(count)]
-        self._seen = [SeenEvents() for _ in range(count)]
+        seen = [SeenEvents() for _ in range(count)]
         self._analyses = [
-            make(self._collector(rows), seen)
-            for rows, seen in zip(self._rows, self._seen, strict=True)
+            make(self._collector(rows), events)
+            for rows, events in zip(self._rows, seen, strict=True)
         ]
+        self._loop = SectionLoop(self._analyses, seen, map)
         for analysis in self._analyses:
             # Rows that follow from one, such as those of its periods, need not wait too.
             analysis.leave_unexpanded()
-        self._free = list(range(count))
 
     @staticmethod
     def _collector(rows: list[tuple[str, Rows]]) -> Sink:
@@ -267,25 +330,20 @@ class SectionedRun:
         Raises:
             CoreError: something is wrong, not necessarily what is wrong first.
         """
-        ends = SectionEnds(must_ascend=self._analyses[0].must_ascend)
-        for result in self._map(self._analyse, sections):
-            for report, rows in result.rows:
-                for piece in self._analyses[result.analysis].expand(report, rows):
-                    self._sink(report, piece)
-            ends.add(result)
-            observe(result)
-        check_apart(self._seen)
-        first, *others = [analysis for analysis in self._analyses if analysis.header is not None]
+        ends = self._loop.run(self._analyse, self._hand_on, sections, observe)
+        first, *others = self._loop.used
         first.finish_run(self._sink, others)
-        return ends.streams
+        return ends
 
-    def _analyse(self, section: Section) -> SectionResult:
-        # Taking from a list and appending to it are atomic.
-        index = self._free.pop()
+    def _hand_on(self, result: SectionResult) -> None:
+        for report, rows in result.rows:
+            for piece in self._analyses[result.analysis].expand(report, rows):
+                self._sink(report, piece)
+
+    def _analyse(self, index: int, section: Section) -> SectionResult:
         end = self._analyses[index].take(section)
         rows = list(self._rows[index])
         self._rows[index].clear()
-        self._free.append(index)
         return SectionResult(
             end.stream, end.first_event, end.last_event, end.end, analysis=index, rows=rows
         )

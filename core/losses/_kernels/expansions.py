@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._jit import subkernel
+from ..._jit import inlined, subkernel
 from ...arrays import Floats
 from .layout import Sidx
 
 
-@subkernel
+@inlined
 def add_dense(row: Floats, values: Floats, errors: Floats) -> bool:
     """Add a value to each cell; store the errors, and return whether there are any."""
     lost = np.int64(0)
@@ -53,6 +53,13 @@ def add_sparse(row: Floats, columns: Sidx, values: Floats, errors: Floats) -> bo
         errors[i] = e
         lost |= np.int64(e != 0.0)
     return bool(lost)
+
+
+@inlined
+def add_exactly(row: Floats, values: Floats) -> None:
+    """Add a value to each cell, where no sum can have an error."""
+    for i in range(len(values)):
+        row[i] += values[i]
 
 
 @subkernel

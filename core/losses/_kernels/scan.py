@@ -22,7 +22,7 @@ last: a block is either taken into every table, or into none.
 
 from __future__ import annotations
 
-from ..._jit import kernel, subkernel
+from ..._jit import inlined, kernel, subkernel
 from ...arrays import Floats
 from .block import report_fault, take_block
 from .layout import (
@@ -106,7 +106,7 @@ def open_event(rules: Record, state: Record, block: Record, seen: Seen) -> int:
     return OK
 
 
-@subkernel
+@inlined
 def log_block(state: Record, block: Record, seen: Seen) -> int:
     """Remember the block's id: OK, or FAULT if the event had it before."""
     s = state[0]
@@ -118,7 +118,7 @@ def log_block(state: Record, block: Record, seen: Seen) -> int:
     return OK
 
 
-@subkernel
+@inlined
 def pass_block(state: Record, block: Record) -> None:
     """Move the cursor after the block."""
     s = state[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..._jit import kernel
-from .block import read_block, report_fault
+from .block import report_fault, take_block
 from .layout import (
     EVENT_DONE,
     FAULT,
@@ -43,7 +43,7 @@ def summarise(
     s = state[0]
     b = scratch.block[0]
     while True:
-        status = read_block(words, stop, rules, state, scratch)
+        status = take_block(words, stop, rules, state, scratch)
         if status != OK:
             return status
         if b["event"] != s["event"]:
@@ -66,7 +66,7 @@ def summarise(
             set_id = int(places.set_ids[missing])
             return report_fault(state, FAULT_ITEM_UNKNOWN, offset, b["event"], b["id"], set_id, 0.0)
         count = spread(scratch, sums)
-        status = add_block(item, count, s["serial"], places, sums)
+        status = add_block(item, count, rules[0]["width"], s["serial"], places, sums)
         if status != OK:
             return status
         if log_block(state, scratch.block, seen) == FAULT:

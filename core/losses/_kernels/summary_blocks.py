@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel, subkernel
+from ..._jit import inlined, kernel
 from ...arrays import Indices
 from ..format import SIDX_CHANCE, SIDX_MAX_LOSS, SIDX_MEAN
 from .layout import FULL, OK, Bits, Losses, Record, Words
@@ -44,7 +44,7 @@ class Written(NamedTuple):
     """The same memory as integers."""
 
 
-@subkernel
+@inlined
 def _put(words: Words, at: int, value: int, width: int) -> int:
     """Write the bits of a loss; return the word after them."""
     low = value & _LOW_WORD
@@ -55,13 +55,13 @@ def _put(words: Words, at: int, value: int, width: int) -> int:
     return at + 1
 
 
-@subkernel
+@inlined
 def _put_special(words: Words, at: int, sidx: int, value: int, width: int) -> int:
     words[at] = sidx
     return _put(words, at + 1, value, width)
 
 
-@subkernel
+@inlined
 def _put_samples(words: Words, at: int, width: int, zeros: int, written: Written) -> int:
     """Write the samples that are not 0, or all; return the word after them."""
     columns = len(written.losses) - 1
@@ -82,7 +82,7 @@ def _put_samples(words: Words, at: int, width: int, zeros: int, written: Written
     return at
 
 
-@subkernel
+@inlined
 def _round(row: int, sums: Sums, losses: Losses) -> bool:
     """Round the sums of a chain of up to two rows; return whether all are finite."""
     columns = sums.rows.shape[1]
@@ -100,7 +100,7 @@ def _round(row: int, sums: Sums, losses: Losses) -> bool:
     return not odd
 
 
-@subkernel
+@inlined
 def _write_summary(
     summary: int,
     rules: Record,

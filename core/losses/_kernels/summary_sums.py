@@ -13,6 +13,12 @@ Rows are given out as an event needs them, so that memory is bounded by what an 
 not by how many summaries there are. A bitmap of the touched ones makes their order that of
 their numbers without sorting. A block's losses are spread over columns once, then added to a
 row of each set: contiguous additions are worth spreading unless the block is very sparse.
+
+Looking for errors takes most of the time of an addition, and hardly ever finds one in samples of
+four bytes. Such a sample x is a multiple of a power of two above ``x / 2**24``. If ``least`` is
+the smallest sample added to a row, all its cells are multiples of one above ``least / 2**24``, so
+they are exact up to ``2**53`` times that: while the largest samples of its blocks add up to at
+most ``2**29 * least``, nobody has to look.
 """
 
 from __future__ import annotations
@@ -22,9 +28,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import subkernel
+from ..._jit import inlined, subkernel
 from ...arrays import Floats, Indices
-from .expansions import add_dense, add_sparse, clear_odd
+from .expansions import add_dense, add_exactly, add_sparse, clear_odd
 from .layout import OK, Record, Scratch, Sidx
 
 GROW_ROWS = 20
@@ -36,9 +42,14 @@ MAXIMUM = 2
 SPECIAL_COLUMNS = 3
 """Columns before that of sample 1."""
 
+LARGEST = 0
+LEAST = 1
+
 WORD_SHIFT = 5
 WORD_BITS = 1 << WORD_SHIFT
 """Summaries in a word of the bitmap."""
+_REACH = 2.0**29
+"""Sum per smallest sample of four bytes up to which no sum has an error; of eight bytes, 1."""
 _SPARSE = 4
 """Columns per loss from which on a block is added loss by loss."""
 
@@ -47,6 +58,7 @@ PROGRESS = np.dtype(
         ("used", "i8"),  # rows given out
         ("set", "i8"),  # next set of the block at the cursor
         ("chain", "i8"),  # row whose errors wait for a row above it, -1 if none
+        ("lost", "i8"),  # columns of those errors
         ("side", "i8"),  # which half of the errors they are in
         ("word", "i8"),  # of the bitmap, from which on summaries are to be written
         ("needed", "i8"),  # words of output that the next block may need
@@ -83,6 +95,8 @@ class Sums(NamedTuple):
     """Row of the errors of each row, -1 if it has none; shape (capacity,)."""
     risks: npt.NDArray[np.int32]
     """Number of affected risks of the summary of each row, shape (capacity,)."""
+    bounds: Floats
+    """Bound of the samples' sums, and the smallest sample, of each row; shape (capacity, 2)."""
     slots: npt.NDArray[np.int32]
     """Row of each summary, -1 for none; shape (summaries,)."""
     touched: Indices
@@ -91,6 +105,8 @@ class Sums(NamedTuple):
     """Serial of the last event that had each pair of summary and risk."""
     values: Floats
     """Losses of the block at the cursor, shape (columns,)."""
+    extremes: Floats
+    """Its largest and its smallest sample, shape (2,)."""
     columns: Sidx
     """Their columns, where not all columns have one; same shape."""
     errors: Floats
@@ -98,7 +114,7 @@ class Sums(NamedTuple):
     progress: Record
 
 
-@subkernel
+@inlined
 def find_item(item: int, items: npt.NDArray[np.int32]) -> int:
     """Index of an item; -1 if it is not there. Items without gaps are found at once."""
     guess = item - items[0]
@@ -117,12 +133,36 @@ def find_item(item: int, items: npt.NDArray[np.int32]) -> int:
     return -1
 
 
-@subkernel
+@inlined
+def _find_extremes(scratch: Scratch, extremes: Floats) -> None:
+    """Find the block's largest and smallest sample; infinity and 0 if one is negative."""
+    b = scratch.block[0]
+    bits = scratch.bits[b["first"] : b["first"] + b["count"]]
+    if b["negatives"]:
+        extremes[LARGEST] = np.inf
+        extremes[LEAST] = 0.0
+        return
+    # As integers, which order like the floats they encode: their loop is vectorised.
+    largest = scratch.limits[2]
+    least = scratch.limits[0]
+    for i in range(len(bits)):
+        largest = max(largest, bits[i])
+        least = min(least, bits[i])
+    # Scratch has room after the pairs.
+    end = len(scratch.bits)
+    scratch.bits[end - 1] = largest
+    scratch.bits[end - 2] = least
+    extremes[LARGEST] = scratch.losses[end - 1]
+    extremes[LEAST] = scratch.losses[end - 2]
+
+
+@inlined
 def spread(scratch: Scratch, sums: Sums) -> int:
     """Spread the block's losses over columns; return their number, or all columns if dense."""
     b = scratch.block[0]
     first = b["first"]
     count = b["count"]
+    _find_extremes(scratch, sums.extremes)
     sidx = scratch.sidx[first : first + count]
     losses = scratch.losses[first : first + count]
     values = sums.values
@@ -147,7 +187,7 @@ def spread(scratch: Scratch, sums: Sums) -> int:
     return len(values)
 
 
-@subkernel
+@inlined
 def _take_row(sums: Sums) -> int:
     """A row of zeros, or -1 if there is none left."""
     p = sums.progress[0]
@@ -158,10 +198,12 @@ def _take_row(sums: Sums) -> int:
     sums.rows[row, :] = 0.0
     sums.above[row] = -1
     sums.risks[row] = 0
+    sums.bounds[row, LARGEST] = 0.0
+    sums.bounds[row, LEAST] = np.inf
     return int(row)
 
 
-@subkernel
+@inlined
 def _row_of(summary: int, sums: Sums) -> int:
     """The row of a summary, or -1 if it has none and there is none left."""
     row = int(sums.slots[summary])
@@ -173,7 +215,34 @@ def _row_of(summary: int, sums: Sums) -> int:
     return row
 
 
-@subkernel
+@inlined
+def _is_exact(row: int, reach: float, sums: Sums) -> bool:
+    """Take the block's extremes into a row's; return whether its samples add up exactly."""
+    bounds = sums.bounds[row]
+    extremes = sums.extremes
+    bounds[LARGEST] += extremes[LARGEST]
+    bounds[LEAST] = min(bounds[LEAST], extremes[LEAST])
+    return bool(bounds[LARGEST] <= reach * bounds[LEAST])
+
+
+@inlined
+def _add_specials(row: int, sums: Sums) -> bool:
+    """Add the block's special columns; store the errors, and return whether there are any."""
+    errors = sums.errors[0]
+    lost = False
+    for i in range(SPECIAL_COLUMNS):
+        h = sums.rows[row, i]
+        x = sums.values[i]
+        s = h + x
+        t = s - h
+        e = (h - (s - t)) + (x - t)
+        sums.rows[row, i] = s
+        errors[i] = e
+        lost |= e != 0.0
+    return lost
+
+
+@inlined
 def _add(row: int, count: int, values: Floats, errors: Floats, sums: Sums) -> bool:
     if count == sums.rows.shape[1]:
         return add_dense(sums.rows[row], values, errors)
@@ -199,10 +268,11 @@ def _climb(count: int, sums: Sums) -> int:
     return OK
 
 
-@subkernel
-def add_block(item: int, count: int, serial: int, places: Places, sums: Sums) -> int:
+@inlined
+def add_block(item: int, count: int, width: int, serial: int, places: Places, sums: Sums) -> int:
     """Add the spread block to the rows of its summaries: OK, or GROW_ROWS in the midst of it."""
     p = sums.progress[0]
+    reach = _REACH if width == 4 else 1.0
     first = p["set"]
     p["set"] = 0
     for k in range(first, places.summaries.shape[1]):
@@ -216,17 +286,24 @@ def add_block(item: int, count: int, serial: int, places: Places, sums: Sums) ->
                 if sums.stamps[pair] != serial:
                     sums.stamps[pair] = serial
                     sums.risks[row] += 1
-            if not _add(row, count, sums.values, sums.errors[0], sums):
+            lost = count
+            if _is_exact(row, reach, sums) and count == len(sums.values):
+                add_exactly(sums.rows[row, SPECIAL_COLUMNS:], sums.values[SPECIAL_COLUMNS:])
+                lost = SPECIAL_COLUMNS if _add_specials(row, sums) else 0
+            elif not _add(row, count, sums.values, sums.errors[0], sums):
+                lost = 0
+            if lost == 0:
                 continue
             p["side"] = 0
             p["chain"] = row
-        if _climb(count, sums) != OK:
+            p["lost"] = lost
+        if _climb(int(p["lost"]), sums) != OK:
             p["set"] = k
             return GROW_ROWS
     return OK
 
 
-@subkernel
+@inlined
 def missing_set(item: int, places: Places) -> int:
     """Index of a set in which the item at this index has no summary; -1 if there is none."""
     if item < 0:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from .item_partitions import ItemPartitions, Reading
 from .joined import JoinedSummaries
+from .memory import INDEX
 from .sectioned import SectionedSummaries, SummarisedSection
 from .set_reports import MakeAnalysis, SetReports, SetSink, set_policy
 from .sets import SummarySets
-from .summariser import INDEX, IndexSink, StreamSink, Summariser
+from .summariser import IndexSink, StreamSink, Summariser
 
 __all__ = [
     "INDEX",

@@ -6,11 +6,14 @@ import math
 
 import numpy as np
 
-from ...arrays import Array, Floats
+from ...arrays import Array, Floats, Octets, Rows
 from .._kernels.summary_blocks import Written
 from .._kernels.summary_sums import PROGRESS, SPECIAL_COLUMNS, WORD_BITS, Sums
 from ..format import LOSS_DTYPES
 from .sets import SummarySets
+
+INDEX = np.dtype([("summary_id", "<i4"), ("offset", "<i8")])
+"""A row of the peer's ``.idx``: a summary, and the byte at which a block of it begins."""
 
 _FIRST_ROWS_BYTES = 1 << 20
 """Memory of the rows to begin with, as far as the sets can fill it."""
@@ -30,10 +33,12 @@ def make_sums(sets: SummarySets, samples: int) -> Sums:
         rows=np.zeros((capacity, columns)),
         above=np.zeros(capacity, np.int32),
         risks=np.zeros(capacity, np.int32),
+        bounds=np.zeros((capacity, 2)),
         slots=np.full(sets.summaries, -1, np.int32),
         touched=np.zeros(-(-sets.summaries // WORD_BITS), np.int64),
         stamps=np.zeros(sets.pair_count, np.int64),
         values=np.zeros(columns),
+        extremes=np.zeros(2),
         columns=np.arange(columns, dtype=np.int32),
         errors=np.zeros((2, columns)),
         progress=progress,
@@ -49,8 +54,8 @@ def grow_sums(sums: Sums, capacity: int) -> Sums:
         target[:used] = array[:used]
         return target
 
-    rows, above, risks = grown(sums.rows), grown(sums.above), grown(sums.risks)
-    return sums._replace(rows=rows, above=above, risks=risks)
+    names = ("rows", "above", "risks", "bounds")
+    return sums._replace(**{name: grown(getattr(sums, name)) for name in names})
 
 
 def collapse(sums: Sums, row: int) -> None:
@@ -81,3 +86,38 @@ def make_written(sets: int, samples: int, float_width: int, least: int = 0) -> W
         losses=losses,
         bits=losses.view(f"i{float_width}"),
     )
+
+
+def grow_written(written: Written, needed: int) -> Written:
+    """The same blocks with at least twice as much room, and ``needed`` words more."""
+    sets, capacity = written.words.shape
+    grown = make_written(sets, 0, written.losses.itemsize, 2 * capacity + needed)
+    grown.ends[:] = written.ends
+    grown.blocks[:] = written.blocks
+    for index in range(sets):
+        end, blocks = int(written.ends[index]), int(written.blocks[index])
+        grown.words[index, :end] = written.words[index, :end]
+        grown.starts[index, :blocks] = written.starts[index, :blocks]
+        grown.ids[index, :blocks] = written.ids[index, :blocks]
+    return grown._replace(losses=written.losses, bits=written.bits)
+
+
+def clear_written(written: Written) -> None:
+    """Forget the blocks."""
+    written.ends[:] = 0
+    written.blocks[:] = 0
+
+
+def written_octets(written: Written, index: int) -> Octets:
+    """The bytes of the blocks of a set, by its index."""
+    octets: Octets = written.words[index, : int(written.ends[index])].view(np.uint8)
+    return octets
+
+
+def written_rows(written: Written, index: int, offset: int) -> Rows:
+    """The index of the blocks of a set, the first of which begins at byte ``offset``."""
+    blocks = int(written.blocks[index])
+    rows = np.zeros(blocks, INDEX)
+    rows["summary_id"] = written.ids[index, :blocks]
+    rows["offset"] = 4 * written.starts[index, :blocks] + offset
+    return rows

@@ -12,53 +12,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
-from ...arrays import Octets, Rows
+from .._kernels.summary_blocks import Written
 from ..buffer import as_octets
 from ..events import StreamEnd
-from ..header import check_same_header, header_bytes
-from ..sections import (
-    ParallelMap,
-    Section,
-    SectionEnd,
-    SectionEnds,
-    SectionReceiver,
-    check_apart,
-)
+from ..format import SUMMARY_HEADER_SIZE
+from ..header import header_bytes
+from ..sections import ParallelMap, Section, SectionEnd, SectionLoop, SectionReceiver
 from ..seen import SeenEvents
 from .item_partitions import Reading
+from .memory import clear_written, grow_written, make_sums, written_octets, written_rows
 from .sets import SummarySets
 from .summariser import IndexSink, StreamSink, Summariser
 
 
 @dataclass(frozen=True, slots=True)
 class SummarisedSection(SectionEnd):
-    """What a section adds to the stream and the index of each set, in any order of sets."""
+    """What a section adds to the stream and the index of each set."""
 
     summariser: int
     """Index of the summariser that it went to."""
-    streams: list[tuple[int, Octets]]
-    """Set id, and the next bytes."""
-    indices: list[tuple[int, Rows]]
-    """Set id, and rows with offsets in what the section adds."""
+    written: Written
+    """The blocks, for :meth:`SectionSummariser.reuse` once they have been handed on."""
 
 
 class SectionSummariser(SectionReceiver, Summariser):
-    """Writes the summaries of some sections, without headers."""
+    """Writes the summaries of some sections, without headers.
+
+    Those of a section stay together, where they were written: copies for each piece of the
+    stream would cost as much as writing them to a file. The memory of a section that has been
+    handed on serves for another.
+    """
 
     def __init__(self, sets: SummarySets, reading: Reading, seen: SeenEvents) -> None:
-        self.streams: list[tuple[int, Octets]] = []
-        self.indices: list[tuple[int, Rows]] = []
         super().__init__(
             sets,
-            lambda set_id, octets: self.streams.append((set_id, octets.copy())),
+            lambda _set_id, _octets: None,
             policy=reading.policy,
             zeros=reading.zeros,
             seen=seen,
-            index=lambda set_id, rows: self.indices.append((set_id, rows)),
             max_event_bytes=reading.max_event_bytes,
         )
+        self._spare: list[Written] = []
 
     def summarise(self, section: Section, index: int) -> SummarisedSection:
         """Take a section; return what it adds.
@@ -70,23 +64,38 @@ class SectionSummariser(SectionReceiver, Summariser):
         Raises:
             CoreError: as :meth:`take`.
         """
-        self._offsets = [0 for _ in self._sets.set_ids]
         end = self.take(section)
-        streams, self.streams = self.streams, []
-        indices, self.indices = self.indices, []
         return SummarisedSection(
-            end.stream, end.first_event, end.last_event, end.end, index, streams, indices
+            end.stream, end.first_event, end.last_event, end.end, index, self._written
         )
+
+    def reuse(self, written: Written) -> None:
+        """Take back the memory of a section, which nobody reads any more."""
+        clear_written(written)
+        self._spare.append(written)
+
+    def _enter(self, section: Section) -> None:
+        super()._enter(section)
+        try:
+            self._written = self._spare.pop()
+        except IndexError:
+            self._make_written(0)
 
     def _begin(self) -> None:
         header = self.header
         assert header is not None  # noqa: S101 - called only after the header
         self._check_kind(header)
-        self._make_room()
+        self._sums = make_sums(self._sets, header.len_sample)
+
+    def _flush(self) -> None:
+        # Nothing before the end of the section.
+        pass
+
+    def _make_space(self, needed: int) -> None:
+        self._written = grow_written(self._written, needed)
 
     def _end_section(self) -> None:
         self._close_event()
-        self._flush()
 
 
 class SectionedSummaries:
@@ -112,13 +121,13 @@ class SectionedSummaries:
         count: int,
         map: ParallelMap[SummarisedSection],  # noqa: A002 - as in SectionedRun
     ) -> None:
-        self._map = map
         self._sink = sink
         self._index = index
-        self._seen = [SeenEvents() for _ in range(count)]
-        self._summarisers = [SectionSummariser(sets, reading, seen) for seen in self._seen]
-        self._free = list(range(count))
-        self._written = dict.fromkeys(sets.set_ids, 0)
+        seen = [SeenEvents() for _ in range(count)]
+        self._summarisers = [SectionSummariser(sets, reading, events) for events in seen]
+        self._loop = SectionLoop(self._summarisers, seen, map)
+        self._set_ids = sets.set_ids
+        self._offsets: list[int] = []
 
     def run(
         self, sections: Iterable[Section], observe: Callable[[SectionEnd], None]
@@ -132,37 +141,24 @@ class SectionedSummaries:
         Raises:
             CoreError: something is wrong, not necessarily what is wrong first.
         """
-        ends = SectionEnds(must_ascend=self._summarisers[0].must_ascend)
-        for result in self._map(self._summarise, sections):
-            if not ends.streams:
-                self._write_headers(self._summarisers[result.summariser])
-            self._hand_on(result)
-            ends.add(result)
-            observe(result)
-        check_apart(self._seen)
-        first, *others = [x.header for x in self._summarisers if x.header is not None]
-        for header in others:
-            check_same_header(header, "a section", first, "the first")
-        return ends.streams
+        return self._loop.run(self._summarise, self._hand_on, sections, observe)
 
-    def _summarise(self, section: Section) -> SummarisedSection:
-        # Taking from a list and appending to it are atomic.
-        index = self._free.pop()
-        result = self._summarisers[index].summarise(section, index)
-        self._free.append(index)
-        return result
-
-    def _write_headers(self, summariser: SectionSummariser) -> None:
-        for set_id in self._written:
-            self._write(set_id, as_octets(header_bytes(summariser.set_header(set_id))))
-
-    def _write(self, set_id: int, octets: Octets) -> None:
-        self._written[set_id] += len(octets)
-        self._sink(set_id, octets)
+    def _summarise(self, index: int, section: Section) -> SummarisedSection:
+        return self._summarisers[index].summarise(section, index)
 
     def _hand_on(self, result: SummarisedSection) -> None:
-        for set_id, rows in result.indices:
-            rows["offset"] += np.int64(self._written[set_id])
-            self._index(set_id, rows)
-        for set_id, octets in result.streams:
-            self._write(set_id, octets)
+        summariser = self._summarisers[result.summariser]
+        if not self._offsets:
+            self._write_headers(summariser)
+        for index, set_id in enumerate(self._set_ids):
+            octets = written_octets(result.written, index)
+            if len(octets):
+                self._index(set_id, written_rows(result.written, index, self._offsets[index]))
+                self._offsets[index] += len(octets)
+                self._sink(set_id, octets)
+        summariser.reuse(result.written)
+
+    def _write_headers(self, summariser: SectionSummariser) -> None:
+        for set_id in self._set_ids:
+            self._sink(set_id, as_octets(header_bytes(summariser.set_header(set_id))))
+        self._offsets = [SUMMARY_HEADER_SIZE for _ in self._set_ids]

@@ -21,8 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
 from ... import errors
 from ...arrays import Octets, Rows
 from .._kernels import layout
@@ -39,16 +37,21 @@ from ..policy import Policy
 from ..position import Position
 from ..receiver import StreamReceiver
 from ..seen import SeenEvents
-from .memory import collapse, grow_sums, make_sums, make_written
+from .memory import (
+    clear_written,
+    collapse,
+    grow_sums,
+    make_sums,
+    make_written,
+    written_octets,
+    written_rows,
+)
 from .sets import SummarySets
 
 StreamSink = Callable[[int, Octets], None]
 """Takes (set id, the next bytes of its stream); they are valid only during the call."""
 IndexSink = Callable[[int, Rows], None]
-"""Takes (set id, rows of :data:`INDEX`); the rows are valid only during the call."""
-
-INDEX = np.dtype([("summary_id", "<i4"), ("offset", "<i8")])
-"""A row of the peer's ``.idx``: a summary, and the byte at which a block of it begins."""
+"""Takes (set id, rows of :data:`~.memory.INDEX`); the rows are valid only during the call."""
 
 MAX_EVENT_BYTES = 1 << 31
 """Default bound on the memory of the sums of one event."""
@@ -228,10 +231,7 @@ class Summariser(StreamReceiver):
             status = step()
             progress = self._sums.progress[0]
             if status == layout.FULL:
-                needed = int(progress["needed"])
-                self._flush()
-                if needed > self._written.words.shape[1]:
-                    self._make_written(2 * needed)
+                self._make_space(int(progress["needed"]))
             elif status == GROW_ROWS:
                 self._grow()
             elif status == WIDE:
@@ -240,6 +240,12 @@ class Summariser(StreamReceiver):
                 raise self._overflow(int(progress["summary"]))
             else:
                 return status
+
+    def _make_space(self, needed: int) -> None:
+        """Make room for ``needed`` more words in each stream."""
+        self._flush()
+        if needed > self._written.words.shape[1]:
+            self._make_written(2 * needed)
 
     def _grow(self) -> None:
         capacity, columns = self._sums.rows.shape
@@ -271,15 +277,11 @@ class Summariser(StreamReceiver):
             return
         written = self._written
         for index, set_id in enumerate(self._sets.set_ids):
-            end = int(written.ends[index])
-            if not end:
+            octets = written_octets(written, index)
+            if not len(octets):
                 continue
             if self._index is not None:
-                blocks = int(written.blocks[index])
-                rows = np.zeros(blocks, INDEX)
-                rows["summary_id"] = written.ids[index, :blocks]
-                rows["offset"] = 4 * written.starts[index, :blocks] + self._offsets[index]
-                self._index(set_id, rows)
-            self._offsets[index] += 4 * end
-            written.ends[index] = written.blocks[index] = 0
-            self._sink(set_id, written.words[index, :end].view(np.uint8))
+                self._index(set_id, written_rows(written, index, self._offsets[index]))
+            self._offsets[index] += len(octets)
+            self._sink(set_id, octets)
+        clear_written(written)
