@@ -110,6 +110,7 @@ _DESCRIPTION = (
     "A token resumes each of them after any interruption, on any server."
 )
 _EXPOSED = (
+    "Preference-Applied",
     "Thalweg-Completeness",
     "Thalweg-Token",
     "Thalweg-Batch",
@@ -277,6 +278,7 @@ def _add_services(
         reports=RunReportsService(state.sealer),
         losses=state.losses,
         uploads=Uploads(streams, state.losses, disk, settings.max_upload),
+        without_version=settings.uploads_without_version,
         threads=threads,
         bodies=bodies,
         addresses=addresses,

@@ -46,6 +46,12 @@ def make_quotas(settings: Settings) -> Quotas:
             run_records.STREAM: Limit(
                 "streams", settings.quota_streams, settings.quota_stream_bytes
             ),
+            run_records.SEGMENT: Limit(
+                "segments", settings.quota_segments, settings.quota_segment_bytes
+            ),
+            run_records.REPORT: Limit(
+                "reports", settings.quota_reports, settings.quota_report_bytes
+            ),
             input_store.KIND: Limit("inputs", settings.quota_inputs, settings.quota_input_bytes),
         }
     )

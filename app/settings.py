@@ -116,6 +116,9 @@ class Settings(BaseSettings):
     """Maximum bytes of a posted loss stream, as sent and as decoded; default: no limit."""
     max_upload: int = Field(default=1 << 40, ge=1)
     """Maximum bytes of an uploaded stream of a run."""
+    uploads_without_version: bool = True
+    """Whether uploads are taken that name neither tus nor an interop version of the IETF draft,
+    as the RFC will have them."""
     max_input: int = Field(default=128 * MIB, ge=1)
     """Maximum bytes of an auxiliary file, as sent and as decoded."""
     input_days: float = Field(default=7.0, gt=0)
@@ -136,6 +139,14 @@ class Settings(BaseSettings):
     """Maximum streams per owner, of all runs together."""
     quota_stream_bytes: int = Field(default=1 << 40, ge=0)
     """Maximum bytes of uploaded streams per owner."""
+    quota_segments: int = Field(default=100_000, ge=0)
+    """Maximum partial sums of segments of streams per owner, of all runs together."""
+    quota_segment_bytes: int = Field(default=256 << 30, ge=0)
+    """Maximum bytes of partial sums per owner."""
+    quota_reports: int = Field(default=100_000, ge=0)
+    """Maximum files of reports per owner, of all runs together."""
+    quota_report_bytes: int = Field(default=256 << 30, ge=0)
+    """Maximum bytes of files of reports per owner."""
     quota_inputs: int = Field(default=10_000, ge=0)
     """Maximum auxiliary files per owner."""
     quota_input_bytes: int = Field(default=16 << 30, ge=0)

@@ -200,6 +200,11 @@ class ServerProcess:
                 targets.append(str(entry.readlink()))
         return targets
 
+    def resident(self) -> int:
+        """Bytes of its memory that are in use."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
     def descriptors(self) -> int:
         return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from core.arrays import Rows
 from core.losses.reports import REPORTS
 
 from .records import RunRecord
-from .results.files import RECORDS, Drawn, ReportFiles, ReportName
+from .results.files import RECORDS, Drawn, Look, ReportFiles, ReportName
 from .results.published import PublishedFile
 from .schemas import ReportsBody
 from .sealing.jobs import OWN, Job, Jobs, Variant, find_variant
@@ -65,11 +65,11 @@ class Chosen:
         Raises:
             InvalidOptionError: it has not.
         """
-        if form in PICTURE_TYPES:
+        if form in PICTURE_TYPES and self.event_ids is not None:
             raise InvalidOptionError(
-                "a picture shows the whole report",
-                hint="Leave summary_ids and event_ids out, or choose the format of a table",
-                option="format",
+                "a picture shows the losses of all events",
+                hint="Leave event_ids out, or choose the format of a table",
+                option="event_ids",
             )
         columns = {column.name for column in REPORTS[report].columns}
         for option, value, column in (
@@ -148,6 +148,37 @@ class RunReportsService:
             NotAcceptableError: there is no picture of it.
             CoreError, ServiceError: it cannot be drawn, or a store failed.
         """
+        found = self._computed(who, ident, name)
+        if isinstance(found, Pending):
+            return found
+        run, files, result = found
+        known = files.find(name, form)
+        if known is not None:
+            return files, known
+        drawn = self._drawn(run, result, name, form)
+        return files, files.derive(name, form, drawn)
+
+    def draw(
+        self, who: Identity, ident: str, name: ReportName, form: str, look: Look
+    ) -> tuple[PublishedFile, bytes] | Pending:
+        """Draw a report as a client wants it; return the file of its records, and the picture.
+
+        Raises:
+            CoreError, ServiceError: see ``find``.
+        """
+        found = self._computed(who, ident, name)
+        if isinstance(found, Pending):
+            return found
+        run, files, result = found
+        drawn = replace(self._drawn(run, result, name, form), look=look)
+        records = files.find(name, RECORDS)
+        assert records is not None  # noqa: S101 - it was found a moment ago
+        return records, files.picture(name, form, drawn)
+
+    def _computed(
+        self, who: Identity, ident: str, name: ReportName
+    ) -> tuple[RunRecord, ReportFiles, Mapping[str, Any]] | Pending:
+        """Return the run, its files, and the result that has a report."""
         run = self._workshop.runs.get(who, ident)
         jobs = self._sealer.jobs.of_run(run.owner, run.id)
         if run.state in {"sealed", "computing"}:
@@ -163,16 +194,17 @@ class RunReportsService:
             if job is not None:
                 return self._pending(run, job)
             raise self._missing(run, name, result.get("problem"))
-        files = self._workshop.files(run)
-        known = files.find(name, form)
-        if known is not None:
-            return files, known
-        if files.find(name, RECORDS) is None:
+        return run, self._workshop.files(run), result
+
+    def _drawn(
+        self, run: RunRecord, result: Mapping[str, Any], name: ReportName, form: str
+    ) -> Drawn:
+        """Return what a picture of a report shows, if it can be drawn."""
+        if self._workshop.files(run).find(name, RECORDS) is None:
             raise self._missing_set(name)
         self._check_picture(name, form, result["reports"])
         spec = self._workshop.spec(run, Variant(result["options"], result["inputs"]))
-        drawn = Drawn(spec.options.confidence, cast("Perspective", spec.perspective))
-        return files, files.derive(name, form, drawn)
+        return Drawn(spec.options.confidence, cast("Perspective", spec.perspective))
 
     @staticmethod
     def _check_picture(name: ReportName, form: str, computed: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from app.losses.pictures.options import Theme
 from app.losses.schemas import InputName, ReportName
 from core.losses.reports.running import CURVES
 
@@ -157,8 +158,15 @@ class ReportsQuery(BaseModel):
     format: Literal["csv", "parquet", "arrow", "ndjson", "bin", "svg", "png"] | None = Field(
         None, description="Format of the answer; overrides Accept"
     )
-    summary_ids: str | None = Field(None, description="Rows of these summaries, as 1,5,10-20")
+    summary_ids: str | None = Field(
+        None, description="Rows of these summaries, as 1,5,10-20; a picture has up to 12"
+    )
     event_ids: str | None = Field(None, description="Rows of these events, as 1,5,10-20")
+    theme: Theme = Field("light", description="Pictures of ept and aal: colours")
+    plot_tvar: bool = Field(False, description="Pictures of ept: TVaR beside the curves")
+    currency: str | None = Field(
+        None, pattern="^[A-Z]{3}$", description="Pictures: currency of the losses, for the axes"
+    )
 
 
 class RowsQuery(BaseModel):

@@ -29,3 +29,5 @@ class RunService:
     bodies: JsonBodies
     addresses: Addresses
     uploads: Uploads
+    without_version: bool
+    """Whether uploads are taken that name no version of a protocol."""

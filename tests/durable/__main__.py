@@ -3,7 +3,9 @@
 ``python -m tests.durable --kills 100 --cuts 1000`` starts a server with two workers and uploads
 runs of several partitions with three clients, while the server is killed (-9) and connections
 are cut at random instants, until there were as many of both as asked for. Every run is followed
-and sealed. Its rows and reports must be those of the first run, which nothing disturbs.
+and sealed. Its rows and reports must be those of the first run, which nothing disturbs. One of
+the clients is a process, ``thalweg run upload``, which is killed too and begins again from its
+state files. An interrupt (^C) prints what was seen by then.
 
 ``--peer PYTHON`` names an interpreter with tuspyserver: the same loop runs on that, and what it
 has stored at the end is compared with what was sent. Prints what was seen; the exit code is 1 if
@@ -13,6 +15,9 @@ a run of ours differs.
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -36,11 +41,23 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         if not args.only_peer:
             loop = OurLoop(Path(name) / "ours", args.partitions, args.mib, args.seed)
+            _report_at_interrupt(loop, Path(name))
             right = loop.run(Faults(args.kills, args.cuts, args.seed))
         if args.peer:
             peer = PeerLoop(Path(name) / "peer", args.peer, args.partitions, args.mib)
             peer.run(Faults(args.kills, args.cuts, args.seed))
     return 0 if right else 1
+
+
+def _report_at_interrupt(loop: OurLoop, directory: Path) -> None:
+    def stop(_number: int, _frame: object) -> None:
+        print(f"interrupted; {loop.describe()}", flush=True)
+        loop.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+        # Its threads wait for a server that does not come back.
+        os._exit(int(loop.wrong > 0))
+
+    signal.signal(signal.SIGINT, stop)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from tests.fault_proxy import Faults as ConnectionFaults
 
 _SECONDS = 3.0
 """Mean time from a server that is ready to its end."""
+_CLIENT_SECONDS = 4.0
+"""Mean time from the start of a client that is a process to its end."""
 _REACH = 16 << 20
 """Bytes of a connection within which it is cut."""
 
@@ -30,6 +32,7 @@ class Faults:
     def __init__(self, kills: int, cuts: int, seed: int) -> None:
         self.kills = 0
         self.cuts = 0
+        self.client_kills = 0
         self.waits: list[float] = []
         """Seconds from the start of a server to the first byte that it accepted."""
         self._wanted = kills, cuts
@@ -65,6 +68,13 @@ class Faults:
             self.kills += 1
             self._started = time.monotonic()
 
+    def client_seconds(self) -> float | None:
+        """Seconds after which to kill a client; None for never."""
+        if self.over:
+            return None
+        with self._lock:
+            return float(self._rng.exponential(_CLIENT_SECONDS))
+
     def accepted(self, *_: object) -> None:
         """A server has accepted bytes."""
         started, self._started = self._started, 0.0
@@ -78,8 +88,10 @@ class Faults:
             sent: bytes that clients have sent.
             stored: bytes of what they uploaded.
         """
-        text = f"{self.kills} kills, {self.cuts} cuts, {stored / 1e6:,.0f} MB"
-        text += f", sent again: {(sent - stored) / stored:.3f} of them"
+        text = f"{self.kills} kills, {self.cuts} cuts, {self.client_kills} kills of a client"
+        if stored:
+            text += f", {stored / 1e6:,.0f} MB of the others"
+            text += f", sent again: {(sent - stored) / stored:.3f} of them"
         if self.waits:
             middle, most = median(self.waits), max(self.waits)
             text += f"; from ready to the first byte accepted: {middle:.2f} s, {most:.2f} s at most"

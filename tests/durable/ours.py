@@ -13,6 +13,7 @@ from xxhash import xxh3_64
 
 from app.client import Client, Run, ThalwegError, Uploaded
 from core.losses.samples import SampleSpec, generate_inputs
+from tests.durable.command import UploadCommand
 from tests.durable.faults import Faults
 from tests.e2e.service import KEY
 from tests.fault_proxy import FaultProxy
@@ -47,6 +48,10 @@ class OurLoop:
         self._server = ServerProcess(directory / "service", "--workers", "2", token_keys=KEY)
         spec = SampleSpec(events=self._events * partitions, periods=_PERIODS)
         self._inputs = generate_inputs(spec)
+        self._command: UploadCommand | None = None
+        self._faults = Faults(0, 0, seed)
+        self._sent = self._stored = 0
+        self.rounds = self.wrong = 0
         for i in range(partitions):
             stream = loss_stream(self._events, _SAMPLES, 1 + i * self._events)
             (directory / f"{i + 1}.bin").write_bytes(stream)
@@ -59,28 +64,41 @@ class OurLoop:
             print(f"undisturbed: {right}, {time.monotonic() - began:.1f} s", flush=True)
             return self._disturb(faults, right)
         finally:
-            self._server.kill()
+            self.kill()
 
     def _disturb(self, faults: Faults, right: dict[str, str]) -> bool:
-        sent, stored, wrong, rounds = 0, 0, 0, 0
+        self._faults = faults
         done = threading.Event()
         killer = threading.Thread(target=faults.kill_until, args=(done, self._restart))
         killer.start()
         try:
             with FaultProxy([self._server.port], faults.plan, self._seed) as proxy:
-                while not faults.over or not rounds:
+                while not faults.over or not self.rounds:
                     found, uploads = self._round(proxy.url, faults)
-                    rounds += 1
-                    wrong += found != right
-                    sent += sum(upload.sent for upload in uploads)
-                    stored += sum(upload.bytes for upload in uploads)
+                    self.rounds += 1
+                    self.wrong += found != right
+                    self._sent += sum(upload.sent for upload in uploads)
+                    self._stored += sum(upload.bytes for upload in uploads)
                     state = "as undisturbed" if found == right else f"WRONG: {found}"
-                    print(f"run {rounds}: {state}; {faults.describe(sent, stored)}", flush=True)
+                    print(f"run {self.rounds}: {state}; {self._costs()}", flush=True)
         finally:
             done.set()
             killer.join()
-        print(f"ours: {wrong} of {rounds} runs wrong; {faults.describe(sent, stored)}")
-        return not wrong
+        print(self.describe(), flush=True)
+        return not self.wrong
+
+    def _costs(self) -> str:
+        return self._faults.describe(self._sent, self._stored)
+
+    def describe(self) -> str:
+        """What was seen by now."""
+        return f"ours: {self.wrong} of {self.rounds} runs wrong; {self._costs()}"
+
+    def kill(self) -> None:
+        """Kill the server, and the client that is a process."""
+        if self._command is not None:
+            self._command.end()
+        self._server.kill()
 
     def _restart(self) -> None:
         self._server.kill()
@@ -117,8 +135,13 @@ class OurLoop:
         self, url: str, run: Run, faults: Faults, submit: Callable[..., Future[list[Uploaded]]]
     ) -> list[Uploaded]:
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for partition in range(1, self._partitions + 1):
-            waiting.put(partition)
+        every = range(1, self._partitions + 1)
+        # The last client is a process, with partitions of its own.
+        own = {p: self._directory / f"{p}.bin" for p in every if p % CLIENTS == 0}
+        for partition in every:
+            if partition not in own:
+                waiting.put(partition)
+        command = self._command = UploadCommand(url, own, self._directory / f"{run.id}.states")
 
         def work() -> list[Uploaded]:
             done: list[Uploaded] = []
@@ -135,7 +158,12 @@ class OurLoop:
                         )
                     )
 
-        return [upload for job in [submit(work) for _ in range(CLIENTS)] for upload in job.result()]
+        def work_apart() -> list[Uploaded]:
+            command.run(run.id, faults)
+            return []
+
+        jobs = [submit(work_apart), *(submit(work) for _ in range(CLIENTS - 1))]
+        return [upload for job in jobs for upload in job.result()]
 
     @staticmethod
     def _follow(url: str, run: Run) -> str:

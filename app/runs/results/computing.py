@@ -18,6 +18,7 @@ from app.engine.base import Engine
 from app.engine.ordered import OrderedCalls
 from app.losses.request import LossRequest
 from app.state.base import StoreDamagedError
+from app.state.blobs import BlobMissingError
 from core.arrays import Rows
 from core.errors import FormatError
 from core.losses.analysis import Analysis
@@ -47,6 +48,7 @@ from .segments import (
 
 SECTION = 8 << 20
 """Bytes of a stream that one call of the engine reads for rows."""
+_DAMAGED = (FormatError, StoreDamagedError, BlobMissingError)
 _ATTEMPTS = 3
 """Times that partials are read: one that is damaged is computed again."""
 
@@ -178,7 +180,7 @@ class RunReports:
                 self._proceed(self._streams.nbytes, self._streams.nbytes)
                 try:
                     import_ledger(ledger, sums.pieces(segment, set_id), segment.stream.name)
-                except (FormatError, StoreDamagedError):
+                except _DAMAGED:
                     damaged.append(segment)
                     raise
 
@@ -188,11 +190,14 @@ class RunReports:
         reports.begin(header, make_rules(header, request.policy), request.inputs.to_dict())
         try:
             reports.finish(partial(sink, set_id))
-        except (FormatError, StoreDamagedError) as e:
+        except _DAMAGED as e:
             if not damaged:
                 raise
             structlog.get_logger().warning("partial sums are damaged", reason=str(e))
             sums.delete(damaged[0])
+            # What damaged one has perhaps damaged others.
+            for segment in segments:
+                sums.delete_unless_whole(segment)
             return False
         return True
 

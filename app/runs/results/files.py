@@ -7,13 +7,14 @@ asked for, and published too: so a file is immutable, whoever asks, and can be r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from app.http.media_types import PICTURE_TYPES
 from app.losses.pictures.drawing import PICTURES, PictureCollector
-from app.losses.pictures.options import Perspective, PictureForm, PictureOptions
+from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, Theme
 from app.losses.tables import table_encoder
 from app.state.base import StateStore
 from app.state.blobs import BlobStore
@@ -45,12 +46,30 @@ class ReportName:
         return f"{self.report}.{self.variant}.{self.set_id or 'x'}.{form}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """How a client wants a picture; see :class:`PictureOptions`."""
+
+    theme: Theme = "light"
+    tail_means: bool = False
+    currency: str | None = None
+    summary_ids: npt.NDArray[np.int32] | None = None
+
+    @property
+    def octets(self) -> bytes:
+        """What identifies it; empty for that of the published picture."""
+        ids = b"" if self.summary_ids is None else self.summary_ids.tobytes()
+        plain = (self.theme, self.tail_means, self.currency, ids) == ("light", False, None, b"")
+        return b"" if plain else repr((self.theme, self.tail_means, self.currency, ids)).encode()
+
+
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """What a picture shows besides rows."""
 
     confidence: float
     perspective: Perspective
+    look: Look = field(default_factory=Look)
 
 
 class ReportFiles:
@@ -132,7 +151,7 @@ class ReportFiles:
         if known is not None:
             return known
         pieces = (
-            iter((self._picture(name, form, drawn),))
+            iter((self.picture(name, form, drawn),))
             if form in PICTURE_TYPES
             else self.encoded(name, form)
         )
@@ -143,10 +162,23 @@ class ReportFiles:
 
         return self._files.write(name.file(form), content)
 
-    def _picture(self, name: ReportName, form: str, drawn: Drawn) -> bytes:
+    def picture(self, name: ReportName, form: str, drawn: Drawn) -> bytes:
+        """Draw a report whose records are published.
+
+        Raises:
+            CoreError: the picture cannot be drawn.
+            ServiceError: a store failed.
+        """
         chosen: PictureForm = "svg" if form == "svg" else "png"
+        look = drawn.look
         options = PictureOptions(
-            form=chosen, confidence=drawn.confidence, perspective=drawn.perspective
+            form=chosen,
+            theme=look.theme,
+            summary_ids=look.summary_ids,
+            tail_means=look.tail_means,
+            confidence=drawn.confidence,
+            perspective=drawn.perspective,
+            currency=look.currency,
         )
         collector = PictureCollector(name.report, options)
         for source in PICTURES[name.report]:

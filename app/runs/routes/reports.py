@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.http.dependencies import OPTIONS_ONCE, IdentityDep
+from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import choose_format, joined
@@ -22,7 +23,7 @@ from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import describe_run, run_path
 from ..reports import RETRY_SECONDS, Chosen, Pending
-from ..results.files import FORMATS, RECORDS, ReportFiles, ReportName
+from ..results.files import FORMATS, RECORDS, Look, ReportFiles, ReportName
 from ..results.published import PIECE, PublishedFile
 from ..schemas import ReportsQuery, RunAnswer
 from ..sealing.jobs import OWN
@@ -117,13 +118,16 @@ async def run_report(
     )
     if chosen:
         chosen.check(report, form)
+    look = Look(query.theme, query.plot_tvar, query.currency, chosen.summary_ids)
 
     async def handle(exchange: Exchange) -> None:
+        if form in PICTURE_TYPES and look.octets:
+            await _send_picture(exchange, request, service, (who, run, name, form, look))
+            return
         stored = RECORDS if chosen else form
         found = await service.threads.start(service.reports.find, who, run, name, stored)
         if isinstance(found, Pending):
-            headers = {"Retry-After": str(RETRY_SECONDS)}
-            await send_json(exchange, dict(found.state), 202, headers)
+            await _send_pending(exchange, found)
             return
         files, file = found
         answer = _FileAnswer(service, files, file, form)
@@ -133,6 +137,44 @@ async def run_report(
             await answer.send(exchange, request)
 
     return ExchangeResponse(handle)
+
+
+async def _send_pending(exchange: Exchange, found: Pending) -> None:
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    await send_json(exchange, dict(found.state), 202, headers)
+
+
+async def _send_picture(
+    exchange: Exchange,
+    request: Request,
+    service: RunService,
+    wanted: tuple[Identity, str, ReportName, str, Look],
+) -> None:
+    """Send a picture that is drawn for this request alone."""
+    found = await service.threads.start(service.reports.draw, *wanted)
+    if isinstance(found, Pending):
+        await _send_pending(exchange, found)
+        return
+    file, picture = found
+    *_, form, look = wanted
+    text = f"{file.digest} {form}".encode() + look.octets
+    etag = f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'
+    headers = _headers(form, etag)
+    if not_modified(request.headers, etag):
+        await exchange.start(304, headers)
+        return
+    await exchange.start(200, headers, content_length=len(picture))
+    if request.method != "HEAD":
+        await exchange.end(picture)
+
+
+def _headers(form: str, etag: str) -> dict[str, str]:
+    return {
+        "Content-Type": _TYPES[form],
+        "ETag": etag,
+        "Cache-Control": "private, no-cache",
+        "Vary": "Accept",
+    }
 
 
 class _FileAnswer:
@@ -146,18 +188,10 @@ class _FileAnswer:
         self._file = file
         self._form = form
 
-    def _headers(self, etag: str) -> dict[str, str]:
-        return {
-            "Content-Type": _TYPES[self._form],
-            "ETag": etag,
-            "Cache-Control": "private, no-cache",
-            "Vary": "Accept",
-        }
-
     async def send(self, exchange: Exchange, request: Request) -> None:
         """Send the file, or a range of it."""
         file, etag = self._file, self._file.etag
-        headers = self._headers(etag) | {"Accept-Ranges": "bytes"}
+        headers = _headers(self._form, etag) | {"Accept-Ranges": "bytes"}
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
             return
@@ -185,7 +219,7 @@ class _FileAnswer:
         """Send some rows; their number is not known beforehand, so there are no ranges."""
         text = f"{self._file.digest} {self._form}".encode() + chosen.octets
         etag = f'"{hashlib.blake2b(text, digest_size=16).hexdigest()}"'
-        headers = self._headers(etag)
+        headers = _headers(self._form, etag)
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
             return

@@ -27,16 +27,23 @@ from app.http.bodies import discard, read_whole
 from app.http.decompression import decoder
 from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep
 from app.http.identity import Identity
-from app.http.negotiation import Headers, joined
+from app.http.media_types import MEDIA_TYPES
+from app.http.negotiation import Headers, choose_format, joined
 from app.http.openapi import problem_responses
 from app.http.trail import name_resource
 from app.run_errors import UploadTakenError
 from app.server.drain import Drain
 from app.server.responses import Exchange, ExchangeResponse
+from app.streams.driver import Stream
+from app.streams.sender import Head
 from core.errors import CoreError
+from core.losses.reports import REPORTS
 
 from ..describing import describe_stream, stream_path
 from ..records import RunRecord, StreamRecord
+from ..rows.opening import MEMORY, WantedRows, open_rows
+from ..rows.streaming import RunRows, RunRowStream
+from ..rows.tokens import place_of
 from ..schemas import StreamAnswer, UploadQuery
 from ..service import RunService
 from ..uploads import ietf, tus
@@ -52,6 +59,7 @@ router = APIRouter(prefix="/v1/runs/{run}/streams", tags=["runs"], dependencies=
 
 CHECKED_BYTES = 64 << 20
 """Maximum bytes of an append with a checksum: they wait in memory until it is verified."""
+_PREFERENCE = "return=representation"
 _INTERIM_SECONDS = 0.5
 _MANY = problem_responses(*(400, 401, 403, 404, 408, 409, 410, 412, 413, 415, 422, 429, 460, 503))
 _BODY: dict[str, Any] = {
@@ -95,6 +103,20 @@ class _Upload:
             self.dialect.refine(problem)
             raise ProblemError(problem) from e
 
+    def _check_version(self) -> None:
+        """Check that the server takes the bytes of this request.
+
+        Raises:
+            BadRequestError: it names no version where it has to, or codes its body.
+        """
+        refuse_coding(self.headers)
+        named = not isinstance(self.dialect, Ietf) or ietf.HEADER in self.headers
+        if not (named or self.service.without_version):
+            raise BadRequestError(
+                "the request names no version of a protocol for uploads",
+                hint=f"Send {ietf.HEADER}: 8, or Tus-Resumable: 1.0.0",
+            )
+
     async def run(self, ident: str, *, change: bool) -> RunRecord:
         runs = self.service.runs
         run: RunRecord = await self.service.threads.quick(
@@ -104,7 +126,7 @@ class _Upload:
 
     async def create(self, exchange: Exchange, ident: str, partition: int | None) -> None:
         async with self.answering(exchange) as headers:
-            refuse_coding(self.headers)
+            self._check_version()
             creation = self.dialect.creation(self.headers)
             run = await self.run(ident, change=True)
             stream = await self.service.threads.start(self._add, run, creation, partition)
@@ -137,12 +159,49 @@ class _Upload:
 
     async def append(self, exchange: Exchange, ident: str, stream_id: str) -> None:
         async with self.answering(exchange) as headers:
-            refuse_coding(self.headers)
+            self._check_version()
             request = self.dialect.append(self.headers)
             run = await self.run(ident, change=True)
+            before = await self.service.threads.quick(self.service.streams.get, run, stream_id)
             stream = await self._receive(exchange, run, stream_id, request, headers)
             answer = self.dialect.appended(run, stream)
+        if self._wants_rows() and await self._send_rows(exchange, run, before, answer):
+            return
         await _send(exchange, answer, stream)
+
+    def _wants_rows(self) -> bool:
+        """Whether the answer to an append is to have its rows: tus has no room for them."""
+        prefer = (joined(self.headers, "Prefer") or "").replace(" ", "").lower()
+        return isinstance(self.dialect, Ietf) and _PREFERENCE in prefer.split(",")
+
+    async def _send_rows(
+        self, exchange: Exchange, run: RunRecord, before: StreamRecord, answer: Answer
+    ) -> bool:
+        """Answer with the rows of the events that an append completed.
+
+        Return False if there are none to be had: the append is acknowledged all the same.
+        """
+        service = self.service
+        of_rows = [name for name in run.spec["reports"] if REPORTS[name].scope != "run"]
+        if not of_rows:
+            return False
+        place = place_of(before.id, before.partition, before.cursor)
+        try:
+            form = choose_format(joined(self.headers, "accept"), ("frames", "ndjson"))
+            wanted = WantedRows(run, of_rows[0], form, before.id)
+            with service.losses.ledger.hold(self.who.payer, MEMORY, "rows"):
+                start = service.threads.start
+                reader = await start(open_rows, service.losses, service.streams, wanted, place)
+                rows = RunRows(reader, service.threads, service.runs.watch, run.id)
+                headers = {**answer.headers, "Preference-Applied": _PREFERENCE, "Vary": "Accept"}
+                head = Head.of_stream(MEDIA_TYPES[form], None, headers)
+                stream = RunRowStream(reader, rows)
+                await Stream(rows, stream, head, service.threads, self.drain).send(exchange)
+        except (CoreError, ServiceError):
+            if exchange.started:
+                raise
+            return False
+        return True
 
     async def _receive(
         self,

@@ -14,6 +14,7 @@ from app.errors import TokenForeignError, TokenMalformedError
 from app.losses.spool import Mark
 from app.tokens import KIND_ROWS, KeyRing, Token
 from core.losses.format import ID_MAX
+from core.losses.position import Position
 
 from ..records import MAX_PARTITION
 
@@ -32,6 +33,18 @@ class RowPlace:
     last_event: int = 0
     ascending: bool = True
     events: int = 0
+
+
+def place_of(stream: str, partition: int, position: Position) -> RowPlace:
+    """Return the place at a position in a stream."""
+    return RowPlace(
+        partition,
+        fingerprint_of(stream),
+        position.offset,
+        position.last_event,
+        position.ascending,
+        position.events,
+    )
 
 
 def fingerprint_of(stream: str) -> bytes:

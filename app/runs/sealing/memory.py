@@ -48,10 +48,16 @@ class SumsMemory:
             return False
         try:
             self._hold.grow(nbytes)
-        except (BusyError, ShareExceededError, TooLargeError):
-            if required:
-                raise
-            return False
+        except (BusyError, ShareExceededError, TooLargeError) as e:
+            if not required:
+                return False
+            if isinstance(e, TooLargeError):
+                # A curve with every point takes some hundred bytes for each loss of its summary.
+                e.hint = (
+                    "Ask for ept and psept at return_periods, which take a fraction of it, or have"
+                    " the operator raise THALWEG_OWNER_SHARE and seal the run again"
+                )
+            raise
         self._held += nbytes
         return True
 

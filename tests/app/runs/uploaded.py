@@ -37,6 +37,10 @@ class Uploads:
         async with self.client() as client:
             return await client.get(path, **options)
 
+    async def patch(self, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
+        async with self.client() as client:
+            return await client.patch(path, **options)
+
     async def post(self, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
         async with self.client() as client:
             return await client.post(path, **options)

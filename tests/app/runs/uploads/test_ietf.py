@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+import json
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.app.harness import Answer, Service, is_problem, wait_until
 from tests.app.runs.requests import DRAFT, PART, Uploader, stream
+from tests.app.runs.uploaded import Uploads
 
 GOOD = stream()
 MANY = stream(400)
@@ -157,3 +161,53 @@ def test_options_have_a_limit(up: Uploader) -> None:
     answer = up.ask("OPTIONS", f"{up.path}/streams")
     assert "min-size=0" in str(answer.getheader("Upload-Limit"))
     wait_until(lambda: up.service.metric("thalweg_requests_running") == 1)
+
+
+def test_uploads_without_a_version_can_be_refused(tmp_path: Path) -> None:
+    service = Uploads(tmp_path, uploads_without_version=False)
+    path = f"/v1/runs/{service.run(['melt']).id}/streams"
+    refused = asyncio.run(service.post(path, content=GOOD))
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad-request")
+    assert "Upload-Draft-Interop-Version" in refused.json()["hint"]
+    headers = {"Upload-Draft-Interop-Version": "8", "Upload-Complete": "?0"}
+    address = asyncio.run(service.post(path, headers=headers)).headers["Location"]
+    headers = {"Content-Type": PART["Content-Type"], "Upload-Offset": "0", "Upload-Complete": "?1"}
+    assert asyncio.run(service.patch(address, content=GOOD, headers=headers)).status_code == 400
+    headers["Upload-Draft-Interop-Version"] = "8"
+    assert asyncio.run(service.patch(address, content=GOOD, headers=headers)).status_code == 200
+    tus = {"Tus-Resumable": "1.0.0", "Upload-Length": "5"}
+    assert asyncio.run(service.post(path, headers=tus)).status_code == 201
+
+
+def test_an_append_is_answered_with_its_rows_if_the_client_prefers_them(tmp_path: Path) -> None:
+    service = Uploads(tmp_path)
+    run = service.run(["melt"])
+    stored = service.add(run)
+    address = f"/v1/runs/{run.id}/streams/{stored.id}"
+    headers = {"Content-Type": PART["Content-Type"], "Accept": "application/x-ndjson"}
+    found: list[str] = []
+    for start, stop, last in ((0, 500, "?0"), (500, 520, "?0"), (520, len(GOOD), "?1")):
+        headers |= {"Upload-Offset": str(start), "Upload-Complete": last}
+        headers["Prefer"] = "respond-async, return=representation"
+        answer = asyncio.run(service.patch(address, content=GOOD[start:stop], headers=headers))
+        assert answer.status_code == 200
+        assert answer.headers["Preference-Applied"] == "return=representation"
+        assert answer.headers["Upload-Offset"] == str(stop)
+        *rows, end = answer.text.splitlines()
+        assert json.loads(end)["end"]["reason"] == ("complete" if last == "?1" else "partial")
+        found += [row for row in rows if "EventId" in row]
+    path = f"/v1/runs/{run.id}/rows/melt?format=ndjson&stream={stored.id}"
+    whole = asyncio.run(service.get(path)).text.splitlines()
+    assert found == [row for row in whole if "EventId" in row]
+    assert len(found) == 200
+
+
+def test_an_append_without_rows_is_answered_as_usual(tmp_path: Path) -> None:
+    service = Uploads(tmp_path)
+    run = service.run(["aal"])
+    address = f"/v1/runs/{run.id}/streams/{service.add(run).id}"
+    headers = {"Content-Type": PART["Content-Type"], "Upload-Offset": "0", "Upload-Complete": "?1"}
+    headers["Prefer"] = "return=representation"
+    answer = asyncio.run(service.patch(address, content=GOOD, headers=headers))
+    assert (answer.status_code, answer.json()["state"]) == (200, "complete")
+    assert "Preference-Applied" not in answer.headers

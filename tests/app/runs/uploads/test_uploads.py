@@ -290,11 +290,16 @@ def test_a_quota_of_bytes_ends_an_append_before_it(both: tuple[Service, Service]
 def test_idle_uploads_hold_nothing(both: tuple[Service, Service]) -> None:
     up = Uploader(both[0])
     addresses = [up.create(len(GOOD)) for _ in range(200 if not SOAK else 1000)]
+    files, resident = up.service.descriptors(), up.service.resident()
     with contextlib.ExitStack() as stack:
         for address in addresses[:OPEN]:
             stack.enter_context(up.sending(address, 0, GOOD[:16], len(GOOD)))
         wait_until(lambda: up.service.metric("thalweg_requests_running") == OPEN + 1)
         wait_until(lambda: up.service.metric("thalweg_buffers_used") == 0)
+        wait_until(lambda: up.describe()["bytes"] == 16 * OPEN)
+        # A connection and a file each, and the small buffer of a body that waits.
+        assert up.service.descriptors() - files <= 2 * OPEN + 10
+        assert up.service.resident() - resident <= OPEN * 100_000 + 20_000_000
     wait_until(lambda: up.service.metric("thalweg_requests_running") == 1)
 
 

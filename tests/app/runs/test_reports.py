@@ -1,0 +1,54 @@
+"""Reports of runs as clients ask for them: pictures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import pytest
+
+from app.losses.pictures.drawing import draw
+from app.losses.pictures.options import PictureOptions
+from core.losses.reports import REPORTS
+from tests.app.runs.uploaded import Uploads
+from tests.runs import random_run
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uploads]:
+    running = Uploads(tmp_path_factory.mktemp("service"))
+    yield running
+    running.sealer.close()
+
+
+def test_pictures_have_the_options_of_posts(service: Uploads) -> None:
+    case = random_run(np.random.default_rng(4))
+    inputs = {"occurrence": service.occurrence(case)}
+    run = service.run(["ept"], inputs, no_of_periods=case.periods)
+    service.upload(run, case.stream.encode())
+    assert service.seal(run).state == "done"
+
+    def get(query: str, **headers: str) -> httpx.Response:
+        path = f"/v1/runs/{run.id}/reports/ept?{query}"
+        return asyncio.run(service.get(path, headers=headers))
+
+    rows = np.frombuffer(get("format=bin").content, REPORTS["ept"].dtype(4))
+    few = np.unique(rows["SummaryId"])[:1]
+    options = PictureOptions(
+        theme="dark", tail_means=True, currency="EUR", perspective="gul", summary_ids=few
+    )
+    query = f"format=svg&theme=dark&plot_tvar=true&currency=EUR&summary_ids={few[0]}"
+    answer = get(query)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "image/svg+xml"
+    assert answer.content == draw("ept", {"ept": rows}, options)
+    tag = answer.headers["etag"]
+    assert get(query, **{"If-None-Match": tag}).status_code == 304
+    plain = get("format=svg")
+    assert plain.headers["etag"] != tag
+    assert plain.content == draw("ept", {"ept": rows}, PictureOptions(perspective="gul"))
+    # Pictures for one request are not stored.
+    assert len(service.streams.blobs.list("report", run.id).blobs) == 2
+    assert get("format=svg&currency=euro").status_code == 422
