@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from app.client import Client
 from app.client.command.console import EXIT_CONNECTION
 from tests.durable.faults import Faults
 
@@ -32,17 +33,21 @@ class UploadCommand:
         Raises:
             RuntimeError: the command says that a stream cannot be uploaded.
         """
-        partitions = ",".join(map(str, self._files))
-        command = [sys.executable, "-m", "app.client", "run", "upload", run]
-        command += [*map(str, self._files.values()), "--partition", partitions]
-        command += ["--parallel", "1", "--state", str(self._states), "--url", self._url]
-        while True:
+        while left := self._left(run):
+            partitions = ",".join(map(str, left))
+            command = [sys.executable, "-m", "app.client", "run", "upload", run]
+            command += [*(str(self._files[p]) for p in left), "--partition", partitions]
+            command += ["--parallel", "1", "--state", str(self._states), "--url", self._url]
             self.process = subprocess.Popen([*command, "--quiet", "--retries", "1000"])
             code = self._wait(self.process, faults)
-            if code == 0:
-                return
-            if code not in {None, EXIT_CONNECTION}:
+            if code not in {0, None, EXIT_CONNECTION}:
                 raise RuntimeError(f"the command ended with {code}")
+
+    def _left(self, run: str) -> list[int]:
+        """Partitions that are not complete: a state file goes with the upload that is."""
+        with Client(self._url, retries=1000) as client:
+            stored = {s.partition for s in client.runs.streams(run) if s.complete}
+        return [partition for partition in self._files if partition not in stored]
 
     @staticmethod
     def _wait(process: subprocess.Popen[bytes], faults: Faults) -> int | None:
