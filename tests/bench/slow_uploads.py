@@ -21,7 +21,7 @@ from tests.app.runs.requests import BYTES, TUS, Uploader
 from tests.bench.uploads import MIB, send, summaries
 
 _SECONDS = 10
-_READS = 1000
+_READS = 500
 _CLIENTS = 4
 
 
@@ -55,21 +55,26 @@ def reads(service: Service) -> None:
     up = Uploader(service)
     data = summaries(256 * MIB)
     ended = threading.Event()
+    sending = threading.Semaphore(0)
     moved: list[int] = []
 
     def saturate() -> None:
         own = Uploader(service)
         while not ended.is_set():
             address = own.create(len(data))
+            sending.release()
             send(service, "PATCH", address, [*BYTES.items(), ("Upload-Offset", "0")], data)
             moved.append(len(data))
             own.ask("DELETE", address, **TUS)
 
     for name, clients in (("alone", 0), (f"under {_CLIENTS} uploads", _CLIENTS)):
         threads = [threading.Thread(target=saturate) for _ in range(clients)]
+        ended.clear()
         begun = time.monotonic()
         for thread in threads:
             thread.start()
+        for _ in threads:
+            sending.acquire()
         found = []
         for _ in range(_READS):
             begin = time.monotonic()
