@@ -272,7 +272,8 @@ class SectionLoop(Generic[W, R]):
             ends.add(result)
             observe(result)
         check_apart(self._seen)
-        first, *others = [receiver.header for receiver in self.used]
+        headers = (receiver.header for receiver in self._receivers)
+        first, *others = [header for header in headers if header is not None]
         for header in others:
             check_same_header(header, "a section", first, "the first")
         return ends.streams
