@@ -66,6 +66,8 @@ class Source(Protocol):
 class Passing:
     """The body of an ASGI message: bytes of a source, passed on in threads.
 
+    Further messages follow: it is not the last body of an answer.
+
     Attributes:
         source: where the bytes are.
         size: how many of them.

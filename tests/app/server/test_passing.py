@@ -71,17 +71,18 @@ def make_app(desk: Desk, workers: Workers) -> FastAPI:
         fail_at: int | None = None,
         known: bool = True,
         seconds: float | None = None,
+        tail: bool = True,
     ) -> ExchangeResponse:
         async def handler(exchange: Exchange) -> None:
             source = Memory(size, portion, fail_at)
             desk.sources.append(source)
             # As long as the others together: nothing of it may overtake or be overtaken.
-            await exchange.start(200, content_length=size + 8 if known else None)
+            await exchange.start(200, content_length=size + 4 + 4 * tail if known else None)
             await exchange.write(b"head")
             try:
                 async with asyncio.timeout(seconds):
                     await exchange.pass_on(source, workers.start)
-                await exchange.end(b"tail")
+                await exchange.end(b"tail" * tail)
             except BaseException as error:
                 desk.ended.append(type(error).__name__)
                 raise
@@ -233,6 +234,17 @@ def test_a_client_that_leaves_while_earlier_bytes_wait_is_noticed(
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
     assert source.left == 5
+
+
+def test_a_client_that_closes_when_it_has_all_is_no_failure(server: Harness, desk: Desk) -> None:
+    for _ in range(20):
+        with server.connect() as client:
+            client.sendall(head("/pass?size=3000000&tail=false", method="GET"))
+            got = b""
+            while not got.endswith(b"head" + CONTENT[:3_000_000]):
+                got += client.recv(MIB)
+    wait_until(server.quiet)
+    assert set(desk.ended) <= {"ClientDisconnected"}
 
 
 def test_a_handler_that_is_cancelled_leaves_no_thread_with_the_socket(
