@@ -195,8 +195,8 @@ class BodyCycle(RequestResponseCycle):
             body: Any = message.get("body", b"")
             if isinstance(body, Passing):
                 await self._pass_on(body)
-                body = b""
-            self._continue(body, more=message.get("more_body", False))
+            else:
+                self._continue(body, more=message.get("more_body", False))
 
     def _start(self, status: int, headers: Headers) -> None:
         if not self.reader.received:
@@ -264,7 +264,7 @@ class BodyCycle(RequestResponseCycle):
         self.expected_content_length -= size
 
     async def _pass_on(self, body: Passing) -> None:
-        """Have threads send a body."""
+        """Have threads send a body, which is not the last of its answer."""
         if self.chunked_encoding:
             self.owner.write(b"%x\r\n" % len(body))
         elif not self._until_close:
@@ -277,7 +277,8 @@ class BodyCycle(RequestResponseCycle):
             await passer.pass_on(body, self.gone)
         finally:
             passer.close()
-        if self.chunked_encoding:
+        # A client that has all it waits for may be gone by now.
+        if self.chunked_encoding and not self.transport.is_closing():
             self.owner.write(b"\r\n")
 
     def _complete(self) -> None:

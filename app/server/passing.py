@@ -66,6 +66,8 @@ class Source(Protocol):
 class Passing:
     """The body of an ASGI message: bytes of a source, passed on in threads.
 
+    Further messages follow: it is not the last body of an answer.
+
     Attributes:
         source: where the bytes are.
         size: how many of them.
@@ -120,7 +122,7 @@ class SocketPasser:
         """
         self._left = body.size
         await self._flush()
-        while self._left and not gone.is_set():
+        while self._left and not (gone.is_set() or self._transport.is_closing()):
             before = self._left
             is_full = False
             future = body.start(self._turn, body.source)
@@ -147,7 +149,8 @@ class SocketPasser:
         try:
             await self._flow.drain()
         finally:
-            self._transport.set_write_buffer_limits()
+            if not self._transport.is_closing():
+                self._transport.set_write_buffer_limits()
 
     async def _wait(self) -> None:
         """Wait until the socket takes bytes, or the client leaves."""

@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
+import uvloop
 from fastapi import FastAPI
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from app.engine.workers import Workers
 from app.server.body import ClientDisconnected
 from app.server.limits import ServerLimits
-from app.server.passing import MESSAGE_BYTES, Write
+from app.server.passing import MESSAGE_BYTES, Passing, SocketPasser, Start, Write
 from app.server.responses import Exchange, ExchangeResponse
 from tests.app.server.harness import MIB, Answer, Harness, content, head, rest, serving, wait_until
 
@@ -69,17 +71,18 @@ def make_app(desk: Desk, workers: Workers) -> FastAPI:
         fail_at: int | None = None,
         known: bool = True,
         seconds: float | None = None,
+        tail: bool = True,
     ) -> ExchangeResponse:
         async def handler(exchange: Exchange) -> None:
             source = Memory(size, portion, fail_at)
             desk.sources.append(source)
             # As long as the others together: nothing of it may overtake or be overtaken.
-            await exchange.start(200, content_length=size + 8 if known else None)
+            await exchange.start(200, content_length=size + 4 + 4 * tail if known else None)
             await exchange.write(b"head")
             try:
                 async with asyncio.timeout(seconds):
                     await exchange.pass_on(source, workers.start)
-                await exchange.end(b"tail")
+                await exchange.end(b"tail" * tail)
             except BaseException as error:
                 desk.ended.append(type(error).__name__)
                 raise
@@ -185,6 +188,65 @@ def test_a_client_that_leaves_is_noticed(server: Harness, desk: Desk) -> None:
         desk.sources.clear()
 
 
+class Owner(asyncio.Protocol):
+    """Tells the flow what a transport tells it."""
+
+    def __init__(self) -> None:
+        self.flow = FlowControl(cast("asyncio.Transport", None))
+
+    def pause_writing(self) -> None:
+        self.flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.flow.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self.flow.resume_writing()
+
+
+@pytest.mark.parametrize(
+    "loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+def test_a_client_that_leaves_while_earlier_bytes_wait_is_noticed(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    source = Memory(5, 5, None)
+
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, ours.dup() as handle:
+            handle.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while handle.send(bytes(4096)):
+                    pass
+            transport, owner = await asyncio.get_running_loop().create_connection(Owner, sock=ours)
+            # Few enough bytes that the transport does not ask for a pause.
+            transport.write(b"earlier")
+            passer = SocketPasser(transport, owner.flow, None, handle)
+            body = Passing(source, 5, cast("Start", None))
+            task = asyncio.create_task(passer.pass_on(body, asyncio.Event()))
+            await asyncio.sleep(0)
+            theirs.close()
+            with pytest.raises(ClientDisconnected):
+                await task
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+    assert source.left == 5
+
+
+def test_a_client_that_closes_when_it_has_all_is_no_failure(server: Harness, desk: Desk) -> None:
+    for _ in range(20):
+        with server.connect() as client:
+            client.sendall(head("/pass?size=3000000&tail=false", method="GET"))
+            got = b""
+            while not got.endswith(b"head" + CONTENT[:3_000_000]):
+                got += client.recv(MIB)
+    wait_until(server.quiet)
+    assert set(desk.ended) <= {"ClientDisconnected"}
+
+
 def test_a_handler_that_is_cancelled_leaves_no_thread_with_the_socket(
     server: Harness, desk: Desk, workers: Workers
 ) -> None:
@@ -237,6 +299,6 @@ def test_an_aborted_answer_passes_nothing_on() -> None:
         exchange = Exchange({"type": "http", "headers": []}, never, never, [])
         exchange.abort()
         with pytest.raises(ClientDisconnected):
-            await exchange.pass_on(Memory(5, 5, None), never)
+            await exchange.pass_on(Memory(5, 5, None), cast("Start", never))
 
     asyncio.run(run())

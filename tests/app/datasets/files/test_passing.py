@@ -176,7 +176,14 @@ def test_other_faults_of_the_socket_are_passed_on(leased: Setup) -> None:
 def test_runs_that_follow_each_other_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passing, "_JOINED", 100)
     given = memoryview(b"x")
-    pieces = [Run(0, 0, 50), Run(0, 50, 90), Run(0, 91, 95), Run(1, 95, 99), given, Run(1, 99, 300)]
+    pieces: list[Run | memoryview] = [
+        Run(0, 0, 50),
+        Run(0, 50, 90),
+        Run(0, 91, 95),
+        Run(1, 95, 99),
+        given,
+        Run(1, 99, 300),
+    ]
     joined = [Run(0, 0, 90), Run(0, 91, 95), Run(1, 95, 99), given, Run(1, 99, 300)]
     assert list(join_runs([*pieces, Run(1, 300, 301)])) == [*joined, Run(1, 300, 301)]
     assert list(join_runs([])) == []
