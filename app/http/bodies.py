@@ -14,6 +14,7 @@ from app.server import body as server_body
 from app.server.body import RequestBody
 
 from .decompression import Decoder
+from .pieces import Pieces
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -92,7 +93,7 @@ class MinimumRate:
 
 
 async def read_whole(
-    body: RequestBody, hold: Hold, decode: Decoder, rate: MinimumRate
+    body: RequestBody, hold: Hold, decode: Decoder, rate: MinimumRate, threads: Threads
 ) -> bytearray:
     """Read a whole body into memory that is held before it is taken.
 
@@ -103,13 +104,27 @@ async def read_whole(
         hold: grows by at least the size of the result.
         decode: undoes the compression, and limits the size.
         rate: how fast it has to arrive.
+        threads: put together what is long.
 
     Raises:
         TooLargeError: the body is larger than the decoder or the ledger allows.
         BusyError, ShareExceededError: the memory is not available now.
         StalledError, FramingError, CodingError: the body did not arrive whole.
     """
-    whole = bytearray()
+    pieces = Pieces()
+    try:
+        await _read_pieces(body, hold, decode, rate, pieces)
+        return pieces.take() if pieces.is_short else await threads.start(pieces.take)
+    except BaseException:
+        if not pieces.is_short:
+            # To unmap a hundred megabytes takes ten milliseconds.
+            asyncio.get_running_loop().run_in_executor(None, pieces.clear)
+        raise
+
+
+async def _read_pieces(
+    body: RequestBody, hold: Hold, decode: Decoder, rate: MinimumRate, pieces: Pieces
+) -> None:
     held = _PIECE
     hold.grow(held)
     view = memoryview(bytearray(_PIECE))
@@ -118,14 +133,13 @@ async def read_whole(
         received += count
         rate.check(received, time.monotonic() - begin)
         for piece in decode.decode(view[:count]):
-            if len(whole) + len(piece) > held - _PIECE:
-                # A growing bytearray is moved now and then, and has both copies meanwhile.
+            if len(pieces) + len(piece) > held - _PIECE:
+                # The whole is a growing bytearray, moved now and then, with both copies meanwhile.
                 step = max(len(piece), min(held, _STEP))
                 hold.grow(2 * step)
                 held += step
-            whole += piece
+            pieces.add(piece)
     decode.end()
-    return whole
 
 
 async def read(body: RequestBody, view: memoryview) -> int:

@@ -56,7 +56,7 @@ class JsonBodies:
             BusyError, ShareExceededError: there is no memory for it.
         """
         with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
-            text = await read_whole(exchange.body, hold, _Limit(limit), self._rate)
+            text = await read_whole(exchange.body, hold, _Limit(limit), self._rate, self._threads)
             of_text = hold.nbytes
             if len(text) > MAX_REST:
                 value = await self._threads.start(_parse, text, hold.grow)

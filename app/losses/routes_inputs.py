@@ -89,7 +89,7 @@ async def receive_input(
     with losses.ledger.hold(who.payer, 0, "inputs") as hold:
         try:
             decode = decoder(coding, losses.max_input)
-            data = await read_whole(exchange.body, hold, decode, losses.rate)
+            data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
         except ServiceError:
             await discard(exchange.body)
             raise

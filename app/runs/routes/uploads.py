@@ -249,7 +249,7 @@ class _Upload:
         await losses.threads.quick(self.service.uploads.check, run, ident, request)
         with losses.ledger.hold(self.who.payer, 0, "uploads") as hold:
             decode = decoder(None, CHECKED_BYTES)
-            data = await read_whole(exchange.body, hold, decode, losses.rate)
+            data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
             view = memoryview(data)
             await losses.threads.start(check_bytes, *request.checksum, view)
             yield Staged(view, losses.threads.start)
