@@ -1,8 +1,9 @@
 """All cores, and reports of periods and whole runs against the peer's tools.
 
-``python -m tests.bench.runs``, or with ``--only ten`` all reports in one pass alone. The peer is
-an interpreter with ``oasislmf``, named by ``THALWEG_PEER_PYTHON``. Its tools read a run directory, and each parses the stream again;
-ours is one command for all reports. Both write packed records to a file system in memory.
+``python -m tests.bench.runs``; with ``--only ten``, only all reports in one pass. The peer is an
+interpreter with ``oasislmf``, named by ``THALWEG_PEER_PYTHON``. Its tools read a run directory,
+and each parses the stream again; ours is one command for all reports. Both write packed records
+to a file system in memory.
 Commands are timed with their start-up, and in CPU seconds of all their processes. The peer has
 indices of its streams, with which it is faster, and compiles before anything is measured.
 
@@ -222,17 +223,20 @@ def against_peer(peer: str, sizes: tuple[float, float], rounds: int) -> None:
     finally:
         tiny.close()
     long, short = sizes
-    if not long:
-        ten_against_peer(peer, short)
-        return
-    run = Run(_spec(long), peer)
+    if long:
+        whole_runs_against_peer(peer, long, rounds)
+    ten_against_peer(peer, short)
+
+
+def whole_runs_against_peer(peer: str, gigabytes: float, rounds: int) -> None:
+    """Annual losses and curves."""
+    run = Run(_spec(gigabytes), peer)
     try:
         run.compare("AAL against aalpy", ["aal"], "aal", 8.0, rounds)
         # An lecpy takes minutes.
         run.compare("EPT and PSEPT against lecpy", ["lec"], "ept,psept", 10.0, 1)
     finally:
         run.close()
-    ten_against_peer(peer, short)
 
 
 def ten_against_peer(peer: str, gigabytes: float) -> None:
