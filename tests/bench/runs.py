@@ -1,8 +1,9 @@
 """All cores, and reports of periods and whole runs against the peer's tools.
 
-``python -m tests.bench.runs``. The peer is an interpreter with ``oasislmf``, named by
-``THALWEG_PEER_PYTHON``. Its tools read a run directory, and each parses the stream again;
-ours is one command for all reports. Both write packed records to a file system in memory.
+``python -m tests.bench.runs``; with ``--only ten``, only all reports in one pass. The peer is an
+interpreter with ``oasislmf``, named by ``THALWEG_PEER_PYTHON``. Its tools read a run directory,
+and each parses the stream again; ours is one command for all reports. Both write packed records
+to a file system in memory.
 Commands are timed with their start-up, and in CPU seconds of all their processes. The peer has
 indices of its streams, with which it is faster, and compiles before anything is measured.
 
@@ -78,7 +79,7 @@ def _pieces(data: memoryview) -> list[memoryview]:
 
 
 def on_all_cores(run: Run, rounds: int) -> None:
-    """MELT on one and two threads against the scan of one."""
+    """MELT on one and two threads against the scan of one; and two scans, to show the bound."""
     octets = np.fromfile(run.setup.stream, np.uint8)
     words, losses = octets.view(np.int32), octets.view(np.float32)
     out = np.zeros((75 * run.spec.events, 4))
@@ -99,14 +100,26 @@ def on_all_cores(run: Run, rounds: int) -> None:
             )
             sectioned.run(sections(octets.data, header), lambda _result: None)
 
+    middle = find_boundary(octets[len(octets) // 2 & ~3 :], header.float_width)
+    assert middle is not None
+    # A scan begins after the words of a header.
+    cut = (len(octets) // 2 & ~3) // 4 + middle // 4 - 3
+    halves = [(words[: cut + 3], losses[: cut + 3], out), (words[cut:], losses[cut:], out.copy())]
+
+    def scan_halves() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda half: bare_scan(*half), halves))
+
     contests = {
         "bare": timed(lambda: bare_scan(words, losses, out)),
+        "halves": timed(scan_halves),
         "one": timed(lambda: analyse(1)),
         "two": timed(lambda: analyse(2)),
     }
     for contest in contests.values():
         contest()
     result = medians(contests, rounds)
+    line("bare scans of halves, two threads, speed / bare scan", result["bare"] / result["halves"])
     line("MELT in sections, one thread, speed / bare scan", result["bare"] / result["one"])
     line("MELT in sections, two threads, speed / bare scan", result["bare"] / result["two"], 1.6)
 
@@ -210,14 +223,25 @@ def against_peer(peer: str, sizes: tuple[float, float], rounds: int) -> None:
     finally:
         tiny.close()
     long, short = sizes
-    run = Run(_spec(long), peer)
+    if long:
+        whole_runs_against_peer(peer, long, rounds)
+    ten_against_peer(peer, short)
+
+
+def whole_runs_against_peer(peer: str, gigabytes: float, rounds: int) -> None:
+    """Annual losses and curves."""
+    run = Run(_spec(gigabytes), peer)
     try:
         run.compare("AAL against aalpy", ["aal"], "aal", 8.0, rounds)
         # An lecpy takes minutes.
         run.compare("EPT and PSEPT against lecpy", ["lec"], "ept,psept", 10.0, 1)
     finally:
         run.close()
-    run = Run(_spec(short), peer)
+
+
+def ten_against_peer(peer: str, gigabytes: float) -> None:
+    """All reports in one pass, and all tools after each other."""
+    run = Run(_spec(gigabytes), peer)
     try:
         tools = ["elt", "plt", "alct", "lec"]
         run.compare("ten reports against all tools", tools, TEN, 12.0, 1)
@@ -231,7 +255,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gigabytes", type=float, default=2.0, help="of annual losses and curves")
     parser.add_argument("--ten", type=float, default=0.6, help="GB of which all reports are made")
-    parser.add_argument("--only", choices=("cores", "peer"))
+    parser.add_argument("--only", choices=("cores", "peer", "ten"))
     args = parser.parse_args()
     load = os.getloadavg()[0]
     print(f"load {load:.1f} on {len(os.sched_getaffinity(0))} cores")
@@ -242,9 +266,10 @@ def main() -> None:
             on_all_cores(run, 5 * args.rounds)
         finally:
             run.close()
-    if args.only in {None, "peer"} and peer:
+    if args.only != "cores" and peer:
+        long = 0.0 if args.only == "ten" else args.gigabytes
         try:
-            against_peer(peer, (args.gigabytes, args.ten), args.rounds)
+            against_peer(peer, (long, args.ten), args.rounds)
         except subprocess.CalledProcessError as e:
             print(e.stderr.decode())
             raise

@@ -70,10 +70,13 @@ def _put_samples(words: Words, at: int, width: int, zeros: int, written: Written
         # Unsigned indices need no test for negative ones, which takes a third of the time.
         end = _U(at)
         always = _U(2 * zeros)
-        for i in range(SPECIAL_COLUMNS, columns):
-            words[end] = i - (SPECIAL_COLUMNS - 1)
-            words[end + _U1] = written.bits[i]
-            end += always | _U2 * _U(written.losses[i] != 0)
+        bits = written.bits[SPECIAL_COLUMNS:columns]
+        for i in range(len(bits)):
+            loss = bits[_U(i)]
+            words[end] = i + 1
+            words[end + _U1] = loss
+            # Zero but for the sign.
+            end += always | _U2 * _U(np.int64(loss) << 33 != 0)
         return int(np.int64(end))
     for i in range(SPECIAL_COLUMNS, columns):
         words[at] = i - (SPECIAL_COLUMNS - 1)

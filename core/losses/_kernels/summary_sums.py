@@ -283,9 +283,9 @@ def add_block(item: int, count: int, width: int, serial: int, places: Places, su
                 return GROW_ROWS
             if len(places.pairs):
                 pair = places.pairs[item, k]
-                if sums.stamps[pair] != serial:
-                    sums.stamps[pair] = serial
-                    sums.risks[row] += 1
+                # Without a branch, which nobody can predict.
+                sums.risks[row] += np.int32(sums.stamps[pair] != serial)
+                sums.stamps[pair] = serial
             lost = count
             if _is_exact(row, reach, sums) and count == len(sums.values):
                 add_exactly(sums.rows[row, SPECIAL_COLUMNS:], sums.values[SPECIAL_COLUMNS:])

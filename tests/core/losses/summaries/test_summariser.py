@@ -143,6 +143,28 @@ def test_the_order_of_items_changes_no_byte(seed: int, width: int, values: str) 
         assert again.streams == first.streams
 
 
+@pytest.mark.parametrize(
+    ("width", "fraction", "power"),
+    [(4, 23, 28), (4, 23, 29), (4, 23, 30), (4, 23, 31), (8, 52, 0), (8, 52, 1), (8, 52, 2)],
+)
+def test_no_bit_of_a_small_loss_is_lost_beside_a_large_one(
+    width: int, fraction: int, power: int
+) -> None:
+    large, least = 2.0**power, 1 + 2.0**-fraction
+    blocks = [
+        Block(1, item, ((-1, 1.0), *((s, loss) for s in range(1, 10))))
+        for item, loss in enumerate((large, least, -large), 1)
+    ]
+    stream = Stream("loss", 9, width, tuple(blocks))
+    sets = sets_of((1, 1, 1), (2, 1, 1), (3, 1, 1))
+    policy = Policy(negative="keep", float_width=width)
+    streams_out = run([stream.encode()], sets, policy=policy).streams
+    alone = small(
+        Block(1, 1, ((-1, 3.0), *((s, least) for s in range(1, 10)))), samples=9, width=width
+    )
+    assert streams_out == run([alone.encode()], sets, policy=policy).streams
+
+
 def test_every_cut_gives_the_same_streams() -> None:
     stream = small(*(Block(e, i, LOSSES) for e in (5, 2) for i in (2, 1)))
     sets = sets_of((1, 1, 1), (2, 2, 1), (1, 4, 3), (2, 4, 3))
