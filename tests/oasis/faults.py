@@ -256,7 +256,7 @@ def _kill_one(
     until, clock = rng.uniform(0, 0.95 * duration), CpuClock()
     while process.poll() is None and clock.read(run) < until:
         time.sleep(0.1)
-    own = [pair for pair in processes_of(run) if _computes(pair[1])]
+    own = [pair for pair in processes_of(run) if _computes(pair[1]) and not _counts(pair[0])]
     if process.poll() is not None or not own:
         return None
     pid, command = rng.choice(own)
@@ -284,6 +284,18 @@ def _is_stopped(pid: int) -> bool:
             return state == "T"
         time.sleep(0.02)
     return False
+
+
+def _counts(pid: int) -> bool:
+    """Whether a process is a subshell in which the watcher of errors counts processes.
+
+    It goes on without.
+    """
+    try:
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        return MONITOR in Path(f"/proc/{parent}/cmdline").read_text()
+    except OSError:
+        return False
 
 
 def _computes(command: str) -> bool:
