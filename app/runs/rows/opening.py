@@ -76,7 +76,7 @@ def open_rows(
     tokens = RowTokens(losses.keys, identity_of((b"rows 1", run.id.encode(), request.identity)))
     place = tokens.read(after) if isinstance(after, str) else after
     reader = RowReader(streams, run, request, place, wanted.stream, follow=wanted.follow)
-    reader.encoder = _encoder(form, request, tokens, reader, live=wanted.follow)
+    reader.encoder = _encoder(wanted, request, tokens, reader, titled=place is None)
     return reader
 
 
@@ -93,16 +93,16 @@ def _request(losses: LossService, run: RunRecord, report: str, form: str) -> Los
 
 
 def _encoder(
-    form: str,
+    wanted: WantedRows,
     request: LossRequest,
     tokens: RowTokens,
     reader: RowReader,
     *,
-    live: bool,
+    titled: bool,
 ) -> RowEncoder:
+    form, live = wanted.form, wanted.follow
     if form == EVENTS:
         (report,) = request.tables
         lines = table_encoder("ndjson", report, request.policy.float_width)
         return RowEvents(lines, tokens.token)
-    titled = reader.mark is None
     return row_encoder(form, request, tokens.token, reader.mark, duplex=live, titled=titled)

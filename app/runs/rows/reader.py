@@ -152,6 +152,12 @@ class RowReader:
 
     def _resume(self, place: RowPlace) -> None:
         ident = self._run.streams.get(place.partition)
+        if not place.offset and self._only is None:
+            # No row of the stream was given, so it may be another by now, or none yet.
+            self._partition = place.partition - 1
+            origin: dict[str, object] = {"stream": ident or "", "partition": place.partition}
+            self.mark = Mark(Position(), origin=origin)
+            return
         if ident is None or fingerprint_of(ident) != place.fingerprint:
             raise DataChangedError(
                 f"partition {place.partition} was deleted or uploaded again since",
@@ -255,7 +261,7 @@ class RowReader:
     def _read(self, reading: _Reading) -> bool:
         """Parse the next bytes of a stream; return whether there may be more at once."""
         if reading.at == reading.record.offset and not self._refresh(reading):
-            return self._leave(reading)
+            return self._reading is None or self._leave(reading)
         stop = min(reading.at + READ, reading.record.offset)
         data = self._streams.stored(reading.record).read(reading.at, stop)
         reading.at += len(data)
@@ -272,6 +278,11 @@ class RowReader:
         try:
             reading.record = self._streams.get(self._run, reading.record.id)
         except NotFoundError as e:
+            if not reading.at and self._only is None:
+                # Its client created it anew, because the answer to the creation was lost.
+                self._partition = reading.record.partition - 1
+                self._reading = None
+                return False
             raise DataChangedError(
                 f"partition {reading.record.partition} was deleted while its rows were read",
                 hint="Read the rows from the beginning, without after",

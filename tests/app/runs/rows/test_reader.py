@@ -14,6 +14,7 @@ import pytest
 
 from app.runs.records import RunRecord, StreamRecord
 from app.runs.rows import reader
+from app.runs.rows.opening import WantedRows, open_rows
 from tests.app.runs.uploaded import Uploads, partitions
 from tests.frames import Frame, read_frames
 from tests.runs import RunCase, compute, octets, random_run
@@ -286,3 +287,26 @@ def test_progress_tells_each_change_until_the_run_is_done(service: Uploads, case
     # Who knows the last event is told nothing again.
     again = get(service, path, headers={"Last-Event-ID": events[-2]["id"]})
     assert [event["event"] for event in parse_events(again.text)] == ["end"]
+
+
+def test_a_stream_that_is_created_anew_before_its_first_byte_costs_no_follower_its_place(
+    service: Uploads, case: RunCase
+) -> None:
+    run = service.run(["selt"])
+    lost = service.add(run)
+    wanted = WantedRows(service.now(run), "selt", "bin", follow=True)
+    follower = open_rows(service.state.losses, service.streams, wanted, None)
+    while follower.step() is not None:
+        pass
+    token = read_frames(get(service, rows_path(run)).content)[-1].header["token"]
+    # The answer to its creation never came, so its client creates it again.
+    stream = service.add(run, 1)
+    assert stream.id != lost.id
+    assert read_frames(get(service, rows_path(run, after=token)).content)[-1].header["token"]
+    service.extend(stream, case.stream.encode())
+    rows = []
+    while (chunk := follower.step()) is not None:
+        rows += chunk.buffers
+    expected = rows_of(case, case.stream, "selt")
+    assert b"".join(map(bytes, rows)) == expected
+    assert payload(read_frames(get(service, rows_path(run, after=token)).content)) == expected
