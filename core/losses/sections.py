@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -46,6 +47,10 @@ W = TypeVar("W", bound="SectionReceiver")
 
 MAX_ROW_BYTES = 256 << 20
 """Most bytes of rows of one section that may wait."""
+
+_ROW_BLOCK = 1 << 20
+"""Bytes of memory for rows that are allocated at a time."""
+_ALIGNMENT = 64
 
 _COUNTERS = ("events", "blocks", "pairs", "unplaced")
 
@@ -75,13 +80,53 @@ class SectionEnd:
     """Counted from the beginning of the section."""
 
 
+class WaitingRows:
+    """Copies of a section's rows, in memory that serves one section after another.
+
+    The pages of new memory would cost more than the copies.
+    """
+
+    def __init__(self) -> None:
+        self.listed: list[tuple[str, Rows]] = []
+        """The name of a report, and rows of it."""
+        self.nbytes = 0
+        """Bytes of all."""
+        self._blocks: list[Octets] = []
+        self._block = 0
+        self._filled = 0
+
+    def add(self, report: str, rows: Rows) -> None:
+        """Copy some rows."""
+        copy = self._room(rows.nbytes).view(rows.dtype)
+        copy[:] = rows
+        self.listed.append((report, copy))
+        self.nbytes += rows.nbytes
+
+    def clear(self) -> None:
+        """Forget the rows, which nobody reads any more."""
+        self.listed.clear()
+        self.nbytes = self._block = self._filled = 0
+
+    def _room(self, size: int) -> Octets:
+        while self._block < len(self._blocks):
+            block = self._blocks[self._block]
+            begin = self._filled
+            if begin + size <= len(block):
+                self._filled = -(-(begin + size) // _ALIGNMENT) * _ALIGNMENT
+                return block[begin : begin + size]
+            self._block += 1
+            self._filled = 0
+        self._blocks.append(np.empty(max(size, _ROW_BLOCK), np.uint8))
+        return self._room(size)
+
+
 @dataclass(frozen=True, slots=True)
 class SectionResult(SectionEnd):
     """A section's rows, and its part of the end of its stream."""
 
     analysis: int
     """Index of the analysis that it went to."""
-    rows: Sequence[tuple[str, Rows]]
+    rows: WaitingRows
 
 
 class ParallelMap(Protocol[R]):
@@ -295,29 +340,22 @@ class SectionedRun:
 
     def __init__(self, make: Make, count: int, map: ParallelMap[SectionResult], sink: Sink) -> None:  # noqa: A002 - as in LedgerResources
         self._sink = sink
-        self._rows: list[list[tuple[str, Rows]]] = [[] for _ in range(count)]
+        self._rows = [WaitingRows() for _ in range(count)]
+        self._spare: list[WaitingRows] = []
         seen = [SeenEvents() for _ in range(count)]
         self._analyses = [
-            make(self._collector(rows), events)
-            for rows, events in zip(self._rows, seen, strict=True)
+            make(partial(self._collect, index), events) for index, events in enumerate(seen)
         ]
         self._loop = SectionLoop(self._analyses, seen, map)
         for analysis in self._analyses:
             # Rows that follow from one, such as those of its periods, need not wait too.
             analysis.leave_unexpanded()
 
-    @staticmethod
-    def _collector(rows: list[tuple[str, Rows]]) -> Sink:
-        waiting = 0
-
-        def collect(report: str, more: Rows) -> None:
-            nonlocal waiting
-            waiting = waiting + more.nbytes if rows else more.nbytes
-            if waiting > MAX_ROW_BYTES:
-                raise LimitError(f"a section has more than {MAX_ROW_BYTES} bytes of rows")
-            rows.append((report, more.copy()))
-
-        return collect
+    def _collect(self, index: int, report: str, more: Rows) -> None:
+        rows = self._rows[index]
+        if rows.nbytes + more.nbytes > MAX_ROW_BYTES:
+            raise LimitError(f"a section has more than {MAX_ROW_BYTES} bytes of rows")
+        rows.add(report, more)
 
     def run(
         self, sections: Iterable[Section], observe: Callable[[SectionResult], None]
@@ -337,14 +375,19 @@ class SectionedRun:
         return ends
 
     def _hand_on(self, result: SectionResult) -> None:
-        for report, rows in result.rows:
+        for report, rows in result.rows.listed:
             for piece in self._analyses[result.analysis].expand(report, rows):
                 self._sink(report, piece)
+        result.rows.clear()
+        self._spare.append(result.rows)
 
     def _analyse(self, index: int, section: Section) -> SectionResult:
         end = self._analyses[index].take(section)
-        rows = list(self._rows[index])
-        self._rows[index].clear()
+        rows = self._rows[index]
+        try:
+            self._rows[index] = self._spare.pop()
+        except IndexError:
+            self._rows[index] = WaitingRows()
         return SectionResult(
             end.stream, end.first_event, end.last_event, end.end, analysis=index, rows=rows
         )

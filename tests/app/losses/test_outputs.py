@@ -113,3 +113,13 @@ def test_many_small_and_large_writes_arrive_in_order(tmp_path: Path) -> None:
         expected += data
     output.commit()
     assert target.read_bytes() == expected
+
+
+def test_large_and_small_pieces_come_in_the_order_they_were_written(tmp_path: Path) -> None:
+    sizes = (3, 3 << 20, 5, (1 << 20) + 1, 1 << 20, 7)
+    pieces = [bytes([i + 1]) * size for i, size in enumerate(sizes)]
+    output = open_output(tmp_path / "rows")
+    for piece in pieces:
+        output.write(piece)
+    output.commit()
+    assert (tmp_path / "rows").read_bytes() == b"".join(pieces)

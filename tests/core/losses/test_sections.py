@@ -16,7 +16,13 @@ from core.losses.events import StreamEnd
 from core.losses.finishing import LedgerResources
 from core.losses.header import parse_header
 from core.losses.policy import Policy
-from core.losses.sections import Section, SectionAnalysis, SectionedRun, find_boundary
+from core.losses.sections import (
+    Section,
+    SectionAnalysis,
+    SectionedRun,
+    WaitingRows,
+    find_boundary,
+)
 from core.losses.seen import SeenEvents
 from tests.runs import RUN_REPORTS, RunCase, random_run
 from tests.scale import examples
@@ -198,3 +204,19 @@ def test_a_stream_without_events_has_the_rows_of_one_pass() -> None:
     rows, (end,) = run(sections(empty, []), ["events"], 2, Policy())
     assert rows == {"events": b""}
     assert (end.events, end.bytes) == (0, 12)
+
+
+def test_rows_that_wait_are_those_added_however_often_their_memory_is_used() -> None:
+    dtype = np.dtype([("event", "<i4"), ("loss", "<f8")])
+    waiting = WaitingRows()
+    for begin in range(3):
+        counts = (1, 100_000, 0, 7, 60_000, 3)
+        added = [np.zeros(count, dtype) for count in counts]
+        for i, rows in enumerate(added):
+            rows["event"], rows["loss"] = np.arange(begin, begin + len(rows)), i
+            waiting.add(f"report {i}", rows)
+        assert waiting.nbytes == sum(rows.nbytes for rows in added)
+        for i, (report, rows) in enumerate(waiting.listed):
+            assert report == f"report {i}"
+            assert (rows == added[i]).all()
+        waiting.clear()
