@@ -136,7 +136,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/engine/inheriting.py": ("tests/app/engine/test_budgets.py",),
     "app/engine/local.py": ("tests/app/tiles/test_reductions.py",),
     "app/http/answers.py": ("tests/app/pipelines/test_routes.py", *_DATASETS),
-    "app/http/bodies.py": ("tests/app/http/test_json_bodies.py", *_OPENAPI),
     "app/http/dependencies.py": "no route works without it",
     "app/http/media_types.py": ("tests/app/http/test_negotiation.py",),
     "app/http/openapi.py": _OPENAPI,
