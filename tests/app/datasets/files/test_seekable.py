@@ -67,6 +67,8 @@ def test_too_many_checkpoints_double_their_spacing(
     found = scanned(tmp_path, FORMS["gzip"])
     assert found._spacing == 8 * STEP
     assert 4 <= found.checkpoints <= 8
+    steps = itertools.pairwise(checkpoint.at for checkpoint in found._checkpoints)
+    assert all(after - before >= found._spacing for before, after in steps)
     monkeypatch.setattr(seekable, "MAX_CHECKPOINTS", 20)
     assert scanned(tmp_path, FORMS["gzip"]).checkpoints <= 20
 
