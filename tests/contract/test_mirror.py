@@ -117,7 +117,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/datasets/files/buffered.py": _BACKENDS,
     "app/datasets/files/direct.py": _BACKENDS,
     "app/datasets/files/leased.py": (*_BACKENDS, "tests/app/datasets/files/test_mapped.py"),
-    "app/datasets/files/seekable.py": _ITEMS,
     "app/datasets/files/visits.py": (
         "tests/app/datasets/files/test_roots.py",
         "tests/app/datasets/test_scanning.py",

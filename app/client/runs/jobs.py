@@ -20,7 +20,7 @@ from .description import FINISHED, Run, Stream, pages
 from .downloading import ReportStream, save_report
 from .following import EventStream, RowStream
 from .requests import RunRequests, create_run, list_runs
-from .uploading import Observe, Upload, Uploaded
+from .uploading import Observe, Upload, Uploaded, find_uploaded
 
 RunLike: TypeAlias = "str | Run"
 """A run, or its id."""
@@ -75,7 +75,8 @@ class Part:
         partition: which one it is, from 1.
         source: its stream, as for ``client.losses.post``.
         exec: a command to run instead, whose output is the stream; once its turn has come.
-        state: file that lets another process go on.
+        state: file that lets another process go on. Of parts that are uploaded together all files
+            stay until all parts are stored, so that the same call can be made again.
         replace: whether to delete the stream that the partition has, unless ``state`` goes on
             with it.
     """
@@ -182,27 +183,43 @@ class RunJobs:
         self, run: RunLike, parts: Sequence[Part], observe: Observe | None
     ) -> Steps[None]:
         """Upload several partitions side by side; deliver each with how it ended."""
-        jobs = []
+        jobs, are_stored = [], True
         for part in parts:
             jobs.append((yield Spawn(self._upload_part(run, part, observe))))  # noqa: PERF401 - it yields
         for part, job in zip(parts, jobs, strict=True):
-            yield Deliver((part, (yield Join(job))))
+            result = yield Join(job)
+            are_stored &= isinstance(result, Uploaded)
+            yield Deliver((part, result))
+        for part in parts:
+            if are_stored and part.state is not None:
+                yield Work(partial(Path(part.state).unlink, missing_ok=True))
 
     def _upload_part(
         self, run: RunLike, part: Part, observe: Observe | None
     ) -> Steps[Uploaded | Exception]:
         try:
+            if part.exec is not None and part.state is not None:
+                stored = yield from self._find_uploaded(run, part, Path(part.state))
+                if stored is not None:  # its command need not run again
+                    return stored
             source: Source = yield Work(partial(open_source, part.source, part.exec))
         except (ThalwegError, TypeError) as error:
             return error
         try:
             if part.replace and (part.state is None or not Path(part.state).exists()):
                 yield from self._vacate(run, part.partition)
-            return (yield from self.upload(run, source, part.partition, part.state, observe))
+            requests, backoff = RunRequests(run_id(run)), Backoff(self._retries)
+            path = None if part.state is None else Path(part.state)
+            upload = Upload(requests, source, part.partition, backoff, path, observe)
+            return (yield from upload.upload(keep_state=True))
         except (ThalwegError, OSError) as error:
             return error
         finally:
             source.close()
+
+    def _find_uploaded(self, run: RunLike, part: Part, state: Path) -> Steps[Uploaded | None]:
+        requests = RunRequests(run_id(run))
+        return find_uploaded(requests, part.partition, state, self._retries)
 
     def _vacate(self, run: RunLike, partition: int) -> Steps[None]:
         """Delete the stream of a partition, if there is one."""

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 from ..errors import ProblemError, ProtocolError, StateError
 from ..files.state import StateFile
 from ..losses.sources import Filled, Source, SourceBody
-from ..transport.answers import answer_to, checked, exchange
+from ..transport.answers import answer_to, call, checked, exchange
 from ..transport.effects import Ask, Body, Steps, Work, next_item
 from ..transport.requests import Head, Reply, Request
 from ..transport.resumable import Cure, ResumableStream
@@ -176,8 +176,11 @@ class Upload(ResumableStream):
         """The stream and how much of it is committed."""
         return self.stream, self.offset
 
-    def upload(self) -> Steps[Uploaded]:
+    def upload(self, *, keep_state: bool = False) -> Steps[Uploaded]:
         """Upload the stream; what is stored.
+
+        Args:
+            keep_state: whether the state file stays, and says then that all is stored.
 
         Raises:
             ProblemError: the service refused it, or found a fault in the stream.
@@ -192,7 +195,10 @@ class Upload(ResumableStream):
         except BaseException:
             self._save_state(always=True)
             raise
-        self._state.remove()
+        if keep_state:
+            self._save_state(always=True)
+        else:
+            self._state.remove()
         assert self.stream is not None  # noqa: S101 - it is done
         return Uploaded(self.stream, self._partition, self.offset, self.sent)
 
@@ -354,6 +360,20 @@ class Upload(ResumableStream):
             self._source.passed(),
         )
         self._state.save(state.json())
+
+
+def find_uploaded(
+    requests: RunRequests, partition: int, path: Path, retries: int
+) -> Steps[Uploaded | None]:
+    """Ask for the stream that a state file names; None if it is not whole, or there is no file."""
+    loaded = yield Work(partial(StateFile(path, MEMBER).load, _State.parse))
+    if loaded is None or (loaded.run, loaded.partition) != (requests.run, partition):
+        return None
+    request = retrieve_offset(requests.stream_target(loaded.stream))
+    head = (yield from call(request, retries)).head
+    if head.headers.get("upload-complete") != "?1":
+        return None
+    return Uploaded(loaded.stream, partition, _number(head, "upload-offset"), 0)
 
 
 class _Counted:

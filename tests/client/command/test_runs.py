@@ -86,6 +86,36 @@ def test_each_partition_runs_its_own_command(service: FakeService) -> None:
     assert not service.run.streams["s4"].complete
 
 
+def test_what_is_stored_is_not_uploaded_again_by_the_same_command(
+    service: FakeService, tmp_path: Path
+) -> None:
+    """A part that is complete has no state to continue, but its command runs again with others'."""
+    log, failing = tmp_path / "log", tmp_path / "failing"
+    failing.touch()
+    script = f"echo {{partition}} >> {log}; printf %5000d {{partition}}; test {{partition}} = 1"
+    command = ("--partition", "1-2", "--exec", "sh", "-c", f"{script} || ! test -e {failing}")
+    assert upload(service, RUN, *command) == 1
+    assert [service.run.streams[f"s{i}"].complete for i in (1, 2)] == [True, False]
+    failing.unlink()
+    log.write_text("")
+    assert upload(service, RUN, *command) == 0
+    assert log.read_text() == "2\n"
+    assert all(service.run.streams[f"s{i}"].complete for i in (1, 2))
+    assert not list(tmp_path.glob("*.thalweg-state"))
+
+
+def test_files_that_are_stored_stay_so_when_the_command_runs_again(
+    service: FakeService, tmp_path: Path
+) -> None:
+    files = [tmp_path / "p1.bin", tmp_path / "p2.bin"]
+    files[0].write_bytes(DATA)
+    assert upload(service, RUN, *files) == 1
+    files[1].write_bytes(DATA)
+    assert upload(service, RUN, *files) == 0
+    assert [service.run.streams[f"s{i}"].data for i in (1, 2)] == [DATA] * 2
+    assert not list(tmp_path.glob("*.thalweg-state"))
+
+
 def test_a_key_names_a_run_on_every_machine(
     service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,7 +175,7 @@ def test_one_that_fails_stops_no_other(
     assert "partition 3: missing cannot be read" in err
     assert service.run.streams["s2"].complete
     service.run.received = 0
-    assert upload(service, RUN, files[0]) == 0
+    assert upload(service, RUN, *files) == 0
     assert service.run.streams["s1"].data == DATA
     assert service.run.received < len(DATA)
     assert leftovers(tmp_path) == ["p1.bin", "p2.bin"]
