@@ -21,15 +21,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _TESTS = Path(__file__).parent
 _LONGEST = {folder: place for place, folder in enumerate(("contract", "e2e", "client", "app"))}
+_LONGEST_FILES = {"test_jit.py", "test_workers.py", "test_thalweg_service.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the folders whose files take longest, so that no worker ends long after others."""
+    """Begin with the folders and files that take longest, so that no worker ends long after others."""
     if not SOAK:
         for item in items:
             if item.get_closest_marker("slow") is not None:
                 item.add_marker(pytest.mark.skip(reason="takes minutes: run by make soak"))
-    items.sort(key=lambda item: _LONGEST.get(item.path.relative_to(_TESTS).parts[0], len(_LONGEST)))
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> tuple[int, bool]:
+    folder = item.path.relative_to(_TESTS).parts[0]
+    return _LONGEST.get(folder, len(_LONGEST)), item.path.name not in _LONGEST_FILES
 
 
 @pytest.hookimpl(wrapper=True)
