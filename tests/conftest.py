@@ -25,7 +25,7 @@ _LONGEST_FILES = {"test_jit.py", "test_workers.py", "test_thalweg_service.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the folders and files that take longest, so that no worker ends long after others."""
+    """Begin with what takes longest, so that no worker ends long after others."""
     if not SOAK:
         for item in items:
             if item.get_closest_marker("slow") is not None:
