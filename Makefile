@@ -77,7 +77,7 @@ fmt: $(TOOLS)  ## format the code and put imports in order
 lint: $(TOOLS)  ## format, lint, types, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/python deploy/check_types.py
 	$(BIN)/lint-imports
 
 unit: $(TOOLS) $(CLIENT)  ## the test suite as users run the code

@@ -75,6 +75,6 @@ class WriteWatch:
         try:
             answer = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
             waiting += int.from_bytes(answer, "little", signed=True)
-        except (OSError, AttributeError):
-            pass
+        except (OSError, ValueError, AttributeError):
+            pass  # the socket is closed, or none of a kernel
         return self.written - waiting

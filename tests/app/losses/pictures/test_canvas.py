@@ -36,7 +36,7 @@ stream = b"".join(generate_stream(spec))
 tables = aggregate(stream, ["ept", "aal", "alct"], occurrence=occurrence)
 draw("ept", tables, PictureOptions(form="svg"))
 print(resident())
-for _ in range(3):
+for _ in range(2):
     for report in ("ept", "aal"):
         for form in ("svg", "png"):
             draw(report, tables, PictureOptions(form=form))
@@ -49,7 +49,7 @@ def test_pictures_leave_no_memory_behind() -> None:
     command = [sys.executable, "-c", DRAWING]
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     first, last = map(int, run.stdout.split())
-    # Figures that wait for the garbage collector take three times as much.
+    # Figures that wait for the garbage collector take twice as much.
     assert last - first < 12 * MIB
 
 
