@@ -23,7 +23,7 @@ from app.main import create_app
 from app.settings import Settings
 from core.losses.inputs import Occurrence, encode_occurrence
 from tests.app.harness import PROBLEM, Post, Service, ask, wait_until
-from tests.scale import SOAK, half
+from tests.scale import SOAK, examples, half
 from tests.server_process import ROOT
 
 ROUTES = {
