@@ -20,7 +20,7 @@ from core.losses.sections import Section
 from .cuts import event_cuts
 from .sources import CHUNK, Source
 
-SECTION = 8 << 20
+SECTION = 16 << 20
 """Bytes from one cut to the next: enough for hundreds of calls of kernels, and few enough for
 the rows of some sections to wait in memory."""
 WORTH_CUTTING = 2 * SECTION

@@ -7,8 +7,8 @@ to a file system in memory.
 Commands are timed with their start-up, and in CPU seconds of all their processes. The peer has
 indices of its streams, with which it is faster, and compiles before anything is measured.
 
-Annual losses and curves are of a stream of 2 GB, so that start-up does not decide. SELT and SPLT
-of it would not fit in memory, so all ten reports are of a shorter one.
+Cores, annual losses and curves have a stream of 2 GB, so that start-up does not decide. SELT and
+SPLT of it would not fit in memory, so all ten reports are of a shorter one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tests.bench.__main__ import (
 Times = tuple[float, float]
 """Wall and CPU seconds."""
 
-_SECTION = 8 << 20
+_SECTION = 16 << 20
 TEN = "selt,melt,qelt,splt,mplt,qplt,aal,alct,ept,psept"
 _PERIODS = 10_000
 _FEWEST_PERIODS = 1000
@@ -253,7 +253,7 @@ def main() -> None:
     """Run both parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gigabytes", type=float, default=2.0, help="of annual losses and curves")
+    parser.add_argument("--gigabytes", type=float, default=2.0, help="of all but ten reports")
     parser.add_argument("--ten", type=float, default=0.6, help="GB of which all reports are made")
     parser.add_argument("--only", choices=("cores", "peer", "ten"))
     args = parser.parse_args()
@@ -261,7 +261,7 @@ def main() -> None:
     print(f"load {load:.1f} on {len(os.sched_getaffinity(0))} cores")
     peer = os.environ.get("THALWEG_PEER_PYTHON")
     if args.only in {None, "cores"}:
-        run = Run(_spec(args.ten), None)
+        run = Run(_spec(args.gigabytes), None)
         try:
             on_all_cores(run, 5 * args.rounds)
         finally:
