@@ -15,9 +15,9 @@ the disk cannot deliver. Three things keep both from happening; a fourth makes t
 3. **Its pages were delivered once.** MADV_POPULATE_READ reads them in and maps them; where the
    disk fails or the file ends, it returns an error instead of raising a signal, and the bytes
    are read the ordinary way, which tells the error.
-4. **The map is watched** (:mod:`.bus_errors`). Where a page is missing all the same, a handler
-   lays zeros there and marks the map. Whoever visited it looks for the mark before the values
-   count, and gets an error instead.
+4. **The map is watched** (:mod:`app.engine.bus_errors`). Where a page is missing all the same, a
+   handler lays zeros there and marks the map. Whoever visited it looks for the mark before the
+   values count, and gets an error instead.
 
 A lease is held for one call and given up as soon as a writer waits. The kernel tells the
 holder of a waiting writer with a signal, by default one that ends the process; we choose
@@ -46,11 +46,11 @@ from collections import Counter, OrderedDict
 
 import numpy as np
 
+from app.engine.bus_errors import watch
 from core.arrays import Indices, Octets
 from core.tiles.ranges import are_present
 
 from .buffers import PAGE
-from .bus_errors import watch
 from .mounts import is_local
 
 MAX_MAPS = 64

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.datasets.files import bus_errors
-from app.datasets.files.bus_errors import watch
+from app.engine import bus_errors
+from app.engine.bus_errors import watch
 from core.tiles._kernels.correct import gather
 from tests.server_process import ROOT
 
@@ -117,7 +117,7 @@ OTHERS = """
 import faulthandler, mmap, os, sys
 faulthandler.enable()
 import numpy as np
-from app.datasets.files.bus_errors import watch
+from app.engine.bus_errors import watch
 path = sys.argv[1]
 def map_of():
     with open(path, "r+b") as file:
