@@ -31,6 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import inlined, kernel, subkernel
+from ..._vectors import GROUP, separate
 from ..format import SIDX_LOWEST, SIDX_MAX_LOSS, SIDX_MEAN, SIDX_TIV, SPECIALS
 from .layout import (
     FAULT,
@@ -91,7 +92,25 @@ def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
         at += leap
     while at + s <= last and words[at] != 0:
         at += s
-    return int(at)
+    # Signed: with an unsigned number numba would compute in floats.
+    return int(np.int64(at))
+
+
+@inlined
+def _find_and_unpack(words: Words, begin: int, stop: int, width: int, scratch: Scratch) -> int:
+    """Find the end as :func:`_find_end`, and put the pairs before it into scratch."""
+    stride = (4 + width) >> 2
+    at = begin
+    k = 0
+    while at + stride * GROUP <= stop:
+        pairs = separate(words, at, scratch.sidx, scratch.bits, k)
+        at += stride * pairs
+        k += pairs
+        if pairs < GROUP:
+            return at
+    end = _find_end(words, at, stop, stride)
+    unpack(words, at, end, width, scratch.sidx[k:], scratch.bits[k:])
+    return end
 
 
 @inlined
@@ -384,16 +403,19 @@ def take_block(words: Words, stop: int, rules: Record, state: Record, scratch: S
     # A block that was cut is searched for its end from where the last search
     # stopped, so that feeding it in small pieces stays linear.
     limit = body + (rules[0]["samples"] + SPECIALS + 1) * stride
-    end = _find_end(words, max(body, at + s["probe"]), min(stop, limit), stride)
+    last = min(stop, limit)
+    if s["probe"] == 0:
+        end = _find_and_unpack(words, body, last, width, scratch)
+    else:
+        end = _find_end(words, max(body, at + s["probe"]), last, stride)
+        unpack(words, body, end, width, scratch.sidx, scratch.bits)
     n = (end - body) // stride
     if end == limit:
         # More pairs than there are ids: one of them must be wrong.
-        unpack(words, body, end, width, scratch.sidx, scratch.bits)
         return _find_pair_fault(n, rules, state, scratch)
     if end + stride > stop:
         s["probe"] = end - at
         return MORE
-    unpack(words, body, end, width, scratch.sidx, scratch.bits)
     block = scratch.block
     block[0]["next"] = end + stride
     if not _accept_clean(n, rules, scratch):

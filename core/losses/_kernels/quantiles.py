@@ -42,6 +42,7 @@ import numpy as np
 
 from ..._jit import inlined, subkernel
 from .layout import ZERO, Bits, Losses, Ranks, Scratch, Sidx
+from .separating import FEW, pick_few
 
 # See block.py.
 _U = np.uintp
@@ -348,6 +349,12 @@ def order_statistics(
     begin = ZERO
     if negatives == 0:
         begin = _first_rank_from(ranks, begin, len(ranks), absent)
+        for i in range(begin):
+            scratch.picked[i] = 0.0
+        if begin == len(ranks):
+            return
+        if len(ranks) - begin <= FEW and pick_few(n, ranks, begin, absent, scratch):
+            return
     _select_from(n, negatives, begin, len(ranks), scratch)
     for i in range(len(ranks)):
         rank = ranks[i]
