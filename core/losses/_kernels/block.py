@@ -6,15 +6,15 @@ says beforehand how long it is. As 32-bit words (an 8-byte loss takes two)::
     event  id  [exposure]  sidx loss  sidx loss  ...  0 0
     |- header_words ----|  |- pairs, stride words each -| end
 
-So a block is read in three passes over memory that stays in the first-level cache.
-Each is simple enough for the compiler to vectorise; one loop that did all three would
-not be:
+So a block is read in two passes over memory that stays in the first-level cache.
+Each is simple enough to be done in vectors; one loop that did both would not be:
 
-1. ``_find_end`` looks for the terminator, eight pairs at a time.
-2. ``unpack`` separates the interleaved pairs: sidx into one array, the bits of the
-   losses into another. Scratch holds those bits as integers and, as a second view
-   of the same memory, as floats.
-3. ``_accept_clean`` reads the special pairs, which come first in every clean block,
+1. ``_find_and_unpack`` looks for the terminator and separates the interleaved pairs
+   before it, 32 at a time: sidx into one array, the bits of the losses into another.
+   Scratch holds those bits as integers and, as a second view of the same memory, as
+   floats. The rest of a window, and a block that was cut, are left to ``_find_end``
+   and ``unpack``.
+2. ``_accept_clean`` reads the special pairs, which come first in every clean block,
    and ``_summarise`` reduces the samples to a handful of flags: do they ascend, is
    one not finite, how many are positive, how many negative.
 

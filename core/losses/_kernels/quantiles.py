@@ -29,6 +29,9 @@ it fast and safe:
 * An order made to defeat the median of three costs a bounded number of moves
   (``_PATIENCE``); after that, segments are heap-sorted.
 
+A few ranks of losses that are not negative are found faster yet, by counting alone: see
+``separating``.
+
 Every step only compares and moves values, so all ways give the same result.
 
 A stream leaves out samples whose loss is zero. They are not put back: all of them

@@ -17,7 +17,7 @@ The next threshold to try is where a straight line between the ends of the inter
 would have the count. If the same end stays twice, half its distance is used (the Illinois variant
 of the regula falsi), as it would stay for ever where the counts bend: six tries find one of 500
 losses, where halving the interval takes nine. Equal values have no threshold between them; an
-interval of one value says so, and its ends are moved to the nearest values now and then.
+interval of one value says so, and after a dozen tries its ends move to the nearest values.
 
 Each rank takes a search of its own, so for more than a few the buckets of ``quantiles`` are faster.
 They also take over from a search that tries too often, whatever the values are.
@@ -40,7 +40,7 @@ _TRIES = 24
 """Of a search, before it is given up."""
 
 _NARROWING = 12
-"""Tries after which the ends of the interval move to the nearest values."""
+"""Tries after which the ends of the interval move to the nearest values, as there may be equals."""
 
 _FOUND = 0
 _EQUAL = 1
