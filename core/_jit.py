@@ -1,6 +1,6 @@
 """How kernels are compiled and cached.
 
-Beside this module only :mod:`._linking` and :mod:`._entries` import numba.
+Beside this module only :mod:`._linking`, :mod:`._entries` and :mod:`._vectors` import numba.
 
 numba's own cache is keyed per function, by source file time stamp. It serves a
 stale kernel when a callee or constant in another file changed, ignores flags
@@ -42,7 +42,7 @@ import numpy as np
 from numba.core.caching import IndexDataCacheFile
 from numba.extending import is_jitted
 
-from ._linking import KERNELS, ForeignCompiler, PartCompiler
+from ._linking import KERNELS, ForeignCompiler, KernelCompiler, PartCompiler
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -319,13 +319,13 @@ def _cached(function: F) -> F:
     if _setting("DISABLE_JIT"):
         return function
     if _build().path is None:
-        compiled = _jit(_nrt=False)(function)
+        compiled = _jit(_nrt=False, pipeline_class=KernelCompiler)(function)
     else:
         with _decorating:
             before = _setting("CACHE_LOCATOR_CLASSES")
             setattr(numba.config, "CACHE_LOCATOR_CLASSES", f"{__name__}.{BuildLocator.__name__}")  # noqa: B010 - see _setting
             try:
-                compiled = _jit(_nrt=False, cache=True)(function)
+                compiled = _jit(_nrt=False, cache=True, pipeline_class=KernelCompiler)(function)
             finally:
                 setattr(numba.config, "CACHE_LOCATOR_CLASSES", before)  # noqa: B010 - see _setting
         # numba offers no public way to stop a save or to load less; without this attribute

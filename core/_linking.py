@@ -10,6 +10,10 @@ So a function that only kernels call (:func:`._jit.subkernel`) is a *part*: tran
 and no more until a kernel takes it in. Nothing of it is saved but what is in its kernels. That
 saves two fifths of the time that all kernels take.
 
+A kernel takes the code of its parts in as its own, which nothing else can call. So LLVM may drop
+the arguments that a part does not use: for the arrays of a scan most of a hundred words, which
+every call would write to memory, 150 ns for each block of a stream.
+
 A caller's own function (:func:`._jit.foreign_kernel`) may call kernels of the engine. numba would
 optimise and assemble a whole scan once more for ten lines around it. Its machine code is already
 in this process, so these functions call it where it is.
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, cast
 
+from llvmlite.binding import Linkage
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
@@ -93,6 +98,28 @@ class _ForeignLowering(cast("Any", NativeLowering)):  # type: ignore[misc]
         return bool(super().run_pass(state))
 
 
+class _Kernel(cast("Any", JITCodeLibrary)):  # type: ignore[misc]
+    """The code of a kernel with that of its parts, which nothing else calls."""
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if function.linkage == Linkage.linkonce_odr and not function.is_declaration:
+                function.linkage = Linkage.internal
+        super()._optimize_final_module()
+
+
+@_pass(mutates_CFG=True, analysis_only=False)
+class _KernelLowering(cast("Any", NativeLowering)):  # type: ignore[misc]
+    """Translates a kernel into a :class:`_Kernel`."""
+
+    _name = "thalweg_kernel_lowering"
+
+    def run_pass(self, state: Any) -> bool:  # noqa: ANN401 - numba's state of a compilation
+        state.library = _Kernel(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return bool(super().run_pass(state))
+
+
 class _Compiler(cast("Any", CompilerBase)):  # type: ignore[misc]
     """numba's compiler with another last step."""
 
@@ -111,6 +138,12 @@ class PartCompiler(_Compiler):
     """Compiles a :class:`_Part`."""
 
     lowering = _PartLowering
+
+
+class KernelCompiler(_Compiler):
+    """Compiles a :class:`_Kernel`."""
+
+    lowering = _KernelLowering
 
 
 class ForeignCompiler(_Compiler):

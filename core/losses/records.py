@@ -18,7 +18,7 @@ def make_scratch(samples: int, float_width: int, ranks: int = 0) -> Scratch:
     """Allocate scratch memory for blocks of up to ``samples`` samples."""
     losses = np.zeros(layout.scratch_size(samples), LOSS_DTYPES[float_width])
     bits = losses.view(f"i{float_width}")
-    work = np.zeros(2 * samples, losses.dtype)
+    work = np.zeros(2 * samples + layout.LANES, losses.dtype)
     infinity = np.array([np.inf], losses.dtype).view(bits.dtype)[0]
     return Scratch(
         block=np.zeros(1, layout.BLOCK),

@@ -6,15 +6,15 @@ says beforehand how long it is. As 32-bit words (an 8-byte loss takes two)::
     event  id  [exposure]  sidx loss  sidx loss  ...  0 0
     |- header_words ----|  |- pairs, stride words each -| end
 
-So a block is read in three passes over memory that stays in the first-level cache.
-Each is simple enough for the compiler to vectorise; one loop that did all three would
-not be:
+So a block is read in two passes over memory that stays in the first-level cache.
+Each is simple enough to be done in vectors; one loop that did both would not be:
 
-1. ``_find_end`` looks for the terminator, eight pairs at a time.
-2. ``unpack`` separates the interleaved pairs: sidx into one array, the bits of the
-   losses into another. Scratch holds those bits as integers and, as a second view
-   of the same memory, as floats.
-3. ``_accept_clean`` reads the special pairs, which come first in every clean block,
+1. ``_find_and_unpack`` looks for the terminator and separates the interleaved pairs
+   before it, 32 at a time: sidx into one array, the bits of the losses into another.
+   Scratch holds those bits as integers and, as a second view of the same memory, as
+   floats. The rest of a window, and a block that was cut, are left to ``_find_end``
+   and ``unpack``.
+2. ``_accept_clean`` reads the special pairs, which come first in every clean block,
    and ``_summarise`` reduces the samples to a handful of flags: do they ascend, is
    one not finite, how many are positive, how many negative.
 
@@ -31,6 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import inlined, kernel, subkernel
+from ..._vectors import GROUP, separate
 from ..format import SIDX_LOWEST, SIDX_MAX_LOSS, SIDX_MEAN, SIDX_TIV, SPECIALS
 from .layout import (
     FAULT,
@@ -91,7 +92,25 @@ def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
         at += leap
     while at + s <= last and words[at] != 0:
         at += s
-    return int(at)
+    # Signed: with an unsigned number numba would compute in floats.
+    return int(np.int64(at))
+
+
+@inlined
+def _find_and_unpack(words: Words, begin: int, stop: int, width: int, scratch: Scratch) -> int:
+    """Find the end as :func:`_find_end`, and put the pairs before it into scratch."""
+    stride = (4 + width) >> 2
+    at = begin
+    k = 0
+    while at + stride * GROUP <= stop:
+        pairs = separate(words, at, scratch.sidx, scratch.bits, k)
+        at += stride * pairs
+        k += pairs
+        if pairs < GROUP:
+            return at
+    end = _find_end(words, at, stop, stride)
+    unpack(words, at, end, width, scratch.sidx[k:], scratch.bits[k:])
+    return end
 
 
 @inlined
@@ -384,16 +403,19 @@ def take_block(words: Words, stop: int, rules: Record, state: Record, scratch: S
     # A block that was cut is searched for its end from where the last search
     # stopped, so that feeding it in small pieces stays linear.
     limit = body + (rules[0]["samples"] + SPECIALS + 1) * stride
-    end = _find_end(words, max(body, at + s["probe"]), min(stop, limit), stride)
+    last = min(stop, limit)
+    if s["probe"] == 0:
+        end = _find_and_unpack(words, body, last, width, scratch)
+    else:
+        end = _find_end(words, max(body, at + s["probe"]), last, stride)
+        unpack(words, body, end, width, scratch.sidx, scratch.bits)
     n = (end - body) // stride
     if end == limit:
         # More pairs than there are ids: one of them must be wrong.
-        unpack(words, body, end, width, scratch.sidx, scratch.bits)
         return _find_pair_fault(n, rules, state, scratch)
     if end + stride > stop:
         s["probe"] = end - at
         return MORE
-    unpack(words, body, end, width, scratch.sidx, scratch.bits)
     block = scratch.block
     block[0]["next"] = end + stride
     if not _accept_clean(n, rules, scratch):

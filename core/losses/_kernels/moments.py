@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import inlined, subkernel
+from ..._vectors import shifted_sums
 from ...arrays import Floats
 from .layout import Losses
-
-_U = np.uintp
 
 
 @inlined
@@ -67,27 +66,6 @@ def squared_deviations(values: Losses, centre: float, lanes: Floats) -> float:
 
 
 @inlined
-def _shifted_sums(values: Losses, shift: float, lanes: Floats) -> tuple[float, float]:
-    """Sums of (value - shift) and of its square, in one pass over half the lanes each."""
-    half = len(lanes) >> 1
-    for j in range(len(lanes)):
-        lanes[j] = 0.0
-    n = len(values)
-    i = 0
-    while i + half <= n:
-        for j in range(half):
-            d = np.float64(values[_U(i) + _U(j)]) - shift
-            lanes[_U(j)] += d
-            lanes[_U(half) + _U(j)] += d * d
-        i += half
-    for j in range(n - i):
-        d = np.float64(values[_U(i) + _U(j)]) - shift
-        lanes[_U(j)] += d
-        lanes[_U(half) + _U(j)] += d * d
-    return fold(lanes[:half]), fold(lanes[half:])
-
-
-@inlined
 def mean_and_deviation(
     values: Losses, samples: int, shift: float, lanes: Floats
 ) -> tuple[float, float]:
@@ -100,7 +78,7 @@ def mean_and_deviation(
     about 1e154, are beyond float64.
     """
     absent = samples - len(values)
-    first, second = _shifted_sums(values, shift, lanes)
+    first, second = shifted_sums(values, shift)
     first -= absent * shift
     second += absent * (shift * shift)
     if second < np.inf and 2.0 * first * first <= samples * second:

@@ -29,6 +29,9 @@ it fast and safe:
 * An order made to defeat the median of three costs a bounded number of moves
   (``_PATIENCE``); after that, segments are heap-sorted.
 
+A few ranks of losses that are not negative are found faster yet, by counting alone: see
+``separating``.
+
 Every step only compares and moves values, so all ways give the same result.
 
 A stream leaves out samples whose loss is zero. They are not put back: all of them
@@ -42,6 +45,7 @@ import numpy as np
 
 from ..._jit import inlined, subkernel
 from .layout import ZERO, Bits, Losses, Ranks, Scratch, Sidx
+from .separating import FEW, pick_few
 
 # See block.py.
 _U = np.uintp
@@ -348,6 +352,12 @@ def order_statistics(
     begin = ZERO
     if negatives == 0:
         begin = _first_rank_from(ranks, begin, len(ranks), absent)
+        for i in range(begin):
+            scratch.picked[i] = 0.0
+        if begin == len(ranks):
+            return
+        if len(ranks) - begin <= FEW and pick_few(n, ranks, begin, absent, scratch):
+            return
     _select_from(n, negatives, begin, len(ranks), scratch)
     for i in range(len(ranks)):
         rank = ranks[i]
