@@ -155,6 +155,8 @@ async def _finished(call: asyncio.Future[T]) -> T:
         await asyncio.wait({call})
         # If the task was cancelled, an error of the call no longer matters.
         call.cancelled() or call.exception()
+        # The traceback of its error refers to this frame.
+        del call
 
 
 class _Whole:
