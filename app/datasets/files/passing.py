@@ -30,7 +30,7 @@ _FIRST = 64 << 10
 """Bytes to read before the answer starts."""
 _PORTION = 4 << 20
 """Maximum bytes per lease or read: fewer cost more calls than the caches save."""
-_LITTLE = 256 << 10
+_LITTLE = 64 << 10
 """Bytes that are read at once where there is no memory for a portion."""
 _JOINED = 16 << 20
 """Length from which on a run is not joined to the next."""
@@ -167,7 +167,8 @@ class StoredBytes:
         """
         if size > _LITTLE:
             try:
-                current().hold("answer", size)
+                # As a whole portion: what is less than that is not entered.
+                current().hold("answer", max(size, _PORTION))
             except (ServiceError, BudgetExceededError):
                 self._portion = size = _LITTLE
         return size

@@ -205,13 +205,14 @@ class Copied:
         room[:size] = 7
 
 
+@pytest.mark.parametrize("size", [1 << 20, 10 << 20])
 @pytest.mark.parametrize("limit", [8 << 20, 3 << 20])
 def test_what_is_read_for_an_answer_is_in_the_ledger_or_little(
-    monkeypatch: pytest.MonkeyPatch, limit: int
+    monkeypatch: pytest.MonkeyPatch, limit: int, size: int
 ) -> None:
     monkeypatch.setattr(passing, "_PORTION", 4 << 20)
     backend: Any = Copied()
-    source = StoredBytes(10 << 20, iter([Run(0, 0, 10 << 20)]), backend)
+    source = StoredBytes(size, iter([Run(0, 0, size)]), backend)
     ledger = Ledger(limit, limit)
     sizes, held = [], set()
 
@@ -223,9 +224,9 @@ def test_what_is_read_for_an_answer_is_in_the_ledger_or_little(
     with Budgets(ledger=ledger).of_request("ann", threading.Event()) as budget:
         while source.left:
             budget.run(source.pass_on, take)
-    assert sum(sizes) == 10 << 20
+    assert sum(sizes) == size
     enough = limit >= 4 << 20
-    assert max(sizes) == (4 << 20 if enough else 256 << 10)
+    assert max(sizes) == (min(size, 4 << 20) if enough else 64 << 10)
     assert held == {4 << 20 if enough else 0}
     # It is not asked for again and again.
     assert sum(ledger.refused.values()) == (0 if enough else 1)
