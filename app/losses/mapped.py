@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from app.engine.bus_errors import Watch, watch
 from core.errors import InputError
 
 from .sources import Source
@@ -16,6 +17,8 @@ from .sources import Source
 
 class MappedStreams:
     """Regular files, mapped into memory: the pages that the system keeps of them, not copied.
+
+    The maps are watched: a file that is cut while it is read is an error.
 
     Args:
         sources: open files of a known size.
@@ -26,11 +29,18 @@ class MappedStreams:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
+        self._watches: list[Watch | None] = []
         self._words: list[npt.NDArray[np.int32]] = []
         for source in sources:
             size = source.size or 0
             octets = mmap.mmap(source.fd, size, prot=mmap.PROT_READ) if size else b""
-            self._words.append(np.frombuffer(octets, np.int32, size // 4))
+            words = np.frombuffer(octets, np.int32, size // 4)
+            self._words.append(words)
+            self._watches.append(watch(words.ctypes.data, size) if size else None)
+
+    def __del__(self) -> None:
+        # The watches end before the addresses can belong to other maps.
+        self._watches.clear()
 
     def words(self, stream: int) -> npt.NDArray[np.int32]:
         """All words of a stream, by its index.
@@ -39,10 +49,20 @@ class MappedStreams:
             InputError: the file is shorter or longer than it was when it was opened.
         """
         source = self._sources[stream]
-        # Reading what is mapped beyond the end of a file would end the process.
         if os.fstat(source.fd).st_size != source.size:
             raise InputError("it changed while it was read", source=source.name)
         return self._words[stream]
+
+    def check(self, stream: int) -> None:
+        """Check that what was read since ``words`` was there.
+
+        Raises:
+            InputError: the file was cut meanwhile, or its disk failed.
+        """
+        found = self._watches[stream]
+        if found is not None and (missing := found.missing()) is not None:
+            text = f"its bytes from {missing // mmap.PAGESIZE * mmap.PAGESIZE} on were missing"
+            raise InputError(f"{text}: it was cut, or the disk failed", source=self.name(stream))
 
     def name(self, stream: int) -> str:
         """What errors call a stream."""

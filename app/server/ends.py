@@ -15,7 +15,7 @@ _MEMORY = (
     " THALWEG_WORKERS, THALWEG_BUFFERS or THALWEG_DECODERS"
 )
 _HINTS = {
-    signal.SIGBUS: "a mapped file was cut or its disk failed; the backend buffered maps none",
+    signal.SIGBUS: "a page of a mapped file was missing, and a plugin handles SIGBUS in our place",
     signal.SIGSEGV: "a fault in native code: please report it with the requests before it",
     signal.SIGABRT: "a fault in native code: please report it with the requests before it",
     signal.SIGKILL: "somebody sent it, or the machine that runs the container did",

@@ -6,7 +6,7 @@ or summed pass through the processor anyway, and how far they travel before deci
 ``visit`` hands ranges to a function, some at a time, where they are cheapest to get at.
 
     leased     file ══▶ function            the pages of the page cache themselves, mapped,
-                                            under a lease that is held for the call
+                                            under a lease that is held for the call, or watched
     buffered   file ──▶ room ══▶ function   pieces of a megabyte, in a room that stays in the
                                             processor's caches and is made of huge pages
 
@@ -14,9 +14,10 @@ Smaller pieces would stay nearer to the processor, and are slower: the kernel co
 one call at the speed of the memory, and two thirds of that in four. So are stores that bypass the
 caches, prefetches of the next piece, and a second thread that reads it.
 
-``leased`` is the default. It reads like ``buffered`` what cannot be leased, because someone
-writes to it or it belongs to another user, and where a map would not pay. :mod:`.mapped` tells
-why a map under a lease cannot kill the process. ``direct`` reads past the page cache (O_DIRECT),
+``leased`` is the default. What cannot be leased, because someone writes to it or it belongs to
+another user, it visits in a watched map, and copies like ``buffered``; so it reads what cannot be
+watched either, and where a map would not pay. :mod:`.mapped` tells why neither can kill the
+process. ``direct`` reads past the page cache (O_DIRECT),
 for scans that read everything once; what does not support that is read like ``buffered``.
 
 One tile may consist of thousands of ranges, so the number of system calls decides the speed of

@@ -1,10 +1,11 @@
-"""Ranges of files in memory maps, under leases."""
+"""Ranges of files in memory maps, under leases or watched."""
 
 from __future__ import annotations
 
 import errno
+import os
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -22,8 +23,21 @@ _LEAST = 64 << 10
 """Bytes from which on a lease pays."""
 
 
+class _Held(NamedTuple):
+    """An open file."""
+
+    file: int
+    """Its index."""
+    descriptor: int
+    watched: bool = False
+    """Whether a watched map will do where there is no lease."""
+
+
 class LeasedBackend(BufferedBackend):
-    """Visits and copies mapped files under leases; reads what cannot be leased."""
+    """Visits and copies files in their maps under leases, and visits watched maps without.
+
+    What can be neither leased nor watched is read.
+    """
 
     name: ClassVar[str] = "leased"
 
@@ -38,7 +52,7 @@ class LeasedBackend(BufferedBackend):
             return
         with self._files.hold(file) as descriptor:
             use = partial(_copy_out, size, out)
-            done = self._visit_map(file, descriptor, starts, size, use)
+            done = self._visit_map(_Held(file, descriptor), starts, size, use)
             if done < len(starts):
                 self._announce(descriptor, starts[done:], size)
                 self._copy_read(file, descriptor, starts[done:], size, out[done * size :])
@@ -49,29 +63,39 @@ class LeasedBackend(BufferedBackend):
             return
         descriptor = self._files.acquire(file)
         try:
-            done = self._visit_map(file, descriptor, starts, size, use)
+            held = _Held(file, descriptor, watched=True)
+            done = self._visit_map(held, starts, size, use)
             if done < len(starts):
                 rest = partial(_later, use, done) if done else use
                 self._visit_read(file, descriptor, starts[done:], size, rest)
         finally:
             self._files.release(file)
 
-    def _visit_map(self, file: int, descriptor: int, starts: Indices, size: int, use: Use) -> int:
-        """Visit ranges in the map of an open file, if there is a lease.
+    def _visit_map(self, held: _Held, starts: Indices, size: int, use: Use) -> int:
+        """Visit ranges in the map of an open file, if there is a lease, or if it is watched.
+
+        Args:
+            held: the open file.
+            starts: offset of the first byte of each range, shape (k,), k ≥ 1.
+            size: length of each range in bytes.
+            use: called with some ranges at a time.
 
         Returns:
             How many were visited; fewer than all if a writer or the disk interferes.
 
         Raises:
             DataChangedError: the file changed since it was opened.
+            ReadFailedError: the disk failed.
         """
+        file, descriptor, watched = held
         leased = self._leases.take(file, descriptor)
         try:
             # Under the lease: what is seen now stays so.
             self._files.look(file, descriptor)
-            if not leased:
+            if not leased and not (watched and self._leases.is_local(file, descriptor)):
                 return 0
-            if (mapped := self._maps.of(file, descriptor, self._files.size(file))) is None:
+            mapped = self._maps.of(file, descriptor, self._files.size(file))
+            if mapped is None or not (leased or mapped.is_watched()):
                 return 0
             there = mapped.has(starts, size)
             if not there:
@@ -82,13 +106,29 @@ class LeasedBackend(BufferedBackend):
                 if not (there or mapped.deliver(begins, size)):
                     return first
                 # The lease was taken just now, unless a disk or a portion took time since.
-                if (first or not there) and not self._leases.is_intact(descriptor):
+                late = first or not there
+                if leased and late and not self._leases.is_intact(descriptor):
                     return first
                 use(first, mapped.octets, begins)
+                if (missing := mapped.missing()) is not None:
+                    self._tell_missing(file, descriptor, missing)
             return len(starts)
         finally:
             if leased:
                 self._leases.release(file, descriptor)
+
+    def _tell_missing(self, file: int, descriptor: int, offset: int) -> NoReturn:
+        """Raise the error for a page that was missing in the map: a disk's, or a cut file's.
+
+        Raises:
+            DataChangedError: the file was cut.
+            ReadFailedError: the disk failed.
+        """
+        try:
+            os.pread(descriptor, 1, offset)
+        except OSError as e:
+            self._files.failed(file, e)
+        raise self._files.changed(file, "shrank")
 
     def lend(self, file: int, start: int, stop: int, use: Lend) -> bool:
         """See RangeBackend."""
@@ -103,7 +143,8 @@ class LeasedBackend(BufferedBackend):
         with self._files.hold(file) as descriptor:
             starts = np.array([start], np.int64)
             try:
-                return bool(self._visit_map(file, descriptor, starts, stop - start, pass_on))
+                held = _Held(file, descriptor)
+                return bool(self._visit_map(held, starts, stop - start, pass_on))
             except OSError as e:
                 if e.errno != errno.EFAULT:
                     raise

@@ -1,7 +1,7 @@
-"""Memory maps of files that nobody can cut while they are read.
+"""Memory maps of files that others may cut while they are read.
 
-Reading a map beyond the end of its file ends the process with SIGBUS, and so does a page that
-the disk cannot deliver. A map is therefore touched only while three things hold:
+Touching a map beyond the end of its file ends a process with SIGBUS, and so does a page that
+the disk cannot deliver. Three things keep both from happening; a fourth makes them harmless:
 
 1. **A read lease.** The kernel grants it only if no descriptor and no map of the file can be
    written through, and from then on makes open(2) for writing and truncate(2) wait until the
@@ -15,18 +15,23 @@ the disk cannot deliver. A map is therefore touched only while three things hold
 3. **Its pages were delivered once.** MADV_POPULATE_READ reads them in and maps them; where the
    disk fails or the file ends, it returns an error instead of raising a signal, and the bytes
    are read the ordinary way, which tells the error.
+4. **The map is watched** (:mod:`app.engine.bus_errors`). Where a page is missing all the same, a
+   handler lays zeros there and marks the map. Whoever visited it looks for the mark before the
+   values count, and gets an error instead.
 
 A lease is held for one call and given up as soon as a writer waits. The kernel tells the
 holder of a waiting writer with a signal, by default one that ends the process; we choose
 SIGURG, which is ignored by default, and look for waiting writers ourselves between portions
 of a few megabytes. A writer thus waits for about a millisecond. A holder that does not answer
-loses its lease after /proc/sys/fs/lease-break-time, 45 seconds by default.
+(stopped, debugged, frozen) loses its lease after /proc/sys/fs/lease-break-time, 45 seconds by
+default; the watch is what saves it when it goes on.
 
-What remains: a process that is stopped (SIGSTOP, a debugger, a frozen container) in the middle
-of a portion, for longer than that time, while a writer waits and then cuts the file, gets
-SIGBUS when it goes on; and so does one that reads a page again which was delivered before,
-was dropped from memory since, and which the disk can no longer deliver. Whoever cannot accept
-this chooses the backend ``buffered``.
+There is no lease on a file that belongs to another user, as most do that are mounted into a
+container, or that somebody has open for writing. Such a file is visited in its map as well if the
+map is watched: what changes under the visitor is then the same as between two reads, and is
+found by the same look at the file afterwards. What is passed on unread, to a socket, needs the
+lease, as there is no look after it has left. And a map of a file server's file may show bytes that
+are no longer there, so such files are read.
 """
 
 from __future__ import annotations
@@ -41,6 +46,7 @@ from collections import Counter, OrderedDict
 
 import numpy as np
 
+from app.engine.bus_errors import watch
 from core.arrays import Indices, Octets
 from core.tiles.ranges import are_present
 
@@ -82,10 +88,7 @@ class Leases:
         if file in self._refused and time.monotonic() - self._refused[file] < _REFUSED_SECONDS:
             return False
         with self._lock:
-            local = self._local.get(file)
-            if local is None:
-                local = self._local[file] = is_local(descriptor)
-            if not local:
+            if not self.is_local(file, descriptor):
                 return False
             try:
                 if not self._holders[file]:
@@ -98,6 +101,13 @@ class Leases:
                 return False
             self._holders[file] += 1
             return True
+
+    def is_local(self, file: int, descriptor: int) -> bool:
+        """Whether a file lies in a file system of this machine; see :mod:`.mounts`."""
+        local = self._local.get(file)
+        if local is None:
+            local = self._local[file] = is_local(descriptor)
+        return local
 
     def release(self, file: int, descriptor: int) -> None:
         """Give up what ``take`` returned True for."""
@@ -117,7 +127,7 @@ class Leases:
 
 
 class Map:
-    """A map of the first bytes of a file, to be touched only under a lease on the file.
+    """A map of the first bytes of a file, to be touched under a lease on it, or while watched.
 
     Args:
         descriptor: the open file.
@@ -131,8 +141,24 @@ class Map:
         whole = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
         self.octets: Octets = np.frombuffer(whole, np.uint8)
         self._address = self.octets.ctypes.data
+        self._watch = watch(self._address, size)
         # How many pages from each one on were delivered. Untouched parts take no memory.
         self._delivered = np.zeros(-(-size // PAGE), np.int32)
+
+    def __del__(self) -> None:
+        # The watch ends before the addresses can belong to another map.
+        self._watch = None
+
+    def is_watched(self) -> bool:
+        """Whether a page that is missing when it is touched does not end the process."""
+        return self._watch is not None and self._watch.is_in_force()
+
+    def missing(self) -> int | None:
+        """Return the offset of a page that was missing when it was touched; None if none was.
+
+        From there on the map holds zeros.
+        """
+        return None if self._watch is None else self._watch.missing()
 
     def has(self, starts: Indices, size: int) -> bool:
         """Whether the pages of ranges were brought into memory before; see ``deliver``."""
@@ -182,12 +208,11 @@ class Maps:
     def of(self, file: int, descriptor: int, size: int) -> Map | None:
         """Map at least the first ``size`` bytes of a file; None if that is impossible.
 
-        The file must be known to be as long, under a lease: a cached map may be of a state
-        when it was longer.
+        The file must be known to be as long: a cached map may be of a state when it was longer.
         """
         with self._lock:
             found = self._maps.get(file)
-            if found is None or len(found.octets) < size:
+            if found is None or len(found.octets) < size or found.missing() is not None:
                 try:
                     found = self._maps[file] = Map(descriptor, size)
                 except OSError:

@@ -29,6 +29,13 @@ class Streams(Protocol):
             InputError: it is not as long as it was.
         """
 
+    def check(self, stream: int) -> None:
+        """Check that what was read since ``words`` was there.
+
+        Raises:
+            InputError: it was not.
+        """
+
     def name(self, stream: int) -> str:
         """What errors call it."""
 
@@ -83,6 +90,7 @@ class Originals:
             done = read_originals(
                 references, unique, stream, words, self._rules, state, scratch, arena, moved
             )
+            self._streams.check(stream)
             if done != len(unique):
                 raise InputError("it changed while it was read", source=self._streams.name(stream))
         return arena, moved[order.ravel()]

@@ -521,7 +521,7 @@ def test_one_range_that_takes_one_call_is_not_announced(
     assert bool(asked) == (setup.backend.name != "direct")
 
 
-@pytest.mark.parametrize("way", ["unleased", "buffered", "direct"])
+@pytest.mark.parametrize("way", ["buffered", "direct"])
 @pytest.mark.parametrize("there", ["all", "some", "nothing"])
 def test_neighbours_in_memory_are_visited_after_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, there: str

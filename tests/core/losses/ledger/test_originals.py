@@ -28,6 +28,11 @@ class InMemory:
     def __init__(self, *streams: Stream) -> None:
         self.octets = [bytearray(stream.encode()) for stream in streams]
         self.read = 0
+        self.missing = False
+
+    def check(self, stream: int) -> None:
+        if self.missing:
+            raise InputError("it was cut", source=self.name(stream))
 
     def words(self, stream: int) -> npt.NDArray[np.int32]:
         self.read += 1
@@ -89,6 +94,23 @@ def test_a_stream_that_changed_after_the_pass_is_a_fault(at: str) -> None:
     resources = LedgerResources(streams=streams)
     with pytest.raises(InputError, match="changed") as caught:
         run(parts, ["aal"], 1, Policy(), occurrence=case.inputs["occurrence"], resources=resources)
+    assert caught.value.source == "stream 0"
+
+
+def test_a_page_that_was_missing_after_the_pass_is_a_fault() -> None:
+    case = first_run()
+    streams = InMemory(case.stream)
+    streams.missing = True
+    inputs = {"occurrence": case.inputs["occurrence"]}
+    with pytest.raises(InputError, match="was cut") as caught:
+        run(
+            cut(case.stream),
+            ["aal"],
+            1,
+            Policy(),
+            **inputs,
+            resources=LedgerResources(streams=streams),
+        )
     assert caught.value.source == "stream 0"
 
 
