@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from app.errors import FramingError, StalledError
 from app.server import body as server_body
 from app.server.body import RequestBody
+from app.server.thread_reader import ThreadReader, in_thread
+from core.budget import current
 
 from .decompression import Decoder
 from .pieces import Pieces
@@ -22,7 +24,10 @@ T = TypeVar("T")
 _PIECE = 1 << 16
 """Bytes read at a time into memory of the request's own."""
 _STEP = 1 << 20
-"""Maximum bytes that are entered in the ledger ahead of a body."""
+"""Maximum bytes that are entered in the ledger ahead of a body, and that one read may become on
+the event loop."""
+_TURN_SECONDS = 0.005
+"""Time for which a thread goes on reading: long against a hand-over, short for those who wait."""
 _DISCARD_BYTES = 64 << 20
 _DISCARD_SECONDS = 5.0
 
@@ -97,23 +102,26 @@ async def read_whole(
 ) -> bytearray:
     """Read a whole body into memory that is held before it is taken.
 
-    A client that pauses costs what it has sent so far and a few kilobytes.
+    A client that pauses costs what it has sent so far and a few kilobytes. Of a long body that
+    comes fast, threads read and decode all but the beginning.
 
     Args:
         body: the body.
         hold: grows by at least the size of the result.
         decode: undoes the compression, and limits the size.
         rate: how fast it has to arrive.
-        threads: put together what is long.
+        threads: work on what is long.
 
     Raises:
         TooLargeError: the body is larger than the decoder or the ledger allows.
         BusyError, ShareExceededError: the memory is not available now.
         StalledError, FramingError, CodingError: the body did not arrive whole.
     """
-    pieces = Pieces()
+    whole = _Whole(hold, decode, rate)
+    pieces = whole.pieces
     try:
-        await _read_pieces(body, hold, decode, rate, pieces)
+        await _read_pieces(body, whole, threads)
+        decode.end()
         return pieces.take() if pieces.is_short else await threads.start(pieces.take)
     except BaseException:
         if not pieces.is_short:
@@ -122,24 +130,94 @@ async def read_whole(
         raise
 
 
-async def _read_pieces(
-    body: RequestBody, hold: Hold, decode: Decoder, rate: MinimumRate, pieces: Pieces
-) -> None:
-    held = _PIECE
-    hold.grow(held)
-    view = memoryview(bytearray(_PIECE))
-    received, begin = 0, time.monotonic()
-    while count := await read(body, view):
-        received += count
-        rate.check(received, time.monotonic() - begin)
-        for piece in decode.decode(view[:count]):
-            if len(pieces) + len(piece) > held - _PIECE:
-                # The whole is a growing bytearray, moved now and then, with both copies meanwhile.
-                step = max(len(piece), min(held, _STEP))
-                hold.grow(2 * step)
-                held += step
-            pieces.add(piece)
-    decode.end()
+async def _read_pieces(body: RequestBody, whole: _Whole, threads: Threads) -> None:
+    reader: ThreadReader | None = None
+    try:
+        while count := await read(body, whole.view):
+            is_fast = count == len(whole.view)
+            is_taken = whole.take(count)
+            if is_taken and (whole.pieces.is_short or not is_fast):
+                continue
+            if reader is None:
+                reader = in_thread(body)
+            while await _finished(threads.start(whole.take_turn, reader)):
+                pass
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+async def _finished(call: asyncio.Future[T]) -> T:
+    """Return the result of a call; a cancelled task goes on once the thread has finished, too."""
+    try:
+        return await asyncio.shield(call)
+    finally:
+        await asyncio.wait({call})
+        # If the task was cancelled, an error of the call no longer matters.
+        call.cancelled() or call.exception()
+        # The traceback of its error refers to this frame.
+        del call
+
+
+class _Whole:
+    """A body on its way into memory; one thread at a time works on it.
+
+    Attributes:
+        view: bytes of the body are read into it.
+        pieces: the decoded bytes so far.
+    """
+
+    def __init__(self, hold: Hold, decode: Decoder, rate: MinimumRate) -> None:
+        self.view = memoryview(bytearray(_PIECE))
+        self.pieces = Pieces()
+        self._hold = hold
+        self._decode = decode
+        self._rate = rate
+        self._decoded: Iterator[Any] = iter(())
+        self._held = _PIECE
+        self._received, self._begin = 0, time.monotonic()
+        hold.grow(self._held)
+
+    def take(self, count: int) -> bool:
+        """Take bytes of the view; return False if they become much, which is left to a thread."""
+        before = len(self.pieces)
+        self._receive(count)
+        for piece in self._decoded:
+            self._keep(piece)
+            if len(self.pieces) - before >= _STEP:
+                return False
+        return True
+
+    def take_turn(self, reader: ThreadReader | None) -> bool:
+        """Take the rest of what was read, and what else has arrived; in a thread.
+
+        Returns:
+            Whether it only ended because others wait for threads, too.
+        """
+        end = time.monotonic() + _TURN_SECONDS
+        while True:
+            for piece in self._decoded:
+                current().check("body")
+                self._keep(piece)
+            if time.monotonic() >= end:
+                return reader is not None
+            count = 0 if reader is None else reader.read(self.view)
+            if not count:
+                return False
+            self._receive(count)
+
+    def _receive(self, count: int) -> None:
+        self._received += count
+        self._rate.check(self._received, time.monotonic() - self._begin)
+        self._decoded = iter(self._decode.decode(self.view[:count]))
+
+    def _keep(self, piece: bytes | memoryview) -> None:
+        if len(self.pieces) + len(piece) > self._held - _PIECE:
+            # The whole is a growing bytearray, moved now and then, with both copies meanwhile.
+            step = max(len(piece), min(self._held, _STEP))
+            self._hold.grow(2 * step)
+            self._held += step
+        self.pieces.add(piece)
 
 
 async def read(body: RequestBody, view: memoryview) -> int:

@@ -282,7 +282,11 @@ class Pump(Generic[T]):
         # Unlike awaiting the future itself, this leaves it in place when cancelled.
         await asyncio.wait({self._parsing})
         parsing, self._parsing = self._parsing, None
-        return parsing.result()
+        try:
+            return parsing.result()
+        finally:
+            # The traceback of its error refers to this frame.
+            del parsing
 
     async def _read(self, view: memoryview, stop: asyncio.Future[Any]) -> int | None:
         """Read into a buffer.
@@ -298,12 +302,12 @@ class Pump(Generic[T]):
         try:
             while not reading.done():
                 seconds = _QUIET_SECONDS if self._taken else _JUDGED_SECONDS
-                done, _ = await asyncio.wait(
+                await asyncio.wait(
                     {reading, stop}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
                 )
                 if stop.done():
                     return None
-                if not done:
+                if not reading.done():
                     self._judge(0)
                     if self._taken:
                         return _QUIET
@@ -314,3 +318,5 @@ class Pump(Generic[T]):
                 await asyncio.wait({reading})
             # If something else ended the wait, the read's own error no longer matters.
             reading.cancelled() or reading.exception()
+            # The traceback of its error refers to this frame.
+            del reading

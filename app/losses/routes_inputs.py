@@ -21,6 +21,7 @@ from app.http.trail import name_resource
 from app.server.responses import Exchange, ExchangeResponse
 from core.errors import InputError
 
+from .inputs import Stored
 from .parquet import MAGIC, MEDIA_TYPE
 from .schemas import InputAnswer, InputName, InputQuery
 from .service import LossService
@@ -98,10 +99,12 @@ async def receive_input(
                 "its Content-Type is parquet, but it does not begin with PAR1",
                 hint="Send another Content-Type with csv or packed records",
             )
-        put = losses.inputs.put
-        stored = await losses.threads.start(
-            put, who, name, bytes(data), query.no_of_periods, hold.grow
-        )
+
+        def store() -> Stored:
+            # A copy of a hundred megabytes would keep the event loop for tens of milliseconds.
+            return losses.inputs.put(who, name, bytes(data), query.no_of_periods, hold.grow)
+
+        stored = await losses.threads.start(store)
         name_resource(request.scope, stored.digest)
     answer = InputAnswer(
         name=name,

@@ -11,8 +11,11 @@ temporary files, as rows that wait do, in the same quota and up to the same limi
 
 from __future__ import annotations
 
+from functools import partial
+
 from app.engine.budgets import ThreadBudget
 from app.errors import BusyError, ShareExceededError, StorageFullError, TooLargeError
+from app.state.claims import Claim
 from core.budget import current
 from core.errors import BudgetExceededError
 from core.losses.finishing import LedgerResources
@@ -34,33 +37,36 @@ class SumsRoom:
     """
 
     def __init__(self, spools: Spools, owner: str, first: int = FIRST_BYTES) -> None:
-        self._limit = spools.limit
         self._claim = spools.claims.new(owner)
-        self._files = SpillFiles(spools.directory, _disk_error, self._cover)
+        # Not a method, with which the files would refer to their holder: such a cycle lives until
+        # garbage is collected.
+        cover = partial(_cover, self._claim, spools.limit)
+        self._files = SpillFiles(spools.directory, _disk_error, cover)
         self.resources = LedgerResources(first, more=hold_for_request, spill=self._files)
-
-    def _cover(self, nbytes: int) -> None:
-        """Claim room on the disk.
-
-        Raises:
-            TooLargeError: the limit is exceeded.
-            QuotaExceededError: the owner has too much on the disk.
-            StorageFullError: the disk is almost full.
-        """
-        if nbytes > self._limit:
-            raise TooLargeError(
-                f"the sums of the run need more than {self._limit} bytes of disk",
-                hint="Compute these reports with thalweg-server aggregate, or of fewer summaries",
-                limit="sums",
-                setting="THALWEG_SPOOL_LIMIT",
-                allowed=self._limit,
-            )
-        self._claim.cover(nbytes)
 
     def close(self) -> None:
         """Give the disk back; the memory ends with the request."""
         self._files.close()
         self._claim.close()
+
+
+def _cover(claim: Claim, limit: int, nbytes: int) -> None:
+    """Claim room on the disk.
+
+    Raises:
+        TooLargeError: the limit is exceeded.
+        QuotaExceededError: the owner has too much on the disk.
+        StorageFullError: the disk is almost full.
+    """
+    if nbytes > limit:
+        raise TooLargeError(
+            f"the sums of the run need more than {limit} bytes of disk",
+            hint="Compute these reports with thalweg-server aggregate, or of fewer summaries",
+            limit="sums",
+            setting="THALWEG_SPOOL_LIMIT",
+            allowed=limit,
+        )
+    claim.cover(nbytes)
 
 
 def _disk_error(e: OSError) -> StorageFullError:

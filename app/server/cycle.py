@@ -144,6 +144,8 @@ class BodyCycle(RequestResponseCycle):
                 self._give_up(500, "internal", "the application returned no answer")
         finally:
             self.on_response = lambda: None
+            # They refer to this request, and thus keep all of it until garbage is collected.
+            self.scope.get("extensions", {}).clear()
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next ASGI message, for applications that do not use our body.

@@ -125,6 +125,8 @@ class BodyProtocol(HttpToolsProtocol):
             self._stop_timer(name)
         if self.watch:
             self.watch.stop()
+            # It refers to this connection: a cycle that only a collection of garbage would free.
+            self.watch = None
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._active:
@@ -413,10 +415,13 @@ class BodyProtocol(HttpToolsProtocol):
         A thread may work for long on what it has read. As for ``eof_received``, a client that
         has finished sending is gone.
         """
-        sock = self.transport.get_extra_info("socket")
-        if sock is None or sock.family == socket.AF_UNIX or self.transport.is_closing():
+        if self.transport.is_closing():
             return
+        # To get the socket costs more than all else here, and slow bodies are many.
         if self.flow.read_paused:
+            sock = self.transport.get_extra_info("socket")
+            if sock is None or sock.family == socket.AF_UNIX:
+                return
             state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
             if state[0] in _TCP_GONE:
                 self.transport.abort()

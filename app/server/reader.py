@@ -116,7 +116,7 @@ class SocketBody(asyncio.BufferedProtocol):
             if self._raw and not isinstance(self._error, FramingError):
                 size = self._take(view)
             elif self._error:
-                raise self._error
+                raise _copy(self._error)
             else:
                 size = await self._fill(view)
         return size
@@ -312,3 +312,8 @@ class SocketBody(asyncio.BufferedProtocol):
                 with contextlib.suppress(RuntimeError):
                     timer.cancel()
         self._idle_timer = self._total_timer = None
+
+
+def _copy(error: Exception) -> Exception:
+    """Return an error to raise, whose traceback refers to its holder, which must not hold it."""
+    return type(error)(*error.args)

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.errors import ServiceError
 from core.budget import current
+from core.errors import BudgetExceededError
 
 from .backends import RangeBackend
 
@@ -28,6 +30,8 @@ _FIRST = 64 << 10
 """Bytes to read before the answer starts."""
 _PORTION = 4 << 20
 """Maximum bytes per lease or read: fewer cost more calls than the caches save."""
+_LITTLE = 64 << 10
+"""Bytes that are read at once where there is no memory for a portion."""
 _JOINED = 16 << 20
 """Length from which on a run is not joined to the next."""
 
@@ -82,6 +86,8 @@ class StoredBytes:
         self._ready = memoryview(b"")
         """Bytes in memory that come before the rest of the run."""
         self._room: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
+        self._portion = _PORTION
+        """Maximum bytes that are read into the room."""
 
     def prepare(self) -> None:
         """Get at the first bytes, so that a fault in them is told before the answer starts.
@@ -144,14 +150,28 @@ class StoredBytes:
         """Read the beginning of the run; its bytes come next."""
         run = self._run
         assert run is not None  # noqa: S101 - the caller looked
-        size = min(size, run.stop - run.start)
+        size = min(size, self._portion, run.stop - run.start)
         if self._room is None or len(self._room) < size:
+            size = self._admitted(size)
             self._room = np.empty(size, np.uint8)
         room = self._room[:size]
         files, starts = (np.array([number], np.int64) for number in (run.file, run.start))
         self._backend.copy(files, starts, size, room)
         self._ready = room.data
         self._drop(size)
+
+    def _admitted(self, size: int) -> int:
+        """Enter room in the ledger until the answer has ended; return how much there may be.
+
+        Without it, an answer that has begun goes on with little, which needs no entry.
+        """
+        if size > _LITTLE:
+            try:
+                # As a whole portion: what is less than that is not entered.
+                current().hold("answer", max(size, _PORTION))
+            except (ServiceError, BudgetExceededError):
+                self._portion = size = _LITTLE
+        return size
 
     def _announce(self, run: Run, start: int) -> None:
         """Have the disk fetch the portion that follows, while this one is sent."""

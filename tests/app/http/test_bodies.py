@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import pytest
 
 from app.engine.ledger import Ledger
 from app.engine.workers import Workers
-from app.errors import StalledError
+from app.errors import BusyError, ShareExceededError, StalledError, TooLargeError
 from app.http.bodies import MinimumRate, read_whole
+from app.http.decompression import Decoder
 from app.server.body import BodyStalled
 
 MIB = 1 << 20
@@ -27,6 +30,9 @@ class Body:
         self._stalls = stalls
 
     async def read_into(self, view: memoryview) -> int:
+        return self.read_now(view)
+
+    def read_now(self, view: memoryview) -> int:
         count = min(len(view), len(self._data))
         if not count and self._stalls:
             raise BodyStalled("no byte for 30 s")
@@ -34,22 +40,64 @@ class Body:
         return count
 
 
+class Socket:
+    """A body that threads may read; notes which do."""
+
+    def __init__(self, data: bytes) -> None:
+        self._body = Body(data)
+        self.on_loop, self.in_threads = 0, 0
+        self.open = 0
+
+    async def read_into(self, view: memoryview) -> int:
+        count = await self._body.read_into(view)
+        self.on_loop += count
+        return count
+
+    def in_thread(self) -> Socket:
+        self.open += 1
+        return self
+
+    def read(self, view: memoryview) -> int:
+        assert threading.current_thread() is not threading.main_thread()
+        count = self._body.read_now(view)
+        self.in_threads += count
+        return count
+
+    def close(self) -> None:
+        self.open -= 1
+
+
 class Identity:
-    """Undoes no coding."""
+    """Undoes no coding; notes the threads."""
+
+    def __init__(self) -> None:
+        self.threads: Counter[str] = Counter()
 
     def decode(self, data: memoryview) -> Iterator[memoryview]:
+        self.threads[threading.current_thread().name] += 1
         yield data
 
     def end(self) -> None:
         """Accept any end."""
 
 
-def read(body: Any, ledger: Ledger) -> bytearray:  # noqa: ANN401 - part of a body
+class Growing(Identity):
+    """Makes 20 MiB of every byte."""
+
+    def decode(self, data: memoryview) -> Iterator[memoryview]:
+        for octet in data:
+            for _ in range(20):
+                self.threads[threading.current_thread().name] += 1
+                yield memoryview(bytes([octet]) * MIB)
+
+
+def read(body: Any, ledger: Ledger, decode: Decoder | None = None) -> bytearray:  # noqa: ANN401
     async def whole() -> bytearray:
         threads = Workers(1)
         try:
             with ledger.hold("ann", 0, "inputs") as hold:
-                data = await read_whole(body, hold, Identity(), MinimumRate(0), threads)
+                coding = Identity() if decode is None else decode
+                data = await read_whole(body, hold, coding, MinimumRate(0), threads)
                 assert hold.nbytes >= len(data)
                 return data
         finally:
@@ -77,4 +125,37 @@ def test_nothing_is_left_of_a_long_body_that_stalls() -> None:
     with pytest.raises(StalledError):
         read(Body(bytes(40 * MIB), stalls=True), ledger)
     assert ledger.held == 0
+    assert mapped() < before + 30
+
+
+def test_threads_read_a_long_body_that_comes_fast() -> None:
+    data = np.random.default_rng(1).bytes(30 * MIB + 5)
+    body = Socket(data)
+    assert read(body, Ledger(200 * MIB, 200 * MIB)) == data
+    # The loop learns by reading that the body becomes long.
+    assert body.on_loop <= MIB + (1 << 16)
+    assert body.in_threads == len(data) - body.on_loop
+    assert body.open == 0
+
+
+def test_the_event_loop_reads_a_short_body_alone() -> None:
+    body = Socket(bytes(MIB))
+    assert read(body, Ledger(64 * MIB, 64 * MIB)) == bytes(MIB)
+    assert body.in_threads == body.open == 0
+
+
+def test_a_thread_decodes_what_becomes_long() -> None:
+    decode = Growing()
+    data = read(Body(b"ab"), Ledger(200 * MIB, 200 * MIB), decode)
+    assert data == b"a" * (20 * MIB) + b"b" * (20 * MIB)
+    assert decode.threads[threading.main_thread().name] == 1
+    assert decode.threads["worker"] == 39
+
+
+def test_a_body_that_breaks_off_in_a_thread_leaves_nothing() -> None:
+    ledger, body = Ledger(8 * MIB, 8 * MIB), Socket(bytes(20 * MIB))
+    before = mapped()
+    with pytest.raises((TooLargeError, BusyError, ShareExceededError)):
+        read(body, ledger)
+    assert ledger.held == body.open == 0
     assert mapped() < before + 30

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -32,6 +34,7 @@ class Body:
         self._news = asyncio.Event()
         self._ended = False
         self.waits = False
+        self.fault: Exception | None = None
 
     def send(self, data: bytes, *, end: bool = False) -> None:
         self._bytes += data
@@ -45,6 +48,8 @@ class Body:
             self.waits = True
             await self._news.wait()
         self.waits = False
+        if self.fault is not None:
+            raise self.fault
         return self.take(view)
 
     def take(self, view: memoryview) -> int:
@@ -235,6 +240,32 @@ def test_a_fault_ends_the_pump_and_gives_the_buffers_back() -> None:
                 await task
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("part", ["body", "posting"])
+def test_nothing_of_a_failed_pump_waits_for_a_collection_of_garbage(part: str) -> None:
+    async def run() -> weakref.ref[Pump[Any]]:
+        desk = Desk()
+        async with running(desk) as task:
+            fault = BadRequestError("wrong")
+            if part == "body":
+                desk.body.fault = fault
+            else:
+                desk.posting.fault = fault
+            desk.body.send(bytes(8))
+            await asyncio.wait({task})
+            assert isinstance(task.exception(), BadRequestError)
+        desk.body.fault = desk.posting.fault = None
+        pump = weakref.ref(desk.pump)
+        # The desk and its pump refer to each other.
+        del desk.pump
+        return pump
+
+    gc.disable()
+    try:
+        assert asyncio.run(run())() is None
+    finally:
+        gc.enable()
 
 
 def test_the_rate_of_a_slow_body_is_judged_and_may_end_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +138,16 @@ def test_more_memory_is_granted_or_required() -> None:
         with pytest.raises(BudgetExceededError):
             hold_for_request(MIB, required=True)
         assert budget.held == MIB // 2
+
+
+def test_a_room_does_not_wait_for_a_collection_of_garbage(tmp_path: Path) -> None:
+    spools = Spools(tmp_path, MIB, MIB, Claims(None, MIB), Ledger(MIB, MIB))
+    gc.disable()
+    try:
+        room = SumsRoom(spools, OWNER)
+        room.close()
+        left = weakref.ref(room)
+        del room
+        assert left() is None
+    finally:
+        gc.enable()

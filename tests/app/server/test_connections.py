@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import struct
 import time
@@ -14,7 +15,10 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from app.server.body import ClientDisconnected
+from app.server.cycle import BodyCycle
 from app.server.limits import ServerLimits
+from app.server.protocol import BodyProtocol
+from app.server.reader import SocketBody
 from tests.app.server.harness import (
     LOG,
     MIB,
@@ -348,6 +352,29 @@ def http_only(app: Any) -> Any:  # noqa: ANN401
             await app(scope, receive, send)
 
     return guarded
+
+
+def of_connections() -> list[object]:
+    """All objects of connections and requests."""
+    kinds = (BodyCycle, BodyProtocol, SocketBody)
+    return [found for found in gc.get_objects() if isinstance(found, kinds)]
+
+
+def test_nothing_of_a_connection_waits_for_a_collection_of_garbage(server: Harness) -> None:
+    wait_until(server.quiet)
+    gc.collect()
+    gc.disable()
+    try:
+        with server.connect() as client:
+            client.sendall(HELLO)
+            client.recv(10)
+        with server.connect() as client:
+            client.sendall(head("/sum", "Content-Length: 10") + b"abc")
+            wait_until(lambda: any(type(found) is SocketBody for found in of_connections()))
+        wait_until(lambda: LOG == ["left after 3"])
+        wait_until(lambda: not of_connections())
+    finally:
+        gc.enable()
 
 
 def test_plain_applications(server: Harness) -> None:

@@ -6,14 +6,18 @@ import errno
 import fcntl
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.datasets.files import passing
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.passing import Run, StoredBytes, join_runs
+from app.engine.budgets import Budgets
+from app.engine.ledger import Ledger
 from app.errors import DataChangedError
 from tests.app.datasets.files.test_backends import WAYS, Setup
 from tests.scale import SOAK
@@ -187,3 +191,43 @@ def test_runs_that_follow_each_other_are_joined(monkeypatch: pytest.MonkeyPatch)
     joined = [Run(0, 0, 90), Run(0, 91, 95), Run(1, 95, 99), given, Run(1, 99, 300)]
     assert list(join_runs([*pieces, Run(1, 300, 301)])) == [*joined, Run(1, 300, 301)]
     assert list(join_runs([])) == []
+
+
+class Copied:
+    """A backend without leases, whose files consist of one byte."""
+
+    def lend(self, *_: object) -> bool:
+        return False
+
+    def hint(self, *_: object) -> None: ...
+
+    def copy(self, _files: object, _starts: object, size: int, room: Any) -> None:  # noqa: ANN401
+        room[:size] = 7
+
+
+@pytest.mark.parametrize("size", [1 << 20, 10 << 20])
+@pytest.mark.parametrize("limit", [8 << 20, 3 << 20])
+def test_what_is_read_for_an_answer_is_in_the_ledger_or_little(
+    monkeypatch: pytest.MonkeyPatch, limit: int, size: int
+) -> None:
+    monkeypatch.setattr(passing, "_PORTION", 4 << 20)
+    backend: Any = Copied()
+    source = StoredBytes(size, iter([Run(0, 0, size)]), backend)
+    ledger = Ledger(limit, limit)
+    sizes, held = [], set()
+
+    def take(octets: memoryview) -> int:
+        sizes.append(len(octets))
+        held.add(ledger.held)
+        return len(octets)
+
+    with Budgets(ledger=ledger).of_request("ann", threading.Event()) as budget:
+        while source.left:
+            budget.run(source.pass_on, take)
+    assert sum(sizes) == size
+    enough = limit >= 4 << 20
+    assert max(sizes) == (min(size, 4 << 20) if enough else 64 << 10)
+    assert held == {4 << 20 if enough else 0}
+    # It is not asked for again and again.
+    assert sum(ledger.refused.values()) == (0 if enough else 1)
+    assert ledger.held == 0
