@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from copy import copy
 
 from .body import BodyStalled, ClientDisconnected, FramingError
 from .connection import Connection
@@ -116,7 +117,8 @@ class SocketBody(asyncio.BufferedProtocol):
             if self._raw and not isinstance(self._error, FramingError):
                 size = self._take(view)
             elif self._error:
-                raise _copy(self._error)
+                # A copy: the traceback of what is raised refers to us, and we must not to it.
+                raise copy(self._error)
             else:
                 size = await self._fill(view)
         return size
@@ -312,8 +314,3 @@ class SocketBody(asyncio.BufferedProtocol):
                 with contextlib.suppress(RuntimeError):
                     timer.cancel()
         self._idle_timer = self._total_timer = None
-
-
-def _copy(error: Exception) -> Exception:
-    """Return an error to raise, whose traceback refers to its holder, which must not hold it."""
-    return type(error)(*error.args)
