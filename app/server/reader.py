@@ -28,6 +28,11 @@ delivers just after reading was paused; ``_raw`` holds them, and the next read s
                               ├─ cancelled: bytes go to _raw            ├─ more: return
                               └─ fail(): disconnect, stall, framing     └─ end: body_complete
 
+A reader costs a hundred times more than to receive a byte does, and then there are the threads that
+it calls. So fewer than ``_FEW_BYTES`` wait for more: for a moment, as a sender may have sent all it
+has; and longer each time that no more come, so that hundreds of clients that send a byte a second
+hardly cost anything. The last bytes of a body or a chunk do not wait.
+
 Small views take a detour: below ``_DIRECT_BYTES`` a system call costs more than a copy, so
 the socket is read into a spill buffer.
 
@@ -52,6 +57,11 @@ MESSAGE_BYTES = 1 << 18
 
 _DIRECT_BYTES = 8192
 """Minimum size of a view that the socket is read into directly."""
+_LINE_FEED = 10
+_FEW_BYTES = 8
+"""Bytes that are worth waking a reader; also a pair of a loss stream."""
+_SHORTEST, _LONGEST = 0.02, 5.0
+"""Seconds that fewer bytes wait for more."""
 
 
 class SocketBody(asyncio.BufferedProtocol):
@@ -76,6 +86,9 @@ class SocketBody(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._fault: FramingError | None = None
         self._quiet_since = 0.0
+        self._patience = _SHORTEST
+        """Seconds that few bytes wait for more."""
+        self._few_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._total_timer: asyncio.TimerHandle | None = None
         if size == 0:
@@ -171,6 +184,27 @@ class SocketBody(asyncio.BufferedProtocol):
                 self._target = None
             return
         self._filled += nbytes
+        if self._are_few():
+            self._wait_for_more()
+            return
+        self._patience = max(self._patience / 2, _SHORTEST)
+        self._owner.flow.pause_reading()
+        self._wake()
+
+    def _are_few(self) -> bool:
+        """Whether what was received should wait for more."""
+        target = self._target
+        if target is None or self._filled >= min(_FEW_BYTES, len(target)):
+            return False
+        return self._decoder is None or target[self._filled - 1] != _LINE_FEED
+
+    def _wait_for_more(self) -> None:
+        self._quiet_since = self._owner.loop.time()
+        if self._few_timer is None:
+            self._few_timer = self._owner.loop.call_later(self._patience, self._hand_over_few)
+
+    def _hand_over_few(self) -> None:
+        self._patience = min(2 * self._patience, _LONGEST)
         self._owner.flow.pause_reading()
         self._wake()
 
@@ -246,6 +280,9 @@ class SocketBody(asyncio.BufferedProtocol):
             taken = True
         finally:
             self._waiter = self._target = None
+            if self._few_timer is not None:
+                self._few_timer.cancel()
+                self._few_timer = None
             self._owner.flow.pause_reading()
             filled, self._filled = self._filled, 0
             if filled and (not taken or target.obj is self._spill):

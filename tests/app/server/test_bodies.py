@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
+from app.server import reader
 from tests.app.server.harness import (
     LOG,
     MIB,
@@ -122,6 +123,50 @@ def test_pipelined_behind_bodies(ours: Harness, framing: str) -> None:
     assert got.count(b"HTTP/1.1 200 OK") == 7
     assert got.count(hashlib.sha256(data).hexdigest().encode()) == 3
     assert got.count(b'{"hello":"world"}') == 4
+
+
+def test_single_bytes_wake_the_reader_seldom(ours: Harness) -> None:
+    data = content(160)
+    with ours.connect() as client:
+        client.sendall(head("/sum", f"Content-Length: {len(data)}"))
+        for byte in data:
+            client.sendall(bytes([byte]))
+            time.sleep(0.001)
+        answer = Answer(client)
+    is_sum(answer, data)
+    # Eight at a time, or fewer where this test was held up: then the next wait longer.
+    assert answer.json()["calls"] < len(data) // 2
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 20])
+def test_the_end_of_a_body_never_waits_for_more(
+    ours: Harness, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(reader, "_SHORTEST", 600.0)
+    data = content(size)
+    with ours.connect() as client:
+        for at in {0, 1, size - 1}:
+            client.sendall(head("/sum", f"Content-Length: {size}") + data[:at])
+            client.sendall(data[at:])
+            is_sum(Answer(client), data)
+        client.sendall(head("/sum", "Transfer-Encoding: chunked"))
+        for piece in (data[:1], data[1:]):
+            if piece:
+                client.sendall(chunked(piece, size).removesuffix(b"0\r\n\r\n"))
+        client.sendall(b"0\r\n")
+        client.sendall(b"\r\n")
+        is_sum(Answer(client), data)
+
+
+def test_few_bytes_wait_only_for_a_moment(ours: Harness) -> None:
+    with ours.connect() as client:
+        client.sendall(head("/echo", "Content-Length: 9"))
+        client.recv(1 << 16)
+        for piece in (b"abc", b"d", b"efghi"):
+            client.sendall(piece)
+            received = b""
+            while piece not in received:
+                received += client.recv(1 << 16)
 
 
 def test_pipelined_in_single_bytes(ours: Harness) -> None:
