@@ -74,6 +74,22 @@ def _memory(options: PostOptions) -> int:
     return nbytes
 
 
+async def give_back(spool: Spool, room: SumsRoom) -> None:
+    """Close what an answer has stored: in a thread if it is on the disk.
+
+    The kernel takes tens of milliseconds to free the pages of a file without a name.
+    """
+
+    def close() -> None:
+        spool.close()
+        room.close()
+
+    if spool.on_disk or room.on_disk:
+        await asyncio.to_thread(close)
+    else:
+        close()
+
+
 @dataclass(slots=True)
 class LossAnswer:
     """The handler of one exchange.
@@ -107,8 +123,7 @@ class LossAnswer:
             try:
                 await self._answer(exchange, spool, room)
             finally:
-                spool.close()
-                room.close()
+                await give_back(spool, room)
 
     async def _answer(self, exchange: Exchange, spool: Spool, room: SumsRoom) -> None:
         decode = decoder(self.options.body_coding, self.losses.max_body)

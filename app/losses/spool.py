@@ -228,6 +228,11 @@ class Spool:
         last = self._items[-1] if self._items else None
         return last if isinstance(last, Mark) else None
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether there is a file, which takes long to close."""
+        return self._file is not None
+
     def close(self) -> None:
         """Drop all items and close the file; may be called twice."""
         self._items.clear()

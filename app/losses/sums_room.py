@@ -44,6 +44,11 @@ class SumsRoom:
         self._files = SpillFiles(spools.directory, _disk_error, cover)
         self.resources = LedgerResources(first, more=hold_for_request, spill=self._files)
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether there are files, which take long to close."""
+        return self._files.nbytes > 0
+
     def close(self) -> None:
         """Give the disk back; the memory ends with the request."""
         self._files.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import os
@@ -16,7 +17,8 @@ import pytest
 from app.engine.budgets import BudgetLimits, Budgets
 from app.engine.ledger import Ledger
 from app.errors import QuotaExceededError, StorageFullError, TooLargeError
-from app.losses.spool import Spools
+from app.losses.answer import give_back
+from app.losses.spool import Spools, Table
 from app.losses.sums_room import SumsRoom, hold_for_request
 from app.state.claims import Claims
 from core.arrays import Rows
@@ -151,3 +153,27 @@ def test_a_room_does_not_wait_for_a_collection_of_garbage(tmp_path: Path) -> Non
         assert left() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_what_waits_on_the_disk_is_closed_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The kernel frees the pages of a file then, for tens of milliseconds."""
+    rooms = Rooms(tmp_path)
+    spools = Spools(tmp_path, 0 if where == "disk" else MIB, 1 << 30, rooms.claims, rooms.ledger)
+    spool, room = spools.new(OWNER), SumsRoom(spools, OWNER)
+    spool.put([Table("melt", np.zeros(1000, [("Loss", "<f8")]))])
+    assert spool.on_disk == (where == "disk")
+    closers: list[threading.Thread] = []
+    real = spool.close
+
+    def close() -> None:
+        closers.append(threading.current_thread())
+        real()
+
+    monkeypatch.setattr(spool, "close", close)
+    asyncio.run(give_back(spool, room))
+    assert [closer is threading.main_thread() for closer in closers] == [where == "memory"]
+    assert not spool.on_disk
+    assert rooms.ledger.held == 0
