@@ -23,7 +23,7 @@ from .posting import Ending, Posting
 from .pump import Pump
 from .rows import PostedRows, RowStream
 from .service import LossService
-from .spool import Mark, Spool
+from .spool import Mark, Spool, Spools
 from .sums_room import FIRST_BYTES, SumsRoom
 from .tokens import Checkpoints
 
@@ -74,7 +74,7 @@ def _memory(options: PostOptions) -> int:
     return nbytes
 
 
-async def give_back(spool: Spool, room: SumsRoom) -> None:
+async def give_back(spools: Spools, spool: Spool, room: SumsRoom) -> None:
     """Close what an answer has stored: in a thread if it is on the disk.
 
     The kernel takes tens of milliseconds to free the pages of a file without a name.
@@ -85,7 +85,8 @@ async def give_back(spool: Spool, room: SumsRoom) -> None:
         room.close()
 
     if spool.on_disk or room.on_disk:
-        await asyncio.to_thread(close)
+        # A task that is cancelled waits no longer, but all is closed.
+        await asyncio.shield(spools.start(close))
     else:
         close()
 
@@ -123,7 +124,7 @@ class LossAnswer:
             try:
                 await self._answer(exchange, spool, room)
             finally:
-                await give_back(spool, room)
+                await give_back(losses.spools, spool, room)
 
     async def _answer(self, exchange: Exchange, spool: Spool, room: SumsRoom) -> None:
         decode = decoder(self.options.body_coding, self.losses.max_body)

@@ -23,13 +23,16 @@ and writes themselves run outside the lock.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -254,6 +257,13 @@ class Spools:
     limit: int
     claims: Claims
     ledger: Ledger
+    _closer: ThreadPoolExecutor = field(
+        default_factory=partial(ThreadPoolExecutor, 1, "spools"), repr=False
+    )
+
+    def start(self, close: Callable[[], None]) -> asyncio.Future[None]:
+        """Start to close files in a thread of their own."""
+        return asyncio.get_running_loop().run_in_executor(self._closer, close)
 
     def new(self, owner: str) -> Spool:
         """Return a spool for the rows of one answer."""

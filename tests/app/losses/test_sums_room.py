@@ -173,7 +173,7 @@ def test_what_waits_on_the_disk_is_closed_beside_the_event_loop(
         real()
 
     monkeypatch.setattr(spool, "close", close)
-    asyncio.run(give_back(spool, room))
+    asyncio.run(give_back(spools, spool, room))
     assert [closer is threading.main_thread() for closer in closers] == [where == "memory"]
     assert not spool.on_disk
     assert rooms.ledger.held == 0
