@@ -242,7 +242,7 @@ def only(server: Service, chosen: int) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A server with two workers, which the last test here ends."""
-    server = Service(tmp_path_factory.mktemp("crew"), "--workers=2", "--drain-seconds=10")
+    server = Service(tmp_path_factory.mktemp("crew"), "--workers=2", "--drain-seconds=30")
     try:
         assert until(lambda: len(server.worker_pids()) == 2, 30)
         for pid in server.worker_pids():
@@ -332,7 +332,7 @@ def test_draining_workers_finish_what_runs_and_refuse_connections(
             connection.send(small.data[:9000])
         assert until(functools.partial(has_read, crew, before + 8 * 9000), 10)
         crew.term()
-        assert until(lambda: refuses(crew), 4), "new connections are still taken"
+        assert until(lambda: refuses(crew), 15), "new connections are still taken"
 
         def finish(connection: Connection) -> bytes:
             connection.send(small.data[9000:])
