@@ -9,10 +9,10 @@ says beforehand how long it is. As 32-bit words (an 8-byte loss takes two)::
 So a block is read in two passes over memory that stays in the first-level cache.
 Each is simple enough to be done in vectors; one loop that did both would not be:
 
-1. ``_find_and_unpack`` looks for the terminator and separates the interleaved pairs
+1. ``find_and_unpack`` looks for the terminator and separates the interleaved pairs
    before it, 32 at a time: sidx into one array, the bits of the losses into another.
    Scratch holds those bits as integers and, as a second view of the same memory, as
-   floats. The rest of a window, and a block that was cut, are left to ``_find_end``
+   floats. The rest of a window, and a block that was cut, are left to ``find_end``
    and ``unpack``.
 2. ``_accept_clean`` reads the special pairs, which come first in every clean block,
    and ``_summarise`` reduces the samples to a handful of flags: do they ascend, is
@@ -31,7 +31,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..._jit import inlined, kernel, subkernel
-from ..._vectors import GROUP, separate
 from ..format import SIDX_LOWEST, SIDX_MAX_LOSS, SIDX_MEAN, SIDX_TIV, SPECIALS
 from .layout import (
     FAULT,
@@ -57,60 +56,7 @@ from .layout import (
     Sidx,
     Words,
 )
-from .unpacking import LOW_WORD, unpack
-
-# Unsigned indices spare the compiler numpy's wrap-around of negative ones, which
-# is what lets the loops over interleaved pairs vectorise.
-_U = np.uintp
-_U1 = np.uintp(1)
-_U2 = np.uintp(2)
-_U3 = np.uintp(3)
-
-
-@inlined
-def _find_end(words: Words, begin: int, stop: int, stride: int) -> int:
-    """Word of the first pair in [begin, stop) whose sidx is 0; if none, the first not whole.
-
-    Eight pairs at a time: a branch for each would cost more than the comparison.
-    """
-    at = _U(begin)
-    last = _U(stop)
-    s = _U(stride)
-    leap = _U(8) * s
-    while at + leap <= last:
-        if (
-            (words[at] == 0)
-            | (words[at + s] == 0)
-            | (words[at + _U2 * s] == 0)
-            | (words[at + _U3 * s] == 0)
-            | (words[at + _U(4) * s] == 0)
-            | (words[at + _U(5) * s] == 0)
-            | (words[at + _U(6) * s] == 0)
-            | (words[at + _U(7) * s] == 0)
-        ):
-            break
-        at += leap
-    while at + s <= last and words[at] != 0:
-        at += s
-    # Signed: with an unsigned number numba would compute in floats.
-    return int(np.int64(at))
-
-
-@inlined
-def _find_and_unpack(words: Words, begin: int, stop: int, width: int, scratch: Scratch) -> int:
-    """Find the end as :func:`_find_end`, and put the pairs before it into scratch."""
-    stride = (4 + width) >> 2
-    at = begin
-    k = 0
-    while at + stride * GROUP <= stop:
-        pairs = separate(words, at, scratch.sidx, scratch.bits, k)
-        at += stride * pairs
-        k += pairs
-        if pairs < GROUP:
-            return at
-    end = _find_end(words, at, stop, stride)
-    unpack(words, at, end, width, scratch.sidx[k:], scratch.bits[k:])
-    return end
+from .unpacking import LOW_WORD, find_and_unpack, find_end, unpack
 
 
 @inlined
@@ -405,9 +351,9 @@ def take_block(words: Words, stop: int, rules: Record, state: Record, scratch: S
     limit = body + (rules[0]["samples"] + SPECIALS + 1) * stride
     last = min(stop, limit)
     if s["probe"] == 0:
-        end = _find_and_unpack(words, body, last, width, scratch)
+        end = find_and_unpack(words, body, last, width, scratch)
     else:
-        end = _find_end(words, max(body, at + s["probe"]), last, stride)
+        end = find_end(words, max(body, at + s["probe"]), last, stride)
         unpack(words, body, end, width, scratch.sidx, scratch.bits)
     n = (end - body) // stride
     if end == limit:

@@ -18,7 +18,7 @@ from .stretches import HEAD, PLAIN, Arena, bitmap_longs, cells_of, largest_at, v
 KIND = 3
 """Bits of a stretch's code that tell its kind."""
 
-# See block.py.
+# See unpacking.py.
 _U = np.uintp
 
 

@@ -40,7 +40,7 @@ _MANY = 4096
 _WORTH_SPREADING = 100
 """Losses of a curve from which on they are brought into buckets first."""
 
-# See block.py.
+# See unpacking.py.
 _U = np.uintp
 
 LEVEL = 0

@@ -47,7 +47,7 @@ from ..._jit import inlined, subkernel
 from .layout import ZERO, Bits, Losses, Ranks, Scratch, Sidx
 from .separating import FEW, pick_few
 
-# See block.py.
+# See unpacking.py.
 _U = np.uintp
 
 BUCKETS = 256

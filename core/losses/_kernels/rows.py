@@ -30,7 +30,7 @@ from .quantiles import order_statistics
 from .repeated import repeated_sum
 from .totals import statistics
 
-# See block.py.
+# See unpacking.py.
 _U = np.uintp
 
 ANALYTICAL = 1

@@ -30,7 +30,7 @@ import numpy as np
 from ..._jit import inlined
 from .layout import LANES, ZERO, Bits, Ranks, Scratch
 
-# See block.py.
+# See unpacking.py.
 _U = np.uintp
 
 FEW = 8

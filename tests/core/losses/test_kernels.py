@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core._jit import foreign_kernel
-from core.losses._kernels import block as block_kernels
 from core.losses._kernels import layout, moments, quantiles, unpacking
 from core.losses._kernels import seen as seen_kernels
 from core.losses._kernels import totals as totals_kernels
@@ -39,7 +38,7 @@ def callable_from_python(kernel: F) -> F:
 
 
 add_block = callable_from_python(seen_kernels.add_block)
-find_end = callable_from_python(block_kernels._find_end)
+find_end = callable_from_python(unpacking.find_end)
 fold = callable_from_python(moments.fold)
 add_samples = callable_from_python(totals_kernels.add_samples)
 mean_and_deviation = callable_from_python(moments.mean_and_deviation)
