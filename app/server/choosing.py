@@ -9,6 +9,7 @@ import logging
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from .departures import Departures
 from .limits import ServerLimits
 from .peers import Connections, Peers
 from .protocol import BodyProtocol
@@ -33,7 +34,7 @@ def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol] | str:
         _logger.warning("uvicorn %s: %s; serving without limits", uvicorn.__version__, reason)
         return "auto"
     connected = Connections(limits.connections, limits.address_connections, Peers(limits.proxies))
-    attributes = {"limits": limits, "connected": connected}
+    attributes = {"limits": limits, "connected": connected, "departures": Departures()}
     return type("LimitedBodyProtocol", (BodyProtocol,), attributes)
 
 

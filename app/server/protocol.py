@@ -26,8 +26,8 @@ state. It is the connection itself, except while a body is read, when it is the
 and none of them while the transport is closing.
 
 Reading is paused while an application is busy, so that the kernel's buffer fills and the
-sender slows down. The price is that a reset goes unnoticed meanwhile: a probe asks the
-kernel for the state of the socket every second.
+sender slows down. The price is that a reset goes unnoticed meanwhile: requests whose body takes
+longer than a moment have their socket watched for it (:mod:`.departures`).
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from .board import Seat
 from .body import ClientDisconnected
 from .connection import PEER_EXTENSION
 from .cycle import BodyCycle, problem
+from .departures import Departure, Departures
 from .drain import DRAIN_EXTENSION
 from .limits import ServerLimits
 from .peers import Connections, Peers
@@ -63,9 +64,6 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
 _HEAD_END = b"\r\n\r\n"
-_PROBE_SECONDS = 0.25
-_TCP_GONE = {7, 8}
-"""States of a socket in ``TCP_INFO`` that was reset, or that the client has closed."""
 _MAX_DROPPED = 32 << 20
 """Bytes to drop while lingering before reading stops."""
 _REFUSALS = {"busy": 503, "share-exceeded": 429}
@@ -77,6 +75,7 @@ class BodyProtocol(HttpToolsProtocol):
 
     limits: ClassVar[ServerLimits] = ServerLimits()
     connected: ClassVar[Connections] = Connections(4096, 4096, Peers(None))
+    departures: ClassVar[Departures] = Departures()
 
     def __init__(
         self,
@@ -100,6 +99,7 @@ class BodyProtocol(HttpToolsProtocol):
         self.watch: WriteWatch | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._peer: str | None = None
+        self._departure: Departure | None = None
 
     # Events of the connection.
 
@@ -123,6 +123,7 @@ class BodyProtocol(HttpToolsProtocol):
         self.connected.remove(self._peer)
         for name in list(self._timers):
             self._stop_timer(name)
+        self._stop_watching()
         if self.watch:
             self.watch.stop()
             # It refers to this connection: a cycle that only a collection of garbage would free.
@@ -255,7 +256,7 @@ class BodyProtocol(HttpToolsProtocol):
         if early or not reader.complete:
             self.flow.pause_reading()
         if not reader.complete:
-            self._set_timer("probe", _PROBE_SECONDS, self._probe)
+            self._departure = Departure(self.departures, self.transport, self.flow, self.loop)
         super()._start_asgi_task(cycle, app)
 
     def _renew_parser(self) -> None:
@@ -300,7 +301,7 @@ class BodyProtocol(HttpToolsProtocol):
 
     def body_complete(self, remainder: bytes) -> None:
         """Take the transport back at the end of a body; ``remainder`` arrived after it."""
-        self._stop_timer("probe")
+        self._stop_watching()
         self._held = remainder
         if self.transport.is_closing():
             return
@@ -378,7 +379,7 @@ class BodyProtocol(HttpToolsProtocol):
         self._leaving = True
         self._held = b""
         self._stop_timer("head")
-        self._stop_timer("probe")
+        self._stop_watching()
         if self.transport.get_protocol() is not self:
             self.transport.set_protocol(self)
         if not linger:
@@ -409,24 +410,10 @@ class BodyProtocol(HttpToolsProtocol):
     def _on_slow_head(self) -> None:
         self.refuse(408, "headers-too-slow", "the headers took too long")
 
-    def _probe(self) -> None:
-        """Look for a client that left, which goes unnoticed while the socket is not read.
-
-        A thread may work for long on what it has read. As for ``eof_received``, a client that
-        has finished sending is gone.
-        """
-        if self.transport.is_closing():
-            return
-        # To get the socket costs more than all else here, and slow bodies are many.
-        if self.flow.read_paused:
-            sock = self.transport.get_extra_info("socket")
-            if sock is None or sock.family == socket.AF_UNIX:
-                return
-            state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-            if state[0] in _TCP_GONE:
-                self.transport.abort()
-                return
-        self._set_timer("probe", _PROBE_SECONDS, self._probe)
+    def _stop_watching(self) -> None:
+        if self._departure is not None:
+            self._departure.stop()
+            self._departure = None
 
     def _watch_writes(self) -> None:
         if self.watch:

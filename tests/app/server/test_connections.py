@@ -221,11 +221,16 @@ def test_readers_that_vanish(
     assert set(LOG) == {"wait ended" if path == "/wait" else "flood ended"}
 
 
-def test_a_reset_while_nobody_reads(server: Harness) -> None:
+@pytest.mark.parametrize("leave", [reset, socket.socket.close])
+@pytest.mark.parametrize("after", [0.05, 0.6])
+def test_leaving_while_nobody_reads(
+    server: Harness, leave: Callable[[socket.socket], None], after: float
+) -> None:
     with server.connect() as client:
-        client.sendall(head("/hold", "Content-Length: 50000000") + bytes(5 * MIB // 4))
-        time.sleep(0.05)
-        reset(client)
+        # Less than the system buffers: an end of input comes after all bytes before it.
+        client.sendall(head("/hold", "Content-Length: 50000000") + bytes(MIB // 16))
+        time.sleep(after)
+        leave(client)
         wait_until(lambda: LOG == ["hold ended"], 3)
 
 

@@ -1,0 +1,135 @@
+"""Clients that leave are noticed while nobody reads their socket, without asking for each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+import uvloop
+
+from app.server import departures as departures_module
+from app.server.departures import Departures
+
+Socket = socket.socket
+Loop = Callable[[], asyncio.AbstractEventLoop]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
+    def run(work: Awaitable[None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(asyncio.wait_for(work, 20.0))
+
+    return run
+
+
+@pytest.fixture(params=[socket.AF_UNIX, socket.AF_INET], ids=["unix", "tcp"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Socket, Socket]]:
+    if request.param == socket.AF_UNIX:
+        ours, theirs = socket.socketpair()
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            theirs = socket.create_connection(listening.getsockname())
+            ours, _ = listening.accept()
+    with ours, theirs:
+        yield ours, theirs
+
+
+Runs = Callable[[Awaitable[None]], None]
+Pair = tuple[Socket, Socket]
+
+
+@pytest.mark.parametrize("leave", [socket.socket.close, lambda s: s.shutdown(socket.SHUT_WR)])
+def test_an_end_is_told_once_though_nobody_reads(
+    run: Runs, pair: Pair, leave: Callable[[Socket], None]
+) -> None:
+    ours, theirs = pair
+
+    async def work() -> None:
+        loop, ended, departures = asyncio.get_running_loop(), asyncio.Event(), Departures()
+        calls: list[int] = []
+
+        def end() -> None:
+            calls.append(1)
+            ended.set()
+
+        departures.watch(loop, ours.fileno(), end)
+        theirs.sendall(b"never read")
+        await asyncio.sleep(0.05)
+        assert not calls, "bytes are no end"
+        leave(theirs)
+        await ended.wait()
+        await asyncio.sleep(0.05)
+        assert len(calls) == 1
+        # Whoever asks again is told again.
+        ended.clear()
+        departures.watch(loop, ours.fileno(), end)
+        await ended.wait()
+        departures.forget(loop, ours.fileno())
+
+    run(work())
+
+
+def test_whoever_left_before_is_told_of_too(run: Runs, pair: Pair) -> None:
+    ours, theirs = pair
+    theirs.close()
+
+    async def work() -> None:
+        loop, ended, departures = asyncio.get_running_loop(), asyncio.Event(), Departures()
+        departures.watch(loop, ours.fileno(), ended.set)
+        await ended.wait()
+        departures.forget(loop, ours.fileno())
+
+    run(work())
+
+
+def test_what_is_forgotten_is_not_told_and_nothing_stays_open(run: Runs, pair: Pair) -> None:
+    ours, theirs = pair
+
+    async def work() -> None:
+        loop, departures = asyncio.get_running_loop(), Departures()
+        calls: list[int] = []
+        before = len(os.listdir("/proc/self/fd"))
+        departures.watch(loop, ours.fileno(), lambda: calls.append(1))
+        departures.forget(loop, ours.fileno())
+        departures.forget(loop, ours.fileno())
+        assert len(os.listdir("/proc/self/fd")) == before
+        theirs.close()
+        await asyncio.sleep(0.05)
+        assert not calls
+
+    run(work())
+
+
+def test_a_callback_may_forget_others_that_ended_as_well(run: Runs) -> None:
+    pairs = [socket.socketpair() for _ in range(3)]
+
+    async def work() -> None:
+        loop, ended, departures = asyncio.get_running_loop(), asyncio.Event(), Departures()
+        calls: list[int] = []
+
+        def end() -> None:
+            calls.append(1)
+            for ours, _ in pairs:
+                departures.forget(loop, ours.fileno())
+            ended.set()
+
+        for ours, theirs in pairs:
+            departures.watch(loop, ours.fileno(), end)
+            theirs.close()
+        await ended.wait()
+        assert calls == [1]
+
+    try:
+        run(work())
+    finally:
+        for ours, theirs in pairs:
+            ours.close()
+            theirs.close()
+
+
+def test_only_what_takes_longer_than_a_moment_is_watched() -> None:
+    assert 0.1 <= departures_module._MOMENT <= 0.5, "cancelled within half a second"
