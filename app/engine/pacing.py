@@ -39,8 +39,9 @@ _LOWEST, _HIGHEST = 0.1, 1.0
 _SLACK = 1.25
 """By how much one may exceed the mean. Whoever is paced down to the mean of two soon uses no more
 than the other: then both would be paced in turn, though one of them never asked for much."""
-_FALL, _RISE = 0.7, 1.1
-"""Factors of the level per measurement of the lag."""
+_FALL, _RISE = 0.7, 1.02
+"""Factors of the level per measurement of the lag. It rises slowly: of a hundred small reads, which
+take several turns each, one may be slow, so no more than one turn in nineteen should be late."""
 _WINDOW = 1.0
 """Seconds after which use counts for 1/e."""
 _RECENT = 1e-3

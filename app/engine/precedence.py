@@ -34,7 +34,7 @@ import time
 
 LONG_SECONDS = 0.025
 """Running time after which a call is long, and CPU time after which a request is."""
-LAG_SECONDS = 0.02
+LAG_SECONDS = 0.01
 """Delay of a callback in the event loop from which on the service is strained."""
 HOLD_SECONDS = 5.0
 """Seconds for which it is strained after such a delay."""
@@ -42,6 +42,9 @@ FINE_SECONDS = 0.004
 """Delay of a callback up to which slots move closer together again."""
 _CLOSEST, _FURTHEST = 0.01, 0.1
 """Bounds of the seconds between two slots of all owners together."""
+_APART, _TOGETHER = 1.5, 0.95
+"""Factors of these seconds per measurement of the lag. A small read takes several turns of the loop
+and has the delay of each: so one late turn in nine already keeps slots apart."""
 _LONGEST = 0.2
 """Seconds that a call waits at most, so that it notices soon when nobody needs it any more."""
 _RECENT = 0.2
@@ -67,9 +70,9 @@ class Precedence:
         if seconds > LAG_SECONDS:
             self._until = time.monotonic() + HOLD_SECONDS
         if seconds > FINE_SECONDS:
-            self._spacing = min(1.5 * self._spacing, _FURTHEST)
+            self._spacing = min(_APART * self._spacing, _FURTHEST)
         else:
-            self._spacing = max(0.9 * self._spacing, _CLOSEST)
+            self._spacing = max(_TOGETHER * self._spacing, _CLOSEST)
 
     def give_way(self, now: float, owner: str, worked: float) -> None:
         """Wait for a slot if the request has computed for long, and the service is strained.
