@@ -1,7 +1,7 @@
 """The well-behaved owner: everything it is answered must be right, and small reads quick.
 
 Small reads are timed in a process that does nothing else: beside threads that take large
-answers apart, they would mostly wait for this process itself.
+answers apart, or look at processes and metrics, they would wait for those.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -79,20 +79,27 @@ class Owner:
         return answer
 
     def run(self, stop: threading.Event) -> None:
-        """Ask until ``stop`` is set, for small things here and for the others in a process."""
+        """Ask until ``stop`` is set, for small things in one process and for others in another."""
         context = multiprocessing.get_context("spawn")
         ended, results = context.Event(), context.SimpleQueue()
-        other = context.Process(target=_ask_for_more, args=(self._caller, ended, results))
-        other.start()
-        try:
-            self.ask(stop, ("small",))
-        finally:
-            ended.set()
-            done, wrong, refused = results.get()
-            other.join()
-        self.done.update(done)
-        self.wrong += wrong
-        self.refused.update(refused)
+        processes = [
+            context.Process(target=_ask_elsewhere, args=(self._caller, kinds, ended, results))
+            for kinds in (("small",), ("big", "post"))
+        ]
+        for process in processes:
+            process.start()
+        stop.wait()
+        ended.set()
+        for _ in processes:
+            self._add(results.get())
+        for process in processes:
+            process.join()
+
+    def _add(self, seen: _Seen) -> None:
+        self.seconds += seen.seconds
+        self.done.update(seen.done)
+        self.wrong += seen.wrong
+        self.refused.update(seen.refused)
 
     def ask(self, stop: Flag, kinds: tuple[str, ...]) -> None:
         """Ask for some kinds of things, a thread for each, until ``stop`` is set."""
@@ -158,10 +165,24 @@ class Owner:
         return float(np.quantile(self.seconds, share)) if self.seconds else float("nan")
 
 
-def _ask_for_more(caller: Caller, ended: Flag, results: Any) -> None:  # noqa: ANN401 - a queue
+class _Seen(NamedTuple):
+    """What an owner in another process has seen; see the attributes of ``Owner``."""
+
+    seconds: list[float]
+    wrong: list[str]
+    refused: Counter[str]
+    done: Counter[str]
+
+
+def _ask_elsewhere(
+    caller: Caller,
+    kinds: tuple[str, ...],
+    ended: Flag,
+    results: Any,  # noqa: ANN401 - a queue
+) -> None:
     owner = Owner(caller)
-    owner.ask(ended, ("big", "post"))
-    results.put((owner.done, owner.wrong, owner.refused))
+    owner.ask(ended, kinds)
+    results.put(_Seen(owner.seconds, owner.wrong, owner.refused, owner.done))
 
 
 def idle_quantile(owner: Owner, seconds: float, share: float) -> float:
