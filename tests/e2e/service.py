@@ -50,6 +50,7 @@ def _describe_alive() -> bytes:
         "tasks": sorted(getattr(t.get_coro(), "__qualname__", "?") for t in tasks),
         "objects": Counter(ours),
         "total": len(objects),
+        "pooled": sum(thread.name.startswith("uvloop_") for thread in threading.enumerate()),
     }
     return json.dumps(alive).encode() + b"\n"
 
@@ -61,11 +62,13 @@ class Alive(NamedTuple):
         tasks: unfinished tasks of the event loop, by their coroutines' names.
         objects: how many there are of the service's own classes.
         total: how many there are of all classes, as far as the collector knows them.
+        pooled: how many threads the event loop has in its pool, which grows to a few and stays.
     """
 
     tasks: list[str]
     objects: dict[str, int]
     total: int
+    pooled: int
 
 
 class Service(ServerProcess):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import statistics
 import time
 from collections import Counter
@@ -432,6 +433,8 @@ def holdings(server: Service, alive: Alive) -> Counter[str]:
     held = Counter([*files, *server.threads(), *alive.tasks]) + Counter(alive.objects)
     # Each code of a problem, and there are few, has a counter from its first one on.
     del held["CountUp"]
+    assert alive.pooled <= (os.cpu_count() or 1) + 4
+    held["python"] -= alive.pooled
     return held
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -14,7 +14,6 @@ from app.server import departures as departures_module
 from app.server.departures import Departures
 
 Socket = socket.socket
-Loop = Callable[[], asyncio.AbstractEventLoop]
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -92,11 +91,11 @@ def test_what_is_forgotten_is_not_told_and_nothing_stays_open(run: Runs, pair: P
     async def work() -> None:
         loop, departures = asyncio.get_running_loop(), Departures()
         calls: list[int] = []
-        before = len(os.listdir("/proc/self/fd"))
+        before = len([*Path("/proc/self/fd").iterdir()])
         departures.watch(loop, ours.fileno(), lambda: calls.append(1))
         departures.forget(loop, ours.fileno())
         departures.forget(loop, ours.fileno())
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len([*Path("/proc/self/fd").iterdir()]) == before
         theirs.close()
         await asyncio.sleep(0.05)
         assert not calls
