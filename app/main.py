@@ -151,8 +151,8 @@ _TOKENS = {
     KIND_ROWS: row_tokens.describe,
 }
 _ROUTERS = (
-    # Routes are matched in this order, and each one tried takes 8 us: those with many small requests
-    # come first.
+    # Routes are matched in this order, and each one tried takes 8 us: so routers with many small
+    # requests come first.
     routes_tile.router,
     datasets_routes.router,
     tiles_routes.router,

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from starlette import requests
 
 from app.datasets import scanning
 from app.datasets.files.roots import Roots
@@ -20,7 +21,7 @@ from app.datasets.routes import list_datasets
 from app.datasets.scanning import scan
 from app.decoding.base import Parse, Request, T
 from app.errors import DatasetUnreadableError
-from app.http.identity import SINGLE_USER
+from app.http.identity import SINGLE_USER, identify
 from app.main import create_app
 from app.settings import Settings
 from tests.decoders import DECODERS
@@ -170,11 +171,12 @@ def test_lists_say_that_a_scan_ended_early(tmp_path: Path, monkeypatch: pytest.M
     settings = Settings(data_dir=tmp_path / "data", dataset_roots=str(root), scan=True)
 
     def listed() -> dict[str, object]:
-        datasets = create_app(settings).state.datasets
-        answer = asyncio.run(list_datasets(datasets, SINGLE_USER, "", 100, None))
+        request = requests.Request({"type": "http", "app": create_app(settings)})
+        identify(request.scope, SINGLE_USER)
+        answer = asyncio.run(list_datasets(request, "", 100, None))
         page: dict[str, object] = json.loads(bytes(answer.body))
         # Other tests count descriptors: those of the application are closed now.
-        del datasets
+        del request
         gc.collect()
         return page
 
