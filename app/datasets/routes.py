@@ -47,11 +47,11 @@ Owner = Annotated[
 ]
 
 
-# Clients ask for descriptions and lists again and again, and FastAPI takes as long to resolve a
-# dependency as we take to look one up: so these two routes have none of their own.
-
-
 def _service(request: Request) -> DatasetService:
+    """Return the service, for routes that clients ask again and again.
+
+    FastAPI takes as long to resolve a dependency as we take to look up a description.
+    """
     service: DatasetService = request.app.state.datasets
     return service
 

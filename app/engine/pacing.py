@@ -20,8 +20,10 @@ A request that waits has been identified, but nothing of its body is read: TCP s
 Nothing is refused that would have been accepted. A wait ends early when the client leaves, and when
 a drain begins: what has arrived before is still answered.
 
-Requests are charged for the loop's CPU time until their answer starts. What comes after that is
-paced by its client, and by slots. All of it is for the thread of the event loop alone.
+Requests are charged for the loop's CPU time until their answer starts: when they start, for what
+their owner's requests take on average, and then as soon as they take more. Otherwise hundreds that
+come at once would all start before the first is charged. What comes after that is paced by its
+client, and by slots. All of it is for the thread of the event loop alone.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ _RECENT = 1e-3
 """CPU seconds per second from which on an owner counts as one who uses the loop."""
 _HEAD_SECONDS = 0.0004
 """CPU seconds of a request before it is known whose it is: its connection and its head."""
+_STEP_SECONDS = 0.0002
+"""CPU seconds that a request takes before it is charged for them."""
 _LONGEST = 5.0
 """Seconds that a request waits at most."""
 _PROMPT = 0.1
@@ -163,11 +167,11 @@ class Pacing:
         if account is None:
             account = self._accounts[owner] = _Account(now)
         rate = account.rate(now)
-        self._use(account, now, _HEAD_SECONDS)
+        cost = _HEAD_SECONDS + account.cost
+        self._use(account, now, cost)
         allowed = self._allowed(now)
         start = max(account.next, now)
         if start > now or rate > allowed:
-            cost = _HEAD_SECONDS + account.cost
             account.next = min(start + cost / allowed, now + _LONGEST)
         return start - now
 
@@ -180,11 +184,29 @@ class Pacing:
         account.add(now, seconds)
         self._all.add(now, seconds)
 
-    def charge(self, owner: str, seconds: float) -> None:
-        """Charge an owner for a request that the event loop has worked on for so long."""
+    def charge(self, owner: str, seconds: float, paid: float | None = None) -> float:
+        """Charge an owner for a request that the event loop has worked on.
+
+        Args:
+            owner: whose request it is.
+            seconds: CPU seconds it has taken so far.
+            paid: those of them that were charged before; default: the average.
+
+        Returns:
+            The seconds charged so far.
+        """
+        account = self._accounts.get(owner)
+        if account is None:
+            return seconds
+        paid = account.cost if paid is None else paid
+        if seconds > paid:
+            self._use(account, self._clock(), seconds - paid)
+        return max(seconds, paid)
+
+    def note_cost(self, owner: str, seconds: float) -> None:
+        """Note what a request has taken in all, for the average of its owner."""
         account = self._accounts.get(owner)
         if account is not None:
-            self._use(account, self._clock(), seconds)
             account.cost += 0.1 * (seconds - account.cost)
 
     async def run(
@@ -203,11 +225,19 @@ class Pacing:
         if self._clock() >= self._until:
             await work
             return
-        metered = _Metered(work, started)
+        paid = self.charge(owner, 0.0)
+
+        def charge(seconds: float) -> None:
+            nonlocal paid
+            if seconds > paid + _STEP_SECONDS:
+                paid = self.charge(owner, seconds, paid)
+
+        metered = _Metered(work, started, charge)
         try:
             await metered
         finally:
-            self.charge(owner, metered.seconds)
+            self.charge(owner, metered.seconds, paid)
+            self.note_cost(owner, metered.seconds)
 
 
 async def _sleep(seconds: float, wake: Sequence[asyncio.Event]) -> None:
@@ -224,11 +254,23 @@ async def _sleep(seconds: float, wake: Sequence[asyncio.Event]) -> None:
 
 
 class _Metered(Generator[Any, Any, None]):
-    """Measures the CPU time of a request in its thread until its answer has started."""
+    """Measures the CPU time of a request in its thread until its answer has started.
 
-    def __init__(self, work: Awaitable[None], started: Callable[[], bool]) -> None:
+    Args:
+        work: the request.
+        started: tells whether its answer has started.
+        spent: called with the CPU seconds so far, whenever it has taken some.
+    """
+
+    def __init__(
+        self,
+        work: Awaitable[None],
+        started: Callable[[], bool],
+        spent: Callable[[float], None],
+    ) -> None:
         self._work = work.__await__()
         self._started = started
+        self._spent = spent
         self.seconds = 0.0
 
     def __await__(self) -> Self:
@@ -242,6 +284,7 @@ class _Metered(Generator[Any, Any, None]):
             return self._work.send(value)
         finally:
             self.seconds += time.thread_time() - begin
+            self._spent(self.seconds)
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as above
         return self._work.throw(*error)

@@ -45,15 +45,21 @@ class Departures:
             loop: The running event loop.
             descriptor: That of the socket.
             callback: Called once, also if this was so before.
+
+        Raises:
+            OSError: The process, or the system, has no room for it now.
         """
         if self._epoll is None:
             self._epoll = select.epoll()
             loop.add_reader(self._epoll.fileno(), self._report)
-        if descriptor in self._callbacks:
-            self._epoll.modify(descriptor, _ENDED)
-        else:
-            self._epoll.register(descriptor, _ENDED)
-        self._callbacks[descriptor] = callback
+        try:
+            if descriptor in self._callbacks:
+                self._epoll.modify(descriptor, _ENDED)
+            else:
+                self._epoll.register(descriptor, _ENDED)
+            self._callbacks[descriptor] = callback
+        finally:
+            self._close_if_idle(loop)
 
     def forget(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
         """Watch a socket no longer; does nothing if it is not watched."""
@@ -61,7 +67,10 @@ class Departures:
             return
         with contextlib.suppress(OSError):
             self._epoll.unregister(descriptor)
-        if not self._callbacks:
+        self._close_if_idle(loop)
+
+    def _close_if_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._epoll is not None and not self._callbacks:
             with contextlib.suppress(RuntimeError):
                 # The event loop may have been closed.
                 loop.remove_reader(self._epoll.fileno())
@@ -116,7 +125,11 @@ class Departure:
         sock = None if self._transport.is_closing() else self._transport.get_extra_info("socket")
         if sock is not None:
             self._descriptor = sock.fileno()
-            self._departures.watch(self._loop, self._descriptor, self._end)
+            try:
+                self._departures.watch(self._loop, self._descriptor, self._end)
+            except OSError:
+                # There may be too many open files now.
+                self._timer = self._loop.call_later(_MOMENT, self._watch)
 
     def _end(self) -> None:
         if self._flow.read_paused:

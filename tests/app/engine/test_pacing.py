@@ -40,6 +40,7 @@ class Service:
         self._slept = 0.0
         asyncio.run(self.pacing.wait(owner))
         self.pacing.charge(owner, cost)
+        self.pacing.note_cost(owner, cost)
         self.waits.setdefault(owner, []).append(self._slept)
         return self._slept
 
@@ -124,6 +125,34 @@ def test_a_burst_is_spread_and_nobody_waits_for_ever(service: Service) -> None:
     assert waits[10] > waits[1]
     assert max(waits) <= pacing_module._LONGEST
     assert service.ask("ann") == 0
+
+
+def test_of_many_requests_at_once_few_start_before_the_first_has_run(service: Service) -> None:
+    service.run(3.0, {"ann": 15, "bob": 60})
+    started = 0
+    for _ in range(256):
+        service._slept = 0.0
+        asyncio.run(service.pacing.wait("bob"))
+        started += service._slept == 0.0
+    assert started < 100
+
+
+def test_a_request_is_charged_while_it_runs(service: Service) -> None:
+    async def work() -> None:
+        account = service.pacing._accounts["ann"]
+        before = account.rate(service.now)
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+        await asyncio.get_running_loop().run_in_executor(None, int)
+        assert account.rate(service.now) - before >= 0.02
+
+    async def request() -> None:
+        await service.pacing.wait("ann")
+        await service.pacing.run("ann", work(), bool)
+
+    service.pacing.note_lag(LATE)
+    asyncio.run(request())
 
 
 def test_a_wait_ends_when_an_event_is_set(service: Service) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import select
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import uvloop
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from app.server import departures as departures_module
-from app.server.departures import Departures
+from app.server.departures import Departure, Departures
 
 Socket = socket.socket
 
@@ -132,6 +135,52 @@ def test_a_callback_may_forget_others_that_ended_as_well(run: Runs) -> None:
         for ours, theirs in pairs:
             ours.close()
             theirs.close()
+
+
+def test_too_many_open_files_are_waited_out(
+    run: Runs, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = pair
+    attempts: list[int] = []
+    epoll = select.epoll
+
+    def refuse() -> select.epoll:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return epoll()
+
+    class Transport(asyncio.Transport):
+        def __init__(self) -> None:
+            super().__init__()
+            self.aborted = asyncio.Event()
+
+        def is_closing(self) -> bool:
+            return False
+
+        def get_extra_info(self, name: str, default: object = None) -> object:
+            return ours if name == "socket" else default
+
+        def pause_reading(self) -> None:
+            pass
+
+        def abort(self) -> None:
+            self.aborted.set()
+
+    monkeypatch.setattr(select, "epoll", refuse)
+    monkeypatch.setattr(departures_module, "_MOMENT", 0.01)
+
+    async def work() -> None:
+        transport = Transport()
+        flow = FlowControl(transport)
+        flow.pause_reading()
+        departure = Departure(Departures(), transport, flow, asyncio.get_running_loop())
+        theirs.close()
+        await transport.aborted.wait()
+        departure.stop()
+
+    run(work())
+    assert len(attempts) == 3
 
 
 def test_only_what_takes_longer_than_a_moment_is_watched() -> None:
