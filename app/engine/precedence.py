@@ -49,8 +49,9 @@ _LONGEST = 0.2
 """Seconds that a call waits at most, so that it notices soon when nobody needs it any more."""
 _RECENT = 0.2
 """Seconds for which an owner counts after a slot."""
-SWITCH_SECONDS = 0.0005
-"""Switch interval of the interpreter."""
+SWITCH_SECONDS = 0.0002
+"""Switch interval of the interpreter. With a tenth of a millisecond small reads are as quick, but
+large answers side by side get a seventh less done."""
 
 
 class Precedence:
