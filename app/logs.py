@@ -43,7 +43,8 @@ def configure_logging(level: str) -> None:
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # One system call per line: a printing logger makes two, between which lines can mix.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
     # uvicorn logs through the standard library.
     handler = logging.StreamHandler(sys.stderr)

@@ -165,6 +165,7 @@ class KeyRing:
         if len(signing) != 1:
             raise ValueError(f"{len(signing)} token keys sign, but exactly one must")
         self._signing = signing[0]
+        self._macs = {key.ident: hmac.new(key.secret, digestmod=hashlib.sha256) for key in keys}
 
     @property
     def signer(self) -> int:
@@ -187,7 +188,7 @@ class KeyRing:
             + token.fingerprint
             + _write_varints((minutes, *token.state))
         )
-        octets += _signature(self._signing, octets)
+        octets += self._signature(self._signing, octets)
         return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
 
     def verify(self, text: str, *, refresh: bool = False) -> Verified:
@@ -210,7 +211,7 @@ class KeyRing:
                 hint="Set the same THALWEG_TOKEN_KEYS on all servers that share clients",
             )
         body, signature = octets[:-_SIGNATURE], octets[-_SIGNATURE:]
-        if not hmac.compare_digest(_signature(key, body), signature):
+        if not hmac.compare_digest(self._signature(key, body), signature):
             raise TokenForgedError("the signature of the token is invalid")
         if body[0] != VERSION:
             raise TokenMalformedError(f"the token has version {body[0]}, not {VERSION}")
@@ -221,9 +222,12 @@ class KeyRing:
             )
         return _read(body, key)
 
-
-def _signature(key: Key, octets: bytes) -> bytes:
-    return hmac.digest(key.secret, octets, hashlib.sha256)[:_SIGNATURE]
+    def _signature(self, key: Key, octets: bytes) -> bytes:
+        # hmac.digest() gives up the interpreter's lock. The event loop signs a token per tile, and
+        # would wait that often for the threads that compute.
+        mac = self._macs[key.ident].copy()
+        mac.update(octets)
+        return mac.digest()[:_SIGNATURE]
 
 
 def _decode(text: str) -> bytes:

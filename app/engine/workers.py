@@ -25,7 +25,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import queue
 import threading
 import time
 from collections import OrderedDict, deque
@@ -36,12 +35,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from .inheriting import inherited
 from .precedence import LONG_SECONDS
+from .results import Result
+from .threads import Job, Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_IDLE = 10.0
-"""Seconds after which an idle thread ends if there are more than are usually needed."""
 _OF_OWNER, _OF_ALL = 2, 4
 """Calls of one owner and of all that run in a lane at most, as multiples of its width."""
 
@@ -53,7 +52,7 @@ class _Call:
     owner: str
     quick: bool
     function: Callable[[], Any]
-    future: asyncio.Future[Any]
+    future: Result[Any]
     loop: asyncio.AbstractEventLoop
     since: float
     """When it was submitted, then when it was started, by the monotonic clock."""
@@ -119,9 +118,7 @@ class Workers:
         self._owner = owner
         self._lanes = {quick: _Lane(threads) for quick in (True, False)}
         self._lock = threading.Lock()
-        self._ready: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._base = len(self._lanes) * threads
-        self._threads: set[threading.Thread] = set()
+        self._threads = Threads("worker", kept=len(self._lanes) * threads)
         self._running = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -158,7 +155,7 @@ class Workers:
 
     def _submit(self, function: Callable[[], Any], *, quick: bool) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        future: Result[Any] = Result(loop)
         now = time.monotonic()
         call = _Call(self._owner(), quick, function, future, loop, now)
         with self._lock:
@@ -184,60 +181,45 @@ class Workers:
 
     def _dispatch(self, now: float) -> None:
         """Hand all calls that may start to threads; the lock is held."""
+        while (call := self._begin_next(now)) is not None:
+            self._threads.run(partial(self._run, call))
+
+    def _begin_next(self, now: float) -> _Call | None:
+        """Begin a call that may start; None if there is none. The lock is held."""
         for lane in self._lanes.values():
             while (call := lane.next(now)) is not None:
-                if call.future.cancelled():
-                    continue
-                lane.begin(call, now)
-                self._running += 1
-                self._ready.put(call)
-                while len(self._threads) < max(self._running, self._base):
-                    # This waits until the thread runs, beside busy ones for many milliseconds;
-                    # so threads stay for a while.
-                    # Daemons: an application that was never closed must not stay.
-                    thread = threading.Thread(target=self._work, name="worker", daemon=True)
-                    self._threads.add(thread)
-                    thread.start()
+                if not call.future.cancelled():
+                    lane.begin(call, now)
+                    self._running += 1
+                    return call
+        return None
 
-    def _work(self) -> None:
-        while True:
-            try:
-                call = self._ready.get(timeout=_IDLE)
-            except queue.Empty:
-                if self._leave_surplus():
-                    return
-                continue
-            if call is None:
-                return
-            self._run(call)
-            # Nothing of a call must live until the next one comes.
-            del call
-
-    def _leave_surplus(self) -> bool:
-        """Take this idle thread out if there are more than needed; return whether it is to end."""
-        with self._lock:
-            is_surplus = len(self._threads) > max(self._running, self._base)
-            if is_surplus:
-                self._threads.discard(threading.current_thread())
-        return is_surplus
-
-    def _run(self, call: _Call) -> None:
+    def _run(self, call: _Call) -> Job | None:
+        """Run a call; return the next one."""
         result, error = None, None
         try:
             try:
                 result = call.function()
             except BaseException as e:  # noqa: BLE001 - for whoever awaits it
                 error = e
-            with self._lock:
-                self._running -= 1
-                self._lanes[call.quick].end(call)
-                self._dispatch(time.monotonic())
+            following = self._end(call)
             with contextlib.suppress(RuntimeError):
                 # The loop may have ended.
-                call.loop.call_soon_threadsafe(_deliver, call.future, result, error)
+                call.loop.call_soon_threadsafe(call.future.settle, result, error)
         finally:
             # The error refers to this frame.
             del call, result, error
+        return None if following is None else partial(self._run, following)
+
+    def _end(self, call: _Call) -> _Call | None:
+        """End a call; return the next one for its thread."""
+        now = time.monotonic()
+        with self._lock:
+            self._running -= 1
+            self._lanes[call.quick].end(call)
+            following = self._begin_next(now)
+            self._dispatch(now)
+        return following
 
     def close(self) -> None:
         """Finish the running calls, drop the others, and stop."""
@@ -246,23 +228,10 @@ class Workers:
             dropped = [c for lane in self._lanes.values() for q in lane.waiting.values() for c in q]
             for lane in self._lanes.values():
                 lane.waiting.clear()
-            threads = list(self._threads)
         for call in dropped:
             with contextlib.suppress(RuntimeError):
                 call.loop.call_soon_threadsafe(call.future.cancel)
-        for _ in threads:
-            self._ready.put(None)
-        for thread in threads:
-            thread.join()
-
-
-def _deliver(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+        self._threads.close()
 
 
 def share_of_cores(processes: int) -> int:

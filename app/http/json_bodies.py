@@ -24,6 +24,8 @@ _SMALL = 1 << 12
 """Bytes of JSON whose objects are not worth an entry in the ledger."""
 _VALUE_BYTES = 72
 """Memory of a JSON value: an object header, and a place in a list or an object."""
+_BEFORE_VALUES = b",[{:"
+"""One of these comes before each value but the first."""
 
 
 class JsonBodies:
@@ -89,7 +91,7 @@ def _expanded(text: bytearray) -> int:
     """Return at most how much memory the objects take that JSON becomes."""
     if len(text) <= _SMALL:
         return 0
-    values = sum(map(text.count, (b",", b"[", b"{", b":")))
+    values = len(text) - len(text.translate(None, _BEFORE_VALUES))
     return values * _VALUE_BYTES + 4 * len(text)
 
 

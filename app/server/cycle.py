@@ -25,6 +25,10 @@ How an answer ends on the wire follows from its framing, and so does how to abor
     chunked          HTTP/1.1, unknown length    empty chunk     close without it
     until close      HTTP/1.0, unknown length    FIN             RST: FIN would be its end
 
+The head of an answer of known length is held until its first bytes follow, which most do at once:
+one system call sends both, and wakes the client once. Other heads leave at once, as nobody knows
+when something will follow.
+
 An answer may start before the body has arrived. The connection cannot be reused then, as
 nobody knows whether the application will read the rest: it says ``connection: close``.
 """
@@ -85,6 +89,8 @@ class BodyCycle(RequestResponseCycle):
         self.gone = asyncio.Event()
         self._received = False
         self._until_close = False
+        self._held = b""
+        """The head, as long as it waits for the first bytes of the body."""
         self._sent_since_yield = 0
 
     def add_extensions(self, extensions: dict[str, Any]) -> None:
@@ -110,6 +116,8 @@ class BodyCycle(RequestResponseCycle):
         """Abort the answer in a way that no client mistakes for its end."""
         if not self.disconnected and not self.response_complete:
             reset = self._until_close or not self.response_started
+            if not self.transport.is_closing():
+                self._write()
             self.disconnect()
             self.owner.abort_answer(reset=reset)
 
@@ -227,7 +235,17 @@ class BodyCycle(RequestResponseCycle):
         self.waiting_for_100_continue = False
         if self.access_log:
             self._log(status)
-        self.owner.write(b"".join(content))
+        self._held = b"".join(content)
+        if self.chunked_encoding is not False:
+            self._write()
+
+    def _write(self, *pieces: bytes | memoryview) -> None:
+        """Send the head if it is held, and pieces of the body."""
+        if self._held:
+            pieces = (self._held, *pieces)
+            self._held = b""
+        if pieces:
+            self.owner.write(*pieces)
 
     def _frame_unsized(self) -> list[bytes]:
         """Choose the framing of an answer of unknown length; return its header."""
@@ -246,14 +264,14 @@ class BodyCycle(RequestResponseCycle):
             self.expected_content_length = 0
         elif self.chunked_encoding:
             if body:
-                self.owner.write(b"%x\r\n" % len(body), body, b"\r\n")
+                self._write(b"%x\r\n" % len(body), body, b"\r\n")
             if not more:
-                self.owner.write(b"0\r\n\r\n")
+                self._write(b"0\r\n\r\n")
         elif self._until_close:
-            self.owner.write(body)
+            self._write(body)
         else:
             self._count(len(body))
-            self.owner.write(body)
+            self._write(body)
         if not more:
             if self.expected_content_length:
                 raise RuntimeError("the answer is shorter than its Content-Length")
@@ -268,9 +286,10 @@ class BodyCycle(RequestResponseCycle):
     async def _pass_on(self, body: Passing) -> None:
         """Have threads send a body, which is not the last of its answer."""
         if self.chunked_encoding:
-            self.owner.write(b"%x\r\n" % len(body))
+            self._write(b"%x\r\n" % len(body))
         elif not self._until_close:
             self._count(len(body))
+            self._write()
         sock = self.owner.duplicate_socket()
         if sock is None:
             raise ClientDisconnected("the client left")
@@ -281,9 +300,10 @@ class BodyCycle(RequestResponseCycle):
             passer.close()
         # A client that has all it waits for may be gone by now.
         if self.chunked_encoding and not self.transport.is_closing():
-            self.owner.write(b"\r\n")
+            self._write(b"\r\n")
 
     def _complete(self) -> None:
+        self._write()
         self.response_complete = True
         self.message_event.set()
         self.on_response()

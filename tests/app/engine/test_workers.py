@@ -142,28 +142,6 @@ def test_a_cancelled_call_that_waits_never_runs() -> None:
     assert ran == []
 
 
-def test_threads_for_long_calls_stay_for_a_while_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def burst() -> None:
-        gate = Gate()
-        stuck = [start(gate) for start in (workers.start, workers.quick) for _ in range(4)]
-        await gate.passed(8)
-        gate.open.set()
-        await asyncio.gather(*stuck)
-
-    workers = Workers(2)
-    asyncio.run(burst())
-    threads = set(workers._threads)
-    asyncio.run(burst())
-    assert set(workers._threads) == threads
-    assert len(threads) == 8
-    # Each notices the shorter time after its next call.
-    monkeypatch.setattr(workers_module, "_IDLE", 0.01)
-    asyncio.run(burst())
-    wait_until(lambda: len(workers._threads) == 4, 20.0)
-    workers.close()
-    assert not any(thread.is_alive() for thread in threads)
-
-
 def test_an_error_and_its_frames_are_gone_after_it_was_raised() -> None:
     class Thing:
         pass

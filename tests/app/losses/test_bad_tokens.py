@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import http.client
 import json
 import struct
@@ -93,10 +94,8 @@ def decode(token: str) -> bytes:
 
 def signed(octets: bytes) -> str:
     """A token of these bytes with a signature that is right."""
-    secret = TOKEN_KEYS["sign"][1]
-    from app.tokens import _signature
-
-    return encode(octets + _signature(Key(3, "sign", bytes.fromhex(secret)), octets))
+    secret = bytes.fromhex(TOKEN_KEYS["sign"][1])
+    return encode(octets + hmac.digest(secret, octets, "sha256")[:16])
 
 
 def test_malformed_tokens(service: Service, contract: Contract, cut: Cut) -> None:
