@@ -13,6 +13,7 @@ from .departures import Departures
 from .limits import ServerLimits
 from .peers import Connections, Peers
 from .protocol import BodyProtocol
+from .spreading import Spread
 
 _logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol] | str:
         return "auto"
     connected = Connections(limits.connections, limits.address_connections, Peers(limits.proxies))
     attributes = {"limits": limits, "connected": connected, "departures": Departures()}
+    attributes |= {"starts": Spread(), "partings": Spread()}
     return type("LimitedBodyProtocol", (BodyProtocol,), attributes)
 
 

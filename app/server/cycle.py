@@ -87,6 +87,8 @@ class BodyCycle(RequestResponseCycle):
         self.owner = owner
         self.reader = reader
         self.gone = asyncio.Event()
+        self.parting = False
+        """Whether the client has left, of which others will be told."""
         self._received = False
         self._until_close = False
         self._held = b""
@@ -109,7 +111,7 @@ class BodyCycle(RequestResponseCycle):
             self.disconnected = True
             self.gone.set()
         self.message_event.set()
-        self.reader.fail(ClientDisconnected("the client left"))
+        self.reader.fail(ClientDisconnected("the client left before the end of the body"))
         self.flow.resume_writing()
 
     def abort(self) -> None:

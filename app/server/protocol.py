@@ -38,6 +38,7 @@ import os
 import socket
 import struct
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import httptools
@@ -58,6 +59,7 @@ from .drain import DRAIN_EXTENSION
 from .limits import ServerLimits
 from .peers import Connections, Peers
 from .reader import SocketBody
+from .spreading import Spread
 from .writing import WriteWatch
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ class BodyProtocol(HttpToolsProtocol):
     limits: ClassVar[ServerLimits] = ServerLimits()
     connected: ClassVar[Connections] = Connections(4096, 4096, Peers(None))
     departures: ClassVar[Departures] = Departures()
+    starts: ClassVar[Spread] = Spread()
+    partings: ClassVar[Spread] = Spread()
 
     def __init__(
         self,
@@ -130,16 +134,21 @@ class BodyProtocol(HttpToolsProtocol):
             self.watch = None
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        if self._active:
-            self._active.disconnect()
-            self._active = None
+        self._part()
+        self._active = None
         self.cycle = None  # type: ignore[assignment]
 
     def eof_received(self) -> None:
         """Treat a client that has finished sending as gone, as uvicorn does."""
-        if self._active:
-            self._active.disconnect()
+        self._part()
         self._watch_writes()
+
+    def _part(self) -> None:
+        """Tell the running request that its client has left."""
+        cycle = self._active
+        if cycle and not cycle.parting:
+            cycle.parting = True
+            self.partings.call(self.loop, self._peer, cycle.disconnect)
 
     def pause_writing(self) -> None:
         """Pause the application, and watch that the client takes its answer."""
@@ -247,7 +256,8 @@ class BodyProtocol(HttpToolsProtocol):
         if codings and codings != [b"chunked"]:
             self.refuse(501, "not-implemented", "only the chunked transfer coding is supported")
             return
-        size = None if codings else int(dict(self.headers).get(b"content-length", b"0"))
+        headers = dict(self.headers)
+        size = None if codings else int(headers.get(b"content-length", b"0"))
         if size != 0 or self.parser.should_upgrade():
             self._renew_parser()
         reader = SocketBody(self, size, early)
@@ -257,7 +267,9 @@ class BodyProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
         if not reader.complete:
             self._departure = Departure(self.departures, self.transport, self.flow, self.loop)
-        super()._start_asgi_task(cycle, app)
+        # Who calls is not known yet: nobody has checked the key, but others have another.
+        caller = (self._peer, headers.get(b"authorization"))
+        self.starts.call(self.loop, caller, partial(super()._start_asgi_task, cycle, app))
 
     def _renew_parser(self) -> None:
         """Replace the parser, which waits for a body that it will not see."""
