@@ -1,15 +1,19 @@
-"""Dependencies that routes declare."""
+"""Dependencies that routes declare, and the class of routes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
 
 from app.errors import InvalidOptionError
 from app.server.drain import Drain, drain_of
 
 from .identity import Identity, identity_of
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def from_state(name: str) -> Any:  # noqa: ANN401 - FastAPI's marker
@@ -21,7 +25,24 @@ def from_state(name: str) -> Any:  # noqa: ANN401 - FastAPI's marker
     return Depends(find)
 
 
-def check_options_once(request: Request) -> None:
+class OnceRoute(APIRoute):
+    """A route that refuses query options which are given twice.
+
+    Not a dependency: FastAPI takes as long to resolve one as many routes take to answer.
+    """
+
+    def get_route_handler(self) -> Handler:
+        """See APIRoute."""
+        handle = super().get_route_handler()
+
+        async def check_and_handle(request: Request) -> Response:
+            _check_options_once(request)
+            return await handle(request)
+
+        return check_and_handle
+
+
+def _check_options_once(request: Request) -> None:
     """Check that no query option is repeated.
 
     Raises:
@@ -38,14 +59,9 @@ async def _drain(request: Request) -> Drain:
     return drain_of(request.scope)
 
 
-async def _options_once(request: Request) -> None:
-    check_options_once(request)
-
-
 async def _identity(request: Request) -> Identity:
     return identity_of(request.scope)
 
 
 DrainDep = Annotated[Drain, Depends(_drain)]
 IdentityDep = Annotated[Identity, Depends(_identity)]
-OPTIONS_ONCE = Depends(_options_once)

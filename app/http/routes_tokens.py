@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 from app.server.body import BodyStalled
 
-from .dependencies import OPTIONS_ONCE, from_state
+from .dependencies import Handler, OnceRoute, from_state
 from .openapi import problem_responses
 from .schemas import TokenAnswer, TokenBody, TokenDescription
 from .token_inspection import TokenInspection
@@ -39,10 +37,10 @@ def _bounded(receive: Receive) -> Receive:
     return bounded
 
 
-class _SmallBodyRoute(APIRoute):
+class _SmallBodyRoute(OnceRoute):
     """A route whose body is bounded: FastAPI reads it whole into memory."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def get_route_handler(self) -> Handler:
         """Wrap the handler of the base class."""
         handle = super().get_route_handler()
 
@@ -55,7 +53,6 @@ class _SmallBodyRoute(APIRoute):
 router = APIRouter(
     prefix="/v1/tokens",
     tags=["tokens"],
-    dependencies=[OPTIONS_ONCE],
     route_class=_SmallBodyRoute,
     responses=problem_responses(400, 401, 403, 408, 413, 422, 503),
 )

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
+from app.http.dependencies import DrainDep, IdentityDep, OnceRoute, from_state
+from app.http.identity import identity_of
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, choose_format, joined
@@ -31,7 +32,7 @@ from .schemas import BatchesQuery, BatchQuery
 from .service import PipelineService
 from .streaming import batch_stream
 
-router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], dependencies=[OPTIONS_ONCE])
+router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=OnceRoute)
 
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
@@ -166,11 +167,12 @@ async def pipeline_batches(
 async def pipeline_batch(
     ident: str,
     request: Request,
-    service: PipelinesDep,
-    who: IdentityDep,
     query: Annotated[BatchQuery, Query()],
 ) -> ExchangeResponse:
     """Send one batch, ``offset`` batches after the token; with a token it is immutable."""
+    # Not dependencies: FastAPI takes as long to resolve one as we take to send a small batch.
+    service: PipelineService = request.app.state.pipelines
+    who = identity_of(request.scope)
     accept = joined(request.headers, "accept")
     form = query.format or choose_format(accept, BATCH_FORMATS)
 

@@ -47,7 +47,7 @@ import asyncio
 import contextlib
 from copy import copy
 
-from .body import BodyStalled, ClientDisconnected, FramingError
+from .body import BodyStalled, FramingError
 from .connection import Connection
 from .framing import ChunkDecoder
 from .thread_reader import ThreadReader

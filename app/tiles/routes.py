@@ -11,8 +11,8 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import NotAcceptableError, TooLargeError
-from app.http.dependencies import OPTIONS_ONCE, DrainDep, IdentityDep, from_state
-from app.http.identity import Identity
+from app.http.dependencies import DrainDep, IdentityDep, OnceRoute, from_state
+from app.http.identity import Identity, identity_of
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
@@ -34,7 +34,7 @@ from .service import TileService
 from .streaming import stored_bytes, tile_bytes, tile_stream
 from .views import OpenView
 
-router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], dependencies=[OPTIONS_ONCE])
+router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=OnceRoute)
 
 _MAX_LISTED = 5_000_000
 _MAX_BODY = 64 << 20
@@ -151,10 +151,11 @@ async def plan_view(
     openapi_extra=JSON_BODY,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
-async def register_view(
-    ident: str, request: Request, tiles: TilesDep, who: IdentityDep
-) -> ExchangeResponse:
+async def register_view(ident: str, request: Request) -> ExchangeResponse:
     """Register a view; registering it again returns the same id."""
+    # Not dependencies: what is refused should cost little.
+    tiles: TileService = request.app.state.tiles
+    who = identity_of(request.scope)
 
     async def handle(exchange: Exchange) -> None:
         async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
-from app.http.dependencies import check_options_once
+from app.http.dependencies import OnceRoute
 from app.http.identity import identity_of
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.server.responses import Exchange, ExchangeResponse
@@ -15,7 +15,7 @@ from app.server.responses import Exchange, ExchangeResponse
 from .one_tile import MEDIA, TileRequest, check_format, one_tile
 from .service import TileService
 
-router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"])
+router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=OnceRoute)
 
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 413, 422, 503)
 
@@ -38,7 +38,6 @@ async def view_tile(
     format: Annotated[str, Query(description="bin, npy or json")] = "bin",  # noqa: A002 - the option's name
 ) -> ExchangeResponse:
     """Send one tile as raw values, npy or JSON."""
-    check_options_once(request)
     # Not dependencies: FastAPI takes as long to resolve one as we take to read a tile.
     tiles: TileService = request.app.state.tiles
     who = identity_of(request.scope)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from tests.app.server.harness import Harness, head, rest, serving
 
@@ -19,7 +19,7 @@ class Steps:
         self.bodies: list[bytes] = []
         self.fails = False
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         await send({"type": "http.response.start", "status": 200, "headers": self.headers})

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import uvloop
+from starlette.types import Receive, Scope, Send
 
 from app.server.spreading import PER_TURN, Spread
 from tests.app.server.harness import LOG, Answer, head, make_app, serving, wait_until
@@ -27,7 +29,7 @@ def turns_of(new_loop: Callable[[], Any], calls: list[tuple[str, int]]) -> list[
         loop, spread = asyncio.get_running_loop(), Spread()
         current: list[str] = []
         for caller, number in calls:
-            spread.call(loop, caller, lambda name=f"{caller}{number}": current.append(name))
+            spread.call(loop, caller, partial(current.append, f"{caller}{number}"))
         while current:
             turns.append(list(current))
             current.clear()
@@ -57,11 +59,11 @@ def test_later_calls_never_pass_those_that_wait() -> None:
         seen: list[int] = []
         for round_ in range(5):
             for number in range(3):
-                spread.call(loop, "a", lambda n=3 * round_ + number: seen.append(n))
+                spread.call(loop, "a", partial(seen.append, 3 * round_ + number))
             await asyncio.sleep(0)
-        while len(seen) < 15:
+        for _ in range(15):
             await asyncio.sleep(0)
-        assert seen == sorted(seen)
+        assert seen == list(range(15))
 
     asyncio.run(asyncio.wait_for(main(), 20.0))
 
@@ -70,7 +72,7 @@ def test_later_calls_never_pass_those_that_wait() -> None:
 def test_a_request_waits_for_few_of_another_caller(kind: str) -> None:
     started: list[bytes] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         key = dict(scope["headers"]).get(b"authorization", b"")
