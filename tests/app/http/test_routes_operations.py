@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.app.harness import Answer, Contract, Post, Service, ask, head, is_problem
@@ -66,3 +68,18 @@ def test_head_of_what_is_not_there(service: Service, path: str) -> None:
     answer = service.get(path, method="HEAD")
     assert answer.status in {404, 405}
     assert not answer.body
+
+
+def test_no_route_takes_an_option_twice(service: Service) -> None:
+    paths = service.get("/openapi.json").json()["paths"]
+    asked = 0
+    for template, operations in paths.items():
+        if not template.startswith("/v1/"):
+            continue
+        path = re.sub(r"\{\w+\}", "0", template.replace("{kind}", "quantiles"))
+        for method in operations:
+            asked += 1
+            answer = ask(service, Post(f"{path}?x=1&y=1&x=2", [b""], method=method.upper()))
+            is_problem(answer, "option", option="x")
+            assert "given twice" in answer.json()["detail"], (method, path)
+    assert asked > 40
