@@ -21,7 +21,7 @@ from app.state.token_keys import resolve_keys
 
 from .exposure import check_exposure
 
-_THRESHOLDS = (2000, 4, 100)
+_THRESHOLDS = (2000, 10, 40)
 """New objects per collection of garbage, and collections of each generation per one of the next;
 Python's default is 700, 10 and 10."""
 

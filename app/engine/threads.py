@@ -66,10 +66,7 @@ class Threads:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the threads have ended")
-            if self._idle:
-                idler = self._idle.pop()
-                idler.job = job
-                idler.wake.release()
+            if self._hand_over(job):
                 return
             # Daemons: an application that was never closed must not stay.
             thread = threading.Thread(
@@ -85,7 +82,17 @@ class Threads:
                 self._threads.discard(thread)
                 if not self._threads:
                     raise
-                self._waiting.append(job)
+                if not self._hand_over(job):
+                    self._waiting.append(job)
+
+    def _hand_over(self, job: Job) -> bool:
+        """Have an idle thread run a job; return whether there is one. The lock is held."""
+        if not self._idle:
+            return False
+        idler = self._idle.pop()
+        idler.job = job
+        idler.wake.release()
+        return True
 
     def _work(self, idler: _Idler) -> None:
         while True:

@@ -73,6 +73,7 @@ class Run:
             report = abuser.communicate(b"", timeout=120.0)[0].decode()
         busy, limit = owner.quantile(SHARE), max(10 * idle, LEAST_SECONDS)
         print(f"abuser: {report.strip()}")
+        self._check(abuser.returncode == 0, f"the abuser ended with {abuser.returncode}")
         print(f"owner: {dict(owner.done)}, refused {dict(owner.refused)}")
         print(f"small reads, p99: {idle * 1e3:.1f} ms idle, {busy * 1e3:.1f} ms under abuse")
         print(self._waits)
@@ -92,7 +93,8 @@ class Run:
         command = [sys.executable, "-m", "tests.abuse.abuser", str(self.service.port)]
         command += ["--address", self._address]
         if self._abuser_key is not None:
-            command += ["--key", self._abuser_key]
+            # In one word: a key may begin with a dash.
+            command += [f"--key={self._abuser_key}"]
         abuser = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             yield abuser
