@@ -21,7 +21,7 @@ from typing import Any
 Job = Callable[[], Any]
 """A job. What it returns is the next job of its thread; None if there is none."""
 
-IDLE_SECONDS = 30.0
+IDLE_SECONDS = 10.0
 """Seconds after which an idle thread ends if there are more than are usually needed."""
 
 
@@ -30,8 +30,8 @@ class _Idler:
 
     __slots__ = ("job", "wake")
 
-    def __init__(self, job: Job) -> None:
-        self.job: Job | None = job
+    def __init__(self, job: Job | None) -> None:
+        self.job = job
         self.wake = threading.Lock()
         self.wake.acquire()
 
@@ -68,10 +68,19 @@ class Threads:
                 raise RuntimeError("the threads have ended")
             if self._hand_over(job):
                 return
-            # Daemons: an application that was never closed must not stay.
-            thread = threading.Thread(
-                target=self._work, args=(_Idler(job),), name=self._name, daemon=True
-            )
+            further = 0 if self._threads else self._kept - 1
+        self._start(job)
+        # Those that are kept anyway start before there is much to do.
+        for _ in range(further):
+            self._start(None)
+
+    def _start(self, job: Job | None) -> None:
+        """Start a thread, which runs a job first."""
+        # Daemons: an application that was never closed must not stay.
+        thread = threading.Thread(
+            target=self._work, args=(_Idler(job),), name=self._name, daemon=True
+        )
+        with self._lock:
             self._threads.add(thread)
         try:
             # This waits until the thread runs, beside busy ones for many milliseconds; so threads
@@ -80,6 +89,8 @@ class Threads:
         except RuntimeError:
             with self._lock:
                 self._threads.discard(thread)
+                if job is None:
+                    return
                 if not self._threads:
                     raise
                 if not self._hand_over(job):

@@ -179,7 +179,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/server/body.py": _BODIES,
     "app/server/choosing.py": _SERVE,
     "app/server/connection.py": _CONNECTIONS,
-    "app/server/cycle.py": _CONNECTIONS,
     "app/server/drain.py": (*_SERVE, "tests/e2e/test_drain.py"),
     "app/server/limits.py": _CONNECTIONS,
     "app/server/memory.py": _SERVE,

@@ -52,6 +52,12 @@ def test_jobs_side_by_side_have_a_thread_each_and_later_ones_the_same(threads: T
     assert burst(threads, 5) == used
 
 
+def test_those_that_are_kept_start_with_the_first_job(threads: Threads) -> None:
+    assert len(threads) == 0
+    burst(threads, 1)
+    assert len(threads) == 2
+
+
 def test_the_last_to_become_idle_runs_the_next_job(threads: Threads) -> None:
     burst(threads, 4)
     first = burst(threads, 1)
@@ -103,8 +109,9 @@ def test_a_job_without_a_thread_of_its_own_waits_for_another(
     threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
-    threads.run(gate)
-    wait_until(lambda: len(gate.passed) == 1, 20.0)
+    for _ in range(2):
+        threads.run(gate)
+    wait_until(lambda: len(gate.passed) == 2, 20.0)
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -114,7 +121,7 @@ def test_a_job_without_a_thread_of_its_own_waits_for_another(
         patch.setattr(threading.Thread, "start", refuse)
         threads.run(done.set)
     assert not done.is_set()
-    assert len(threads) == 1
+    assert len(threads) == 2
     gate.open.set()
     assert done.wait(20.0)
 
