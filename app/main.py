@@ -22,13 +22,14 @@ from app.datasets.scanning import Scan, scan
 from app.datasets.service import DatasetService
 from app.decoding.limits import DecoderLimits
 from app.decoding.pool import DecoderPool
-from app.engine.budgets import BudgetLimits, Budgets
+from app.engine.budgets import Budgets
 from app.engine.buffers import Buffers
 from app.engine.inheriting import current_owner
 from app.engine.ledger import Ledger
 from app.engine.local import LocalEngine
 from app.engine.pacing import Pacing
 from app.engine.precedence import Precedence, shorten_switches
+from app.engine.request_budget import BudgetLimits
 from app.engine.warmup import WarmUp
 from app.engine.workers import Workers, share_of_cores
 from app.health.pulse import Pulse

@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from core.budget import UNLIMITED, Budget, current
 
-from .budgets import ThreadBudget
+from .request_budget import ThreadBudget
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -20,7 +20,8 @@ So there are two rules:
    is late, closer once it is in time. So long work takes what small reads leave.
 
 The service is strained for some seconds after the event loop called something back late. So work
-costs nothing more as long as the cores suffice for all.
+costs nothing more as long as the cores suffice for all. The only request there is never gives way:
+it may be other programs that make the event loop late, and nobody would gain.
 
 Threads of large work have the priority of all others in the system's scheduler. With a lower one,
 the event loop would wait for the lock of a thread that waits for a core.
@@ -28,6 +29,7 @@ the event loop would wait for the lock of a thread that waits for a core.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -49,6 +51,8 @@ _LONGEST = 0.2
 """Seconds that a call waits at most, so that it notices soon when nobody needs it any more."""
 _RECENT = 0.2
 """Seconds for which an owner counts after a slot."""
+_ALONE_SECONDS = 1.0
+"""Seconds after the last request began from which on the only one in progress is alone."""
 SWITCH_SECONDS = 0.0002
 """Switch interval of the interpreter. The shorter it is, the sooner small reads are answered, and
 the more often calls that compute side by side are interrupted: at 0.1 ms they do a seventh less."""
@@ -57,14 +61,27 @@ the more often calls that compute side by side are interrupted: at 0.1 ms they d
 class Precedence:
     """Has long requests give way while the service is strained; for any number of threads."""
 
-    __slots__ = ("_lock", "_slots", "_spacing", "_until")
+    __slots__ = ("_begun", "_lock", "_requests", "_slots", "_spacing", "_until")
 
     def __init__(self) -> None:
         self._until = 0.0
+        self._requests = 0
+        """Requests in progress."""
+        self._begun = -math.inf
+        """When the last one began."""
         self._spacing = _CLOSEST
         self._lock = threading.Lock()
         self._slots: dict[str, float] = {}
         """The last slot of each recent owner, by the monotonic clock."""
+
+    def begin(self) -> None:
+        """Note that a request begins; for the event loop alone, as ``end`` is."""
+        self._requests += 1
+        self._begun = time.monotonic()
+
+    def end(self) -> None:
+        """Note that a request has ended."""
+        self._requests -= 1
 
     def note_lag(self, seconds: float) -> None:
         """Note by how much the event loop called something back too late."""
@@ -83,7 +100,8 @@ class Precedence:
             owner: whose request it is.
             worked: CPU seconds that the request has taken.
         """
-        if now < self._until and worked > LONG_SECONDS:
+        is_alone = self._requests == 1 and now > self._begun + _ALONE_SECONDS
+        if now < self._until and worked > LONG_SECONDS and not is_alone:
             time.sleep(self._take_slot(now, owner) - now)
 
     def _take_slot(self, now: float, owner: str) -> float:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from app.engine.budgets import ThreadBudget
+from app.engine.request_budget import ThreadBudget
 from app.errors import BusyError, ShareExceededError, StorageFullError, TooLargeError
 from app.state.claims import Claim
 from core.budget import current

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from app.engine.tracebacks import forget_locals
 from app.errors import ServiceError
 from core.budget import current
 from core.errors import CoreError
@@ -108,6 +109,7 @@ class Ahead(Generic[T]):
                 if not group:
                     raise
                 # Send the items before the failure first.
+                forget_locals(error)
                 self._failure = error
                 break
             if item is None:

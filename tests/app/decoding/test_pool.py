@@ -30,7 +30,8 @@ from app.datasets.opening import open_recording
 from app.decoding.limits import DecoderLimits, Sandbox
 from app.decoding.pool import DecoderPool
 from app.decoding.process import DecoderProcess
-from app.engine.budgets import BudgetLimits, Budgets
+from app.engine.budgets import Budgets
+from app.engine.request_budget import BudgetLimits
 from app.errors import BusyError, DatasetUnreadableError, ShareExceededError
 from core.errors import BudgetExceededError, CancelledError, FormatError
 from core.tiles.recording import Hints

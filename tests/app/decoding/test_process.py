@@ -17,7 +17,8 @@ from app.decoding import wire
 from app.decoding.base import Effort, LibraryMissingError, RefusedError, Request, Subject
 from app.decoding.limits import DecoderLimits
 from app.decoding.process import MAX_OPEN, DecoderProcess, StartError
-from app.engine.budgets import BudgetLimits, Budgets
+from app.engine.budgets import Budgets
+from app.engine.request_budget import BudgetLimits
 from app.errors import DatasetUnreadableError
 from core.arrays import Octets
 from core.errors import BudgetExceededError

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
-from app.engine.budgets import CHARGE_BYTES, BudgetLimits, Budgets, RequestBudget
+from app.engine.budgets import Budgets
 from app.engine.local import LocalEngine
+from app.engine.request_budget import CHARGE_BYTES, BudgetLimits, RequestBudget
 from app.engine.workers import Workers
 from app.errors import BusyError
 from core.budget import UNLIMITED, Scope, current
@@ -172,6 +175,43 @@ def test_held_bytes_are_charged_to_the_owner_in_steps(gone: threading.Event) -> 
             mine.hold("too much", 2 * CHARGE_BYTES)
         assert budget.held == 101
     assert ledger.total == 0
+
+
+def test_memory_is_charged_until_the_last_thread_has_noticed_the_end(
+    gone: threading.Event,
+) -> None:
+    ledger = Charge()
+    holds, goes_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        current().hold("large", 2 * CHARGE_BYTES)
+        holds.set()
+        assert goes_on.wait(20)
+
+    with Budgets(BudgetLimits(memory=1 << 30), ledger).of_request("ann", gone) as budget:
+        thread = threading.Thread(target=budget.run, args=(work,))
+        thread.start()
+        assert holds.wait(20)
+    with pytest.raises(CancelledError):
+        budget.run(burn, "tile")
+    assert ledger.total == 2 * CHARGE_BYTES
+    goes_on.set()
+    thread.join()
+    assert ledger.total == 0
+
+
+def test_what_failed_work_held_is_freed_with_its_budget(budget: RequestBudget) -> None:
+    arrays: list[weakref.ref[np.ndarray]] = []
+
+    def fail() -> None:
+        array = np.zeros(8)
+        arrays.append(weakref.ref(array))
+        raise ValueError(str(array))
+
+    with pytest.raises(ValueError, match="0") as caught:
+        budget.run(fail)
+    assert caught.value.__traceback__ is not None
+    assert arrays[0]() is None
 
 
 def start_in_workers(function: Callable[[], object]) -> object:

@@ -60,6 +60,27 @@ def test_long_requests_give_way_while_the_service_is_strained(clock: Clock) -> N
     assert len(clock.slept) == 1
 
 
+def test_the_only_request_does_not_give_way(clock: Clock) -> None:
+    precedence = Precedence()
+
+    def waits() -> bool:
+        before = len(clock.slept)
+        precedence.give_way(clock.now, "ann", LONG)
+        return len(clock.slept) > before
+
+    precedence.note_lag(LAG_SECONDS * 2)
+    precedence.begin()
+    assert waits(), "others may have come and gone"
+    clock.now += 2.0
+    assert not waits()
+    precedence.begin()
+    assert waits(), "another is in progress"
+    clock.now += 2.0
+    assert waits()
+    precedence.end()
+    assert not waits()
+
+
 def test_threads_of_one_owner_take_slots_one_after_the_other(clock: Clock) -> None:
     precedence = Precedence()
     precedence.note_lag(1.0)

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.engine.budgets import BudgetLimits, Budgets
+from app.engine.budgets import Budgets
 from app.engine.ledger import Ledger
+from app.engine.request_budget import BudgetLimits
 from app.errors import QuotaExceededError, StorageFullError, TooLargeError
 from app.losses.answer import give_back
 from app.losses.spool import Spools, Table

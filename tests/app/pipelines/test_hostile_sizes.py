@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.engine.budgets import BudgetLimits, Budgets, RequestBudget
+from app.engine.budgets import Budgets
+from app.engine.request_budget import BudgetLimits, RequestBudget
 from core.budget import Scope
 from core.errors import BudgetExceededError, CancelledError, CoreError, PipelineError
 from core.iterate.base import Block, Indexed, Ragged, State

@@ -25,7 +25,8 @@ from app.datasets.items.lines import LineItems
 from app.datasets.items.losses import LossItems
 from app.datasets.items.segments import ItemRange
 from app.datasets.items.tables import TableItems
-from app.engine.budgets import BudgetLimits, Budgets
+from app.engine.budgets import Budgets
+from app.engine.request_budget import BudgetLimits
 from app.errors import DataChangedError
 from core.errors import (
     BudgetExceededError,

@@ -1,0 +1,399 @@
+"""The budget of one request: memory, CPU time and items, bounded while its threads work.
+
+A request ends in three ways before its time, all seen by the next check of any of its threads:
+its client left (the event that the connection sets is polled, which costs no task to wait for
+it), its handler has ended without its threads, or the server stops. What it is charged for in the
+ledger returns when its last thread has noticed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from core.budget import install, installed, uninstall
+from core.errors import BudgetExceededError, CancelledError
+
+from .base import Charge, Gone, Ledger
+from .precedence import Precedence
+from .tracebacks import forget_locals
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CHARGE_BYTES = 4 << 20
+"""Bytes by which the charge in the ledger grows; a request below holds none."""
+_GRANT_BYTES = 1 << 20
+"""Bytes that a thread takes at once, so that few of its calls take the lock."""
+_CHECK_SECONDS = 0.001
+"""Wall time between two looks at the CPU clock, which costs a system call."""
+_CHECK_ITEMS = 1 << 16
+"""Items between two counts for all threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """What a request may use. CPU time and items count from the last delivered item on."""
+
+    memory: int = 1 << 30
+    """Bytes of the items that it holds at once."""
+    cpu_seconds: float = 60.0
+    items: int = 1 << 28
+    """Items that the stages of a pipeline look at, each stage for itself."""
+
+
+class RequestBudget:
+    """The budget of one request, for all of its threads.
+
+    Args:
+        limits: the bounds.
+        gone: set when the client left.
+        stopping: set when the server stops.
+        owner: pays in the ledger.
+        ledger: charged for the bytes held; None for no charge.
+    """
+
+    __slots__ = (
+        "_charge",
+        "_charged",
+        "_closed",
+        "_cpu",
+        "_gone",
+        "_items",
+        "_ledger",
+        "_lock",
+        "_stopping",
+        "_threads",
+        "held",
+        "limits",
+        "on_cancelled",
+        "on_exceeded",
+        "owner",
+        "peak",
+        "precedence",
+        "renewals",
+        "worked",
+    )
+
+    def __init__(
+        self,
+        limits: BudgetLimits,
+        gone: Gone,
+        stopping: Gone,
+        owner: str = "",
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.limits = limits
+        self.held = 0
+        """Bytes that all threads hold."""
+        self.peak = 0
+        """Most bytes they held at once."""
+        self.renewals = 0
+        """Stretches begun after the first."""
+        self.precedence: Precedence | None = None
+        """Has its long calls give way; None for never."""
+        self.on_exceeded: Callable[[str, str], None] | None = None
+        self.on_cancelled: Callable[[str], None] | None = None
+        self._gone = gone
+        self._stopping = stopping
+        self.owner = owner
+        self._ledger = ledger
+        self._charge: Charge | None = None
+        self._charged = 0
+        self._lock = threading.Lock()
+        self._cpu = 0.0
+        self.worked = 0.0
+        """CPU seconds of all stretches together."""
+        self._items = 0
+        self._closed = False
+        self._threads = 0
+        """Threads that work for the request."""
+
+    @property
+    def cancelled(self) -> str | None:
+        """Why nobody waits for results any more: ``client``, ``stop`` or ``end``; or None."""
+        if self._gone.is_set():
+            return "client"
+        if self._stopping.is_set():
+            return "stop"
+        return "end" if self._closed else None
+
+    def check(self) -> None:
+        """Raise if the request was cancelled.
+
+        Raises:
+            CancelledError: nobody waits for results any more.
+        """
+        if not (self._closed or self._gone.is_set() or self._stopping.is_set()):
+            return
+        kind = self.cancelled
+        if kind is not None:
+            if self.on_cancelled is not None:
+                self.on_cancelled(kind)
+            raise CancelledError(_REASONS[kind])
+
+    def use(self, stage: str, cpu: float, items: int) -> None:
+        """Count CPU seconds and items.
+
+        Raises:
+            BudgetExceededError: one of them is used up.
+        """
+        with self._lock:
+            self.worked += cpu
+            self._cpu += cpu
+            self._items += items
+            cpu, items = self._cpu, self._items
+        if cpu > self.limits.cpu_seconds:
+            self._exceed(stage, "cpu", self.limits.cpu_seconds)
+        if items > self.limits.items:
+            self._exceed(stage, "items", self.limits.items)
+
+    def count(self, cpu: float, items: int) -> None:
+        """Count CPU seconds and items of which the next check is to know."""
+        with self._lock:
+            self.worked += cpu
+            self._cpu += cpu
+            self._items += items
+
+    def hold(self, stage: str, nbytes: int, wanted: int = 0) -> int:
+        """Count bytes, and charge the ledger for them.
+
+        Args:
+            stage: what is working.
+            nbytes: bytes that are needed.
+            wanted: bytes to count instead, if so many fit.
+
+        Returns:
+            The bytes counted.
+
+        Raises:
+            BudgetExceededError: they do not fit; nothing was counted.
+            ServiceError: the ledger refuses them; nothing was counted.
+        """
+        with self._lock:
+            count = wanted if self.held + wanted <= self.limits.memory else nbytes
+            held = self.held + max(count, nbytes)
+            fits = held <= self.limits.memory
+            if fits:
+                if held > self._charged and self._ledger is not None:
+                    self._grow(held, self._ledger)
+                self.held, before = held, self.held
+                self.peak = max(self.peak, held)
+        if not fits:
+            self._exceed(stage, "memory", self.limits.memory)
+        return held - before
+
+    def _grow(self, held: int, ledger: Ledger) -> None:
+        if held < CHARGE_BYTES:
+            return
+        more = -(-held // CHARGE_BYTES) * CHARGE_BYTES - self._charged
+        if self._charge is None:
+            self._charge = ledger.hold(self.owner, more, "requests")
+        else:
+            self._charge.grow(more)
+        self._charged += more
+
+    def release(self, nbytes: int) -> None:
+        """Count bytes that were freed; they stay charged until the request ends."""
+        with self._lock:
+            self.held -= nbytes
+
+    def renew(self) -> None:
+        """Begin a new stretch."""
+        with self._lock:
+            self._cpu, self._items = 0.0, 0
+            self.renewals += 1
+
+    def close(self) -> None:
+        """Cancel what still runs; the charge returns with the last thread.
+
+        A thread notices at its next check, and until then its memory is taken: others must not be
+        promised it.
+        """
+        self._closed = True
+        self._return_charge()
+
+    def _return_charge(self) -> None:
+        """Return the charge if the request has ended, and no thread works for it any more."""
+        with self._lock:
+            if self._threads or not self._closed:
+                return
+            charge, self._charge = self._charge, None
+            self._ledger, self._charged = None, 0
+        if charge is not None:
+            charge.release()
+
+    def _enter(self) -> ThreadBudget:
+        """Count this thread as one that works for the request.
+
+        Raises:
+            CancelledError: nobody waits for results any more.
+        """
+        with self._lock:
+            self._threads += 1
+        budget = ThreadBudget(self)
+        try:
+            self.check()
+        except CancelledError:
+            self._leave(budget)
+            raise
+        return budget
+
+    def _leave(self, budget: ThreadBudget) -> None:
+        budget.leave()
+        with self._lock:
+            self._threads -= 1
+        if self._closed:
+            self._return_charge()
+
+    def _exceed(self, stage: str, budget: str, limit: float) -> None:
+        if self.on_exceeded is not None:
+            self.on_exceeded(stage, budget)
+        setting, unit, hint = _BUDGETS[budget]
+        raise BudgetExceededError(
+            f"the stage {stage!r} needs more than the {limit} {unit} of a request",
+            stage_name=stage,
+            budget=budget,
+            limit=limit,
+            setting=setting,
+            hint=hint,
+        )
+
+    def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in this thread under the budget; see ``in_thread``."""
+        budget = self._enter()
+        budget.give_way(time.monotonic())
+        token = install(budget)
+        try:
+            return function(*args, **kwargs)
+        except BaseException as e:
+            # What its frames refer to is no longer counted.
+            forget_locals(e)
+            raise
+        finally:
+            uninstall(token)
+            self._leave(budget)
+
+    @contextmanager
+    def in_thread(self) -> Iterator[ThreadBudget]:
+        """Work under the budget in this thread until the block ends.
+
+        Raises:
+            CancelledError: on entering, if nobody waits for results any more.
+        """
+        budget = self._enter()
+        try:
+            with installed(budget):
+                yield budget
+        finally:
+            self._leave(budget)
+
+
+_REASONS = {
+    "client": "the client left",
+    "stop": "the server is stopping",
+    "end": "the request has ended",
+}
+_BUDGETS = {
+    "memory": (
+        "request_memory",
+        "bytes of memory",
+        "Make batches, padding or windows smaller, or select fewer fields.",
+    ),
+    "cpu": (
+        "request_cpu_seconds",
+        "seconds of CPU time",
+        "Let more items pass the filters, or do less work per item.",
+    ),
+    "items": (
+        "request_items",
+        "items",
+        "Let more items pass the filters, or make batches and windows smaller.",
+    ),
+}
+"""Setting, unit and hint of each budget."""
+
+
+class ThreadBudget:
+    """The budget of a request as one thread sees it; see :class:`core.budget.Budget`.
+
+    It is asked for every block of every stage, so most of its calls touch nothing but its own
+    numbers: bytes are taken from the request in grants, and the CPU clock is looked at once in a
+    millisecond.
+    """
+
+    __slots__ = ("_cpu", "_granted", "_in_loop", "_items", "_seen", "held", "request")
+
+    def __init__(self, request: RequestBudget, *, in_loop: bool = False) -> None:
+        self.request = request
+        self.held = 0
+        self._granted = 0
+        self._items = 0
+        self._seen = time.monotonic()
+        # The event loop never gives way, and its tasks have no CPU time of their own.
+        self._in_loop = in_loop
+        self._cpu = 0.0 if in_loop else time.thread_time()
+
+    def check(self, stage: str) -> None:
+        """See Budget."""
+        self.spend(stage, 0)
+
+    def spend(self, stage: str, items: int, seconds: float = 0.0) -> None:
+        """See Budget."""
+        self.request.check()
+        self._items += items
+        now = time.monotonic()
+        if now - self._seen < _CHECK_SECONDS and self._items < _CHECK_ITEMS and not seconds:
+            return
+        self._seen = now
+        cpu = self._cpu if self._in_loop else time.thread_time()
+        used, self._cpu = cpu - self._cpu, cpu
+        counted, self._items = self._items, 0
+        self.request.use(stage, used + seconds, counted)
+        self.give_way(now)
+
+    def give_way(self, now: float) -> None:
+        """Wait for a slot if the request has computed for long, and the service is strained."""
+        request = self.request
+        if request.precedence is not None and not self._in_loop:
+            request.precedence.give_way(now, request.owner, request.worked)
+
+    def hold(self, stage: str, nbytes: int) -> None:
+        """See Budget."""
+        missing = self.held + nbytes - self._granted
+        if missing > 0:
+            self._granted += self.request.hold(stage, missing, max(missing, _GRANT_BYTES))
+        self.held += nbytes
+
+    def release(self, nbytes: int) -> None:
+        """See Budget."""
+        self.held -= nbytes
+        spare = self._granted - self.held
+        if spare > 2 * _GRANT_BYTES:
+            self._granted -= spare
+            self.request.release(spare)
+
+    def renew(self) -> None:
+        """See Budget."""
+        self._seen, self._items = time.monotonic(), 0
+        if not self._in_loop:
+            self._cpu = time.thread_time()
+        self.request.renew()
+
+    def cancel(self) -> None:
+        """Stop the threads of the request at their next check."""
+        self.request.close()
+
+    def leave(self) -> None:
+        """Release what is held, and count the rest; the thread does something else now.
+
+        A request may consist of many calls of less than a millisecond.
+        """
+        self.request.count(time.thread_time() - self._cpu, self._items)
+        if self._granted:
+            self.request.release(self._granted)
+        self.held = self._granted = 0
