@@ -46,6 +46,8 @@ MAX_SIZE = 2**20
 _SPARES = 4
 _DRAWS = 1 << 20
 """Items that a scan looks at between two checks of the budget: some 10 ms of work."""
+_DRAWN = 512
+"""Slots that a scan draws at once."""
 
 
 class BlockShuffle(Reordering):
@@ -197,9 +199,10 @@ class ReservoirShuffle(Counting):
             return spare[1]
         slots = np.full(self._size, -1, np.int64)
         at, missing = self._size + emitted - 1, self._size
+        drawn = np.empty(_DRAWN, np.int64)
         while missing and at >= self._size:
             current().check("shuffle")
-            at, missing = refill(self._key, slots, at, missing, _DRAWS)
+            at, missing = refill(self._key, slots, at, missing, _DRAWS, drawn)
         if missing:
             unknown = np.flatnonzero(slots < 0)
             slots[unknown] = unknown

@@ -14,7 +14,9 @@ from ...rng.kernels import U, mix, scale
 
 
 @kernel
-def refill(key: Words, slots: Indices, at: int, missing: int, draws: int) -> tuple[int, int]:
+def refill(
+    key: Words, slots: Indices, at: int, missing: int, draws: int, drawn: Indices
+) -> tuple[int, int]:
     """Find the items in the reservoir, going back from the item that entered it last.
 
     A whole scan takes B ln B draws on average, so callers scan in stretches.
@@ -25,6 +27,7 @@ def refill(key: Words, slots: Indices, at: int, missing: int, draws: int) -> tup
         at: the item to begin with.
         missing: number of slots not known yet.
         draws: maximum number of items to look at.
+        drawn: shape (k,), k > 0, scratch.
 
     Returns:
         The item to go on with and the number of slots still unknown. Below item B, each unknown
@@ -34,11 +37,18 @@ def refill(key: Words, slots: Indices, at: int, missing: int, draws: int) -> tup
     size = len(slots)
     stop = max(size, at + 1 - draws)
     while missing > 0 and at >= stop:
-        slot = np.int64(scale(mix(U(at), first, second), U(size)))
-        if slots[slot] < 0:
-            slots[slot] = at
-            missing -= 1
-        at -= 1
+        # As in exchange: k slots are drawn before any is looked at, in a loop that vectorises.
+        count = min(len(drawn), at + 1 - stop)
+        for i in range(count):
+            drawn[i] = np.int64(scale(mix(U(at - i), first, second), U(size)))
+        seen = 0
+        while missing > 0 and seen < count:
+            slot = drawn[seen]
+            if slots[slot] < 0:
+                slots[slot] = at - seen
+                missing -= 1
+            seen += 1
+        at -= seen
     return at, missing
 
 
