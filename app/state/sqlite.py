@@ -324,7 +324,10 @@ class SqliteStateStore:
     def _check_usable(self) -> None:
         if self._closed or self._process != os.getpid():
             raise StoreError("the store is closed, or was opened before a fork")
-        inode = self._path.stat().st_ino if self._path.exists() else None
+        try:
+            inode = self._path.stat().st_ino
+        except (FileNotFoundError, NotADirectoryError):
+            inode = None
         if inode != self._inode:
             # Writes to the old file would be lost.
             detail = "the file of the state was removed or replaced"

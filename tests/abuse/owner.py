@@ -91,6 +91,9 @@ class Owner:
         stop.wait()
         ended.set()
         for _ in processes:
+            while results.empty():
+                assert not any(p.exitcode for p in processes), "a process of the owner failed"
+                time.sleep(0.1)
             self._add(results.get())
         for process in processes:
             process.join()
