@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
+from app.tracebacks import forget_locals
 from core.budget import install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
 
 from .base import Charge, Gone, Ledger
 from .precedence import Precedence
-from .tracebacks import forget_locals
 
 P = ParamSpec("P")
 T = TypeVar("T")

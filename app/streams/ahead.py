@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from app.engine.tracebacks import forget_locals
 from app.errors import ServiceError
+from app.tracebacks import forget_locals
 from core.budget import current
 from core.errors import CoreError
 

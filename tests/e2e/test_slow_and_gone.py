@@ -107,7 +107,8 @@ def test_a_client_that_never_reads_stalls_nobody_and_is_cut(
             idle.answer()
     assert len(times) > 4
     assert statistics.median(times) < WRITE_SECONDS / 4
-    assert 0.9 * WRITE_SECONDS < seconds < 5 * WRITE_SECONDS
+    # The upload takes its part of it, on a busy machine for seconds.
+    assert 0.9 * WRITE_SECONDS < seconds < 15 * WRITE_SECONDS
     # Its rows waited in a file without a name, which is gone.
     assert on_disk
     assert all(path.endswith("(deleted)") for path in on_disk)

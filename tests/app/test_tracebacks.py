@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 
-from app.engine.tracebacks import forget_locals
+from app.tracebacks import forget_locals
 
 
 def test_the_locals_of_an_error_and_of_its_causes_are_freed_and_its_lines_stay() -> None:
