@@ -81,6 +81,24 @@ def test_the_only_request_does_not_give_way(clock: Clock) -> None:
     assert not waits()
 
 
+def test_budgets_tell_how_many_requests_there_are(clock: Clock) -> None:
+    precedence = Precedence()
+    budgets = Budgets(precedence=precedence)
+
+    def waits() -> bool:
+        clock.now += 2.0
+        precedence.note_lag(LAG_SECONDS * 2)
+        before = len(clock.slept)
+        precedence.give_way(clock.now, "ann", LONG)
+        return len(clock.slept) > before
+
+    with budgets.of_request("ann", threading.Event()):
+        assert not waits()
+        with budgets.of_request("bob", threading.Event()):
+            assert waits()
+        assert not waits()
+
+
 def test_threads_of_one_owner_take_slots_one_after_the_other(clock: Clock) -> None:
     precedence = Precedence()
     precedence.note_lag(1.0)
