@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import NotFoundError
-from app.http.dependencies import IdentityDep, OnceRoute, from_state
+from app.http.dependencies import IdentityDep, StrictRoute, from_state
 from app.http.identity import ADMIN, Identity, identity_of, require
 from app.http.json_bodies import json_response, send_json
 from app.http.openapi import (
@@ -35,7 +35,7 @@ _OCTETS = content_response(200, "application/octet-stream") | content_response(
 )
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 416, 422, 429, 503)
 
-router = APIRouter(prefix="/v1/datasets", tags=["datasets"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/datasets", tags=["datasets"], route_class=StrictRoute)
 
 _MAX_BODY = 1 << 20
 _PIECE = 1 << 21

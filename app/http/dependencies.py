@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from fastapi import Depends, Request, Response
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 
 from app.errors import InvalidOptionError
@@ -25,8 +27,15 @@ def from_state(name: str) -> Any:  # noqa: ANN401 - FastAPI's marker
     return Depends(find)
 
 
-class OnceRoute(APIRoute):
-    """A route that refuses query options which are given twice.
+_FORMS = {
+    int: re.compile(r"-?[0-9]+", re.ASCII),
+    float: re.compile(r"-?[0-9]+(\.[0-9]+)?([eE]-?[0-9]+)?", re.ASCII),
+}
+"""How a number may be written: pydantic takes `` 2``, ``+2``, ``0_2`` and ``2.0`` for 2."""
+
+
+class StrictRoute(APIRoute):
+    """A route that refuses options given twice, and numbers in any but the plain form.
 
     Not a dependency: FastAPI takes as long to resolve one as many routes take to answer.
     """
@@ -34,12 +43,24 @@ class OnceRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         """See APIRoute."""
         handle = super().get_route_handler()
+        forms = {
+            field.alias: form
+            for field in get_flat_params(self.dependant)
+            if (form := _form_of(field.field_info.annotation)) is not None
+        }
 
         async def check_and_handle(request: Request) -> Response:
             _check_options_once(request)
+            _check_numbers(request, forms)
             return await handle(request)
 
         return check_and_handle
+
+
+def _form_of(annotation: Any) -> re.Pattern[str] | None:  # noqa: ANN401 - of a parameter
+    """Return the form of a parameter's values if they are numbers."""
+    types = get_args(annotation) or (annotation,)
+    return next((form for number, form in _FORMS.items() if number in types), None)
 
 
 def _check_options_once(request: Request) -> None:
@@ -53,6 +74,23 @@ def _check_options_once(request: Request) -> None:
         if name in names:
             raise InvalidOptionError(f"the option {name!r} is given twice", option=name)
         names.add(name)
+
+
+def _check_numbers(request: Request, forms: dict[str, re.Pattern[str]]) -> None:
+    """Check how numbers are written in the path and the query.
+
+    Raises:
+        InvalidOptionError: one has spaces, a plus or the like.
+    """
+    for values in (request.path_params, request.query_params):
+        for name, value in values.items():
+            form = forms.get(name)
+            if form is not None and not form.fullmatch(value):
+                raise InvalidOptionError(
+                    f"{name} is {value[:80]!r}, not a number",
+                    hint="Write it in decimal digits, such as 25",
+                    option=name,
+                )
 
 
 async def _drain(request: Request) -> Drain:

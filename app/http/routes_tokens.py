@@ -10,7 +10,7 @@ from starlette.types import Message, Receive
 
 from app.server.body import BodyStalled
 
-from .dependencies import Handler, OnceRoute, from_state
+from .dependencies import Handler, StrictRoute, from_state
 from .openapi import problem_responses
 from .schemas import TokenAnswer, TokenBody, TokenDescription
 from .token_inspection import TokenInspection
@@ -37,7 +37,7 @@ def _bounded(receive: Receive) -> Receive:
     return bounded
 
 
-class _SmallBodyRoute(OnceRoute):
+class _SmallBodyRoute(StrictRoute):
     """A route whose body is bounded: FastAPI reads it whole into memory."""
 
     def get_route_handler(self) -> Handler:

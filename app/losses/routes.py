@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 
-from app.http.dependencies import DrainDep, OnceRoute, from_state
+from app.http.dependencies import DrainDep, StrictRoute, from_state
 from app.http.identity import identity_of
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.openapi import problem_responses
@@ -20,7 +20,7 @@ from .schemas import LossQuery, ReportName, ReportsQuery
 from .service import LossService
 from .tokens import Checkpoints
 
-router = APIRouter(prefix="/v1/losses", tags=["losses"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/losses", tags=["losses"], route_class=StrictRoute)
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY: dict[str, Any] = {

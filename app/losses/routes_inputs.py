@@ -12,7 +12,7 @@ from starlette.requests import Request
 from app.errors import ServiceError
 from app.http.bodies import discard, read_whole
 from app.http.decompression import decoder
-from app.http.dependencies import IdentityDep, OnceRoute, from_state
+from app.http.dependencies import IdentityDep, StrictRoute, from_state
 from app.http.identity import Identity
 from app.http.json_bodies import send_json
 from app.http.negotiation import joined
@@ -26,7 +26,7 @@ from .parquet import MAGIC, MEDIA_TYPE
 from .schemas import InputAnswer, InputName, InputQuery
 from .service import LossService
 
-router = APIRouter(prefix="/v1/inputs", tags=["inputs"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/inputs", tags=["inputs"], route_class=StrictRoute)
 
 _BODY = {
     "requestBody": {

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.http.dependencies import DrainDep, IdentityDep, OnceRoute, from_state
+from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.identity import identity_of
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
@@ -32,7 +32,7 @@ from .schemas import BatchesQuery, BatchQuery
 from .service import PipelineService
 from .streaming import batch_stream
 
-router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/pipelines", tags=["pipelines"], route_class=StrictRoute)
 
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)

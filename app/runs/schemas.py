@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from app.losses.pictures.options import Theme
 from app.losses.schemas import InputName, ReportName
@@ -15,10 +16,21 @@ from .records import MAX_PARTITION
 MAX_DAYS = 36_525.0
 
 
+def _refuse_float(value: object) -> object:
+    """Refuse 4.0, which equals 4 and so is one of the choices even to a strict model.
+
+    Raises:
+        PydanticCustomError: it is a float.
+    """
+    if isinstance(value, float):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
+
 class RunOptions(BaseModel):
     """Options of a run: those of a posted stream, and the number of its partitions."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     partitions: int | None = Field(
         None, ge=1, le=MAX_PARTITION, description="Number of streams; sealing requires all of them"
@@ -33,7 +45,9 @@ class RunOptions(BaseModel):
     confidence: float = Field(0.95, ge=0, lt=1, description="Confidence level of alct")
     curves: str = Field(CURVES, pattern=f"^[{CURVES}]+$", description="Curves of ept and psept")
     tvar: Literal["count", "weight"] = "count"
-    float_width: Literal[4, 8] = Field(4, description="Bytes per loss")
+    float_width: Annotated[Literal[4, 8], BeforeValidator(_refuse_float)] = Field(
+        4, description="Bytes per loss"
+    )
     nan: Literal["error", "zero", "drop"] = "error"
     negative: Literal["error", "keep"] = "error"
     sample_order: Literal["ascending", "any"] = "ascending"
@@ -49,7 +63,7 @@ class RunOptions(BaseModel):
 class RunBody(BaseModel):
     """A run to create."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     perspective: Literal["gul", "il", "ri", "rl"]
     reports: list[ReportName] = Field(min_length=1)

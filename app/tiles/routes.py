@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import NotAcceptableError, TooLargeError
-from app.http.dependencies import DrainDep, IdentityDep, OnceRoute, from_state
+from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.identity import Identity, identity_of
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
@@ -34,7 +34,7 @@ from .service import TileService
 from .streaming import stored_bytes, tile_bytes, tile_stream
 from .views import OpenView
 
-router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=StrictRoute)
 
 _MAX_LISTED = 5_000_000
 _MAX_BODY = 64 << 20

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from app.engine.inheriting import inherited
 from app.errors import BadRequestError, InvalidOptionError
-from app.http.dependencies import DrainDep, IdentityDep, OnceRoute, from_state
+from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.json_bodies import parse_object
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
@@ -27,7 +27,7 @@ from .service import TileService
 router = APIRouter(
     prefix="/v1/datasets/{ident}",
     tags=["reductions"],
-    route_class=OnceRoute,
+    route_class=StrictRoute,
     responses=problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 422, 503),
 )
 

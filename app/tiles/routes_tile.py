@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
-from app.http.dependencies import OnceRoute
+from app.http.dependencies import StrictRoute
 from app.http.identity import identity_of
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
 from app.server.responses import Exchange, ExchangeResponse
@@ -15,7 +15,7 @@ from app.server.responses import Exchange, ExchangeResponse
 from .one_tile import MEDIA, TileRequest, check_format, one_tile
 from .service import TileService
 
-router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/datasets/{ident}", tags=["tiles"], route_class=StrictRoute)
 
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 413, 422, 503)
 

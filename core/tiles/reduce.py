@@ -125,14 +125,13 @@ def _detector(item: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN40
     ((kind, value),) = item.items()
     axes = len(sig_shape)
     if kind == "point":
-        point = _numbers(value, axes, "point")
-        box = tuple((int(i), int(i) + 1) for i in point)
+        box = tuple((i, i + 1) for i in _indices(value, axes, "point"))
         return Detector("point", box=_inside(box, sig_shape, "point"))
     if kind == "rectangle":
         if not isinstance(value, Sequence) or len(value) != axes:
             raise OptionError(f"a rectangle needs [start, stop] for each of {axes} axes")
-        pairs = [_numbers(pair, 2, "rectangle") for pair in value]
-        box = tuple((int(low), int(high)) for low, high in pairs)
+        pairs = [_indices(pair, 2, "rectangle") for pair in value]
+        box = tuple((low, high) for low, high in pairs)
         return Detector("rectangle", box=_inside(box, sig_shape, "rectangle"))
     if kind not in {"disk", "annulus"} or not isinstance(value, Mapping):
         raise OptionError(f"there is no detector {kind!r}: disk, annulus, rectangle or point")
@@ -156,6 +155,15 @@ def _numbers(values: Any, count: int, name: str) -> tuple[float, ...]:  # noqa: 
         if not math.isfinite(number) or abs(number) > 1e9:  # noqa: PLR2004
             raise OptionError(f"{name} has {number!r}, which is outside any frame")
     return tuple(float(number) for number in values)
+
+
+def _indices(values: Any, count: int, name: str) -> tuple[int, ...]:  # noqa: ANN401 - JSON
+    """Return whole numbers: half a pixel is refused, not cut off."""
+    _numbers(values, count, name)
+    for number in values:
+        if not isinstance(number, int):
+            raise OptionError(f"{name} has {number!r}, which is not a whole number")
+    return tuple(values)
 
 
 def _inside(

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.http.dependencies import IdentityDep, OnceRoute
+from app.http.dependencies import IdentityDep, StrictRoute
 from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
@@ -30,7 +30,7 @@ from ..sealing.jobs import OWN
 from ..service import RunService
 from .runs import RunsDep
 
-router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], route_class=StrictRoute)
 
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 413, 416, 422, 429, 503)

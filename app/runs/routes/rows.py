@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
-from app.http.dependencies import DrainDep, IdentityDep, OnceRoute
+from app.http.dependencies import DrainDep, IdentityDep, StrictRoute
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, choose_format, joined
 from app.http.openapi import content_response, problem_responses
@@ -24,7 +24,7 @@ from ..rows.streaming import RunRows, RunRowStream
 from ..schemas import RowsQuery
 from .runs import RunsDep
 
-router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/runs/{run}", tags=["runs"], route_class=StrictRoute)
 
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 422, 429, 503)
 

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from starlette.requests import Request
 
 from app.errors import BadRequestError
-from app.http.dependencies import IdentityDep, OnceRoute, from_state
+from app.http.dependencies import IdentityDep, StrictRoute, from_state
 from app.http.identity import Identity
 from app.http.json_bodies import json_response, send_json
 from app.http.openapi import JSON_BODY, NO_CONTENT, problem_responses
@@ -27,7 +27,7 @@ from ..schemas import RunAnswer, RunList, StreamList
 from ..service import RunService
 from ..spec import RunSpec
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
 
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503)

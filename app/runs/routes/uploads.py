@@ -25,7 +25,7 @@ from app.errors import (
 )
 from app.http.bodies import discard, read_whole
 from app.http.decompression import decoder
-from app.http.dependencies import DrainDep, IdentityDep, OnceRoute
+from app.http.dependencies import DrainDep, IdentityDep, StrictRoute
 from app.http.identity import Identity
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, choose_format, joined
@@ -55,7 +55,7 @@ from ..uploads.tus import Tus
 from ..uploads.uploads import AppendRequest
 from .runs import RunsDep
 
-router = APIRouter(prefix="/v1/runs/{run}/streams", tags=["runs"], route_class=OnceRoute)
+router = APIRouter(prefix="/v1/runs/{run}/streams", tags=["runs"], route_class=StrictRoute)
 
 CHECKED_BYTES = 64 << 20
 """Maximum bytes of an append with a checksum: they wait in memory until it is verified."""

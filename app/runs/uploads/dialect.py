@@ -160,12 +160,13 @@ def _partition(encoded: str | None) -> int | None:
     if encoded is None:
         return None
     try:
-        value = int(base64.b64decode(encoded, validate=True))
-    except (binascii.Error, ValueError):
-        value = 0
+        digits = base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        digits = b""
+    value = int(digits) if digits.isdigit() and len(digits) <= _DIGITS else 0
     if not 1 <= value <= MAX_PARTITION:
         raise BadRequestError(
-            "the partition in Upload-Metadata is no number",
+            "the partition in Upload-Metadata is not a number of a partition",
             hint=f"It is 1 to {MAX_PARTITION}, in decimal digits, in base64",
         )
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -83,3 +84,31 @@ def test_no_route_takes_an_option_twice(service: Service) -> None:
             is_problem(answer, "option", option="x")
             assert "given twice" in answer.json()["detail"], (method, path)
     assert asked > 40
+
+
+@pytest.mark.parametrize(
+    "value", ["%202", "2%20", "%2B2", "1_0", "2.5", "2.0", "", "nan", "%D9%A2"]
+)
+def test_numbers_are_written_in_digits_in_every_route(service: Service, value: str) -> None:
+    paths = service.get("/openapi.json").json()["paths"]
+    asked = 0
+    for template, operations in paths.items():
+        for method, operation in operations.items():
+            for parameter in operation.get("parameters", ()):
+                types = _types_of(parameter["schema"])
+                if not types & ({"integer"} if value.startswith("2.") else {"integer", "number"}):
+                    continue
+                name, query = parameter["name"], parameter["in"] == "query"
+                if not (query or value):
+                    continue
+                asked += 1
+                path = template.replace(f"{{{name}}}", value)
+                path = re.sub(r"\{\w+\}", "0", path.replace("{kind}", "quantiles"))
+                path += f"?{name}={value}" if query else ""
+                answer = ask(service, Post(path, [b""], method=method.upper()))
+                is_problem(answer, "option", option=name)
+    assert asked > 20
+
+
+def _types_of(schema: dict[str, Any]) -> set[str]:
+    return {str(one.get("type")) for one in (schema, *schema.get("anyOf", ()))}

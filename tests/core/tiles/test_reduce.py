@@ -85,7 +85,10 @@ def test_detectors_and_centres() -> None:
         {"op": "virtual", "detectors": [{"disk": {"centre": [1, "x"], "radius": 1}}]},
         {"op": "virtual", "detectors": [{"annulus": {"centre": [1, 1], "inner": 3, "outer": 2}}]},
         {"op": "virtual", "detectors": [{"rectangle": [[0, 99], [0, 1]]}]},
+        {"op": "virtual", "detectors": [{"rectangle": [[0, 2.5], [0, 1]]}]},
+        {"op": "virtual", "detectors": [{"rectangle": [[False, 2], [0, 1]]}]},
         {"op": "virtual", "detectors": [{"point": [8, 0]}]},
+        {"op": "virtual", "detectors": [{"point": [1.0, 1]}]},
         {"op": "virtual", "detectors": [{"point": [1, 1]}] * 65},
     ],
 )

@@ -79,6 +79,7 @@ def test_a_head_says_all_there_is_to_know(up: Uploader) -> None:
         ({"Upload-Length": "5", "Upload-Metadata": "a b c"}, "bad-request"),
         ({"Upload-Length": "5", "Upload-Metadata": "a YQ==,a YQ=="}, "bad-request"),
         ({"Upload-Length": "5", "Upload-Metadata": "partition YQ=="}, "bad-request"),
+        ({"Upload-Length": "5", "Upload-Metadata": "partition ICsy"}, "bad-request"),
         ({"Upload-Length": "5", "Content-Encoding": "gzip"}, "bad-request"),
     ],
 )
