@@ -101,7 +101,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/service.py": _PARTS,
     "app/runs/spec.py": _RUN_ROUTES,
     "app/runs/stored.py": _RUN_STORE,
-    "app/runs/streams.py": _RUN_STORE,
     "app/runs/uploads/dialect.py": _DIALECTS,
     "app/runs/uploads/sources.py": _UPLOADS,
     "app/state/blob_writing.py": _BLOBS,
