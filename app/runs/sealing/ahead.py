@@ -16,6 +16,7 @@ from ..records import RunRecord, StreamRecord
 from ..results.segments import SegmentSums, segments_of
 from .jobs import Variant
 from .memory import sums_of_segment
+from .news import News
 from .work import Workshop
 
 
@@ -30,7 +31,7 @@ class SegmentsAhead:
         stopped: set when the server stops.
     """
 
-    def __init__(self, workshop: Workshop, news: threading.Event, stopped: threading.Event) -> None:
+    def __init__(self, workshop: Workshop, news: News, stopped: threading.Event) -> None:
         self._workshop = workshop
         self._news = news
         self._stopped = stopped
