@@ -9,15 +9,18 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import structlog
+
 from app.decoding.worker.sandbox import die_with
+from app.errors import ServiceError
 from app.logs import configure_logging
 from app.main import create_app
 from app.runs.sealing.alone import LentLedger
 from app.runs.sealing.jobs import Job
 from app.settings import Settings
 
-_BESIDE = 1 << 30
-"""Bytes of memory for what the ledger does not count: code, threads, pieces of files."""
+BESIDE_BYTES = 1 << 30
+"""Memory for what the ledger does not count: threads, pieces of files, small things."""
 
 
 def main() -> None:
@@ -40,15 +43,19 @@ def main() -> None:
     )
     sealer = app.state.sealer
     signal.signal(signal.SIGTERM, lambda *_: sealer.stop())
-    _bound_memory(settings.memory_limit + _BESIDE)
+    bound_memory(settings.memory_limit + BESIDE_BYTES)
     connection.send(None)
-    sealer.perform(job)
+    try:
+        sealer.perform(job)
+    except ServiceError as e:
+        # The store failed, which is no fault of the job: it is late soon, and claimed again.
+        structlog.get_logger().warning("a job is left", run=job.run, reason=str(e))
     sys.stderr.flush()
     # Threads of pools and the decoders end with the process.
     os._exit(0)
 
 
-def _bound_memory(nbytes: int) -> None:
+def bound_memory(nbytes: int) -> None:
     """Let the process take so much more than it has: a job fails that does not count its own."""
     status = Path("/proc/self/status").read_text()
     used = 1024 * int(status.partition("VmData:")[2].split()[0])

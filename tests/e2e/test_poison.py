@@ -25,7 +25,7 @@ from tests.server_process import PROGRAM, ROOT, ServerProcess
 
 GOOD = 10 if SOAK else 3
 ROUNDS = 10 if SOAK else 1
-KILLS = 10 if SOAK else 2
+KILLS = 10 if SOAK else 1
 """In each round."""
 _PATIENCE = 1200.0 if SOAK else 120.0
 

@@ -11,6 +11,7 @@ the worker: they talk over a connection, on which the process sends
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
 from app.engine.ledger import Ledger
-from app.errors import ServiceError
+from app.errors import BusyError, ServiceError
 from app.server.ends import count_memory_kills, describe_end
 from app.settings import METRICS_DIRECTORY, Settings
 
@@ -149,9 +150,13 @@ class LentLedger(Ledger):
     def add(self, owner: str, purpose: str, nbytes: int) -> None:
         """See Ledger."""
         super().add(owner, purpose, nbytes)
-        with self._turn:
-            self._connection.send((owner, purpose, nbytes))
-            refusal = self._connection.recv()
+        try:
+            with self._turn:
+                self._connection.send((owner, purpose, nbytes))
+                refusal = self._connection.recv()
+        except (EOFError, OSError):
+            # A moment later this process ends, too, and must not say until then that it failed.
+            refusal = BusyError("the worker has ended that lends memory")
         if refusal is not None:
             super().remove(owner, purpose, nbytes)
             raise refusal
@@ -159,5 +164,5 @@ class LentLedger(Ledger):
     def remove(self, owner: str, purpose: str, nbytes: int) -> None:
         """See Ledger."""
         super().remove(owner, purpose, nbytes)
-        with self._turn:
+        with self._turn, contextlib.suppress(OSError):
             self._connection.send((owner, purpose, -nbytes))

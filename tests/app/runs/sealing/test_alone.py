@@ -74,5 +74,10 @@ def test_memory_is_lent_and_comes_back_when_the_process_ends() -> None:
     there.close()
     attending.join()
     here.close()
+    # The process may outlive its worker for a moment.
+    hold.shrink(1)
+    with pytest.raises(BusyError):
+        hold.grow(1)
+    assert lent.held == hold.nbytes == 25
     assert begun == [True]
     assert (ledger.held, ledger.owners) == (0, 0)

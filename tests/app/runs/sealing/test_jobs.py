@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +24,10 @@ from app.runs.sealing.sealer import Sealer
 from app.runs.sealing.work import SealingWork
 from app.settings import Settings
 from app.state.memory import MemoryStateStore
+from app.state.storage import CLAIMS
 from tests.app.runs.uploaded import Uploads
 from tests.runs import RunCase, random_run
+from tests.server_process import ROOT
 
 DIED = Death(begun=True, reason="SIGKILL, with 7 MiB of memory")
 
@@ -105,6 +110,45 @@ def test_jobs_that_wait_or_were_given_back_are_no_suspects(suspects: Suspects) -
     suspects.sealer.look()
     assert suspects.now.state == "done"
     assert suspects.alone.seen == []
+
+
+OTHER = """
+import sys
+from pathlib import Path
+from app.state.presence import Presence
+print(Presence(Path(sys.argv[1])).name, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_death_is_news_to_all_others(
+    suspects: Suspects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", OTHER, str(tmp_path / CLAIMS)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout is not None
+        suspects.take(other.stdout.readline().strip())
+        looked = threading.Event()
+
+        def work() -> bool:
+            looked.set()
+            return False
+
+        monkeypatch.setattr(suspects.sealer.ahead, "work", work)
+        suspects.sealer._interval = 1000.0
+        suspects.sealer.start()
+        assert looked.wait(60)
+        assert suspects.now.state == "sealed"
+        other.kill()
+
+        async def done() -> None:
+            while suspects.now.state != "done":
+                await suspects.service.runs.watch.changed(suspects.run.id)
+
+        asyncio.run(asyncio.wait_for(done(), 60))
+    suspects.sealer.close()
+    assert [job.suspect for job in suspects.alone.seen] == [True]
 
 
 @pytest.mark.parametrize("near", [False, True])
