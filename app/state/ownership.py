@@ -41,7 +41,7 @@ ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
 OWNED_KINDS = (
     *("dataset", "view", "pipeline", "input"),
-    *("run", "stream", "segment", "report", "sealing"),
+    *("run", "stream", "segment", "report", "sealing", "ahead"),
 )
 _PREFIX_SIZE = 8
 _DIGITS = 2 * _PREFIX_SIZE

@@ -21,14 +21,18 @@ count, and only those that the worker sees which started one, without having end
        +---- deaths + 1 -------------------------+--- the third ---> poisoned
 
 A poisoned job stays, so that it can be counted, until somebody asks for it again.
+
+Work ahead of a job leaves a head, too, where its process dies: its run is left alone until it
+is sealed, and its jobs are suspects from the beginning.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +41,8 @@ from app.state.ownership import Namespaces, Owned
 from app.state.presence import Presence
 
 KIND = "sealing"
+AHEAD = "ahead"
+"""Of heads of processes that work ahead, ``<run>.<process>``."""
 OWN = "own"
 """Variant of the options and inputs that the run was created with."""
 LEASE_SECONDS = 15.0
@@ -163,12 +169,15 @@ class Jobs:
         self.presence = presence or Presence()
         self.suspects = self.poisoned = 0
         self._things = Namespaces(heads, KIND)
+        self._ahead = Namespaces(heads, AHEAD)
         self.lease = lease
         self._clock = clock
         self._seen: dict[tuple[str, str], tuple[str, int, float]] = {}
 
     def create(self, job: Job) -> None:
         """Create a job, unless it exists; one that is poisoned is tried again, alone."""
+        if self.died_ahead(job.owner, job.run):
+            job = replace(job, suspect=True)
         try:
             self._things.create(job.owner, job.ident, job.encode())
         except HeadExistsError:
@@ -240,9 +249,30 @@ class Jobs:
             return
 
     def delete_all(self, owner: str, run: str) -> None:
-        """Delete the jobs of a run."""
+        """Delete the jobs of a run, and what those left that worked ahead of them."""
         for job in self.of_run(owner, run):
             self.delete(job)
+        for owned in self._ahead.page(owner, f"{run}."):
+            self._forget(owner, owned.ident)
+
+    @contextlib.contextmanager
+    def ahead(self, owner: str, run: str) -> Iterator[None]:
+        """Work ahead of the jobs of a run; where the process dies, that is known."""
+        name = self.presence.name
+        ident = f"{run}.{name.rpartition(' ')[2]}"
+        self._ahead.create(owner, ident, name)
+        try:
+            yield
+        finally:
+            self._forget(owner, ident)
+
+    def died_ahead(self, owner: str, run: str) -> bool:
+        """Whether a process died that worked ahead of the jobs of a run."""
+        return any(self.presence.has_ended(o.value) for o in self._ahead.page(owner, f"{run}."))
+
+    def _forget(self, owner: str, ident: str) -> None:
+        with contextlib.suppress(HeadMissingError):
+            self._ahead.delete(owner, ident)
 
 
 def find_variant(jobs: Sequence[Job], variant: str) -> Job | None:

@@ -91,7 +91,7 @@ class Sealer:
         self._news = News()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self.ahead = SegmentsAhead(workshop, self._news, self._stopped)
+        self.ahead = SegmentsAhead(workshop, jobs, self._news, self._stopped)
 
     def start(self) -> None:
         """Start the thread."""

@@ -18,6 +18,7 @@ from app.engine.ledger import Ledger
 from app.errors import ForbiddenError
 from app.http.identity import ADMIN, SINGLE_USER, Identity
 from app.runs.records import RunRecord
+from app.runs.sealing.ahead import SegmentsAhead
 from app.runs.sealing.alone import Alone, Death
 from app.runs.sealing.jobs import MAX_DEATHS, Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
@@ -309,6 +310,35 @@ def test_jobs_give_way_to_suspects_only_after_all_others(suspects: Suspects, cas
     assert claimed is not None
     suspects.take("")
     assert [job.suspect for job in suspects.jobs.claimable()] == [False, True]
+
+
+def test_who_dies_while_it_works_ahead_makes_suspects_of_the_jobs_to_come(
+    suspects: Suspects, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, jobs, ahead = suspects.service, suspects.jobs, suspects.sealer.ahead
+    tried: list[str] = []
+    monkeypatch.setattr(
+        SegmentsAhead, "_add_up", lambda _self, run, _stream, _reports: tried.append(run.id)
+    )
+    service.streams.grown = ahead.note
+    run = service.run(["aal"], {"occurrence": service.occurrence(case)})
+    service.upload(run, case.stream.encode())
+    assert ahead.work()
+    assert tried == [run.id]
+    # Who works there and ends well, or runs, leaves no trace.
+    with jobs.ahead(run.owner, run.id):
+        assert not jobs.died_ahead(run.owner, run.id)
+    assert jobs._ahead.page(run.owner) == []
+    machine = jobs.presence.name.partition(" ")[0]
+    jobs._ahead.create(run.owner, f"{run.id}.1-dead", f"{machine} 1-dead")
+    service.upload(run, case.stream.encode())
+    assert ahead.work()
+    assert tried == [run.id]
+    jobs.create(Job(run.owner, run.id, ("aal",), Variant(), seals=True))
+    (job,) = jobs.of_run(run.owner, run.id)
+    assert job.suspect
+    service.state.runs.removal.delete(SINGLE_USER, run.id)
+    assert jobs._ahead.page(run.owner) == []
 
 
 def test_all_jobs_are_seen_and_those_of_earlier_versions_go_on(
