@@ -29,7 +29,15 @@ EXIT_TIES = 3
 IDLE_SECONDS = 600.0
 """Without a byte from any stream for so long, nobody writes them."""
 _ELSEWHERE = ("reports", "out", "occurrence", "periods", "return_periods", "quantiles")
-_ALSO_ELSEWHERE = ("event_rates", "summary_xref", "summary_map", "sets", "summary_info", "plot")
+_ALSO_ELSEWHERE = (
+    "event_rates",
+    "summary_xref",
+    "summary_map",
+    "sets",
+    "summary_info",
+    "plot",
+    "live",
+)
 _FORMATS = ("csv", "parquet", "bin")
 
 
