@@ -28,6 +28,8 @@ class _Rule:
     """Empty if every identity will do."""
     looks: int | None = None
     """Levels below the path that ``admin`` may look at; None if it may not even delete."""
+    again: str | None = None
+    """End of the paths below it at which ``admin`` may have something tried again."""
 
     def covers(self, path: str) -> bool:
         return path == self.path or path.startswith(f"{self.path}/")
@@ -36,6 +38,8 @@ class _Rule:
         """Whether ``admin`` suffices: to look at what there is or delete it, not to run it."""
         if self.looks is None:
             return False
+        if self.again is not None and method == "POST":
+            return path.endswith(self.again)
         levels = path.removeprefix(self.path).count("/")
         return method == "DELETE" or (method in _READS and levels <= self.looks)
 
@@ -44,7 +48,7 @@ _RULES = (
     _Rule("/v1/losses", (LOSSES,)),
     _Rule("/v1/inputs", (LOSSES, RUNS), looks=2),
     _Rule("/v1/pipelines", (PIPELINES,), looks=1),
-    _Rule("/v1/runs", (RUNS,), looks=2),
+    _Rule("/v1/runs", (RUNS,), looks=2, again="/seal"),
     _Rule("/v1/datasets"),
     _Rule("/v1/tokens"),
     _Rule("/zarr"),

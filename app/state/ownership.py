@@ -42,7 +42,7 @@ ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
 OWNED_KINDS = (
     *("dataset", "view", "pipeline", "input"),
-    *("run", "stream", "segment", "report", "sealing"),
+    *("run", "stream", "segment", "report", "sealing", "ahead"),
 )
 _PREFIX_SIZE = 8
 _DIGITS = 2 * _PREFIX_SIZE
@@ -218,9 +218,9 @@ class Namespaces:
             found |= {owned.ident for owned in self._page(prefix, after, limit)}
         return sorted(found)[:limit]
 
-    def of_all(self, limit: int = MAX_PAGE) -> list[Owned]:
-        """List up to ``limit`` things of all owners."""
-        return [Owned.of(head) for head in self._store.list(self._kind, limit=limit).heads]
+    def of_all(self) -> Iterator[Owned]:
+        """Yield the things of all owners."""
+        return map(Owned.of, _heads(self._store, self._kind))
 
     def of_anyone(self, ident: str) -> list[Owned]:
         """Return the things of this id, of all owners."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from app.runs.results.sweeping import files_without_runs
 from app.runs.sealing import memory, work
 from app.runs.sealing.jobs import Jobs
 from app.runs.sealing.sealer import Sealer
-from app.runs.sealing.workers import has_died, worker_name
 from core.errors import EmptyStreamError
 from tests.app.runs.uploaded import Uploads, occurrence_csv, partitions
 from tests.runs import RUN_REPORTS, RunCase, random_run
@@ -348,8 +345,11 @@ def test_a_job_of_a_worker_that_died_is_taken_over(
     (job,) = service.sealer.jobs.claimable()
     # It claims the job, and is killed.
     assert service.sealer.jobs.change(job, worker="another", beat=7) is not None
-    watching = Jobs(service.state.runs.reports._workshop.heads, 15.0, lambda: now[0])
+    watching = Jobs(
+        service.sealer.workshop.heads, service.sealer.jobs.presence, 15.0, lambda: now[0]
+    )
     monkeypatch.setattr(service.sealer, "jobs", watching)
+    monkeypatch.setattr(service.sealer, "_alone", None)
     for now[0] in (0.0, 14.9):
         service.sealer.look()
         assert service.now(run).state == "sealed"
@@ -357,20 +357,6 @@ def test_a_job_of_a_worker_that_died_is_taken_over(
     service.sealer.look()
     assert service.now(run).state == "done"
     assert watching.of_run(run.owner, run.id) == []
-
-
-def test_a_worker_that_died_on_this_machine_is_noticed_at_once() -> None:
-    name = worker_name()
-    assert not has_died(name)
-    *place, _, started, last = name.split(" ")
-    with subprocess.Popen(["true"]) as ended:
-        ended.wait()
-    dead = " ".join([*place, str(ended.pid), "123", last])
-    assert has_died(dead)
-    reused = " ".join([*place, str(os.getpid()), "1" + started, last])
-    assert has_died(reused)
-    assert not has_died(dead.replace(place[0], "another-machine"))
-    assert not has_died("another")
 
 
 def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
