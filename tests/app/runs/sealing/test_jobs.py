@@ -30,7 +30,7 @@ from tests.app.runs.uploaded import Uploads
 from tests.runs import RunCase, random_run
 from tests.server_process import ROOT
 
-DIED = Death(begun=True, reason="SIGKILL, with 7 MiB of memory")
+DIED = Death(begun=True, reason="SIGKILL at 7 MiB of memory")
 
 
 class Fates(Alone):
@@ -181,7 +181,7 @@ def test_the_third_death_alone_is_final(suspects: Suspects) -> None:
     assert problem is not None
     assert suspects.now.state == "failed"
     assert (problem["code"], problem["deaths"]) == ("process-died", MAX_DEATHS)
-    assert "SIGKILL, with 7 MiB" in problem["detail"]
+    assert "SIGKILL at 7 MiB" in problem["detail"]
     # Nobody tries it again, and it is counted.
     suspects.sealer.look()
     assert len(suspects.alone.seen) == MAX_DEATHS
