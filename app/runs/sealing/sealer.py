@@ -73,16 +73,16 @@ class Sealer:
     Args:
         workshop: what to work with.
         jobs: those of all workers.
-        alone: computes suspects; None in a process that is to compute them itself.
         interval: seconds between two looks for jobs.
+        alone: computes suspects; None in a process that is to compute them itself.
     """
 
     def __init__(
         self,
         workshop: Workshop,
         jobs: Jobs,
-        alone: Alone | None = None,
         interval: float = INTERVAL,
+        alone: Alone | None = None,
     ) -> None:
         self.workshop = workshop
         self.jobs = jobs
