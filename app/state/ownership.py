@@ -110,14 +110,29 @@ class Namespaces:
         Raises:
             HeadExistsError: the owner has another one of this id.
         """
-        text = _encoded(owner, value)
         try:
-            self._store.create(self._kind, _head_id(owner, ident), text, size=size)
+            self.insert(owner, ident, value, size)
         except HeadExistsError:
-            if self.head(owner, ident).value == text:
+            if self.head(owner, ident).value == _encoded(owner, value):
                 return False
             raise HeadExistsError(f"the {self._kind} {ident} already exists") from None
         return True
+
+    def insert(
+        self,
+        owner: str,
+        ident: str,
+        value: Any,  # noqa: ANN401 - JSON
+        size: int | None = None,
+    ) -> Owned:
+        """Create a thing; see ``create``.
+
+        Raises:
+            HeadExistsError: the owner has one of this id, even an equal one.
+        """
+        text = _encoded(owner, value)
+        head = self._store.create(self._kind, _head_id(owner, ident), text, size=size)
+        return Owned(owner, ident, value, head)
 
     def head(self, owner: str, ident: str) -> Head:
         """Return the head of a thing.
@@ -166,14 +181,21 @@ class Namespaces:
         head = self._store.compare_and_swap(seen.head, text, size=size)
         return Owned(seen.owner, seen.ident, value, head)
 
-    def delete(self, owner: str, ident: str) -> None:
+    def delete(self, owner: str, ident: str, seen: Owned | None = None) -> None:
         """Delete a thing of one owner.
+
+        Args:
+            owner: the owner.
+            ident: id of the thing.
+            seen: delete it only if it is unchanged since.
 
         Raises:
             HeadMissingError: the owner has no such thing.
+            HeadConflictError: it has changed since it was seen.
         """
         try:
-            self._store.delete(self._kind, _head_id(owner, ident))
+            head = None if seen is None else seen.head
+            self._store.delete(self._kind, _head_id(owner, ident), head)
         except HeadInvalidError as e:
             raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}") from e
 

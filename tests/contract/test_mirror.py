@@ -105,6 +105,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/uploads/dialect.py": _DIALECTS,
     "app/runs/uploads/sources.py": _UPLOADS,
     "app/state/blob_writing.py": _BLOBS,
+    "app/oasis/tied_curves.py": ("tests/app/oasis/test_comparing.py",),
     "app/oasis/confirming.py": _OASIS_FAULTS,
     "app/oasis/locking.py": _OASIS_FAULTS,
     "app/oasis/fetched_tables.py": _OASIS_SERVICE,

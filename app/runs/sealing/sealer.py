@@ -132,16 +132,9 @@ class Sealer:
         check_sealable(run, workshop.streams.of(run), workshop.spec(run, Variant()).missing)
         workshop.request(run, Variant(), job.reports)
         self._add(job)
-
-        def sealed(run: RunRecord) -> RunRecord:
-            if run.state in {"sealed", "computing", "done"}:
-                return run
-            check_sealable(run, workshop.streams.of(run), ())
-            return replace(run, state="sealed", problem=None)
-
-        sealed_run = workshop.runs.change(run, sealed)
+        sealed = workshop.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
         self._news.set()
-        return sealed_run
+        return sealed
 
     def compute(self, run: RunRecord, reports: tuple[str, ...], variant: Variant) -> Job:
         """Have further reports of a sealed run computed, from what is stored of it.
@@ -284,11 +277,14 @@ class Sealer:
 
     def _finish(self, run: RunRecord, job: Job, problem: Mapping[str, Any] | None) -> None:
         """Write into the run how a job ended."""
-        name = job.variant.name
+        name, term = job.variant.name, run.term
         # A poisoned job is not begun again to say how it ended, so that its run may be sealed.
         endable = {"sealed", "computing"} if job.is_poisoned else {"computing"}
 
         def ended(run: RunRecord) -> RunRecord:
+            if run.term != term:
+                # It was repaired and sealed again since.
+                return run
             known = run.results.get(name, {})
             reports = list(known.get("reports", []))
             result = {

@@ -6,7 +6,6 @@ import asyncio
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,25 +222,11 @@ def test_streams_that_are_missing_unfinished_or_twice_there_are_named(
     found = refused(service, run)["streams"]
     assert [(f["partition"], f["stream"]) for f in found] == [
         (2, cut.id),
-        (3, service.now(run).streams[3]),
+        (3, service.streams.find(service.now(run), 3).id),
     ]
     assert "is not complete" in found[0]["reason"]
     assert "same bytes as partition 1" in found[1]["reason"]
     assert refused(service, service.run(["melt"]))["detail"] == "the run has no stream"
-
-
-def test_a_stream_that_a_crash_left_half_created_is_missing(
-    service: Uploads, case: RunCase
-) -> None:
-    run = service.run(["melt"])
-    service.upload(run, case.stream.encode())
-    listed = replace(service.now(run), streams={**service.now(run).streams, 2: "000002-x"})
-    service.runs.change(service.now(run), lambda _run: listed)
-    (fault,) = refused(service, run)["streams"]
-    assert fault["partition"] == 2
-    # Who reads rows waits for it.
-    rows = get(service, f"/v1/runs/{run.id}/rows/melt?format=ndjson").text
-    assert '"reason":"partial"' in rows.splitlines()[-1]
 
 
 def test_streams_without_events_may_be_equal(service: Uploads, case: RunCase) -> None:
