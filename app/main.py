@@ -370,11 +370,11 @@ def _claims(settings: Settings, storage: Storage) -> Claims:
 
 def _sealer(settings: Settings, workshop: Workshop, lent: LentLedger | None) -> Sealer:
     losses = workshop.losses
-    jobs = Jobs(workshop.heads, losses.spools.claims.presence)
+    jobs = Jobs(workshop.heads, presence=losses.spools.claims.presence)
     if lent is not None or settings.kept_in is None:
         # It is the process alone with a job, or what it keeps in memory is seen by no other.
         return Sealer(workshop, jobs)
-    return Sealer(workshop, jobs, Alone(settings, losses.ledger))
+    return Sealer(workshop, jobs, alone=Alone(settings, losses.ledger))
 
 
 def _throttle(settings: Settings) -> Throttle:

@@ -48,7 +48,7 @@ class RunFailedError(ServiceError):
 
 
 class ProcessDiedError(ServiceError):
-    """Each process died that computed the run and had nothing else to do, three in a row."""
+    """Computing the run has ended three processes that did nothing else."""
 
     code = "process-died"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -28,7 +29,8 @@ def main() -> None:
     descriptor, parent = map(int, sys.argv[1:])
     die_with(parent)
     # Whoever has to be ended for lack of memory, it is not to be the service.
-    Path("/proc/self/oom_score_adj").write_text("1000")
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     connection = Connection(descriptor)
     settings: Settings
     job: Job

@@ -329,6 +329,7 @@ ACROSS: dict[str, str] = {
     "tests/core/losses/test_inputs_refused.py": "auxiliary files with faults",
     "tests/core/losses/test_kernels.py": "kernels against NumPy",
     "tests/core/losses/test_period_tables.py": "reports of periods, against an oracle",
+    "tests/core/tiles/test_orders.py": "orders of views, frozen",
     "tests/core/tiles/test_arrays.py": "core/tiles/formats/arrays.py",
     "tests/core/tiles/test_detect.py": "core/tiles/formats/detect.py",
     "tests/core/tiles/test_formats.py": "every format, under one contract",

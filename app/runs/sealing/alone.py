@@ -77,7 +77,7 @@ class Alone:
         if not process.returncode:
             return None
         end = describe_end(process.returncode, out_of_memory=count_memory_kills() > kills)
-        why = f"{end.reason}, with {usage.ru_maxrss >> 10} MiB of memory"
+        why = f"{end.reason} at {usage.ru_maxrss >> 10} MiB of memory"
         return Death(begun, why if end.hint is None else f"{why}; {end.hint}")
 
     def _start(self, descriptor: int) -> subprocess.Popen[bytes]:

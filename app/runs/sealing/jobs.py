@@ -157,9 +157,9 @@ class Jobs:
 
     Args:
         heads: holds them.
-        presence: of this worker among those that compute them; default: there are no others.
         lease: seconds without a beat after which a job may be taken over.
         clock: monotonic seconds.
+        presence: of this worker among those that compute them; default: there are no others.
 
     Attributes:
         suspects: number of suspects when it was last looked for jobs.
@@ -169,9 +169,9 @@ class Jobs:
     def __init__(
         self,
         heads: StateStore,
-        presence: Presence | None = None,
         lease: float = LEASE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        presence: Presence | None = None,
     ) -> None:
         self.presence = presence or Presence()
         self.suspects = self.poisoned = 0

@@ -73,16 +73,16 @@ class Sealer:
     Args:
         workshop: what to work with.
         jobs: those of all workers.
-        alone: computes suspects; None in a process that is to compute them itself.
         interval: seconds between two looks for jobs.
+        alone: computes suspects; None in a process that is to compute them itself.
     """
 
     def __init__(
         self,
         workshop: Workshop,
         jobs: Jobs,
-        alone: Alone | None = None,
         interval: float = INTERVAL,
+        alone: Alone | None = None,
     ) -> None:
         self.workshop = workshop
         self.jobs = jobs
@@ -332,10 +332,10 @@ def _too_large() -> TooLargeError:
 
 def _poison(job: Job) -> ProcessDiedError:
     return ProcessDiedError(
-        f"{job.deaths} processes died that had nothing to do but to compute the run; the last"
-        f" one: {job.death}",
-        hint="Check the inputs and streams of the run, or have the operator read the log; to seal"
-        " the run again tries it again",
+        f"computing the run has ended {job.deaths} processes that did nothing else, the last by"
+        f" {job.death}",
+        hint="Check the inputs and streams of the run, and have the operator read the log. Seal the"
+        " run again to try it again",
         deaths=job.deaths,
     )
 

@@ -45,7 +45,7 @@ def test_a_process_that_is_stopped_has_not_begun(tmp_path: Path) -> None:
     death = alone.run(JOB)
     assert death is not None
     assert not death.begun
-    assert death.reason.startswith("SIGTERM, with ")
+    assert death.reason.startswith("SIGTERM at ")
 
 
 def test_memory_is_lent_and_comes_back_when_the_process_ends() -> None:

@@ -30,7 +30,7 @@ from tests.app.runs.uploaded import Uploads
 from tests.runs import RunCase, random_run
 from tests.server_process import ROOT
 
-DIED = Death(begun=True, reason="SIGKILL, with 7 MiB of memory")
+DIED = Death(begun=True, reason="SIGKILL at 7 MiB of memory")
 
 
 class Fates(Alone):
@@ -159,7 +159,7 @@ def test_who_gives_no_sign_of_life_is_dead_unless_it_is_seen_to_run(
     own = suspects.jobs.presence.name
     suspects.take(own if near else "another-machine 1-x")
     now = [0.0]
-    watching = Jobs(suspects.sealer.workshop.heads, suspects.jobs.presence, 15.0, lambda: now[0])
+    watching = Jobs(suspects.sealer.workshop.heads, 15.0, lambda: now[0], suspects.jobs.presence)
     suspects.sealer.jobs = watching
     suspects.sealer.look()
     assert suspects.job.worker != ""
@@ -181,7 +181,7 @@ def test_the_third_death_alone_is_final(suspects: Suspects) -> None:
     assert problem is not None
     assert suspects.now.state == "failed"
     assert (problem["code"], problem["deaths"]) == ("process-died", MAX_DEATHS)
-    assert "SIGKILL, with 7 MiB" in problem["detail"]
+    assert "SIGKILL at 7 MiB" in problem["detail"]
     # Nobody tries it again, and it is counted.
     suspects.sealer.look()
     assert len(suspects.alone.seen) == MAX_DEATHS

@@ -347,7 +347,7 @@ def test_a_job_of_a_worker_that_died_is_taken_over(
     # It claims the job, and is killed.
     assert service.sealer.jobs.change(job, worker="another", beat=7) is not None
     watching = Jobs(
-        service.sealer.workshop.heads, service.sealer.jobs.presence, 15.0, lambda: now[0]
+        service.sealer.workshop.heads, 15.0, lambda: now[0], service.sealer.jobs.presence
     )
     monkeypatch.setattr(service.sealer, "jobs", watching)
     monkeypatch.setattr(service.sealer, "_alone", None)
