@@ -190,14 +190,14 @@ class Sealer:
         try:
             death = alone.run(claimed)
         except OSError as e:
-            death = Death(begun=False, reason=e.strerror or str(e))
+            death = Death(own=False, reason=e.strerror or str(e))
         job = None if death is None else self.jobs.find(claimed)
         if death is None or job is None or job.worker != claimed.worker:
             return
         log = structlog.get_logger().bind(run=job.run, reason=death.reason)
         if self._stopped.is_set():
             self.jobs.change(job, worker="")
-        elif not death.begun:
+        elif not death.own:
             self._try_again(job, BusyError(f"no process computes the run: {death.reason}"))
         else:
             log.error("a process died that computed one job alone", deaths=job.deaths + 1)
