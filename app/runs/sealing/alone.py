@@ -1,8 +1,8 @@
 """A job in a process of its own, which holds nothing else: its death harms nobody.
 
-The process is a program that is started anew, whatever the worker is and holds. The worker
-keeps the job meanwhile, and waits. What the process asks of memory is entered in the ledger of
-the worker: they talk over a connection, on which the process sends
+The process runs a program that is started anew, whatever the worker is and holds. The worker
+keeps the job meanwhile, and waits. The memory that the process asks for is entered in the ledger
+of the worker: the two talk over a connection, on which the process sends
 
     None                          it has begun with the job
     (owner, purpose, bytes)       to hold so much more, which is answered with None or the refusal
