@@ -30,6 +30,7 @@ import structlog
 from .base import (
     MAX_PAGE,
     Head,
+    HeadConflictError,
     HeadExistsError,
     HeadInvalidError,
     HeadMissingError,
@@ -336,13 +337,30 @@ def adopt(
         for owned in list(things.all(old)):
             with turn():
                 try:
-                    things.create(new, owned.ident, owned.value, owned.head.size)
+                    moved += _hand_over(things, old, new, owned.ident)
                 except HeadExistsError:
                     left.append(f"{kind} {owned.ident}")
-                    continue
-                things.delete(old, owned.ident)
-            moved += 1
     return moved, left
+
+
+def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
+    """Hand a thing to another owner, with all that was changed until then; whether it was there.
+
+    Raises:
+        HeadExistsError: the new owner has another one of this id.
+    """
+    while True:
+        with contextlib.suppress(HeadMissingError):
+            owned = things.get(old, ident)
+            things.create(new, ident, owned.value, owned.head.size)
+            try:
+                things.delete(old, ident, owned)
+            except (HeadConflictError, HeadMissingError):
+                # It was changed or deleted meanwhile, and so is what was handed over.
+                things.delete(new, ident)
+                continue
+            return True
+        return False
 
 
 def _heads(store: StateStore, kind: str) -> Iterator[Head]:

@@ -18,9 +18,11 @@ from app.errors import StorageFullError
 from app.http.identity import SINGLE_USER
 from app.run_errors import SealRefusedError
 from app.runs.records import RunRecord
+from app.runs.results.sweeping import files_without_runs
 from app.runs.sealing import memory, work
 from app.runs.sealing.jobs import Jobs
 from app.runs.sealing.sealer import Sealer
+from core.errors import EmptyStreamError
 from tests.app.runs.uploaded import Uploads, occurrence_csv, partitions
 from tests.runs import RUN_REPORTS, RunCase, random_run
 
@@ -269,6 +271,37 @@ def test_an_event_in_two_streams_fails_the_run_until_it_is_repaired(
         service.streams.delete(service.now(run), other.id)
         assert service.seal(run).state == "done"
         assert service.now(run).problem is None
+
+
+def test_reports_of_streams_that_were_replaced_are_not_kept(
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = partitions(case, 1, 2)
+    run = run_of(service, case, ["melt", "aal"])
+    (stream,) = service.upload(run, first)
+
+    def fail(_self: object, _memory: object) -> None:
+        raise EmptyStreamError("the sums cannot be computed", offset=0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(work.SealingWork, "_compute_sums", fail)
+        assert service.seal(run).state == "failed"
+    service.streams.delete(service.now(run), stream.id)
+    service.upload(run, second)
+    assert service.seal(run).state == "done"
+    other = run_of(service, case, ["melt", "aal"])
+    service.upload(other, second)
+    assert service.seal(other).state == "done"
+    melt, expected = (get(service, f"/v1/runs/{r.id}/reports/melt") for r in (run, other))
+    assert melt.status_code == 200
+    assert melt.content == expected.content
+    # What was computed before is removed after a while.
+    heads = service.sealer.workshop.heads
+    before = {head.id for head in heads.list("report").heads}
+    files_without_runs(heads, "report", lambda: 9e9)()
+    (removed,) = before - {head.id for head in heads.list("report").heads}
+    assert f".{run.id}." in removed
+    assert get(service, f"/v1/runs/{run.id}/reports/melt").content == expected.content
 
 
 def damage(directory: Path, kind: str) -> None:
