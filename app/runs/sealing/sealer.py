@@ -45,7 +45,7 @@ from ..records import RunRecord, RunState
 from .ahead import SegmentsAhead
 from .alone import Alone, Death
 from .checks import check_sealable
-from .jobs import Job, Jobs, Variant
+from .jobs import Job, Jobs, Variant, job_of
 from .news import News
 from .work import SealingWork, Workshop
 
@@ -123,7 +123,7 @@ class Sealer:
         """
         if run.state == "done":
             return run
-        job = Job(run.owner, run.id, tuple(run.spec["reports"]), Variant(), seals=True)
+        job = job_of(run)
         if run.state in {"sealed", "computing"}:
             # A job that is dropped, such as by a restored backup, is made again.
             self._add(job)
