@@ -48,7 +48,7 @@ def refer_to_blocks(
 
     Args:
         words: stretches of blocks.
-        stop: words of them.
+        stop: word at or after which no further block is taken.
         samples: len_sample.
         width: bytes of a loss.
         events: that occur, ascending.
@@ -58,11 +58,10 @@ def refer_to_blocks(
         places: receives the word of each stretch.
 
     Returns:
-        References, and blocks of events that do not occur.
+        References, and the words of the blocks taken.
     """
     at = ZERO
     k = ZERO
-    absent = ZERO
     event = ZERO
     begin = ZERO
     end = ZERO
@@ -72,7 +71,6 @@ def refer_to_blocks(
             place = _find(events, event)
             begin = starts[place]
             end = starts[place + 1] if place < len(events) and events[place] == event else begin
-        absent += int(begin == end)
         if len(keys):
             summary = int(words[at + 1]) << 32
             for i in range(begin, end):
@@ -82,7 +80,7 @@ def refer_to_blocks(
         else:
             k += end - begin
         at += stretch_size(int(words[at + 2]), int(words[at + 3]), samples, width)
-    return k, absent
+    return k, at
 
 
 @kernel
