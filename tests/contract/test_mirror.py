@@ -238,7 +238,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/_kernels/exact.py": _LEDGER,
     "core/losses/_kernels/exceedance.py": _WHOLE_RUNS,
     "core/losses/_kernels/groups.py": _LEDGER,
-    "core/losses/_kernels/ordering.py": _LEDGER,
     "core/losses/_kernels/originals.py": ("tests/core/losses/ledger/test_originals.py",),
     "core/losses/_kernels/references.py": _LEDGER,
     "core/losses/_kernels/stretches.py": _LEDGER,

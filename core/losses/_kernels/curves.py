@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
 from ...arrays import Floats, Indices
+from ...sorting import copy, sort_slice
 from .layout import ZERO
-from .ordering import copy, sort_pairs
 from .quantiles import select
 
 _SIGN = 0x7FFFFFFFFFFFFFFF
@@ -76,19 +76,36 @@ class Sorting(NamedTuple):
     spare_keys: Indices
     spare_years: Indices
     counts: Indices
-    """Shape (ordering.COUNTS,)."""
+    """Shape (sorting.COUNTS,)."""
+    progress: Indices
+    """Shape (sorting.PROGRESS,)."""
+
+
+@kernel
+def flip(keys: Indices) -> None:
+    """Reverse the order of the bits of losses; twice is once too many."""
+    for i in range(len(keys)):
+        keys[i] = _SIGN - keys[i]
 
 
 @subkernel
 def _sort_curve(sorting: Sorting, begin: int, end: int) -> None:
     """Sort the losses [begin, end) from the largest, with their years if there are any."""
     keys = sorting.keys[begin:end]
-    for i in range(len(keys)):
-        keys[i] = _SIGN - keys[i]
+    n = len(keys)
+    i = 1
+    while i < n and keys[i - 1] >= keys[i]:
+        i += 1
+    if i >= n:
+        # A long curve has been sorted in slices before.
+        return
+    flip(keys)
     years = sorting.years[begin:end] if len(sorting.years) else sorting.years[:0]
-    sort_pairs(keys, years, sorting.spare_keys, sorting.spare_years, sorting.counts)
-    for i in range(len(keys)):
-        keys[i] = _SIGN - keys[i]
+    sorting.progress[:] = 0
+    sort_slice(
+        keys, years, sorting.spare_keys, sorting.spare_years, sorting.counts, sorting.progress, n
+    )
+    flip(keys)
 
 
 @subkernel

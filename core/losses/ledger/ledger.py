@@ -41,13 +41,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Indices
+from ...budget import current
 from ...errors import LimitError, MismatchError
+from ...slices import SLICE
+from ...sorting import sort_pairs
 from .._kernels.layout import Record
-from .._kernels.references import find_events, measure, refer_to_blocks
+from .._kernels.references import find_events, refer_to_blocks
 from .._kernels.stretches import Arena
 from ..events import StreamHeader
 from .calendar import Calendar
-from .memory import SharedArena, make_arena, make_sums, sort_references
+from .memory import SharedArena, make_arena
 from .originals import Originals
 from .runs import Run, RunWriter
 from .spilling import SpillStore
@@ -193,9 +196,16 @@ class Ledger:
 
     def _refer(self, words: npt.NDArray[np.int32], keys: Indices, places: Indices) -> int:
         _, ids, starts, numbers = self.calendar
-        count, _ = refer_to_blocks(
-            words, len(words), *self._sizes, ids, starts, numbers, keys, places
-        )
+        at = count = 0
+        budget = current()
+        while at < len(words):
+            budget.check("ledger")
+            rest, stop = words[at:], min(len(words) - at, SLICE)
+            to = (keys[count:], places[count:])
+            found, taken = refer_to_blocks(rest, stop, *self._sizes, ids, starts, numbers, *to)
+            to[1][:found] += at
+            count += found
+            at += taken
         return count
 
     def _count_references(self) -> int:
@@ -226,7 +236,7 @@ class Ledger:
                 end = first + self._refer(words, keys[first:], places[first:])
                 places[first:end] += begin
                 first = end
-        sort_references(keys, places)
+        sort_pairs(keys, places, "ledger")
         return keys, places
 
     # -- runs --------------------------------------------------------------------
@@ -251,10 +261,9 @@ class Ledger:
             raise LimitError("a ledger of references has no runs")
         self._events.append(self._in_arena())
         keys, places = self.references()
-        _, _, largest = measure(keys, places, self.memory.words)
         samples, width = self._sizes
         writer = RunWriter(samples, width, None if self.spill is None else self.spill.create())
-        writer.write(keys, places, self.memory, make_sums(samples, largest))
+        writer.write(keys, places, self.memory)
         self.add_run(writer.finish())
         self.used = 0
         self._absorbed = []
