@@ -151,23 +151,24 @@ class RowReader:
             self._resume(place)
 
     def _resume(self, place: RowPlace) -> None:
-        ident = self._run.streams.get(place.partition)
+        record = self._streams.find(self._run, place.partition)
         if not place.offset and self._only is None:
             # No row of the stream was given, so it may be another by now, or none yet.
             self._partition = place.partition - 1
-            origin: dict[str, object] = {"stream": ident or "", "partition": place.partition}
+            ident = "" if record is None else record.id
+            origin: dict[str, object] = {"stream": ident, "partition": place.partition}
             self.mark = Mark(Position(), origin=origin)
             return
-        if ident is None or fingerprint_of(ident) != place.fingerprint:
+        if record is None or fingerprint_of(record.id) != place.fingerprint:
             raise DataChangedError(
                 f"partition {place.partition} was deleted or uploaded again since",
                 hint="Read the rows from the beginning, without after",
             )
-        if self._only not in {None, ident}:
+        if self._only not in {None, record.id}:
             raise DataChangedError(
                 "the token is of another stream of the run", hint="Name that stream, or none"
             )
-        self._open(self._streams.get(self._run, ident), place)
+        self._open(record, place)
         (mark,) = self._ready
         assert isinstance(mark, Mark)  # noqa: S101 - that of the place
         self.mark = mark
@@ -230,14 +231,15 @@ class RowReader:
                 return False
             self._open(self._streams.get(run, self._only))
             return True
-        ident = run.streams.get(self._partition + 1)
-        if ident is None and not run.is_open:
+        record = self._streams.find(run, self._partition + 1)
+        if record is None and not run.is_open:
             later = [number for number in run.streams if number > self._partition]
             if not later:
                 self.reason = "sealed"
                 return False
-            ident = run.streams[min(later)]
-        if ident is not None and self._open_listed(run, ident):
+            record = self._streams.find(run, min(later))
+        if record is not None:
+            self._open(record)
             return True
         if not self._follow:
             self.reason = "partial"
@@ -248,15 +250,6 @@ class RowReader:
                 problem=run.problem,
             )
         return False
-
-    def _open_listed(self, run: RunRecord, ident: str) -> bool:
-        """Open a stream; return whether it exists: a run lists it a moment earlier."""
-        try:
-            record = self._streams.get(run, ident)
-        except NotFoundError:
-            return False
-        self._open(record)
-        return True
 
     def _read(self, reading: _Reading) -> bool:
         """Parse the next bytes of a stream; return whether there may be more at once."""

@@ -93,7 +93,7 @@ class Workshop:
     def files(self, run: RunRecord) -> ReportFiles:
         """Return the published reports of a run."""
         width = RunSpec.of(run).options.float_width
-        return ReportFiles.of(self.heads, self.streams.blobs, run.owner, run.id, width)
+        return ReportFiles.of(self.heads, self.streams.blobs, run.owner, run.files, width)
 
     def segments(self, run: RunRecord) -> Published:
         """Return the published partials of a run."""

@@ -239,11 +239,11 @@ class TestSqlite(StateStoreSuite):
     def test_a_newer_version_is_refused_and_left_alone(self, path: Path) -> None:
         SqliteStateStore(path).close()
         with contextlib.closing(sqlite3.connect(path)) as other:
-            other.execute("PRAGMA user_version = 4")
-        with pytest.raises(StoreForeignError, match="version 4, but this server supports only 3"):
+            other.execute("PRAGMA user_version = 5")
+        with pytest.raises(StoreForeignError, match="version 5, but this server supports only 4"):
             SqliteStateStore(path)
         with contextlib.closing(sqlite3.connect(path)) as other:
-            assert other.execute("PRAGMA user_version").fetchone() == (4,)
+            assert other.execute("PRAGMA user_version").fetchone() == (5,)
 
     def test_a_file_of_version_1_is_brought_up_to_date(self, path: Path) -> None:
         path.parent.mkdir()
@@ -262,7 +262,7 @@ class TestSqlite(StateStoreSuite):
             store.create("view", "c", b"3", admit=seen.append)
             assert seen == [Usage(3, 258)]
         with contextlib.closing(sqlite3.connect(path)) as other:
-            assert other.execute("PRAGMA user_version").fetchone() == (3,)
+            assert other.execute("PRAGMA user_version").fetchone() == (4,)
             other.execute("UPDATE head SET value = x'31' WHERE id = 'c'")
             other.commit()
         with (
