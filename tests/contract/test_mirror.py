@@ -240,6 +240,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/losses/_kernels/groups.py": _LEDGER,
     "core/losses/_kernels/originals.py": ("tests/core/losses/ledger/test_originals.py",),
     "core/losses/_kernels/references.py": _LEDGER,
+    "core/losses/_kernels/spreading.py": ("tests/core/losses/ledger/test_curves.py",),
     "core/losses/_kernels/stretches.py": _LEDGER,
     "core/losses/_kernels/expansions.py": _SUMMARIES,
     "core/losses/_kernels/summarise.py": _SUMMARIES,

@@ -14,6 +14,7 @@ from ...budget import current
 from ...slices import SLICE, grouped
 from ...sorting import COUNTS, PROGRESS, sort_pairs
 from .._kernels import curves as kernel
+from .._kernels import spreading
 from .._kernels.quantiles import STACK
 
 
@@ -136,18 +137,29 @@ class Drawing:
         longest = int(np.diff(curves.starts).max(initial=0))
         curves.found = np.empty((len(curves), 3, len(self._returns)))
         first = self._first(curves.count)
-        ranks, counts = np.zeros(2 * len(first), np.int64), np.zeros(kernel.BUCKETS, np.int64)
+        ranks, counts = np.zeros(2 * len(first), np.int64), np.zeros(spreading.BUCKETS, np.int64)
         spare, stack = np.empty(longest), np.zeros(4 * STACK, np.int64)
+        progress = np.zeros(spreading.SPREADING, np.int64)
+        bits = curves.values.view(np.int64)
         for a, b in self._ranges(curves, len(first)):
+            begin, end = curves.starts[a], curves.starts[b]
+            is_long = end - begin > SLICE and b == a + 1
+            if is_long:
+                progress[:] = 0
+                of_curve = curves.values[begin:end], bits[begin:end]
+                while spreading.spread(*of_curve, counts, spare, progress, SLICE):
+                    current().check("curves")
             kernel.find_levels(
                 curves.values,
-                curves.values.view(np.int64),
+                bits,
                 curves.starts[a : b + 1],
                 first,
                 ranks,
                 counts,
                 spare,
                 stack,
+                progress,
+                is_long,
                 curves.found[a:b],
             )
         self._evaluate(curves)
