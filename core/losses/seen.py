@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..budget import check_room
 from ._kernels.layout import SEEN_PAGE_BITS, SEEN_PAGE_BYTES, SEEN_PAGES
 from ._kernels.seen import mark_event
 
@@ -26,6 +27,7 @@ class SeenEvents:
         if self._used == len(self.pages):
             # By a quarter rather than double: pages are the only large memory here.
             more = max(4, self._used // 4)
+            check_room("events", self.pages.nbytes + more * SEEN_PAGE_BYTES)
             self.pages = np.concatenate(
                 [self.pages, np.zeros((more, SEEN_PAGE_BYTES), np.uint8)],
             )

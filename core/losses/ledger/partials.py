@@ -129,7 +129,7 @@ def export_ledger(ledger: Ledger, write: Write) -> str:
         sections.put(_EVENTS, ids.view(np.uint8).data)
     samples, width = ledger.header.len_sample, ledger.header.float_width
     writer = RunWriter(samples, width, _RunSections(sections))
-    reader = LedgerReader(ledger, np.zeros_like)
+    reader = LedgerReader(ledger, lambda cells, _references: np.zeros_like(cells))
     for part in reader.parts(ledger.budget // 8):
         arena, keys, places = reader.load(part)
         writer.write(keys, places, arena)

@@ -35,6 +35,11 @@ class Run:
     @property
     def words(self) -> int:
         """Length."""
+        return int(self.starts[-1] - self.starts[0])
+
+    @property
+    def end(self) -> int:
+        """Word after the last."""
         return int(self.starts[-1])
 
     def section(self, first: int, last: int) -> tuple[int, int]:
@@ -56,16 +61,19 @@ class RunWriter:
         samples: len_sample.
         float_width: bytes of a loss.
         octets: receives the bytes.
+        begin: words that they have before the first.
     """
 
-    def __init__(self, samples: int, float_width: int, octets: Spilled | None = None) -> None:
+    def __init__(
+        self, samples: int, float_width: int, octets: Spilled | None = None, begin: int = 0
+    ) -> None:
         self._samples = samples
         self._width = float_width
         self._octets: Spilled = HeldInMemory() if octets is None else octets
         self._out = make_arena(_PIECE)
         self._summaries: list[npt.NDArray[np.int32]] = []
         self._starts: list[Indices] = []
-        self._words = 0
+        self._words = begin
 
     def write(self, keys: Indices, places: Indices, arena: Arena) -> None:
         """Write sorted references."""

@@ -29,7 +29,7 @@ from .._kernels.exceedance import (
     gather_samples,
     gather_summaries,
 )
-from ..ledger.batches import Batch
+from ..ledger.batches import CELL_BYTES, Batch
 from .drawing import Curves, Drawing, Points
 from .running import Calculator, RunSetting, as_rows, empty_rows
 
@@ -38,6 +38,8 @@ AEP = 3
 _PER_SAMPLE = 5
 _LETTERS = {"f": FULL, "s": SAMPLE_MEAN, "m": PER_SAMPLE_MEAN, "w": _PER_SAMPLE}
 _POINT_BYTES = 56
+_GROUP_BYTES = 32
+"""Memory for each period of a summary: its years that are used, and those of its samples."""
 
 
 class _Block(NamedTuple):
@@ -203,13 +205,12 @@ class _Exceedance:
         counts = np.add.reduceat(has_sample.astype(np.int64), batch.groups[:-1])
         return cells.periods[has_sample], np.append(0, np.cumsum(counts))
 
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def weigh(self, cells: Indices, references: Indices) -> Indices:
         """Bytes for summaries of so many cells: scratch, points, and rows of as many."""
         drawn = np.minimum(cells, self._samples)
         points = (4 * drawn + 16) * self._returns if self._returns else 16 * cells
-        scratch = 32 + 24 * self._weighted
-        weight: npt.NDArray[np.int64] = scratch * cells + _POINT_BYTES * points
-        return weight
+        scratch = CELL_BYTES + 32 + 24 * self._weighted
+        return scratch * cells + _POINT_BYTES * points + _GROUP_BYTES * references
 
 
 def exceedance_table(
@@ -229,8 +230,8 @@ class _ExceedanceTable(Calculator):
         blocks = self._blocks(self._exceedance.tables(batch))
         return _rows(blocks, batch, self._dtype), empty_rows(self._dtype)
 
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._exceedance.weigh(cells)
+    def weigh(self, cells: Indices, references: Indices) -> Indices:
+        return self._exceedance.weigh(cells, references)
 
 
 def _rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> Rows:

@@ -83,6 +83,8 @@ class Subsets:
             annual_losses(moments, weights, groups, self._periods, sizes, results[first:last])
         return results
 
-    def weigh(self, cells: Indices) -> Indices:
-        """Bytes for summaries of so many cells."""
-        return np.full(len(cells), 128 * len(self._lows), np.int64)
+    def weigh(self, references: Indices) -> Indices:
+        """Bytes for summaries of so many references."""
+        subsets = len(self._lows)
+        # Moments and a weight for each period, in which a summary has a reference or more.
+        return 128 * subsets + (8 * MOMENTS * subsets + 16) * references
