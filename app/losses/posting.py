@@ -284,7 +284,7 @@ class Posting:
         occurrence = self._request.inputs.occurrence
         unused = None
         if occurrence is not None and self._after.position.offset == 0:
-            unused = len(np.unique(occurrence.event_ids)) - self._pass.placed
+            unused = len(occurrence.events()) - self._pass.placed
         return Ending(
             "complete",
             "declared" if declared else "undeclared",

@@ -146,20 +146,12 @@ def _is_plausible(words: npt.NDArray[np.int32], at: int, samples: int) -> bool:
 
 
 @kernel
-def measure(keys: Indices, places: Indices, words: npt.NDArray[np.int32]) -> tuple[int, int, int]:
-    """Groups of sorted references, cells at the most, and stretches of the largest group."""
-    groups = ZERO
+def count_cells(places: Indices, words: npt.NDArray[np.int32]) -> int:
+    """Cells at the most of references."""
     cells = ZERO
-    largest = ZERO
-    size = ZERO
-    for i in range(len(keys)):
-        if i == 0 or keys[i] != keys[i - 1]:
-            groups += 1
-            size = ZERO
-        size += 1
-        largest = max(largest, size)
+    for i in range(len(places)):
         cells += int(words[places[i] + 3])
-    return groups, cells, largest
+    return cells
 
 
 @kernel
@@ -191,17 +183,3 @@ def find_summaries(
         before = key
         at += stretch_size(int(words[at + 2]), int(words[at + 3]), samples, width)
     return k
-
-
-@kernel
-def weigh(
-    places: Indices,
-    begins: Indices,
-    ends: Indices,
-    words: npt.NDArray[np.int32],
-    cells: Indices,
-) -> None:
-    """Cells at the most of each range of references."""
-    for s in range(len(begins)):
-        for i in range(begins[s], ends[s]):
-            cells[s] += int(words[places[i] + 3])

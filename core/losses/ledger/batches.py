@@ -10,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Indices
+from ...budget import current
+from ...slices import SLICE, grouped, slices
+from ...sorting import sort_pairs, starts_of
 from .._kernels.cells import Cells
 from .._kernels.groups import sum_cells
-from .._kernels.references import measure, refer_to_run, weigh
+from .._kernels.references import count_cells, refer_to_run
 from .._kernels.stretches import HEAD, Arena
 from .ledger import Ledger
-from .memory import make_arena, make_cells, make_sums, sort_references
+from .memory import make_arena, make_cells, make_sums
 
 CELL_BYTES = 32
 """Memory for each cell of a batch: sum, largest loss, sample, and its share of the groups."""
@@ -32,6 +35,8 @@ class Stretches:
     """Summary and period of each stretch, ascending."""
     places: Indices
     """Word of each stretch in ``arena``."""
+    starts: Indices
+    """First stretch of each group, and the number of stretches."""
     samples: int
     """len_sample."""
     width: int
@@ -39,11 +44,32 @@ class Stretches:
 
     def add_up(self) -> Cells:
         """Sums and largest losses of all groups."""
-        groups, cells, largest = measure(self.keys, self.places, self.arena.words)
-        table = make_cells(groups, cells)
-        sums = make_sums(self.samples, largest)
-        sum_cells(self.keys, self.places, self.arena, self.samples, self.width, sums, table)
+        words = self.arena.words
+        count = len(self.places)
+        cells = sum(count_cells(self.places[a:b], words) for a, b in slices(count, "ledger"))
+        table = make_cells(len(self.starts) - 1, cells)
+        sums = make_sums(self.samples, int(np.diff(self.starts).max(initial=0)))
+        k = 0
+        for first, last in self.ranges("ledger"):
+            begin, end = self.starts[first], self.starts[last]
+            groups, stretches = slice(first, last), slice(begin, end)
+            part = Cells(
+                table.summaries[groups],
+                table.periods[groups],
+                table.starts[first : last + 1],
+                table.samples[k:],
+                table.sums[k:],
+                table.largest[k:],
+            )
+            keys, places = self.keys[stretches], self.places[stretches]
+            count = sum_cells(keys, places, self.arena, self.samples, self.width, sums, part)
+            part.starts[:] += k
+            k += count
         return table
+
+    def ranges(self, stage: str) -> Iterator[tuple[int, int]]:
+        """Ranges of groups that take some ten milliseconds to add up; see ``grouped``."""
+        return grouped(self.starts, stage, max(SLICE // (self.samples + 1), 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,8 +82,6 @@ class Batch:
     """First group of each summary, and the number of groups; shape (k + 1,)."""
     periods: npt.NDArray[np.int32]
     """Period of each group."""
-    starts: Indices
-    """First stretch of each group, and the number of stretches."""
     stretches: Stretches
     shared: dict[str, Any] = field(default_factory=dict)
     """Results that several reports need, by name."""
@@ -158,28 +182,32 @@ class LedgerReader:
 
     def _cells_in_arena(self) -> tuple[npt.NDArray[np.int32], Indices, Indices]:
         ids = self._keys >> 32
-        # In less memory than the sort took: a byte for each besides the ids.
-        changes = np.flatnonzero(ids[1:] != ids[:-1]) + 1
-        begins = np.append(np.zeros(min(len(ids), 1), np.int64), changes)
-        cells = np.zeros(len(begins), np.int64)
-        ends = np.append(begins[1:], len(ids))
-        weigh(self._places, begins, ends, self._ledger.memory.words, cells)
-        return ids[begins].astype(np.int32), cells, ends - begins
+        starts = starts_of(ids)
+        cells = np.zeros(len(starts) - 1, np.int64)
+        words = self._ledger.memory.words
+        for begin, end in slices(len(ids), "ledger"):
+            first, last = np.searchsorted(starts, [begin, end - 1], side="right")
+            for summary in range(first - 1, last):
+                of_slice = self._places[max(starts[summary], begin) : min(starts[summary + 1], end)]
+                cells[summary] += count_cells(of_slice, words)
+        return ids[starts[:-1]].astype(np.int32), cells, np.diff(starts)
 
     def read(self, part: Part) -> Batch:
         """Gather a range of summaries; several threads may read at once."""
         arena, keys, places = self.load(part)
         header = self._ledger.header
-        firsts = np.flatnonzero(np.diff(keys, prepend=-1))
-        of_groups = keys[firsts]
+        budget = current()
+        budget.check("ledger")
+        starts = starts_of(keys)
+        of_groups = keys[starts[:-1]]
+        budget.check("ledger")
         ids = of_groups >> 32
-        begins = np.flatnonzero(np.diff(ids, prepend=-1))
+        groups = starts_of(ids)
         return Batch(
-            summaries=ids[begins].astype(np.int32),
-            groups=np.append(begins, len(firsts)),
+            summaries=ids[groups[:-1]].astype(np.int32),
+            groups=groups,
             periods=(of_groups & _PERIOD).astype(np.int32),
-            starts=np.append(firsts, len(keys)),
-            stretches=Stretches(arena, keys, places, header.len_sample, header.float_width),
+            stretches=Stretches(arena, keys, places, starts, header.len_sample, header.float_width),
         )
 
     def load(self, part: Part) -> tuple[Arena, Indices, Indices]:
@@ -207,13 +235,15 @@ class LedgerReader:
         nothing = np.zeros(0, np.int64)
         at = 0
         for run, (begin, end) in zip(self._ledger.runs, sections, strict=True):
-            run.read_into(begin, arena.words[at : at + end - begin])
+            for a, b in slices(end - begin, "ledger"):
+                run.read_into(begin + a, arena.words[at + a : at + b])
             at += end - begin
         count = refer_to_run(arena.words, 0, at, *sizes, nothing, nothing)
         keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
         if count:
+            current().check("ledger")
             refer_to_run(arena.words, 0, at, *sizes, keys, places)
-            sort_references(keys, places)
+            sort_pairs(keys, places, "ledger")
         return arena, keys, places
 
 

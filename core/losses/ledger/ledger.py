@@ -43,12 +43,14 @@ import numpy.typing as npt
 from ...arrays import Indices
 from ...budget import current
 from ...errors import LimitError, MismatchError
+from ...slices import SLICE
+from ...sorting import sort_pairs
 from .._kernels.layout import Record
-from .._kernels.references import find_events, measure, refer_to_blocks
+from .._kernels.references import find_events, refer_to_blocks
 from .._kernels.stretches import Arena
 from ..events import StreamHeader
 from .calendar import Calendar
-from .memory import SharedArena, make_arena, make_sums, sort_references
+from .memory import SharedArena, make_arena
 from .originals import Originals
 from .runs import Run, RunWriter
 from .spilling import Spilled, SpillStore
@@ -232,10 +234,19 @@ class Ledger:
         self, words: npt.NDArray[np.int32], stop: int, keys: Indices, places: Indices
     ) -> tuple[int, int]:
         _, ids, starts, numbers = self.calendar
-        count, taken = refer_to_blocks(
-            words, stop, *self._sizes, ids, starts, numbers, keys, places
-        )
-        return count, taken
+        at = count = 0
+        budget = current()
+        while at < stop:
+            budget.check("ledger")
+            size = min(stop - at, SLICE)
+            to = (keys[count:], places[count:])
+            found, taken = refer_to_blocks(
+                words[at:], size, *self._sizes, ids, starts, numbers, *to
+            )
+            to[1][:found] += at
+            count += found
+            at += taken
+        return count, at
 
     def _count_references(self) -> int:
         nothing = np.zeros(0, np.int64)
@@ -269,7 +280,7 @@ class Ledger:
         first = 0
         for begin, words in self._sections():
             first = self._refer_to(begin, words, first, keys, places)
-        sort_references(keys, places)
+        sort_pairs(keys, places, "ledger")
         return keys, places
 
     @property
@@ -326,9 +337,8 @@ class Ledger:
             writer = RunWriter(samples, width, octets, end if octets is not None else 0)
             keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
             self._refer_to(begin, words, 0, keys, places)
-            sort_references(keys, places)
-            _, _, largest = measure(keys, places, self.memory.words)
-            writer.write(keys, places, self.memory, make_sums(samples, largest))
+            sort_pairs(keys, places, "ledger")
+            writer.write(keys, places, self.memory)
             run = writer.finish()
             end = run.end
             self.add_run(run)

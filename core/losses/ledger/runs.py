@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Indices
+from ...slices import SLICE, grouped
+from ...sorting import starts_of
 from .._kernels import layout
 from .._kernels.cells import Sums
 from .._kernels.groups import write_run
 from .._kernels.references import find_summaries
 from .._kernels.stretches import Arena
-from .memory import make_arena
+from .memory import make_arena, make_sums
 from .spilling import HeldInMemory, Spilled
 
 _PIECE = 1 << 20
@@ -73,8 +75,16 @@ class RunWriter:
         self._starts: list[Indices] = []
         self._words = begin
 
-    def write(self, keys: Indices, places: Indices, arena: Arena, sums: Sums) -> None:
-        """Write sorted references; no summary is in two calls."""
+    def write(self, keys: Indices, places: Indices, arena: Arena) -> None:
+        """Write sorted references."""
+        starts = starts_of(keys)
+        sums = make_sums(self._samples, int(np.diff(starts).max(initial=0)))
+        for first, last in grouped(starts, "ledger", max(SLICE // (self._samples + 1), 1)):
+            part = slice(starts[first], starts[last])
+            self._write(keys[part], places[part], arena, sums)
+
+    def _write(self, keys: Indices, places: Indices, arena: Arena, sums: Sums) -> None:
+        """Write whole groups."""
         progress = np.zeros(3, np.int64)
         status = layout.ARENA_FULL
         while status == layout.ARENA_FULL:

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Array, Floats, Indices, Rows
+from ...budget import current
+from ...slices import slices
 from .._kernels.exceedance import (
     ANY_ROW,
     FULL,
@@ -95,6 +97,7 @@ class _Exceedance:
         ept: list[_Block] = []
         psept: list[_Block] = []
         for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
+            current().check("curves")
             chosen = self._chosen[kind]
             for calculation in (MEAN_DAMAGE, FULL, SAMPLE_MEAN):
                 if calculation in chosen:
@@ -235,16 +238,20 @@ def _rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> R
     """The points of blocks, in the order of a report: by summary, then as the blocks."""
     if not blocks:
         return empty_rows(dtype)
+    rows = np.empty(sum(len(block.periods) for block in blocks), dtype)
+    begin = 0
+    for block in blocks:
+        count = len(block.periods)
+        of_block = rows[begin : begin + count]
+        for a, b in slices(count, "rows"):
+            summaries = batch.summaries[block.summaries[a:b]]
+            points = (block.labels[a:b], block.type, block.periods[a:b], block.losses[a:b])
+            of_block[a:b] = as_rows(dtype, [summaries, *points])
+        begin += count
+    if len(batch.summaries) == 1:
+        return rows
     summaries = np.concatenate([block.summaries for block in blocks])
-    columns = [
-        batch.summaries[summaries],
-        np.concatenate([block.labels for block in blocks]),
-        np.concatenate([np.full(len(block.periods), block.type) for block in blocks]),
-        np.concatenate([block.periods for block in blocks]),
-        np.concatenate([block.losses for block in blocks]),
-    ]
-    rows = as_rows(dtype, columns)
-    return rows if len(batch.summaries) == 1 else rows[np.argsort(summaries, kind="stable")]
+    return rows[np.argsort(summaries, kind="stable")]
 
 
 def _choose(setting: RunSetting) -> dict[int, frozenset[int]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...arrays import Rows
+from ...budget import current
 from .._kernels.expand import DATE_WORDS, OCCURRENCE, Calendar, expand
 from ..inputs import Occurrence, Periods
 from .report import Expander, Setting
@@ -66,7 +67,11 @@ def _calendar(occurrence: Occurrence, periods: Periods | None, float_width: int)
     index = occurrence.by_event()
     numbers, dates = occurrence.period_numbers, occurrence.dates
     if not (np.diff(index.order) > 0).all():
-        numbers, dates = numbers[index.order], dates[index.order]
+        budget = current()
+        budget.check("calendar")
+        numbers = numbers[index.order]
+        budget.check("calendar")
+        dates = dates[index.order]
     # A file of a few bytes may declare billions of periods: equal weights are a single one.
     weights = np.array([1 / occurrence.periods]) if periods is None else periods.weights
     words = weights.astype(f"<f{float_width}").view(np.int32)
