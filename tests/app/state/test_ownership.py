@@ -171,3 +171,17 @@ def test_everything_is_handed_over_but_what_is_taken(store: MemoryStateStore) ->
     assert Namespaces(store, "dataset").ids("old") == ["taken"]
     assert Namespaces(store, "dataset").get("new", "own").value == {"kind": "dataset"}
     assert Namespaces(store, "view").ids("old") == []
+
+
+def test_what_is_deleted_while_it_is_posted_again_is_there() -> None:
+    class Deleting(MemoryStateStore):
+        """A store where another request deletes what this one finds to exist."""
+
+        def get(self, kind: str, head_id: str) -> Head:
+            self.delete(kind, head_id)
+            return super().get(kind, head_id)
+
+    things = Namespaces(Deleting(), "view")
+    assert things.create("alice", "v", {"a": 1})
+    assert things.create("alice", "v", {"a": 1})
+    assert things.ids("alice") == ["v"]
