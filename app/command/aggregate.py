@@ -71,6 +71,7 @@ def aggregate(args: argparse.Namespace) -> int:
         read_ahead=args.read_ahead,
         idle_timeout=args.idle_timeout,
         threads=args.threads,
+        live=args.live,
     )
     compile_kernels()
     taps = {} if pictures is None else dict(pictures.taps)

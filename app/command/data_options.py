@@ -12,10 +12,10 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
+from app.losses.outputs import STDOUT
 from app.losses.pictures.collecting import MOST_SUMMARIES
 from app.losses.pictures.options import FORMS as PICTURE_FORMS
 from app.losses.pictures.options import PERSPECTIVES, THEMES, PictureOptions
-from app.losses.report_files import STDOUT
 from app.losses.tables import FORMATS as TABLE_FORMATS
 from core.losses.format import MAX_SAMPLES
 from core.losses.ledger.ledger import MEMORY_BUDGET
@@ -112,6 +112,7 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory for one file per report; - for a single report on stdout (default -)",
     )
+    _add_live(parser, "rows")
     parser.add_argument("--format", choices=TABLE_FORMATS, help="output format (default csv)")
     inputs = parser.add_argument_group(
         "auxiliary files (csv, packed or parquet, detected by content)"
@@ -168,6 +169,15 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     )
     _add_threads(parser)
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
+
+
+def _add_live(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help=f"write {what} to standard output, fifos and devices as they arise, not when all are"
+        " known to be good",
+    )
 
 
 def _add_threads(parser: argparse.ArgumentParser) -> None:
@@ -311,6 +321,7 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", default=STDOUT, metavar="FILE", help="merged table (default: standard output)"
     )
+    _add_live(parser, "rows")
     parser.add_argument(
         "--by",
         choices=get_args(By),
@@ -340,6 +351,7 @@ def add_summarise(parser: argparse.ArgumentParser) -> None:
         help="directory for S1_summary.bin and S1_summary.idx of set 1, and so on; - for the"
         " stream of a single set on stdout (default -)",
     )
+    _add_live(parser, "blocks")
     _add_sets(parser, required=True)
     parser.add_argument(
         "--zeros",

@@ -11,7 +11,7 @@ from app.losses.merging import MergeJob, merge_tables
 
 def merge(args: argparse.Namespace) -> int:
     """Merge tables; return the exit code."""
-    job = MergeJob(args.tables, args.out, args.by, args.report, args.float_width)
+    job = MergeJob(args.tables, args.out, args.by, args.report, args.float_width, args.live)
     rows = merge_tables(job)
     structlog.get_logger().info("tables merged", tables=len(job.tables), rows=rows)
     return 0

@@ -32,6 +32,7 @@ def summarise_command(args: argparse.Namespace) -> int:
         reading=reading,
         idle_timeout=args.idle_timeout,
         threads=args.threads,
+        live=args.live,
     )
     compile_kernels()
     start = time.perf_counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,11 +34,12 @@ from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, Summariser, SummarySets
 
 from .mapped import MappedStreams
+from .outputs import STDOUT, Outputs
 from .parallel import OrderedThreads
 from .partials import Exchange, partial_header
 from .progress import Observer, Progress, section_observer
-from .report_files import STDOUT, ReportFiles, file_name
-from .sections import SECTION, WORTH_CUTTING, declared, file_size, is_special, sections_of
+from .report_files import ReportFiles
+from .sections import SECTION, WORTH_CUTTING, declared, file_size, sections_of
 from .sources import Source, Sources
 from .spilling import SpillFiles
 
@@ -85,6 +87,8 @@ class Job:
     idle_timeout: float | None = None
     threads: int | None = None
     """Threads for files; by default, the cores this process may use."""
+    live: bool = False
+    """Whether pipes get rows before all streams are known to be whole."""
 
 
 _JobSink = Callable[[int | None, str, Rows], None]
@@ -123,9 +127,8 @@ class Aggregation:
     ) -> None:
         reports = choose_reports(job.reports)
         check_inputs(reports, job.inputs.to_dict())
-        self._exchange = Exchange(job.partials, job.partial_out)
         self._threads = job.threads or len(os.sched_getaffinity(0))
-        if self._exchange.wanted and job.inputs.occurrence is None:
+        if (job.partials or job.partial_out is not None) and job.inputs.occurrence is None:
             raise OptionError("partial files need occurrences", hint="Name them with --occurrence")
         if not job.streams:
             _check_merged(reports)
@@ -168,7 +171,7 @@ class Aggregation:
     def _can_be_cut(self) -> bool:
         """Whether all cores can share the pass with the results of one.
 
-        Rows that went to a pipe cannot be taken back, nor can those that a tap has taken.
+        Rows that went to a pipe at once cannot be taken back, nor can those that a tap has taken.
         """
         job = self._job
         return (
@@ -177,38 +180,30 @@ class Aggregation:
             and job.sets is None
             and (job.order == "received" or len(job.streams) == 1)
             and job.policy.missing_end == "error"
-            and job.out != STDOUT
-            and not any(
-                is_special(Path(job.out) / file_name(None, name, job.format))
-                for name in job.reports
-            )
+            and not job.live
             and sum(file_size(name) for name in job.streams) >= WORTH_CUTTING
         )
 
     def _attempt(self, run: Callable[[_JobSink, SpillFiles], list[StreamEnd]]) -> list[StreamEnd]:
         job = self._job
-        self._exchange = Exchange(job.partials, job.partial_out)
-        spill = SpillFiles(self._spill_dir())
+        folder = self._spill_dir()
+        spill = SpillFiles(folder)
         width = job.policy.float_width
-        tables = ReportFiles(job.out, job.format, job.reports, width, _set_ids(job), job.infos)
+        with closing(spill), Outputs(live=job.live, folder=folder) as outputs:
+            self._exchange = Exchange(job.partials, job.partial_out, outputs)
+            tables = ReportFiles(
+                outputs, job.out, job.format, job.reports, width, _set_ids(job), job.infos
+            )
 
-        def sink(set_id: int | None, name: str, rows: Rows) -> None:
-            if name in job.reports:
-                tables.write(set_id, name, rows)
-            if name in self._taps:
-                self._taps[name](rows)
+            def sink(set_id: int | None, name: str, rows: Rows) -> None:
+                if name in job.reports:
+                    tables.write(set_id, name, rows)
+                if name in self._taps:
+                    self._taps[name](rows)
 
-        try:
             tables.begin()
             ends = run(sink, spill)
-            self._exchange.commit()
-            tables.commit()
-        except BaseException:
-            tables.discard()
-            self._exchange.discard()
-            raise
-        finally:
-            spill.close()
+            tables.end()
         return ends
 
     def _run_streams(self, sink: _JobSink, spill: SpillFiles) -> list[StreamEnd]:

@@ -29,8 +29,7 @@ from core.arrays import Indices
 from core.errors import InputError, OptionError
 from core.losses.reports import REPORTS
 
-from .outputs import Output, PipeOutput, open_output
-from .report_files import STDOUT
+from .outputs import Output, OutputFile, Outputs
 
 By = Literal["event", "event,period"]
 
@@ -55,6 +54,8 @@ class MergeJob:
     """Name of the report, which packed records do not tell."""
     float_width: int = 4
     """Bytes of a loss in packed records."""
+    live: bool = False
+    """Whether a pipe gets rows before all tables are known to be good."""
 
 
 def merge_tables(job: MergeJob) -> int:
@@ -66,14 +67,8 @@ def merge_tables(job: MergeJob) -> int:
             by event; or an event is in two tables. No file is written then.
     """
     form = _form_of(job)
-    output: Output = PipeOutput(1, owned=False) if job.out == STDOUT else open_output(Path(job.out))
-    try:
-        rows = form(job, output)
-        output.commit()
-    except BaseException:
-        output.discard()
-        raise
-    return rows
+    with Outputs(live=job.live) as outputs:
+        return form(job, outputs.open(job.out))
 
 
 def _form_of(job: MergeJob) -> Callable[[MergeJob, Output], int]:
@@ -287,27 +282,13 @@ def _parquet_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch], file.schema_arrow)
 
 
-class _Sink(io.RawIOBase):
-    """A file that writes to an output."""
-
-    def __init__(self, output: Output) -> None:
-        super().__init__()
-        self._output = output
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
-        octets = bytes(data)
-        self._output.write(octets)
-        return len(octets)
-
-
 def _merge_parquet(job: MergeJob, output: Output) -> int:
     sources = _sources(job, _parquet_pieces)
     schema = sources[0].waiting.schema
     count = 0
-    with pq.ParquetWriter(pa.PythonFile(_Sink(output), "w"), schema, compression="zstd") as writer:
+    with pq.ParquetWriter(
+        pa.PythonFile(OutputFile(output), "w"), schema, compression="zstd"
+    ) as writer:
         for table in _merged(sources, job.by):
             writer.write_table(table)
             count += len(table)

@@ -1,35 +1,63 @@
-"""Write results: to files, which appear whole or not at all, or to pipes."""
+"""Write results: all outputs of a command appear whole, or none of them does.
+
+A file is written under a temporary name beside its own. What goes to standard output, to a fifo or
+a device cannot be taken back, so it waits until all of it is known: in memory while it is small,
+then in an unnamed file. When all outputs are safe, the pipes get their bytes, and then the files
+their names, which cannot run out of room::
+
+    write      .melt.csv.7.partial   .selt.csv.7.partial   (memory, then a file)
+    save       synced                synced
+    publish    melt.csv              selt.csv              standard output
+
+Whoever wants rows at once asks for ``live`` outputs.
+"""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import selectors
 import stat
+import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from tempfile import SpooledTemporaryFile, gettempdir
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from app.state.durable import sync_directory
 from core.errors import InputError
+
+STDOUT = "-"
+SPOOL_MEMORY = 8 << 20
+"""Bytes for a pipe that wait in memory; those beyond wait on disk."""
 
 _BATCH = 1 << 20
 """Bytes of a file that are handed to its writer at a time. Waking a thread costs as much as
 writing some 30 KB, which is more than many callers write at once."""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+_POLL_SECONDS = 0.02
 
 
 class Output(Protocol):
-    """A destination for bytes."""
+    """A destination for bytes, one of :class:`Outputs`."""
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
         """Write all bytes."""
 
-    def commit(self) -> None:
-        """Complete the output, after the last write."""
+    def save(self) -> None:
+        """Have all bytes where there is room for them, after the last write."""
+
+    def publish(self) -> None:
+        """Let others see them."""
+
+    def close(self) -> None:
+        """Close the output, which is complete."""
 
     def discard(self) -> None:
         """Give up after an error; leave nothing that looks complete."""
@@ -52,55 +80,147 @@ def _write_all(fd: int, data: Any) -> None:  # noqa: ANN401 - a buffer
                 selector.select()
 
 
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Raise an error of the system as one that names the output; not that its reader has gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise InputError(f"cannot be written: {e.strerror}", source=name) from e
+
+
 class PipeOutput:
-    """A pipe or fifo. Bytes cannot be taken back, so an error merely ends it.
+    """A pipe or fifo that gets its bytes at once. They cannot be taken back.
 
     Args:
         fd: the descriptor.
         owned: whether to close it at the end.
+        name: of the output, for messages.
     """
 
-    def __init__(self, fd: int, *, owned: bool) -> None:
+    def __init__(self, fd: int, *, owned: bool, name: str = "standard output") -> None:
         self._fd = fd
         self._owned = owned
+        self._name = name
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
         """Write all bytes; block while the pipe is full."""
-        _write_all(self._fd, data)
+        with _naming(self._name):
+            _write_all(self._fd, data)
 
-    def commit(self) -> None:
+    def save(self) -> None:
+        """Do nothing: its reader has all bytes."""
+
+    publish = save
+
+    def close(self) -> None:
         """Close the descriptor if it is owned."""
-        if self._owned:
+        if self._owned and self._fd >= 0:
             os.close(self._fd)
+            self._fd = -1
 
     def discard(self) -> None:
         """Close the descriptor if it is owned."""
-        self.commit()
+        self.close()
+
+
+class SpooledOutput(PipeOutput):
+    """A pipe, fifo or device, or a file as standard output, that gets all bytes or none.
+
+    Args:
+        fd: the descriptor.
+        owned: whether to close it at the end.
+        name: of the output, for messages.
+        folder: of the file for what does not fit in memory; by default that of temporary files.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        owned: bool,
+        name: str = "standard output",
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(fd, owned=owned, name=name)
+        self._folder = str(folder or gettempdir())
+        self._spool = SpooledTemporaryFile(SPOOL_MEMORY, dir=self._folder)  # noqa: SIM115 - closed with the output
+
+    def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
+        """Keep all bytes.
+
+        Raises:
+            InputError: the disk for temporary files is full, or failed.
+        """
+        with _naming(self._folder):
+            self._spool.write(data)
+
+    def save(self) -> None:
+        """Have the last bytes in the file, if there is one."""
+        with _naming(self._folder):
+            self._spool.flush()
+
+    def publish(self) -> None:
+        """Write all bytes to the descriptor.
+
+        Raises:
+            InputError: it cannot take them.
+            BrokenPipeError: its reader has gone.
+        """
+        self._spool.seek(0)
+        status = os.fstat(self._fd)
+        try:
+            with _naming(self._name):
+                while piece := self._spool.read(_BATCH):
+                    _write_all(self._fd, piece)
+        except InputError:
+            if stat.S_ISREG(status.st_mode):
+                os.ftruncate(self._fd, status.st_size)
+            raise
+
+    def close(self) -> None:
+        """Close the descriptor if it is owned."""
+        self._spool.close()
+        super().close()
 
 
 class FileOutput:
     """A file that is written under a temporary name beside its own, then renamed.
 
+    Args:
+        path: of the file; what a link names is replaced, and it stays a link.
+        durable: whether the file has to survive a crash of the machine.
+        make_folder: whether to make the folder of the file.
+
     Raises:
         InputError: the file cannot be created.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    def __init__(self, path: Path, *, durable: bool = True, make_folder: bool = True) -> None:
+        self._name = str(path)
+        self._path = Path(os.path.realpath(path))
+        self._durable = durable
+        self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
         # Before the file exists: an interrupt may come before the caller can discard it.
         self._leave_nothing = weakref.finalize(self, self._partial.unlink, missing_ok=True)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if make_folder:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._partial, _CREATE, 0o666)
         except OSError as e:
             self._leave_nothing.detach()
-            raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
+            raise InputError(f"cannot be written: {e.strerror}", source=self._name) from e
         self._writer = ThreadPoolExecutor(1, "writer")
         self._written: Future[None] | None = None
-        self._filling = memoryview(bytearray(_BATCH))
-        self._full = memoryview(bytearray(_BATCH))
+        self._filling, self._full = memoryview(bytearray(_BATCH)), memoryview(bytearray(_BATCH))
         self._filled = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where the file is."""
+        return self._path.parent
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
         """Copy the bytes, and write the copy while the caller prepares the next bytes.
@@ -116,7 +236,7 @@ class FileOutput:
         if len(view) > _BATCH:
             self._hand_over()
             self._wait()
-            with self._naming():
+            with _naming(self._name):
                 _write_all(self._fd, view)
             return
         at = 0
@@ -139,16 +259,8 @@ class FileOutput:
         if self._written is None:
             return
         written, self._written = self._written, None
-        with self._naming():
+        with _naming(self._name):
             written.result()
-
-    @contextmanager
-    def _naming(self) -> Iterator[None]:
-        """Raise an error of the system as one that names the file."""
-        try:
-            yield
-        except OSError as e:
-            raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
 
     def save(self) -> None:
         """Have all bytes on the disk, under the temporary name.
@@ -156,54 +268,183 @@ class FileOutput:
         Raises:
             InputError: the disk was full, or failed.
         """
+        if self._fd < 0:
+            return
         self._hand_over()
         self._wait()
-        try:
-            os.fsync(self._fd)
-        except OSError as e:
-            raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
+        self._writer.shutdown()
+        with _naming(self._name):
+            if self._durable:
+                os.fsync(self._fd)
+            # Some file systems notice here that there is no room.
+            self._close_descriptor()
 
-    def commit(self) -> None:
-        """Give the file its name, durably.
+    def publish(self) -> None:
+        """Give the file its name.
 
         Raises:
-            InputError: the disk was full, or failed.
+            InputError: the disk failed.
         """
-        self.save()
-        self._writer.shutdown()
-        try:
+        with _naming(self._name):
             self._partial.replace(self._path)
-            self._leave_nothing.detach()
-            sync_directory(self._path.parent)
-        except OSError as e:
-            raise InputError(f"cannot be written: {e.strerror}", source=str(self._path)) from e
-        self._close()
+        self._leave_nothing.detach()
+        self._leave_nothing = weakref.finalize(self, self._path.unlink, missing_ok=True)
+
+    def close(self) -> None:
+        """Let the file stay."""
+        self._leave_nothing.detach()
 
     def discard(self) -> None:
-        """Remove the temporary file."""
+        """Remove the file, whatever it is called by now."""
         self._writer.shutdown()
-        self._close()
+        self._close_descriptor()
         self._leave_nothing()
 
-    def _close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+    def _close_descriptor(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
-def open_output(path: Path) -> Output:
-    """Return an output for a path: a new file, or the pipe or device that exists there.
+class Outputs:
+    """All outputs of a command: they appear together, or none does.
 
-    Raises:
-        InputError: the path cannot be opened for writing.
+    A context manager: its end completes them, an error discards them.
+
+    Args:
+        live: whether pipes get their bytes at once.
+        durable: whether files have to survive a crash of the machine.
+        make_folders: whether to make the folders of files.
+        folder: for the bytes of pipes that wait; by default that of temporary files.
+        reader_seconds: how long to wait for the reader of a fifo; None for ever.
     """
+
+    def __init__(
+        self,
+        *,
+        live: bool = False,
+        durable: bool = True,
+        make_folders: bool = True,
+        folder: Path | None = None,
+        reader_seconds: float | None = None,
+    ) -> None:
+        self._live = live
+        self._durable = durable
+        self._make_folders = make_folders
+        self._folder = folder
+        self._reader_seconds = reader_seconds
+        self._outputs: list[Output] = []
+
+    def open(self, path: Path | str) -> Output:
+        """Add an output: a file, the pipe or device that exists there, or ``-`` for stdout.
+
+        Raises:
+            InputError: it cannot be opened for writing, or nobody reads the fifo.
+        """
+        output: Output
+        if path == STDOUT:
+            output = self._pipe(1, owned=False, name="standard output")
+        elif is_special(Path(path)):
+            fd = _open_pipe(Path(path), self._reader_seconds)
+            output = self._pipe(fd, owned=True, name=str(path))
+        else:
+            output = FileOutput(Path(path), durable=self._durable, make_folder=self._make_folders)
+        self._outputs.append(output)
+        return output
+
+    def _pipe(self, fd: int, *, owned: bool, name: str) -> Output:
+        if self._live:
+            return PipeOutput(fd, owned=owned, name=name)
+        return SpooledOutput(fd, owned=owned, name=name, folder=self._folder)
+
+    def save(self) -> None:
+        """Have the bytes of all outputs where there is room for them, after the last write.
+
+        Raises:
+            InputError: a disk is full, or failed.
+        """
+        for output in self._outputs:
+            output.save()
+
+    def commit(self) -> None:
+        """Complete all outputs; after an error, they are to be discarded.
+
+        Raises:
+            InputError: a disk is full, or failed.
+            BrokenPipeError: the reader of a pipe has gone.
+        """
+        self.save()
+        # Files can be removed again, if a pipe cannot take its bytes.
+        for output in sorted(self._outputs, key=lambda output: isinstance(output, FileOutput)):
+            output.publish()
+        for folder in {output.folder for output in self._outputs if isinstance(output, FileOutput)}:
+            if self._durable:
+                with _naming(str(folder)):
+                    sync_directory(folder)
+        for output in self._outputs:
+            output.close()
+        self._outputs.clear()
+
+    def discard(self) -> None:
+        """Leave no output."""
+        for output in self._outputs:
+            output.discard()
+        self._outputs.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.discard()
+
+
+def is_special(path: Path) -> bool:
+    """Whether there is something other than a file at a path: a fifo, a device."""
     try:
-        mode = path.stat().st_mode
+        return not stat.S_ISREG(path.stat().st_mode)
     except OSError:
-        return FileOutput(path)
-    if stat.S_ISREG(mode):
-        return FileOutput(path)
-    try:
-        return PipeOutput(os.open(path, os.O_WRONLY), owned=True)
-    except OSError as e:
-        raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
+        return False
+
+
+def _open_pipe(path: Path, seconds: float | None) -> int:
+    """Open a fifo or device; the reader of a fifo may be on its way."""
+    until = None if seconds is None else time.monotonic() + seconds
+    while True:
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as e:
+            if e.errno != errno.ENXIO or not path.is_fifo():
+                raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
+        else:
+            os.set_blocking(fd, True)
+            return fd
+        if until is not None and time.monotonic() > until:
+            raise InputError(f"nobody has read it for {seconds:.0f} s", source=str(path))
+        time.sleep(_POLL_SECONDS)
+
+
+class OutputFile(io.RawIOBase):
+    """An output as a file, for libraries that write to one."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._output = output
+
+    def writable(self) -> bool:
+        """Say that it is."""
+        return True
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
+        """Write all bytes."""
+        octets = bytes(data)
+        self._output.write(octets)
+        return len(octets)

@@ -11,7 +11,7 @@ from core.losses.events import StreamHeader
 from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.partials import export_ledger, header_of, import_ledger
 
-from .outputs import FileOutput
+from .outputs import Outputs
 
 _PIECE = 4 << 20
 
@@ -40,12 +40,13 @@ class Exchange:
     Args:
         inputs: partial files to add.
         output: partial file to write, or None.
+        outputs: of which it is.
     """
 
-    def __init__(self, inputs: Sequence[str], output: str | None) -> None:
+    def __init__(self, inputs: Sequence[str], output: str | None, outputs: Outputs) -> None:
         self._inputs = list(inputs)
         self._output = output
-        self._written: FileOutput | None = None
+        self._outputs = outputs
         self.events = 0
         """In the ledger at the end."""
 
@@ -63,17 +64,6 @@ class Exchange:
         for path in self._inputs:
             import_ledger(ledger, _pieces(path), path)
         if self._output is not None:
-            self._written = FileOutput(Path(self._output))
-            write: Callable[[bytes], None] = self._written.write
+            write: Callable[[bytes], None] = self._outputs.open(self._output).write
             export_ledger(ledger, write)
         self.events = len(ledger.events())
-
-    def commit(self) -> None:
-        """Give the written file its name."""
-        if self._written is not None:
-            self._written.commit()
-
-    def discard(self) -> None:
-        """Leave no written file."""
-        if self._written is not None:
-            self._written.discard()

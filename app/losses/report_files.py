@@ -9,10 +9,9 @@ from core.arrays import Rows
 from core.losses.inputs import SummaryInfo
 from core.losses.reports import REPORTS
 
-from .outputs import Output, PipeOutput, open_output
+from .outputs import STDOUT, Output, Outputs
 from .tables import TableEncoder, table_encoder
 
-STDOUT = "-"
 Key = tuple[int | None, str]
 """Set id, None where streams are of one set; and report."""
 
@@ -24,9 +23,10 @@ def file_name(set_id: int | None, report: str, form: str) -> str:
 
 
 class ReportFiles:
-    """Files that are committed together or not at all.
+    """The tables of a job.
 
     Args:
+        outputs: of which they are.
         out: directory, or ``-`` for standard output, which takes one file.
         form: of the tables.
         reports: names.
@@ -40,6 +40,7 @@ class ReportFiles:
 
     def __init__(  # noqa: PLR0913, PLR0917 - what the files depend on
         self,
+        outputs: Outputs,
         out: str,
         form: str,
         reports: Sequence[str],
@@ -50,19 +51,12 @@ class ReportFiles:
         infos = infos or {}
         self._encoders: dict[Key, TableEncoder] = {}
         self._outputs: dict[Key, Output] = {}
-        try:
-            for set_id in set_ids:
-                for name in reports:
-                    encoder = table_encoder(form, REPORTS[name], float_width, infos.get(set_id))
-                    self._encoders[set_id, name] = encoder
-                    self._outputs[set_id, name] = self._open(out, file_name(set_id, name, form))
-        except BaseException:
-            self.discard()
-            raise
-
-    @staticmethod
-    def _open(out: str, name: str) -> Output:
-        return PipeOutput(1, owned=False) if out == STDOUT else open_output(Path(out) / name)
+        for set_id in set_ids:
+            for name in reports:
+                encoder = table_encoder(form, REPORTS[name], float_width, infos.get(set_id))
+                self._encoders[set_id, name] = encoder
+                path = STDOUT if out == STDOUT else Path(out) / file_name(set_id, name, form)
+                self._outputs[set_id, name] = outputs.open(path)
 
     def begin(self) -> None:
         """Write what comes before the first rows."""
@@ -74,14 +68,7 @@ class ReportFiles:
         key = (set_id, report)
         self._outputs[key].write(self._encoders[key].encode(rows))
 
-    def commit(self) -> None:
-        """Complete all files."""
+    def end(self) -> None:
+        """Write what comes after the last rows."""
         for key, encoder in self._encoders.items():
             self._outputs[key].write(encoder.end())
-        for output in self._outputs.values():
-            output.commit()
-
-    def discard(self) -> None:
-        """Leave no file."""
-        for output in self._outputs.values():
-            output.discard()

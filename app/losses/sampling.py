@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from core.losses.format import Kind
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 
-from .outputs import FileOutput
+from .outputs import Output, Outputs
 
 
-def _write(path: Path, chunks: Iterable[bytes]) -> int:
-    output = FileOutput(path)
+def _write(output: Output, chunks: Iterable[bytes]) -> int:
     size = 0
-    try:
-        for chunk in chunks:
-            output.write(chunk)
-            size += len(chunk)
-    except BaseException:
-        output.discard()
-        raise
-    output.commit()
+    for chunk in chunks:
+        output.write(chunk)
+        size += len(chunk)
     return size
 
 
-def write_sample(spec: SampleSpec, directory: Path) -> Iterator[tuple[Path, int]]:
+def write_sample(spec: SampleSpec, directory: Path) -> Sequence[tuple[Path, int]]:
     """Write a stream and, in ``input/``, the auxiliary files of a run directory.
 
-    Yields:
-        Path and size in bytes of each file, after it was written.
+    Returns:
+        Path and size in bytes of each file.
 
     Raises:
         InputError: the directory is not writable.
     """
     name = "summary.bin" if spec.kind is Kind.SUMMARY else "gul.bin"
-    path = directory / name
-    yield path, _write(path, generate_stream(spec))
+    chunks: dict[Path, Iterable[bytes]] = {directory / name: generate_stream(spec)}
     for name, data in generate_inputs(spec).items():
-        path = directory / "input" / name
-        yield path, _write(path, [data])
+        chunks[directory / "input" / name] = [data]
+    with Outputs() as outputs:
+        return [(path, _write(outputs.open(path), data)) for path, data in chunks.items()]

@@ -86,14 +86,6 @@ def sections_of(sources: Sequence[Source], policy: Policy, section: int) -> Iter
         yield Section(index, header, begin, partial(_pieces, source, begin, None, buffers))
 
 
-def is_special(path: Path) -> bool:
-    """Whether there is a pipe or device at the path."""
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False
-
-
 def file_size(name: str) -> float:
     """Bytes of a file; below every number for anything else."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,10 @@ from core.losses.summaries import (
     SummarySets,
 )
 
-from .outputs import Output, PipeOutput, open_output
+from .outputs import STDOUT, Output, Outputs, PipeOutput
 from .parallel import OrderedThreads
 from .progress import Observer, Progress, section_observer
-from .report_files import STDOUT
-from .sections import SECTION, WORTH_CUTTING, declared, file_size, is_special, sections_of
+from .sections import SECTION, WORTH_CUTTING, declared, file_size, sections_of
 from .sources import Sources
 
 
@@ -44,6 +44,8 @@ class SummaryJob:
     idle_timeout: float | None = None
     threads: int | None = None
     """Threads for files; by default, the cores this process may use."""
+    live: bool = False
+    """Whether pipes get blocks before all streams are known to be whole."""
 
     def paths(self, set_id: int) -> tuple[Path, Path]:
         """The stream and the index of a set."""
@@ -52,22 +54,18 @@ class SummaryJob:
 
 
 class _SummaryFiles:
-    """A stream and an index for each set, committed together or not at all."""
+    """A stream and an index for each set."""
 
-    def __init__(self, job: SummaryJob) -> None:
+    def __init__(self, job: SummaryJob, outputs: Outputs) -> None:
         self._streams: dict[int, Output] = {}
         self._indices: dict[int, Output] = {}
-        try:
-            for set_id in job.sets.set_ids:
-                if job.out == STDOUT:
-                    self._streams[set_id] = PipeOutput(1, owned=False)
-                    continue
-                stream, index = job.paths(set_id)
-                self._streams[set_id] = open_output(stream)
-                self._indices[set_id] = open_output(index)
-        except BaseException:
-            self.discard()
-            raise
+        for set_id in job.sets.set_ids:
+            if job.out == STDOUT:
+                self._streams[set_id] = outputs.open(STDOUT)
+                continue
+            stream, index = job.paths(set_id)
+            self._streams[set_id] = outputs.open(stream)
+            self._indices[set_id] = outputs.open(index)
 
     def write(self, set_id: int, octets: Octets) -> None:
         self._streams[set_id].write(octets.data)
@@ -76,17 +74,15 @@ class _SummaryFiles:
         if set_id in self._indices:
             self._indices[set_id].write(rows.tobytes())
 
-    def commit(self) -> None:
-        for output in (*self._streams.values(), *self._indices.values()):
-            output.commit()
+    def spoil(self) -> None:
+        """End what readers have already got inside a block.
 
-    def discard(self) -> None:
+        A stream has no end marker: whole blocks alone would look like all of it.
+        """
         for output in self._streams.values():
             if isinstance(output, PipeOutput):
-                # A stream has no end marker: whole blocks alone would look like all of it.
-                output.write(struct.pack("<i", ID_MAX))
-        for output in (*self._streams.values(), *self._indices.values()):
-            output.discard()
+                with suppress(OSError, InputError):
+                    output.write(struct.pack("<i", ID_MAX))
 
 
 _Run = Callable[[SummaryJob, Sources, _SummaryFiles, Observer | None], list[StreamEnd]]
@@ -95,7 +91,8 @@ _Run = Callable[[SummaryJob, Sources, _SummaryFiles, Observer | None], list[Stre
 def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamEnd]:
     """Write ``S1_summary.bin`` and ``.idx`` for each set; return how each item stream ended.
 
-    Where the output is a pipe and a stream is faulty, it ends inside a block.
+    Where the output is a pipe that gets blocks at once, and a stream is faulty, it ends inside a
+    block.
 
     Args:
         job: what to read and write.
@@ -129,23 +126,20 @@ def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamE
 def _can_be_cut(job: SummaryJob) -> bool:
     """Whether all cores can share the pass, and start again if a cut is wrong."""
     return (
-        job.out != STDOUT
+        not job.live
         and job.reading.policy.missing_end == "error"
-        and not any(is_special(path) for set_id in job.sets.set_ids for path in job.paths(set_id))
         and sum(file_size(name) for name in job.streams) >= WORTH_CUTTING
     )
 
 
 def _attempt(job: SummaryJob, run: _Run, observer: Observer | None) -> list[StreamEnd]:
-    with Sources(job.streams, job.idle_timeout) as sources:
-        files = _SummaryFiles(job)
+    with Sources(job.streams, job.idle_timeout) as sources, Outputs(live=job.live) as outputs:
+        files = _SummaryFiles(job, outputs)
         try:
-            ends = run(job, sources, files, observer)
-            files.commit()
+            return run(job, sources, files, observer)
         except BaseException:
-            files.discard()
+            files.spoil()
             raise
-    return ends
 
 
 def _run_sections(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any
 
 import structlog
 
+from app.losses.outputs import Outputs
 from app.losses.parallel import OrderedThreads
 from app.losses.sources import STDIN
 from app.losses.spilling import SpillFiles
@@ -128,25 +130,18 @@ class RunAggregation:
         check_writable(self._out)
         self._tell()
         name = "-".join(self.perspectives)
-        with locked(self._out, name):
-            spill = SpillFiles(job.spill_dir or self._out)
-            files: OutputTables | ChunkFiles
-            if job.chunk is None:
-                files = OutputTables(self._directory.float_width)
-            else:
-                files = ChunkFiles(self._directory, self._out, job.chunk, sort=self._sort)
-            try:
+        spill = SpillFiles(job.spill_dir or self._out)
+        with locked(self._out, name), closing(spill):
+            with Outputs() as outputs:
+                files = self._files(outputs)
                 ends = self._run(files, spill)
+                files.end()
                 # A disk that is full here leaves no other perspective's outputs either.
-                files.finish()
+                outputs.save()
                 if job.confirm is not None:
                     job.confirm(self._events)
-                files.commit()
-            except BaseException:
-                files.discard()
-                raise
-            finally:
-                spill.close()
+            if isinstance(files, ChunkFiles):
+                files.describe()
         self._log.info("outputs written", of=name, files=len(files.paths), folder=str(self._out))
         return ends
 
@@ -175,6 +170,11 @@ class RunAggregation:
             waiting_rows_at_most=WAITING_BYTES,
             spilled_to=str(self._job.spill_dir or self._out),
         )
+
+    def _files(self, outputs: Outputs) -> OutputTables | ChunkFiles:
+        if self._job.chunk is None:
+            return OutputTables(outputs, self._directory.float_width)
+        return ChunkFiles(outputs, self._directory, self._out, self._job.chunk, sort=self._sort)
 
     def _run(self, files: OutputTables | ChunkFiles, spill: SpillFiles) -> list[StreamEnd]:
         parts = sum(

@@ -20,7 +20,7 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
+from app.losses.outputs import Outputs
 from app.losses.parallel import OrderedThreads
 from app.losses.partials import Exchange, partial_header
 from app.losses.spilling import SpillFiles
@@ -74,9 +75,10 @@ def _digest_of(path: Path) -> str:
 
 
 class ChunkFiles:
-    """What a chunk leaves; completed together or not at all.
+    """What a chunk leaves.
 
     Args:
+        outputs: of which the files are.
         directory: of the run.
         work: folder of the chunk.
         chunk: number of the chunk, and of chunks.
@@ -84,13 +86,20 @@ class ChunkFiles:
     """
 
     def __init__(
-        self, directory: RunDirectory, work: Path, chunk: tuple[int, int], *, sort: bool
+        self,
+        outputs: Outputs,
+        directory: RunDirectory,
+        work: Path,
+        chunk: tuple[int, int],
+        *,
+        sort: bool,
     ) -> None:
+        self._outputs = outputs
         self._directory = directory
         self._work = work
         self._chunk = chunk
         self._sort = sort
-        self._tables = OutputTables(directory.float_width)
+        self._tables = OutputTables(outputs, directory.float_width)
         self._exchanges: dict[tuple[str, int], Exchange] = {}
         self._losses: dict[str, list[Losses]] = defaultdict(list)
         self._sums: dict[Path, list[Path]] = {}
@@ -112,9 +121,8 @@ class ChunkFiles:
         sums = [self._work / summary_file(name, o, process) for o in _run_outputs(request)]
         if sums:
             first, *others = dict.fromkeys(sums)
-            first.parent.mkdir(parents=True, exist_ok=True)
             self._sums[first] = others
-            self._exchanges[losses.name, request.set_id] = Exchange([], str(first))
+            self._exchanges[losses.name, request.set_id] = Exchange([], str(first), self._outputs)
 
     def reports(
         self, request: SetRequest, inputs: Mapping[str, Any]
@@ -136,23 +144,16 @@ class ChunkFiles:
         if REPORTS[report].calculate is None:
             self._tables.write(losses, set_id, report, rows)
 
-    def finish(self) -> None:
-        """Write all bytes of the tables.
+    def end(self) -> None:
+        """Write what comes after the last rows."""
+        self._tables.end()
+
+    def describe(self) -> None:
+        """Describe the files, which are complete; without a description they do not count.
 
         Raises:
             InputError: a disk is full, or failed.
         """
-        self._tables.finish()
-
-    def commit(self) -> None:
-        """Complete all files, the description last.
-
-        Raises:
-            InputError: a disk is full, or failed.
-        """
-        self._tables.commit()
-        for exchange in self._exchanges.values():
-            exchange.commit()
         self.paths = list(self._tables.paths)
         for first, others in self._sums.items():
             self.paths += [first, *others]
@@ -189,12 +190,6 @@ class ChunkFiles:
             part.replace(path)
         except OSError as e:
             raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
-
-    def discard(self) -> None:
-        """Leave no file that is not complete."""
-        self._tables.discard()
-        for exchange in self._exchanges.values():
-            exchange.discard()
 
 
 def _link(first: Path, other: Path) -> None:
@@ -236,27 +231,20 @@ def merge_chunks(job: MergeChunksJob) -> list[Path]:
     out = job.out or job.directory / "output"
     check_writable(out)
     log = structlog.get_logger()
-    tables = OutputTables(directory.float_width)
-    spill = SpillFiles(out)
-    with locked(out, "outputs"):
-        try:
-            for losses in directory.losses():
-                manifests = _check_chunks(directory, work, losses, job.chunks)
-                in_order = all(manifest["sorted"] for manifest in manifests)
-                for request in directory.requests(losses):
-                    name = _name(losses, request)
-                    paths = {o: out / output_file(name, o, request.form) for o in request.outputs}
-                    tables.add(losses.name, request, paths, directory.info(request, losses))
-                    chunk = _Chunks(directory, work, losses, request, job.chunks)
-                    chunk.merge_rows(tables, in_order=in_order)
-                    chunk.merge_sums(tables, spill, job.memory_budget, job.policy or Policy())
-                log.info("chunks merged", of=losses.name, chunks=job.chunks)
-            tables.commit()
-        except BaseException:
-            tables.discard()
-            raise
-        finally:
-            spill.close()
+    with locked(out, "outputs"), closing(SpillFiles(out)) as spill, Outputs() as outputs:
+        tables = OutputTables(outputs, directory.float_width)
+        for losses in directory.losses():
+            manifests = _check_chunks(directory, work, losses, job.chunks)
+            in_order = all(manifest["sorted"] for manifest in manifests)
+            for request in directory.requests(losses):
+                name = _name(losses, request)
+                paths = {o: out / output_file(name, o, request.form) for o in request.outputs}
+                tables.add(losses.name, request, paths, directory.info(request, losses))
+                chunk = _Chunks(directory, work, losses, request, job.chunks)
+                chunk.merge_rows(tables, in_order=in_order)
+                chunk.merge_sums(tables, spill, job.memory_budget, job.policy or Policy())
+            log.info("chunks merged", of=losses.name, chunks=job.chunks)
+        tables.end()
     return tables.paths
 
 
@@ -354,7 +342,7 @@ class _Chunks:
         name = _name(self._losses, request)
         first = outputs[0]
         paths = [str(self._work / summary_file(name, first, p)) for p in self._processes]
-        exchange = Exchange(paths, None)
+        exchange = Exchange(paths, None, Outputs())
         resources = LedgerResources(budget, spill=spill, map=OrderedThreads(), on_merged=exchange)
         header = partial_header(paths[0])
         inputs = self._directory.inputs(request, self._losses)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from app.losses.outputs import Outputs
 from core.arrays import Rows
 from core.errors import InputError
 from core.losses.reports import REPORTS
@@ -41,22 +42,18 @@ def write_fetched(job: FetchedTablesJob) -> list[Path]:
     directory = RunDirectory(job.directory, job.form, join=job.join)
     out = job.out or job.directory / "output"
     check_writable(out)
-    files = OutputTables(directory.float_width)
-    with locked(out, "outputs"):
-        try:
-            for losses in directory.losses():
-                for request in directory.requests(losses):
-                    name = stem(losses.perspective, losses.priority, request.set_id)
-                    paths = {o: out / output_file(name, o, request.form) for o in request.outputs}
-                    files.add(losses.name, request, paths, directory.info(request, losses))
-                    for report in request.reports:
-                        path = job.tables / losses.name / f"S{request.set_id}_{report}.bin"
-                        for rows in _rows(path, REPORTS[report].dtype(directory.float_width)):
-                            files.write(losses.name, request.set_id, report, rows)
-            files.commit()
-        except BaseException:
-            files.discard()
-            raise
+    with locked(out, "outputs"), Outputs() as outputs:
+        files = OutputTables(outputs, directory.float_width)
+        for losses in directory.losses():
+            for request in directory.requests(losses):
+                name = stem(losses.perspective, losses.priority, request.set_id)
+                paths = {o: out / output_file(name, o, request.form) for o in request.outputs}
+                files.add(losses.name, request, paths, directory.info(request, losses))
+                for report in request.reports:
+                    path = job.tables / losses.name / f"S{request.set_id}_{report}.bin"
+                    for rows in _rows(path, REPORTS[report].dtype(directory.float_width)):
+                        files.write(losses.name, request.set_id, report, rows)
+        files.end()
     return files.paths
 
 

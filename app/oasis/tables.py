@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from pathlib import Path
 
-from app.losses.outputs import FileOutput, Output, open_output
+from app.losses.outputs import Output, Outputs
 from app.losses.tables import TableEncoder, table_encoder
 from core.arrays import Rows
 from core.losses.inputs import SummaryInfo
@@ -20,16 +19,17 @@ Table = tuple[TableEncoder, Output]
 
 
 class OutputTables:
-    """Files that are committed together or not at all.
+    """The tables of a run.
 
     Args:
+        outputs: of which they are.
         float_width: bytes of a loss.
     """
 
-    def __init__(self, float_width: int) -> None:
+    def __init__(self, outputs: Outputs, float_width: int) -> None:
+        self._outputs = outputs
         self._float_width = float_width
         self._tables: dict[tuple[str, int, str], list[Table]] = defaultdict(list)
-        self._finished = False
         self.paths: list[Path] = []
         """Of all files."""
 
@@ -57,7 +57,7 @@ class OutputTables:
         for name, path in paths.items():
             report = OUTPUTS[name].report
             encoder = table_encoder(form or request.form, REPORTS[report], self._float_width, info)
-            output = open_output(path)
+            output = self._outputs.open(path)
             self._tables[losses, request.set_id, report].append((encoder, output))
             self.paths.append(path)
             output.write(encoder.begin())
@@ -67,35 +67,8 @@ class OutputTables:
         for encoder, output in self._tables.get((losses, set_id, report), ()):
             output.write(encoder.encode(rows))
 
-    def finish(self) -> None:
-        """Write all bytes; what remains is to give the files their names.
-
-        Raises:
-            InputError: a disk is full, or failed.
-        """
-        if not self._finished:
-            self._finished = True
-            for encoder, output in self._all():
+    def end(self) -> None:
+        """Write what comes after the last rows."""
+        for tables in self._tables.values():
+            for encoder, output in tables:
                 output.write(encoder.end())
-            for _, output in self._all():
-                if isinstance(output, FileOutput):
-                    output.save()
-
-    def commit(self) -> None:
-        """Complete all files.
-
-        Raises:
-            InputError: a disk is full, or failed.
-        """
-        self.finish()
-        for _, output in self._all():
-            output.commit()
-
-    def _all(self) -> Iterator[Table]:
-        return chain.from_iterable(self._tables.values())
-
-    def discard(self) -> None:
-        """Leave no file that is not complete."""
-        for _, output in self._all():
-            if isinstance(output, FileOutput):
-                output.discard()

@@ -103,13 +103,9 @@ def streams_without_runs(
 
 
 def _is_of_a_run(runs: Namespaces, stream: StreamRecord) -> bool:
-    try:
-        found = [runs.get(stream.owner, stream.run)]
-    except NotFoundError:
-        # It may be on its way to another owner.
-        found = runs.of_anyone(stream.run)
     return any(
-        run.has(stream.partition, stream.id, stream.term) for run in map(RunRecord.decode, found)
+        run.has(stream.partition, stream.id, stream.term)
+        for run in results_sweeping.runs_of(runs, stream.owner, stream.run)
     )
 
 

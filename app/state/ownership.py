@@ -30,6 +30,7 @@ import structlog
 from .base import (
     MAX_PAGE,
     Head,
+    HeadConflictError,
     HeadExistsError,
     HeadInvalidError,
     HeadMissingError,
@@ -41,7 +42,7 @@ ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
 OWNED_KINDS = (
     *("dataset", "view", "pipeline", "input"),
-    *("run", "stream", "segment", "report", "sealing"),
+    *("run", "stream", "segment", "report", "sealing", "ahead"),
 )
 _PREFIX_SIZE = 8
 _DIGITS = 2 * _PREFIX_SIZE
@@ -219,9 +220,9 @@ class Namespaces:
             found |= {owned.ident for owned in self._page(prefix, after, limit)}
         return sorted(found)[:limit]
 
-    def of_all(self, limit: int = MAX_PAGE) -> list[Owned]:
-        """List up to ``limit`` things of all owners."""
-        return [Owned.of(head) for head in self._store.list(self._kind, limit=limit).heads]
+    def of_all(self) -> Iterator[Owned]:
+        """Yield the things of all owners."""
+        return map(Owned.of, _heads(self._store, self._kind))
 
     def of_anyone(self, ident: str) -> list[Owned]:
         """Return the things of this id, of all owners."""
@@ -338,13 +339,30 @@ def adopt(
         for owned in list(things.all(old)):
             with turn():
                 try:
-                    things.create(new, owned.ident, owned.value, owned.head.size)
+                    moved += _hand_over(things, old, new, owned.ident)
                 except HeadExistsError:
                     left.append(f"{kind} {owned.ident}")
-                    continue
-                things.delete(old, owned.ident)
-            moved += 1
     return moved, left
+
+
+def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
+    """Hand a thing to another owner, with all that was changed until then; whether it was there.
+
+    Raises:
+        HeadExistsError: the new owner has another one of this id.
+    """
+    while True:
+        with contextlib.suppress(HeadMissingError):
+            owned = things.get(old, ident)
+            things.create(new, ident, owned.value, owned.head.size)
+            try:
+                things.delete(old, ident, owned)
+            except (HeadConflictError, HeadMissingError):
+                # It was changed or deleted meanwhile, and so is what was handed over.
+                things.delete(new, ident)
+                continue
+            return True
+        return False
 
 
 def _heads(store: StateStore, kind: str) -> Iterator[Head]:

@@ -133,6 +133,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/memory.py": _STATE,
     "app/state/memory_blobs.py": _BLOBS,
     "app/state/ownership.py": (),
+    "app/state/presence.py": (),
     "app/state/probe.py": (),
     "app/state/quotas.py": (),
     "app/state/shares.py": (),

@@ -10,7 +10,7 @@ from pathlib import Path
 from core.arrays import Rows
 from core.errors import OptionError, ReportError
 
-from ..outputs import FileOutput
+from ..outputs import Outputs
 from .drawing import PICTURES, PictureCollector
 from .library import require_library
 from .options import FORMS, PictureOptions
@@ -82,12 +82,7 @@ class PictureFiles:
         """
         if self._fault is not None:
             raise self._fault
-        for name, collector in self._collectors.items():
-            output = FileOutput(self._paths[name])
-            try:
-                output.write(collector.draw(summary_set))
-            except BaseException:
-                output.discard()
-                raise
-            output.commit()
+        with Outputs() as outputs:
+            for name, collector in self._collectors.items():
+                outputs.open(self._paths[name]).write(collector.draw(summary_set))
         return list(self._paths.values())

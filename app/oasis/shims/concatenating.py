@@ -10,12 +10,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from app.losses.outputs import Output, OutputFile
 from core.arrays import Rows
 from core.errors import InputError, OptionError
 from core.losses.reports import REPORTS
 
 from .environment import read_environment
-from .files import OutputFile
+from .files import tool_outputs
 from .merging import Keys, Piece, merge
 from .options import KAT_TABLES
 from .process_log import ProcessLog
@@ -128,17 +129,13 @@ def _write_bin(
 
 
 def _copy(paths: Sequence[Path], name: str) -> None:
-    out = OutputFile(name)
-    try:
+    with tool_outputs() as outputs:
+        out = outputs.open(name)
         for path in paths:
             _copy_rest(path, out)
-        out.commit()
-    except BaseException:
-        out.discard()
-        raise
 
 
-def _copy_rest(path: Path, out: OutputFile, skipped_lines: int = 0) -> None:
+def _copy_rest(path: Path, out: Output, skipped_lines: int = 0) -> None:
     """Copy a file, but for its first lines."""
     with path.open("rb") as file:
         for _ in range(skipped_lines):
@@ -189,8 +186,8 @@ def _write_csv(args: argparse.Namespace, report: str, paths: list[Path]) -> None
     titled = [_has_header(path, expected) for path in paths]
     if not any(titled):
         raise InputError(f"no table has the header line of {report.upper()}")
-    out = OutputFile(args.out)
-    try:
+    with tool_outputs() as outputs:
+        out = outputs.open(args.out)
         out.write(expected + b"\n")
         if args.unsorted:
             for path, has_header in zip(paths, titled, strict=True):
@@ -202,10 +199,6 @@ def _write_csv(args: argparse.Namespace, report: str, paths: list[Path]) -> None
             ]
             for lines in merge(pieces, lambda parts, order: np.concatenate(parts)[order]):
                 out.write(b"".join(lines.tolist()))
-        out.commit()
-    except BaseException:
-        out.discard()
-        raise
 
 
 def _has_header(path: Path, expected: bytes) -> bool:
@@ -254,23 +247,19 @@ def _write_parquet(args: argparse.Namespace, report: str, paths: list[Path]) -> 
     def reorder(parts: list[Any], order: Keys) -> Any:  # noqa: ANN401 - tables of Arrow
         return pa.concat_tables(parts).take(order)
 
-    out = OutputFile(args.out)
     try:
-        with pq.ParquetWriter(out.file, pq.read_schema(paths[0])) as writer:
-            tables = [_parquet_pieces(path, report) for path in paths]
-            if args.unsorted:
-                for rows in (rows for table in tables for _, rows in table):
-                    writer.write_table(rows)
-            else:
-                for rows in merge(tables, reorder):
-                    writer.write_table(rows)
-        out.commit()
+        with tool_outputs() as outputs:
+            file = pa.PythonFile(OutputFile(outputs.open(args.out)), "w")
+            with pq.ParquetWriter(file, pq.read_schema(paths[0])) as writer:
+                tables = [_parquet_pieces(path, report) for path in paths]
+                if args.unsorted:
+                    for rows in (rows for table in tables for _, rows in table):
+                        writer.write_table(rows)
+                else:
+                    for rows in merge(tables, reorder):
+                        writer.write_table(rows)
     except pa.ArrowException as e:
-        out.discard()
         raise InputError(f"a table is unusable: {e}") from e
-    except BaseException:
-        out.discard()
-        raise
 
 
 def _parquet_pieces(path: Path, report: str) -> Iterator[Piece[Any]]:

@@ -16,9 +16,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from app.losses.outputs import Output, OutputFile
 from core.errors import InputError, OptionError
 
-from .files import OutputFile
+from .files import tool_outputs
 from .process_log import ProcessLog
 
 _ID: Final = "summary_id"
@@ -43,13 +44,8 @@ def join_summary_info(args: argparse.Namespace, _log: ProcessLog) -> None:
     if suffixes == {".parquet"}:
         _join_parquet(*paths)
         return
-    out = OutputFile(args.output)
-    try:
-        _join_csv(paths[0], paths[1], out)
-        out.commit()
-    except BaseException:
-        out.discard()
-        raise
+    with tool_outputs() as outputs:
+        _join_csv(paths[0], paths[1], outputs.open(args.output))
 
 
 def _require(column: str, names: Sequence[str], path: Path) -> None:
@@ -87,7 +83,7 @@ def _end(cells: list[str]) -> bytes:
     return b"".join(b"," + (_quoted(cell) if cell else b"") for cell in cells)
 
 
-def _join_csv(infos: Path, table: Path, out: OutputFile) -> None:
+def _join_csv(infos: Path, table: Path, out: Output) -> None:
     title, ends, without = _read_infos(infos)
     with table.open("rb") as file:
         header = file.readline().rstrip(b"\r\n")
@@ -110,7 +106,6 @@ def _join_parquet(infos: Path, table: Path, output: Path) -> None:
     import pyarrow as pa  # noqa: PLC0415 - slow to import, and most tables are csv
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
-    out = OutputFile(str(output))
     try:
         described = pq.read_table(infos)
         _require(_ID, described.column_names, infos)
@@ -120,20 +115,17 @@ def _join_parquet(infos: Path, table: Path, output: Path) -> None:
             _require(_TABLE_ID, file.schema_arrow.names, table)
             fields = [*file.schema_arrow.remove_metadata(), *described.schema]
             schema = pa.schema([field.with_nullable(True) for field in fields])
-            with pq.ParquetWriter(out.file, schema) as writer:
-                for batch in file.iter_batches(1 << 16):
-                    rows, missing = _places(ids, batch.column(_TABLE_ID).to_numpy())
-                    places: Any = pa.array(rows, mask=missing)
-                    columns = [column.combine_chunks().take(places) for column in described.columns]
-                    arrays = [*batch.columns, *columns]
-                    writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        out.commit()
+            with tool_outputs() as outputs:
+                out = pa.PythonFile(OutputFile(outputs.open(output)), "w")
+                with pq.ParquetWriter(out, schema) as writer:
+                    for batch in file.iter_batches(1 << 16):
+                        rows, missing = _places(ids, batch.column(_TABLE_ID).to_numpy())
+                        places: Any = pa.array(rows, mask=missing)
+                        columns = [c.combine_chunks().take(places) for c in described.columns]
+                        arrays = [*batch.columns, *columns]
+                        writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     except pa.ArrowException as e:
-        out.discard()
         raise InputError(f"a table is unusable: {e}") from e
-    except BaseException:
-        out.discard()
-        raise
 
 
 def _places(

@@ -12,16 +12,18 @@ import json
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
+from app.losses.outputs import Output, Outputs, PipeOutput
 from app.losses.sources import STDIN, Sources
 from core.arrays import Octets, Rows
-from core.errors import OptionError
+from core.errors import InputError, OptionError
 from core.losses.format import ID_MAX
 from core.losses.summaries import JoinedSummaries, Reading
 
 from .environment import read_environment
-from .files import OutputFile
+from .files import tool_outputs
 from .process_log import ProcessLog
 from .reading import policy
 from .summary_sets import prepare, read_sets
@@ -46,9 +48,10 @@ def summarypy(args: argparse.Namespace, _log: ProcessLog) -> None:
         prepare(folder, args.run_type)
         return
     paths = _paths(args.summary_sets_output)
-    files = _SummaryFiles(paths, indexed=args.low_memory)
-    try:
-        files.open()
+    with (
+        tool_outputs(live=True) as outputs,
+        _SummaryFiles(outputs, paths, indexed=args.low_memory) as files,
+    ):
         sets = read_sets(folder, args.run_type, list(paths))
         # The peer reads NaN as no loss here, and only here.
         reading = Reading(policy(width, nan="zero"), zeros=args.output_zeros)
@@ -56,10 +59,8 @@ def summarypy(args: argparse.Namespace, _log: ProcessLog) -> None:
             names = [source.name for source in sources.sources]
             summaries = JoinedSummaries(names, sets, files.write, reading, files.write_index)
             _pump(sources, summaries)
-        files.commit()
-    except BaseException:
-        files.discard()
-        raise
+        # Readers of fifos are not to take a stream for whole whose index finds no room.
+        outputs.save()
 
 
 def _paths(words: Sequence[str]) -> dict[int, str]:
@@ -92,52 +93,48 @@ def _pump(sources: Sources, summaries: JoinedSummaries) -> None:
 
 
 class _SummaryFiles:
-    """A stream for each set, and an index if asked for; committed together or not at all.
+    """A stream for each set, and an index if asked for.
+
+    They are opened in the order of the command line: a fifo waits for its reader. An error leaves
+    in fifos what no reader takes for a whole stream.
 
     Args:
+        outputs: of which the files are.
         paths: of the streams, by set.
         indexed: whether to write indices, whose suffix is ``.idx``.
+
+    Raises:
+        InputError: one cannot be written.
     """
 
-    def __init__(self, paths: dict[int, str], *, indexed: bool) -> None:
-        self._paths = paths
-        self._indexed = indexed
-        self._streams: dict[int, OutputFile] = {}
-        self._indices: dict[int, OutputFile] = {}
-
-    def open(self) -> None:
-        """Open all, in the order of the command line: a fifo waits for its reader.
-
-        Raises:
-            InputError: one cannot be written.
-        """
-        for set_id, path in self._paths.items():
-            self._streams[set_id] = OutputFile(path)
-        for set_id, path in self._paths.items() if self._indexed else ():
+    def __init__(self, outputs: Outputs, paths: dict[int, str], *, indexed: bool) -> None:
+        self._streams = {set_id: outputs.open(path) for set_id, path in paths.items()}
+        self._indices: dict[int, Output] = {}
+        for set_id, path in paths.items() if indexed else ():
             head, dot, _ = path.rpartition(".")
-            self._indices[set_id] = OutputFile(f"{head if dot else path}.idx")
+            self._indices[set_id] = outputs.open(f"{head if dot else path}.idx")
 
     def write(self, set_id: int, octets: Octets) -> None:
-        """Write the next bytes of a stream, and let its reader have them."""
+        """Write the next bytes of a stream; the reader of a fifo gets them at once."""
         self._streams[set_id].write(octets.data)
-        if self._streams[set_id].is_pipe:
-            self._streams[set_id].flush()
 
     def write_index(self, set_id: int, rows: Rows) -> None:
         """Write the next rows of an index."""
-        if self._indexed:
+        if self._indices:
             self._indices[set_id].write(rows.tobytes())
 
-    def commit(self) -> None:
-        """Complete all files."""
-        for file in (*self._streams.values(), *self._indices.values()):
-            file.commit()
+    def __enter__(self) -> Self:
+        return self
 
-    def discard(self) -> None:
-        """Leave no file, and in fifos what no reader takes for a whole stream."""
-        for file in self._streams.values():
-            if file.is_pipe and not file.file.closed:
-                with contextlib.suppress(OSError):
-                    file.write(_HALF_A_BLOCK)
-        for file in (*self._streams.values(), *self._indices.values()):
-            file.discard()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            return
+        for stream in self._streams.values():
+            if isinstance(stream, PipeOutput):
+                with contextlib.suppress(OSError, InputError):
+                    stream.write(_HALF_A_BLOCK)

@@ -12,7 +12,6 @@ Where they are there they win over the files they were made from::
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,10 +19,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from app.losses.outputs import OutputFile
 from core.errors import InputError
 from core.losses.inputs import SummaryMap, SummaryXref, parse_summary_map, parse_summary_xref
 from core.losses.summaries import SummarySets
 
+from .files import tool_outputs
 from .run_inputs import read, require
 
 _NONE: Final = -1
@@ -144,8 +145,14 @@ def prepare(folder: Path, perspective: str) -> None:
         InputError: a file is missing or unusable, or the arrays cannot be written.
     """
     xref, risks = _from_files(folder, perspective)
-    for name, array in _prepared(xref, risks)._asdict().items():
-        _save(folder / perspective / f"{name}.npy", array)
+    target = folder / perspective
+    try:
+        target.mkdir(exist_ok=True)
+    except OSError as e:
+        raise InputError(f"cannot be made: {e.strerror}", source=str(target)) from e
+    with tool_outputs() as outputs:
+        for name, array in _prepared(xref, risks)._asdict().items():
+            np.save(OutputFile(outputs.open(target / f"{name}.npy")), array)
 
 
 def _prepared(xref: SummaryXref, risks: SummaryMap | None) -> Prepared:
@@ -172,15 +179,3 @@ def _in_order(risks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     first = np.unique(risks, return_index=True)[1]
     numbers: npt.NDArray[np.int64] = np.argsort(np.argsort(first))
     return numbers[risks]
-
-
-def _save(path: Path, array: npt.NDArray[Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(exist_ok=True)
-        with temporary.open("wb") as file:
-            np.save(file, array)
-        temporary.replace(path)
-    except OSError as e:
-        temporary.unlink(missing_ok=True)
-        raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e

@@ -7,12 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from app.losses.outputs import Output, OutputFile
 from core.arrays import Rows
 from core.errors import OptionError
 from core.losses.reports import REPORTS, Report
 from core.losses.tables import BinEncoder, CsvEncoder
 
-from .files import OutputFile
+from .files import tool_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,34 +39,28 @@ class TableFile(Protocol):
     def write(self, rows: Rows) -> None:
         """Write the next rows, shape (n,)."""
 
-    def commit(self) -> None:
-        """Complete the file."""
-
-    def discard(self) -> None:
-        """Leave no file."""
+    def end(self) -> None:
+        """Write what comes after the last rows."""
 
 
 class _PlainTable:
     """Csv or packed records."""
 
-    def __init__(self, path: str, encoder: CsvEncoder | BinEncoder, *, header: bool) -> None:
+    def __init__(self, file: Output, encoder: CsvEncoder | BinEncoder, *, header: bool) -> None:
         self._encoder = encoder
-        self._file = OutputFile(path)
+        self._file = file
         if header:
             self._file.write(encoder.header())
 
     def write(self, rows: Rows) -> None:
         self._file.write(self._encoder.encode(rows))
 
-    def commit(self) -> None:
-        self._file.commit()
-
-    def discard(self) -> None:
-        self._file.discard()
+    def end(self) -> None:
+        pass
 
 
 class _ParquetTable:
-    def __init__(self, path: str, report: Report, float_width: int) -> None:
+    def __init__(self, file: Output, report: Report, float_width: int) -> None:
         import pyarrow as pa  # noqa: PLC0415 - most tables are not parquet, and Arrow is slow to import
         import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
@@ -74,8 +69,7 @@ class _ParquetTable:
         self._names = dtype.names or ()
         fields = [(name, pa.from_numpy_dtype(dtype[name])) for name in self._names]
         self._schema = pa.schema(fields)
-        self._file = OutputFile(path)
-        self._writer = pq.ParquetWriter(self._file.file, self._schema)
+        self._writer = pq.ParquetWriter(pa.PythonFile(OutputFile(file), "w"), self._schema)
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
 
@@ -93,33 +87,28 @@ class _ParquetTable:
         self._waiting.clear()
         self._rows = 0
 
-    def commit(self) -> None:
+    def end(self) -> None:
         if self._rows:
             self._write_waiting()
         self._writer.close()
-        self._file.commit()
-
-    def discard(self) -> None:
-        self._file.discard()
 
 
-def open_table(path: str, form: str, report: str, float_width: int, *, header: bool) -> TableFile:
+def open_table(
+    file: Output, form: str, report: str, float_width: int, *, header: bool
+) -> TableFile:
     """Begin a table.
 
     Args:
-        path: of the file.
+        file: that takes it.
         form: ``csv``, ``bin`` or ``parquet``.
         report: whose columns it has.
         float_width: bytes of a loss.
         header: whether csv has a header line.
-
-    Raises:
-        InputError: the file cannot be written.
     """
     if form == "parquet":
-        return _ParquetTable(path, REPORTS[report], float_width)
+        return _ParquetTable(file, REPORTS[report], float_width)
     encoder = CsvEncoder(REPORTS[report], float_width) if form == "csv" else BinEncoder()
-    return _PlainTable(path, encoder, header=header)
+    return _PlainTable(file, encoder, header=header)
 
 
 class Tables:
@@ -144,6 +133,7 @@ class Tables:
         self._form = form
         self._float_width = float_width
         self._header = header
+        self._outputs = tool_outputs()
         self._open: dict[str, TableFile] = {}
 
     @property
@@ -159,8 +149,9 @@ class Tables:
         """
         for report, path in self._paths.items():
             if report not in self._open:
+                file = self._outputs.open(path)
                 self._open[report] = open_table(
-                    path, self._form, report, self._float_width, header=self._header
+                    file, self._form, report, self._float_width, header=self._header
                 )
 
     def write(self, report: str, rows: Rows) -> None:
@@ -180,8 +171,7 @@ class Tables:
         try:
             if kind is None:
                 for table in self._open.values():
-                    table.commit()
-                self._open.clear()
+                    table.end()
+                self._outputs.commit()
         finally:
-            for table in self._open.values():
-                table.discard()
+            self._outputs.discard()

@@ -58,11 +58,22 @@ def files_without_runs(heads: StateStore, kind: str, clock: Callable[[], float])
 def _is_of_a_run(runs: Namespaces, file: Owned) -> bool:
     """Whether a file is of a run, and of its present term if it is a report."""
     ident, _, _ = file.ident.partition(".")
+    return any(
+        file.head.kind == SEGMENT or file.ident.startswith(f"{run.files}.")
+        for run in runs_of(runs, file.owner, ident)
+    )
+
+
+def runs_of(runs: Namespaces, owner: str, ident: str) -> list[RunRecord]:
+    """Return the run of an owner; else those of this id that others own.
+
+    What belongs to a run may be on its way to another owner, a moment later than the run.
+    """
     try:
-        run = RunRecord.decode(runs.get(file.owner, ident))
+        found = [runs.get(owner, ident)]
     except HeadMissingError:
-        return False
-    return file.head.kind == SEGMENT or file.ident.startswith(f"{run.files}.")
+        found = runs.of_anyone(ident)
+    return [RunRecord.decode(owned) for owned in found]
 
 
 def unpublished_blobs(

@@ -14,7 +14,8 @@ believe to have a job publish the same bytes; only one of them may say how the r
 
 A fault of the streams, or of what the client stored, ends the run as *failed* and is named; the
 client repairs it and seals again. Where a store, the disk or the memory fails, the job is given
-back and tried again.
+back and tried again. Where a worker dies that had a job, the job is computed in a process of its
+own; if three of these die, the run has failed.
 """
 
 from __future__ import annotations
@@ -32,18 +33,21 @@ from app.errors import (
     ServiceError,
     ShareExceededError,
     StorageFullError,
+    TooLargeError,
     problem_of,
 )
 from app.http.identity import USER_SCOPES, Identity
+from app.run_errors import ProcessDiedError
 from app.state.base import StoreDamagedError, StoreError
 from core.errors import CoreError
 
 from ..records import RunRecord, RunState
 from .ahead import SegmentsAhead
+from .alone import Alone, Death
 from .checks import check_sealable
 from .jobs import Job, Jobs, Variant
+from .news import News
 from .work import SealingWork, Workshop
-from .workers import worker_name
 
 INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
@@ -70,27 +74,40 @@ class Sealer:
         workshop: what to work with.
         jobs: those of all workers.
         interval: seconds between two looks for jobs.
+        alone: computes suspects; None in a process that is to compute them itself.
     """
 
-    def __init__(self, workshop: Workshop, jobs: Jobs, interval: float = INTERVAL) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        jobs: Jobs,
+        interval: float = INTERVAL,
+        alone: Alone | None = None,
+    ) -> None:
         self.workshop = workshop
         self.jobs = jobs
+        self._alone = alone
         self._interval = interval
-        self._worker = worker_name()
-        self._news = threading.Event()
+        self._news = News()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self.ahead = SegmentsAhead(workshop, self._news, self._stopped)
+        self.ahead = SegmentsAhead(workshop, jobs, self._news, self._stopped)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="sealing", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Give the present job back, and stop; may be called twice."""
+    def stop(self) -> None:
+        """Have the present job given back, and begin no other."""
         self._stopped.set()
         self._news.set()
+        if self._alone is not None:
+            self._alone.stop()
+
+    def close(self) -> None:
+        """Stop, and wait until the present job was given back; may be called twice."""
+        self.stop()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
@@ -139,28 +156,60 @@ class Sealer:
     def _run(self) -> None:
         log = structlog.get_logger()
         while not self._stopped.is_set():
-            try:
-                self.look()
-                # One stream at a time: jobs come first.
-                if self.ahead.work():
-                    continue
-            except ServiceError as e:
-                log.warning("jobs of sealing cannot be read", reason=str(e))
-            except Exception:
-                log.exception("sealing failed")
-            self._news.wait(self._interval)
-            self._news.clear()
+            # Before looking, so that no death is missed between looking and waiting.
+            with self._news.watching(self.jobs.presence.pids()):
+                try:
+                    self.look()
+                    # One stream at a time: jobs come first.
+                    if self.ahead.work():
+                        continue
+                except ServiceError as e:
+                    log.warning("jobs of sealing cannot be read", reason=str(e))
+                except Exception:
+                    log.exception("sealing failed")
+                self._news.wait(self._interval)
 
     def look(self) -> None:
         """Do the jobs that are to be had."""
         for job in self.jobs.claimable():
             if self._stopped.is_set():
                 return
-            claimed = self.jobs.change(job, worker=self._worker, beat=job.beat + 1)
-            if claimed is not None:
-                self._perform(claimed)
+            claimed = self.jobs.claim(job)
+            if claimed is None:
+                continue
+            if claimed.is_poisoned:
+                # Whoever counted its last death did not come to say so.
+                self._fail(claimed, _poison(claimed))
+            elif claimed.suspect and self._alone is not None:
+                self._isolate(claimed, self._alone)
+            else:
+                self.perform(claimed)
 
-    def _perform(self, job: Job) -> None:
+    def _isolate(self, claimed: Job, alone: Alone) -> None:
+        """Have a suspect computed alone, and count its death if it was its own."""
+        try:
+            death = alone.run(claimed)
+        except OSError as e:
+            death = Death(begun=False, reason=e.strerror or str(e))
+        job = None if death is None else self.jobs.find(claimed)
+        if death is None or job is None or job.worker != claimed.worker:
+            return
+        log = structlog.get_logger().bind(run=job.run, reason=death.reason)
+        if self._stopped.is_set():
+            self.jobs.change(job, worker="")
+        elif not death.begun:
+            self._try_again(job, BusyError(f"no process computes the run: {death.reason}"))
+        else:
+            log.error("a process died that computed one job alone", deaths=job.deaths + 1)
+            job = replace(job, deaths=job.deaths + 1, death=death.reason)
+            worker = job.worker if job.is_poisoned else ""
+            changed = self.jobs.change(job, worker=worker)
+            if changed is not None and changed.is_poisoned:
+                self._fail(changed, _poison(changed))
+            self._news.set()
+
+    def perform(self, job: Job) -> None:
+        """Compute a job that was claimed, in this process."""
         lease = _Lease(self.jobs, job, self._stopped, self.workshop)
         log = structlog.get_logger().bind(run=job.run)
         try:
@@ -181,21 +230,25 @@ class Sealer:
             else:
                 lease.release(attempts=job.attempts + 1)
         except _FAILURES as e:
-            damaged = isinstance(e, StoreDamagedError)
-            if damaged or job.attempts + 1 >= _ATTEMPTS:
-                self._fail(job, e)
-                return
-            log.warning("sealing is tried again", reason=str(e))
-            lease.release(attempts=job.attempts + 1)
-            # Other jobs come first.
-            self._stopped.wait(min(1.0, self._interval))
-        except NotFoundError as e:
-            self._fail(job, e)
+            self._try_again(lease.job, e)
         except (CoreError, ServiceError) as e:
             self._fail(job, e)
+        except MemoryError:
+            self._fail(job, _too_large())
         except Exception as e:
             log.exception("sealing failed")
             self._fail(job, e)
+
+    def _try_again(self, job: Job, error: ServiceError) -> None:
+        """Give a job back because the server failed, unless it has done so too often."""
+        if isinstance(error, StoreDamagedError) or job.attempts + 1 >= _ATTEMPTS:
+            self._fail(job, error)
+            return
+        log = structlog.get_logger().bind(run=job.run)
+        log.warning("sealing is tried again", reason=str(error))
+        self.jobs.change(job, worker="", attempts=job.attempts + 1)
+        # Other jobs come first.
+        self._stopped.wait(min(1.0, self._interval))
 
     def _begin(self, job: Job) -> RunRecord | None:
         """Return the run of a job, which is computing now; None if there is nothing to do."""
@@ -225,6 +278,8 @@ class Sealer:
     def _finish(self, run: RunRecord, job: Job, problem: Mapping[str, Any] | None) -> None:
         """Write into the run how a job ended."""
         name, term = job.variant.name, run.term
+        # A poisoned job is not begun again to say how it ended, so that its run may be sealed.
+        endable = {"sealed", "computing"} if job.is_poisoned else {"computing"}
 
         def ended(run: RunRecord) -> RunRecord:
             if run.term != term:
@@ -240,7 +295,7 @@ class Sealer:
             }
             if problem is None:
                 result["reports"] = reports + [r for r in job.reports if r not in reports]
-            if job.seals and run.state == "computing":
+            if job.seals and run.state in endable:
                 state: RunState = "done" if problem is None else "failed"
                 run = replace(run, state=state, problem=problem)
             if job.seals and problem is not None:
@@ -260,7 +315,29 @@ class Sealer:
             self._finish(run, job, problem)
         except NotFoundError:
             structlog.get_logger().info("a run was deleted while it was sealed", run=job.run)
+        else:
+            if job.is_poisoned:
+                self.jobs.change(job, worker="")
+                return
         self.jobs.delete(job)
+
+
+def _too_large() -> TooLargeError:
+    return TooLargeError(
+        "to compute the run takes more memory than there is for it",
+        hint="Have the operator raise THALWEG_MEMORY_LIMIT, then seal the run again",
+        setting="THALWEG_MEMORY_LIMIT",
+    )
+
+
+def _poison(job: Job) -> ProcessDiedError:
+    return ProcessDiedError(
+        f"computing the run has ended {job.deaths} processes that did nothing else, the last by"
+        f" {job.death}",
+        hint="Check the inputs and streams of the run, and have the operator read the log. Seal the"
+        " run again to try it again",
+        deaths=job.deaths,
+    )
 
 
 class _Lease:
@@ -268,7 +345,7 @@ class _Lease:
 
     def __init__(self, jobs: Jobs, job: Job, stopped: threading.Event, workshop: Workshop) -> None:
         self._jobs = jobs
-        self._job = job
+        self.job = job
         self._stopped = stopped
         self._workshop = workshop
         self._ended = threading.Event()
@@ -287,14 +364,14 @@ class _Lease:
         while not self._ended.wait(self._jobs.lease / _BEATS):
             done, total = self._step
             try:
-                job = self._jobs.change(self._job, beat=self._job.beat + 1, done=done, total=total)
+                job = self._jobs.change(self.job, beat=self.job.beat + 1, done=done, total=total)
             except ServiceError:
                 # The store may answer the next one.
                 continue
             if job is None:
                 self._lost.set()
                 return
-            self._job = job
+            self.job = job
             self._workshop.runs.watch.announce(job.run)
 
     def proceed(self, done: int, total: int) -> None:
@@ -317,4 +394,4 @@ class _Lease:
 
     def release(self, **values: Any) -> None:  # noqa: ANN401 - of Job
         """Let any worker have the job."""
-        self._jobs.change(self._job, worker="", **values)
+        self._jobs.change(self.job, worker="", **values)

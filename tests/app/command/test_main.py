@@ -203,6 +203,39 @@ def test_one_report_to_standard_output(run_directory: Path) -> None:
     assert done.stdout.count(b"\n") == 31
 
 
+@pytest.mark.parametrize(("options", "begun"), [([], False), (["--live"], True)])
+def test_nothing_is_on_standard_output_before_the_stream_is_known_to_be_whole(
+    run_directory: Path,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    options: list[str],
+    *,
+    begun: bool,
+) -> None:
+    cut = tmp_path / "cut.bin"
+    cut.write_bytes((run_directory / "summary.bin").read_bytes()[:-30])
+    for form in ("csv", "arrow", "ndjson"):
+        command = ["aggregate", str(cut), "--reports", "selt", "--format", form, *options]
+        assert main([*command, "--no-progress"]) == 1
+        captured = capfdbinary.readouterr()
+        assert b"[stream-truncated]" in captured.err
+        assert (len(captured.out) > 1000) is begun
+        assert begun or captured.out == b""
+
+
+def test_a_table_and_sums_appear_together_or_not_at_all(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["aggregate", str(run_directory / "summary.bin"), "--reports", "melt,aal"]
+    command += ["--occurrence", str(run_directory / "occurrence.bin"), "--no-progress"]
+    command += ["--out", str(tmp_path / "out"), "--partial-out"]
+    (tmp_path / "out" / "directory").mkdir(parents=True)
+    # All files are safe, and the last one finds its name taken.
+    assert main([*command, str(tmp_path / "out" / "directory")]) == 1
+    assert "Is a directory" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["directory"]
+
+
 def test_standard_input(run_directory: Path, tmp_path: Path) -> None:
     data = (run_directory / "summary.bin").read_bytes()
     done = server("aggregate", "-", "--reports", "melt", input=data)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -97,21 +98,39 @@ def test_a_single_set_can_be_piped_to_other_commands(run: Path, tmp_path: Path) 
     assert piped.stdout == (tmp_path / "S2_summary.bin").read_bytes()
 
 
-def test_a_faulty_stream_leaves_no_file_and_a_pipe_that_is_visibly_cut(
-    run: Path, tmp_path: Path
+def test_a_faulty_stream_leaves_nothing_and_what_is_live_visibly_cut(
+    run: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     data = (run / "gul.bin").read_bytes()
     (tmp_path / "cut.bin").write_bytes(data[:-20])
     out = tmp_path / "out"
-    assert summarise(run, out, stream=str(tmp_path / "cut.bin")) == 1
+    cut = str(tmp_path / "cut.bin")
+    assert summarise(run, out, stream=cut) == 1
     assert not list(out.iterdir())
-    command = [sys.executable, "-m", "app.command", "summarise", str(tmp_path / "cut.bin")]
-    command += ["--summary-xref", str(run / "xref.csv"), "--sets", "2", "--no-progress"]
-    piped = subprocess.run(command, capture_output=True, check=False)
-    assert piped.returncode == 1
-    assert b"[stream-truncated]" in piped.stderr
+    assert summarise(run, "-", "--sets", "2", stream=cut) == 1
+    assert capfdbinary.readouterr().out == b""
+    assert summarise(run, "-", "--sets", "2", "--live", stream=cut) == 1
+    piped = capfdbinary.readouterr()
+    assert b"[stream-truncated]" in piped.err
+    assert len(piped.out) > 100
     with pytest.raises(TruncatedError):
-        aggregate(piped.stdout, ["melt"])
+        aggregate(piped.out, ["melt"])
+
+
+def test_a_full_disk_leaves_no_stream_whichever_file_finds_no_room(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert summarise(run, tmp_path / "whole") == 0
+    sizes = sorted({path.stat().st_size for path in (tmp_path / "whole").iterdir()})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        for size in sizes:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
+            assert summarise(run, tmp_path / "out") == 1
+            assert not list((tmp_path / "out").iterdir())
+            assert "cannot be written: File too large" in capsys.readouterr().err
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_zeros_are_written_if_asked_for(run: Path, tmp_path: Path) -> None:

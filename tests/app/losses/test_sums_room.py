@@ -22,6 +22,7 @@ from app.losses.answer import give_back
 from app.losses.spool import Spools, Table
 from app.losses.sums_room import SumsRoom, hold_for_request
 from app.state.claims import Claims
+from app.state.presence import Presence
 from core.arrays import Rows
 from core.errors import BudgetExceededError
 from core.losses.analysis import Analysis, aggregate
@@ -46,7 +47,7 @@ class Rooms:
 
     def __init__(self, directory: Path, *, disk: int = 1 << 30, quota: int = 1 << 30) -> None:
         self.ledger = Ledger(1 << 30, 1 << 30)
-        self.claims = Claims(None, quota)
+        self.claims = Claims(Presence(), quota)
         self._spools = Spools(directory, MIB, disk, self.claims, self.ledger)
 
     def compute(self, memory: int = 1 << 30) -> dict[str, bytes]:
@@ -144,7 +145,7 @@ def test_more_memory_is_granted_or_required() -> None:
 
 
 def test_a_room_does_not_wait_for_a_collection_of_garbage(tmp_path: Path) -> None:
-    spools = Spools(tmp_path, MIB, MIB, Claims(None, MIB), Ledger(MIB, MIB))
+    spools = Spools(tmp_path, MIB, MIB, Claims(Presence(), MIB), Ledger(MIB, MIB))
     gc.disable()
     try:
         room = SumsRoom(spools, OWNER)

@@ -15,6 +15,7 @@ from app.runs.sweeping import (
     expired_runs,
     streams_without_runs,
 )
+from app.state.ownership import Namespaces
 from tests.app.runs.test_store import ALICE, DAY, SPEC, Stores
 
 
@@ -90,3 +91,18 @@ def test_a_clock_that_jumps_costs_no_run_that_is_uploaded_to(jump: float) -> Non
         sweep()
     with pytest.raises(NotFoundError):
         f.runs.get(ALICE, idle.id)
+
+
+def test_what_is_on_its_way_to_another_owner_is_not_removed() -> None:
+    f = Stores()
+    stream = f.extend(f.add(f.run()), b"1234")
+    runs = Namespaces(f.heads, "run")
+    owned = runs.get("alice", stream.run)
+    runs.create("bob", stream.run, owned.value)
+    runs.delete("alice", stream.run)
+    sweep = streams_without_runs(f.streams, f.heads, lambda: 9e9)
+    sweep()
+    assert len(f.heads.list("stream").heads) == 1
+    runs.delete("bob", stream.run)
+    sweep()
+    assert not f.heads.list("stream").heads

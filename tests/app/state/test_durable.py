@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.losses.outputs import FileOutput
+from app.losses.outputs import Outputs
 from app.state.base import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 from app.state.blob_files import FileBlobStore
 from app.state.durable import (
@@ -175,10 +175,10 @@ def test_tables_of_the_command(
 ) -> None:
     target = journal.root / "melt.csv"
     for content in (b"old" * 400, b"newer" * 4000):
-        output = FileOutput(target)
-        output.write(content[:700])
-        output.write(content[700:])
-        output.commit()
+        with Outputs() as outputs:
+            output = outputs.open(target)
+            output.write(content[:700])
+            output.write(content[700:])
         journal.say(content)
     monkeypatch.undo()
     for crash in journal.crashes(where, TRIES):

@@ -185,3 +185,29 @@ def test_what_is_deleted_while_it_is_posted_again_is_there() -> None:
     assert things.create("alice", "v", {"a": 1})
     assert things.create("alice", "v", {"a": 1})
     assert things.ids("alice") == ["v"]
+
+
+def test_what_changes_while_it_is_handed_over_is_handed_over_with_its_change() -> None:
+    class Changing(MemoryStateStore):
+        """Somebody changes each thing once before it is deleted."""
+
+        def delete(
+            self,
+            kind: str,
+            head_id: str,
+            seen: Head | None = None,
+            *,
+            unused_since: float | None = None,
+        ) -> None:
+            things = Namespaces(self, "stream")
+            if things.get("old", "a").value == {"offset": 1}:
+                things.replace(things.get("old", "a"), {"offset": 2}, 2)
+            super().delete(kind, head_id, seen, unused_since=unused_since)
+
+    store = Changing()
+    things = Namespaces(store, "stream")
+    things.create("old", "a", {"offset": 1}, 1)
+    assert adopt(store, "old", "new") == (1, [])
+    owned = things.get("new", "a")
+    assert (owned.value, owned.head.size) == ({"offset": 2}, 2)
+    assert not things.has("old", "a")

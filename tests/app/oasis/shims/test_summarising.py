@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import threading
 from pathlib import Path
@@ -140,6 +141,25 @@ def test_a_faulty_stream_leaves_no_file_and_names_its_event_for_a_replay(
     assert is_lost(logs("summarypy")[0])
 
 
+def test_a_full_disk_leaves_none_of_the_files(capfd: pytest.CaptureFixture[str]) -> None:
+    blocks = tuple(Block(event, item, LOSSES) for event in range(1, 99) for item in (1, 2))
+    Path("gul").write_bytes(Stream("loss", 2, 4, blocks).encode())
+    words = ["-m", "-t", "gul", "-i", "gul", "-1", "S1.bin", "-2", "S2.bin"]
+    assert run("summarypy", *words) == 0
+    sizes = sorted({path.stat().st_size for path in Path().glob("S*")})
+    assert len(sizes) == 4
+    for path in Path().glob("S*"):
+        path.unlink()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size in sizes:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
+        code = run("summarypy", *words)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert code == 1
+        assert "cannot be written: File too large" in capfd.readouterr().err
+        assert list(Path().glob("*S*")) == []
+
+
 def test_readers_of_a_fifo_fail_too_when_the_stream_is_faulty(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -164,8 +184,6 @@ def test_a_fifo_without_a_reader_is_a_fault(
     os.mkfifo("S1")
     assert run("summarypy", "-t", "gul", "-i", "gul", "-1", "S1") == 1
     assert "nobody has read it for" in capfd.readouterr().err
-    # The thread that still waits for a reader gets one.
-    os.close(os.open("S1", os.O_RDONLY | os.O_NONBLOCK))
 
 
 @pytest.mark.parametrize(

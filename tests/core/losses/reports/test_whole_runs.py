@@ -183,6 +183,19 @@ def test_equal_losses_are_ordered_by_period_whatever_the_order_of_the_stream() -
     )
 
 
+def test_ties_are_in_the_order_of_periods() -> None:
+    """The documented example; the peer has no rows at 50 and 20, and 95.68, 56.80 and 43.84."""
+    case = _one_sample(
+        [100.0, 100.0, 40.0, 40.0, 0.0],
+        weights=(0.02, 0.10, 0.05, 0.15, 0.68),
+        returns=(100, 50, 20, 10, 8, 5, 4, 3),
+    )
+    rows = compute(case, reports=["psept"], options=RunOptions(curves="w"))["psept"]
+    losses = rows[rows["EPType"] == 1]
+    assert losses["ReturnPeriod"].tolist() == [50, 20, 10, 8, 5, 4, 3]
+    assert losses["Loss"].tolist() == pytest.approx([100, 100, 100, 91.84, 40, 40, 0])
+
+
 def test_mean_of_samples_curves_with_weights_needs_no_table_of_samples() -> None:
     case = _one_sample([1.0, 2.0], weights=(0.5, 0.5), returns=(2, 1))
     rows = compute(case, reports=["ept"], options=RunOptions(curves="M"))["ept"]
