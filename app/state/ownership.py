@@ -111,13 +111,15 @@ class Namespaces:
         Raises:
             HeadExistsError: the owner has another one of this id.
         """
-        try:
-            self.insert(owner, ident, value, size)
-        except HeadExistsError:
-            if self.head(owner, ident).value == _encoded(owner, value):
-                return False
-            raise HeadExistsError(f"the {self._kind} {ident} already exists") from None
-        return True
+        while True:
+            with contextlib.suppress(HeadExistsError):
+                self.insert(owner, ident, value, size)
+                return True
+            # Unless it was deleted in the meantime:
+            with contextlib.suppress(HeadMissingError):
+                if self.head(owner, ident).value == _encoded(owner, value):
+                    return False
+                raise HeadExistsError(f"the {self._kind} {ident} already exists")
 
     def insert(
         self,
