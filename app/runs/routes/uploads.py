@@ -135,7 +135,10 @@ class _Upload:
             location = self.service.addresses.of(self.scope, path)
             headers["Location"] = location
             if creation.append is not None:
-                stream = await self._receive_first(exchange, run, stream, creation.append, headers)
+                async with self.service.uploads.holding(stream):
+                    self._interim(exchange, None, location)
+                    request = creation.append
+                    stream = await self._receive(exchange, run, stream.id, request, headers, stream)
             answer = self.dialect.created(run, stream, appended=creation.append is not None)
         await _send(exchange, answer, stream, {"Location": location})
 
@@ -155,22 +158,6 @@ class _Upload:
             expected_digest=creation.digest,
         )
         return uploads.create(run, template, partition or creation.partition, creation.append)
-
-    async def _receive_first(
-        self,
-        exchange: Exchange,
-        run: RunRecord,
-        created: StreamRecord,
-        request: AppendRequest,
-        headers: dict[str, str],
-    ) -> StreamRecord:
-        """Append the body of a creation; see ``_receive``."""
-        try:
-            self._interim(exchange, None, headers["Location"])
-            return await self._receive(exchange, run, created.id, request, headers, created)
-        except BaseException:
-            await self.service.uploads.give_up(created)
-            raise
 
     async def append(self, exchange: Exchange, ident: str, stream_id: str) -> None:
         async with self.answering(exchange) as headers:

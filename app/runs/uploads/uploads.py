@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
 from app.engine.workers import Workers
@@ -200,9 +200,14 @@ class Uploads:
             template = replace(template, fence=1, appending=True, length=length)
         return self.streams.add(run, template, partition)
 
-    async def give_up(self, created: StreamRecord) -> None:
-        """End the append of a creation that failed, unless it has ended by itself."""
-        await _unhurried(asyncio.ensure_future(self._give_up(created)))
+    @contextlib.asynccontextmanager
+    async def holding(self, created: StreamRecord) -> AsyncIterator[None]:
+        """End the append of a creation that fails in the block, unless it ends by itself."""
+        try:
+            yield
+        except BaseException:
+            await _unhurried(asyncio.ensure_future(self._give_up(created)))
+            raise
 
     async def _give_up(self, created: StreamRecord) -> None:
         install(UNLIMITED)  # as in _end
