@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import itertools
 import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -204,6 +205,18 @@ def test_a_creation_whose_bytes_were_not_taken_may_be_repeated(up: Uploader, how
     wait_until(lambda: up.ask("POST", path, GOOD, **repeated).status == 201)
     (found,) = up.streams()
     assert (found["state"], found["offset"]) == ("complete", len(GOOD))
+
+
+def test_a_client_that_leaves_at_once_may_repeat_its_creation(up: Uploader) -> None:
+    fields = {**BYTES, "Upload-Length": len(GOOD)}
+    cut = [(k, str(v)) for k, v in {**fields, "Content-Length": len(GOOD)}.items()]
+    paths = [f"{up.path}/streams?partition={number}" for number in range(1, 21)]
+    for number, path in enumerate(paths):
+        with up.service.connect() as client:
+            client.sendall(head("POST", path, cut))
+            time.sleep(number * 0.0005)
+    for path in paths:
+        wait_until(lambda path=path: up.ask("POST", path, GOOD, **fields).status == 201)
 
 
 def wrong_sha1() -> str:
