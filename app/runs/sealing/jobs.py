@@ -40,6 +40,8 @@ from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError,
 from app.state.ownership import Namespaces, Owned
 from app.state.presence import Presence
 
+from ..records import RunRecord
+
 KIND = "sealing"
 AHEAD = "ahead"
 """Of heads of processes that work ahead, ``<run>.<process>``."""
@@ -143,6 +145,11 @@ def _decode(owned: Owned) -> Job:
         value.get("death", ""),
         owned,
     )
+
+
+def job_of(run: RunRecord) -> Job:
+    """Return the job that a run is done with."""
+    return Job(run.owner, run.id, tuple(run.spec["reports"]), Variant(), seals=True)
 
 
 class Jobs:
