@@ -51,6 +51,8 @@ _PARSED_TEXT = 32
 """The same for each byte of a file of texts, each of which is an object."""
 _PARSED_COLUMNS = 4
 """The same for each byte of decoded columns."""
+_SETS_BYTES = 64
+"""Bytes for each row of a summary xref while sets are made of it."""
 _OBJECT_BYTES = 64
 """Bytes of a short text."""
 
@@ -260,7 +262,9 @@ class Inputs:
         parsed_map = None if risks is None else self._file(who, "summary_map", risks)
 
         def build() -> tuple[SummarySets, int]:
-            sets = choose_sets(parsed_xref, requested, parsed_map)
+            with contextlib.ExitStack() as stack:
+                self._charge(who, stack)(_SETS_BYTES * len(parsed_xref.ids))
+                sets = choose_sets(parsed_xref, requested, parsed_map)
             return sets, sum(array.nbytes for array in sets.places)
 
         # Each part of a stream would look for the places of all items anew.
