@@ -14,11 +14,16 @@ import pyarrow as pa
 
 from app.errors import TooLargeError
 from core.arrays import Array
+from core.budget import current
 from core.tiles.plan import Plan, Tile
 
 from .tokens import TileTokens
 
 MAX_JSON_VALUES = 1_000_000
+_LISTED_BYTES = 600
+"""Memory of a tile in a list: as objects, and as JSON."""
+_TABLE_COPIES = 4
+"""Memory of a table of tiles in its columns: as they are made, written and sent."""
 
 
 def octets_of(tile: Array) -> memoryview:
@@ -50,11 +55,14 @@ def tile_values(tile: Array) -> bytes:
 
 
 def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
-    """Describe a plan and ``count`` of its tiles, beginning with ``first``."""
-    return {
-        **plan_summary(plan),
-        "list": [tile_json(plan.tile(k)) for k in tile_range(plan, first, count)],
-    }
+    """Describe a plan and ``count`` of its tiles, beginning with ``first``.
+
+    Raises:
+        BudgetExceededError: the list needs too much memory.
+    """
+    listed = tile_range(plan, first, count)
+    current().hold("plan", _LISTED_BYTES * len(listed))
+    return {**plan_summary(plan), "list": [tile_json(plan.tile(k)) for k in listed]}
 
 
 def tile_range(plan: Plan, first: int, count: int) -> range:
@@ -89,7 +97,12 @@ def tile_json(tile: Tile) -> dict[str, Any]:
 
 
 def plan_arrow(plan: Plan) -> bytes:
-    """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata."""
+    """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata.
+
+    Raises:
+        BudgetExceededError: the table needs too much memory.
+    """
+    current().hold("plan", _TABLE_COPIES * 8 * plan.tiles * (3 + 2 * len(plan.grid)))
     columns = {name: pa.array(values) for name, values in plan.table().items()}
     metadata = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
     table = pa.table(columns).replace_schema_metadata(metadata)

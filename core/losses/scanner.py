@@ -39,6 +39,7 @@ import numpy.typing as npt
 
 from .. import errors
 from ..arrays import Octets
+from ..budget import current
 from ._kernels import layout
 from ._kernels.block import inspect_tail, read_block
 from ._kernels.layout import Record, Scratch, Seen, Words
@@ -66,6 +67,8 @@ _SUMS = ("mean_sum", "max_sum", "has_max", "exposure_sum", "has_exposure")
 
 
 _OFFSET_MAX = 2**62
+_BLOCK_BYTES = 20
+"""Memory of a block of the open event: its id in the log, and two places in the table."""
 
 
 class Scanner:
@@ -170,7 +173,9 @@ class Scanner:
                 hint=f"max_blocks is {self.policy.max_blocks}",
                 source=self.name,
             )
-        log = np.zeros(4 * len(self._log), np.int32)
+        size = 4 * len(self._log)
+        current().hold("blocks", size * _BLOCK_BYTES)
+        log = np.zeros(size, np.int32)
         log[: len(self._log)] = self._log
         self._set_log(log, len(self._log))
 
