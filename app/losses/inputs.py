@@ -96,7 +96,7 @@ class Inputs:
         store: holds the files.
         heads: holds the owners of each.
         turn: a turn among all that change the files or their owners.
-        ledger: charged for what is parsed, until it is.
+        ledger: charged while a file is parsed.
         decoders: decode parquet; None refuses it.
     """
 
@@ -300,8 +300,8 @@ class Inputs:
                 self._ledger.hold(who.payer, len(data), PURPOSE),
                 self._content(who, kind, data) as content,
             ):
-                # Parsed files of numbers are about as large as they are packed.
-                return parse(content), len(data)
+                parsed = parse(content)
+            return parsed, max(len(data), _nbytes(parsed))
 
         parsed = self._cached((kind, digest, extra), load)
         if not read:
@@ -352,6 +352,12 @@ class Inputs:
             ):
                 self._parsed.popitem(last=False)
         return value
+
+
+def _nbytes(parsed: object) -> int:
+    """Bytes of the arrays of a parsed file."""
+    values = [parsed, *(getattr(parsed, name, None) for name in getattr(parsed, "__slots__", ()))]
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
 def _check(kind: str, content: Data, periods: int | None) -> None:

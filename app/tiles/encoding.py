@@ -12,18 +12,18 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from app.engine.request_budget import keep_for_request
 from app.errors import TooLargeError
 from core.arrays import Array
-from core.budget import current
 from core.tiles.plan import Plan, Tile
 
 from .tokens import TileTokens
 
 MAX_JSON_VALUES = 1_000_000
-_LISTED_BYTES = 600
-"""Memory of a tile in a list: as objects, and as JSON."""
-_TABLE_COPIES = 4
-"""Memory of a table of tiles in its columns: as they are made, written and sent."""
+_COLUMN_BYTES = 18
+"""Memory for a value of a plan's table: in its column, and in the stream while it grows."""
+_TILE_BYTES = 1024
+"""Memory for a tile of a plan in JSON: its objects, and their text."""
 
 
 def octets_of(tile: Array) -> memoryview:
@@ -58,11 +58,14 @@ def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
     """Describe a plan and ``count`` of its tiles, beginning with ``first``.
 
     Raises:
-        BudgetExceededError: the list needs too much memory.
+        BudgetExceededError, ServiceError: there is no memory for so many tiles.
     """
     listed = tile_range(plan, first, count)
-    current().hold("plan", _LISTED_BYTES * len(listed))
-    return {**plan_summary(plan), "list": [tile_json(plan.tile(k)) for k in listed]}
+    keep_for_request("plan", _TILE_BYTES * len(listed))
+    return {
+        **plan_summary(plan),
+        "list": [tile_json(plan.tile(k)) for k in listed],
+    }
 
 
 def tile_range(plan: Plan, first: int, count: int) -> range:
@@ -100,9 +103,9 @@ def plan_arrow(plan: Plan) -> bytes:
     """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata.
 
     Raises:
-        BudgetExceededError: the table needs too much memory.
+        BudgetExceededError, ServiceError: there is no memory for so many tiles.
     """
-    current().hold("plan", _TABLE_COPIES * 8 * plan.tiles * (3 + 2 * len(plan.grid)))
+    keep_for_request("plan", _COLUMN_BYTES * (3 + 2 * len(plan.grid)) * plan.tiles)
     columns = {name: pa.array(values) for name, values in plan.table().items()}
     metadata = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
     table = pa.table(columns).replace_schema_metadata(metadata)

@@ -39,7 +39,7 @@ import numpy.typing as npt
 
 from .. import errors
 from ..arrays import Octets
-from ..budget import current
+from ..budget import check_room
 from ._kernels import layout
 from ._kernels.block import inspect_tail, read_block
 from ._kernels.layout import Record, Scratch, Seen, Words
@@ -67,8 +67,6 @@ _SUMS = ("mean_sum", "max_sum", "has_max", "exposure_sum", "has_exposure")
 
 
 _OFFSET_MAX = 2**62
-_BLOCK_BYTES = 20
-"""Memory of a block of the open event: its id in the log, and two places in the table."""
 
 
 class Scanner:
@@ -131,6 +129,12 @@ class Scanner:
         return Seen(self._events.directory, self._events.pages, self._log, self._table)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of memory, which follow the samples, the spread of event ids and the blocks."""
+        scratch = sum(array.nbytes for array in self.scratch) if self.header is not None else 0
+        return scratch + sum(array.nbytes for array in self.seen)
+
+    @property
     def log(self) -> npt.NDArray[np.int32]:
         """Block ids of the open event, in the order received."""
         return self._log[: int(self.state["logged"][0])]
@@ -173,9 +177,8 @@ class Scanner:
                 hint=f"max_blocks is {self.policy.max_blocks}",
                 source=self.name,
             )
-        size = 4 * len(self._log)
-        current().hold("blocks", size * _BLOCK_BYTES)
-        log = np.zeros(size, np.int32)
+        check_room("blocks", 4 * (self._log.nbytes + self._table.nbytes))
+        log = np.zeros(4 * len(self._log), np.int32)
         log[: len(self._log)] = self._log
         self._set_log(log, len(self._log))
 

@@ -233,7 +233,7 @@ def explore(
         deaths: by the number of an operation, that of the call before which its process dies.
         most: executions after which to stop; None for no end.
     """
-    search, explored, began = _Search(), Explored(), time.thread_time()
+    search, explored, began = _Search(), Explored(), time.process_time()
     while True:
         search.begin()
         execution = start()
@@ -247,7 +247,7 @@ def explore(
             _look(execution, outcomes, search.steps, explored, deaths)
         if not search.forth() or explored.executions == most:
             break
-    explored.seconds = time.thread_time() - began
+    explored.seconds = time.process_time() - began
     return explored
 
 
@@ -305,12 +305,12 @@ class _Drawn:
 
 def sample(start: Start, scheduler: Scheduler, seeds: Sequence[int]) -> Explored:
     """Run operations in drawn orders, one a seed."""
-    explored, began = Explored(), time.thread_time()
+    explored, began = Explored(), time.process_time()
     for seed in seeds:
         drawn, execution = _Drawn(seed), start()
         outcomes = scheduler.run(execution.operations, drawn.choose)
         explored.executions += 1
         explored.calls += len(drawn.steps)
         _look(execution, outcomes, drawn.steps, explored, None)
-    explored.seconds = time.thread_time() - began
+    explored.seconds = time.process_time() - began
     return explored

@@ -173,6 +173,20 @@ def test_everything_is_handed_over_but_what_is_taken(store: MemoryStateStore) ->
     assert Namespaces(store, "view").ids("old") == []
 
 
+def test_what_is_deleted_while_it_is_posted_again_is_there() -> None:
+    class Deleting(MemoryStateStore):
+        """A store where another request deletes what this one finds to exist."""
+
+        def get(self, kind: str, head_id: str) -> Head:
+            self.delete(kind, head_id)
+            return super().get(kind, head_id)
+
+    things = Namespaces(Deleting(), "view")
+    assert things.create("alice", "v", {"a": 1})
+    assert things.create("alice", "v", {"a": 1})
+    assert things.ids("alice") == ["v"]
+
+
 def test_what_changes_while_it_is_handed_over_is_handed_over_with_its_change() -> None:
     class Changing(MemoryStateStore):
         """Somebody changes each thing once before it is deleted."""
