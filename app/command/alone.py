@@ -16,12 +16,9 @@ from app.decoding.worker.sandbox import die_with
 from app.errors import ServiceError
 from app.logs import configure_logging
 from app.main import create_app
-from app.runs.sealing.alone import LentLedger
+from app.runs.sealing.alone import BESIDE_BYTES, LentLedger
 from app.runs.sealing.jobs import Job
 from app.settings import Settings
-
-BESIDE_BYTES = 1 << 30
-"""Memory for what the ledger does not count: threads, pieces of files, small things."""
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.decoding.base import Decoders
+from app.engine.ledger import Ledger
 from app.errors import InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import HeadMissingError, StateStore
@@ -84,6 +86,7 @@ class Inputs:
         heads: holds the owners of each.
         turn: a turn among all that change the files or their owners.
         decoders: decode parquet; None refuses it.
+        ledger: charged while a file is parsed; None for no charge.
     """
 
     def __init__(
@@ -92,8 +95,10 @@ class Inputs:
         heads: StateStore,
         turn: Turn,
         decoders: Decoders | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self._store = store
+        self._ledger = ledger
         self._decoders = decoders
         self._owners = Shares(heads, KIND, turn)
         self._parsed: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
@@ -282,14 +287,25 @@ class Inputs:
         def load() -> tuple[Any, int]:
             nonlocal read
             read = True
-            data = self._store.read(kind, digest)
-            # Parsed files of numbers are about as large as they are packed.
-            return parse(self._decoded(data)), len(data)
+            with contextlib.ExitStack() as stack:
+                grow = self._charge(who, stack)
+                data = self._store.read(kind, digest)
+                grow(room_for(len(data)) if data.startswith(MAGIC) else len(data))
+                content = self._decoded(data)
+                grow(memory_to_parse(kind, content))
+                parsed = parse(content)
+            return parsed, max(len(data), _nbytes(parsed))
 
         parsed = self._cached((kind, digest, extra), load)
         if not read:
             self._store.touch(kind, digest)
         return parsed
+
+    def _charge(self, who: Identity, stack: contextlib.ExitStack) -> Callable[[int], None]:
+        """Return what charges the caller until the stack is closed."""
+        if self._ledger is None:
+            return lambda _nbytes: None
+        return stack.enter_context(self._ledger.hold(who.payer, 0, "inputs")).grow
 
     def _decoded(self, data: bytes) -> Data:
         """The content of a file as parsers take it: columns, if it is parquet.
@@ -320,6 +336,12 @@ class Inputs:
             ):
                 self._parsed.popitem(last=False)
         return value
+
+
+def _nbytes(parsed: object) -> int:
+    """Bytes of the arrays of a parsed file."""
+    values = [parsed, *(getattr(parsed, name, None) for name in getattr(parsed, "__slots__", ()))]
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
 def _check(kind: str, content: Data, periods: int | None) -> None:

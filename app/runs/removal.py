@@ -25,7 +25,7 @@ class Removal:
     def __init__(self, streams: Streams, heads: StateStore) -> None:
         self.runs = streams.runs
         self.streams = streams
-        self._jobs = Jobs(heads)
+        self.jobs = Jobs(heads)
         self._computed = {kind: Namespaces(heads, kind) for kind in (SEGMENT, REPORT)}
 
     def delete(self, who: Identity, ident: str) -> None:
@@ -50,6 +50,6 @@ class Removal:
         """
         self.runs.delete(record)
         self.streams.delete_all(record)
-        self._jobs.delete_all(record.owner, record.id)
+        self.jobs.delete_all(record.owner, record.id)
         for kind, things in self._computed.items():
             Published(things, self.streams.blobs, kind, record.owner, record.id).delete_all()

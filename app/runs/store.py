@@ -98,17 +98,19 @@ class Runs:
             streams={},
             term=new_term(),
         )
-        try:
-            created = self._runs.create(who.owner, ident, record.encode())
-        except HeadExistsError:
-            known = self.get(who, ident)
-            if (known.spec, known.days) != (spec, days):
-                raise IdempotencyError(
-                    "the Idempotency-Key was used for a run with another spec",
-                    hint="Use a new key for each run",
-                ) from None
-            return known, False
-        return self.get(who, ident), created
+        while True:
+            with contextlib.suppress(HeadExistsError):
+                owned = self._runs.insert(who.owner, ident, record.encode())
+                return RunRecord.decode(owned), True
+            # Unless it was deleted in the meantime:
+            with contextlib.suppress(NotFoundError):
+                known = self.get(who, ident)
+                if (known.spec, known.days) != (spec, days):
+                    raise IdempotencyError(
+                        "the Idempotency-Key was used for a run with another spec",
+                        hint="Use a new key for each run",
+                    )
+                return known, False
 
     def get(self, who: Identity, ident: str) -> RunRecord:
         """Return a run of the caller; ``admin`` gets those of others.

@@ -29,6 +29,7 @@ from app.errors import NotFoundError
 from app.run_errors import PartitionTakenError, StreamLimitError
 from app.state.base import (
     MAX_PAGE,
+    Head,
     HeadConflictError,
     HeadExistsError,
     HeadMissingError,
@@ -133,7 +134,8 @@ class Streams:
         declared = run.spec.get("options", {}).get("partitions")
         last = MAX_PARTITION if declared is None else declared
         taken = set()
-        if partition is None or last > MAX_STREAMS:
+        # So many partitions are too many only if there are some with higher numbers.
+        if partition is None or max(partition, self._beyond(run, MAX_STREAMS)) > MAX_STREAMS:
             taken = set(self._partitions(run))
         if partition is None:
             partition = next(number for number in range(1, len(taken) + 2) if number not in taken)
@@ -145,6 +147,11 @@ class Streams:
         if partition not in taken and len(taken) >= MAX_STREAMS:
             raise StreamLimitError(f"a run has at most {MAX_STREAMS} streams")
         return partition
+
+    def _beyond(self, run: RunRecord, partition: int) -> int:
+        """Return the first partition after one that has a head; 0 if there is none."""
+        after = stream_id(partition, "")
+        return next((int(h.id.rpartition(".")[2]) for h in self._scan(run, after, 1)), 0)
 
     def _create(self, run: RunRecord, stream: StreamRecord) -> StreamRecord:
         """Create the head of a partition, or replace the one of an untouched stream.
@@ -261,28 +268,31 @@ class Streams:
         return sum(1 for _ in self._partitions(run)) if run.is_open else len(run.streams)
 
     def _after(self, run: RunRecord, after: str, limit: int) -> Iterator[StreamRecord]:
-        for owned in self._scan(run, after, limit):
-            stream = StreamRecord.decode(owned)
+        for head in self._scan(run, after, limit):
+            stream = StreamRecord.decode(Owned.of(head))
             settled = self.settle(stream) if _is_of(run, stream) else None
             if settled is not None:
                 yield settled
 
     def _partitions(self, run: RunRecord) -> Iterator[int]:
-        """Yield the partitions that have a stream."""
-        for owned in self._scan(run):
-            value = owned.value
-            deleted = value.get("deleted", False)
-            if not deleted and run.has(value["partition"], value["id"], value.get("term", "")):
-                yield int(value["partition"])
+        """Yield the partitions that have a stream, mostly without decoding it."""
+        term = f'"term":"{run.term}"'.encode()
+        for head in self._scan(run):
+            if not (term in head.value and b'"deleted":false' in head.value):
+                stream = StreamRecord.decode(Owned.of(head))
+                if stream.deleted or not _is_of(run, stream):
+                    continue
+            yield int(head.id.rpartition(".")[2])
 
-    def _scan(self, run: RunRecord, after: str = "", limit: int = MAX_PAGE) -> Iterator[Owned]:
+    def _scan(self, run: RunRecord, after: str = "", limit: int = MAX_PAGE) -> Iterator[Head]:
         """Yield all heads of a run after a key, reading so many at a time."""
-        start = f"{run.id}.{after}"
-        page = self._heads.page(run.owner, f"{run.id}.", start, limit)
-        yield from page
-        while len(page) == limit:
-            page = self._heads.page(run.owner, f"{run.id}.", page[-1].ident, limit)
+        ident = f"{run.id}.{after}"
+        while True:
+            page = self._heads.heads(run.owner, f"{run.id}.", ident, limit)
             yield from page
+            if len(page) < limit:
+                return
+            ident = Owned.of(page[-1]).ident
 
     def stored(self, stream: StreamRecord) -> StoredStream:
         """Return the durable bytes of a version of a stream."""
@@ -348,7 +358,7 @@ class Streams:
 
     def delete_all(self, run: RunRecord) -> None:
         """Delete the streams of a run that is gone."""
-        for stream in map(StreamRecord.decode, list(self._scan(run))):
+        for stream in [StreamRecord.decode(Owned.of(head)) for head in self._scan(run)]:
             # Others are of a run that was created since by the same key, or the sweeper's.
             if _is_of(run, stream):
                 self._remove(stream)

@@ -21,6 +21,7 @@ from .lasting import Lasting
 from .records import RUN, STREAM, RunRecord, StreamRecord, stream_key
 from .removal import Removal
 from .results import sweeping as results_sweeping
+from .sealing.jobs import job_of
 from .streams import Streams
 
 EXPIRED_SECONDS = 7200.0
@@ -47,6 +48,7 @@ def chores(
     """
     return {
         "expired runs": expired_runs(removal, heads, Lasting(EXPIRED_SECONDS, monotonic)),
+        "runs without jobs": runs_without_jobs(removal, heads),
         "streams without runs": streams_without_runs(removal.streams, heads, clock),
         "bytes without streams": blobs_without_streams(heads, blobs, clock),
         **results_sweeping.chores(heads, blobs, clock, monotonic),
@@ -72,6 +74,25 @@ def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore
                 elif expired.has_lasted(head.id, run.generation):
                     removal.remove(run)
                     expired.forget(head.id)
+        return page.after
+
+    return page_by_page(look)
+
+
+def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
+    """Return the chore that has runs computed that are sealed and have lost their job.
+
+    Whoever fails a run deletes its job a moment later, when it may have been sealed again.
+    """
+
+    def look(after: str) -> str | None:
+        page = heads.list(RUN, after=after, limit=PAGE)
+        for head in page.heads:
+            with contextlib.suppress(StoreDamagedError):
+                run = RunRecord.decode(Owned.of(head))
+                job = job_of(run)
+                if run.state in {"sealed", "computing"} and removal.jobs.find(job) is None:
+                    removal.jobs.create(job)
         return page.after
 
     return page_by_page(look)

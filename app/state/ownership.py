@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,10 +232,15 @@ class Namespaces:
 
     def page(self, owner: str, prefix: str = "", after: str = "", limit: int = 100) -> list[Owned]:
         """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
+        return [Owned.of(head) for head in self.heads(owner, prefix, after, limit)]
+
+    def heads(
+        self, owner: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> Sequence[Head]:
+        """List the heads of things as ``page`` does: to look at many takes a third of the time."""
         space = namespace(owner)
         start = f"{space}.{after}" if after else ""
-        heads = self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
-        return [Owned.of(head) for head in heads]
+        return self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
 
     def all_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of all owners after ``after``, in order, each once."""

@@ -29,6 +29,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import subprocess
 
 from oasislmf.execution import bash
 from oasislmf.execution import runner as standard
@@ -77,7 +78,14 @@ def run(analysis_settings, **kwargs):
             custom_gulcalc_log_finish=params.get("custom_gulcalc_log_finish"),
         ):
             write_analysis(params, runs)
-        execute(filename, "log", kwargs.get("resource_monitor_interval", 1.0))
+        try:
+            execute(filename, "log", kwargs.get("resource_monitor_interval", 1.0))
+        except subprocess.CalledProcessError:
+            # Readers of other perspectives may have completed theirs. The script removes the same.
+            for path in pathlib.Path("output").rglob("*"):
+                if path.is_file() and "summary-info" not in path.name and path.suffix != ".json":
+                    path.unlink()
+            raise
         if runs is not None:
             runs.finish("work")
 

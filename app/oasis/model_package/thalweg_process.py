@@ -6,6 +6,7 @@ import glob
 import logging
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import threading
@@ -15,6 +16,10 @@ try:
 except ImportError:  # before 2.5
     ResourceMonitor = None
 
+from .thalweg_script import NOTES
+
+SIGNALLED = 128
+"""What the shell adds to the number of a signal that ended a process."""
 DONE = "[OK] Thalweg"
 """Said at the end of a script: without it the run has failed, whatever its status."""
 
@@ -53,8 +58,59 @@ def execute(filename, log_folder, interval):
         for pattern in ("output", "*.work", "output/full_correlation"):
             for path in glob.glob(f"{pattern}/**/.*.partial", recursive=True):
                 pathlib.Path(path).unlink(missing_ok=True)
+        for line in who_ended(filename, os.path.join(log_folder, NOTES), process.returncode):
+            logger.error("%s", line)
+            said += f"[ERROR] {line}\n".encode()
         raise subprocess.CalledProcessError(process.returncode or 1, command, output=bytes(said))
     return said.decode(errors="replace")
+
+
+def who_ended(filename, notes, returncode):
+    """What made a script fail: processes, how they ended, and their commands.
+
+    When one is killed, those that feed or read it fail too, by signal 13 or with a status of their
+    own; then it alone counts.
+
+    Args:
+        filename: of the script.
+        notes: file that it has left: line numbers, and statuses of the commands there.
+        returncode: of the script.
+    """
+    found: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path(notes).read_text().splitlines():
+            number, *statuses = map(int, line.split())
+            # The shell around a pipeline notes one status, the pipeline that of each command.
+            found[number] = max(found.get(number, []), statuses, key=len)
+    lines = ["", *pathlib.Path(filename).read_text().splitlines()]
+    ended = []
+    for number, statuses in found.items():
+        commands = commands_of(lines[number])
+        if len(commands) != len(statuses):
+            commands = [lines[number].strip()] * len(statuses)
+        ended += [(s, c) for s, c in zip(statuses, commands, strict=True) if s != 0]
+    # Oasis' handler of errors kills the script at last, too.
+    if returncode < 0 and not ended:
+        return [told(returncode, f"bash {filename}", "the script of the run")]
+    killed = [(s, c) for s, c in ended if s > SIGNALLED and s != SIGNALLED + signal.SIGPIPE]
+    return [told(SIGNALLED - s if s > SIGNALLED else s, c) for s, c in killed or ended]
+
+
+def commands_of(line):
+    """The commands of a pipeline, without the shells around it."""
+    commands = line.split(" | ")
+    commands[0] = commands[0].lstrip("({ ")
+    commands[-1] = re.split(r"\s*[;)}\s]*\)\s*(?:2>|&)|\s&(?:\s|$)", commands[-1])[0]
+    return [command.strip() for command in commands]
+
+
+def told(status, command, name=None):
+    """A sentence about the end of a process; a status below 0 is the number of a signal."""
+    name = name or os.path.basename((command.lstrip("({ ").split() or ["a process"])[0])
+    how = f"ended with status {status}"
+    if status < 0:
+        how = f"was killed by signal {-status} ({signal.Signals(-status).name})"
+    return f"{name} {how}, so no stream after it is complete: {command}"
 
 
 def log_lines(file, said):

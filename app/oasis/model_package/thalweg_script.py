@@ -7,6 +7,7 @@ writes to them. Then every process is waited for, not the last alone.
 
 import os
 import pathlib
+import re
 import shlex
 
 from oasislmf.execution import bash
@@ -15,6 +16,8 @@ OPTIONS = "THALWEG_AGGREGATE_OPTIONS"
 """Variable with further options of ``aggregate``, such as ``--memory-budget 4GB``."""
 IDLE_SECONDS = 24 * 3600
 """Without a byte for so long, a stream counts as dead. Processes that end are noticed at once."""
+STARTS = re.compile(r"&( *\w+=\$!)? *$")
+"""The end of a line that starts a process, and may keep its id."""
 PERSPECTIVES = ("gul", "il", "ri", "rl")
 
 
@@ -30,13 +33,19 @@ def flags(params):
 
 
 def keep_ids(filename):
-    """Have a script keep the ids that it forgets: of load balancers, and of what feeds them."""
+    """Have a script keep the ids of all that it starts, and the lines where it does.
+
+    It forgets those of load balancers, and of what feeds them.
+    """
     path = pathlib.Path(filename)
-    lines = path.read_text().split("\n")
-    for i, line in enumerate(lines[:-1]):
-        if line.rstrip().endswith("&") and not lines[i + 1].startswith("thalweg_pids"):
-            lines[i] += " thalweg_others+=($!)"
-    path.write_text("\n".join(lines))
+    before, mark, text = path.read_text().partition(WAITING)
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        if STARTS.search(line):
+            kept = "" if lines[i + 1].startswith("thalweg_pids") else " thalweg_others+=($!);"
+            join = kept if line.rstrip().endswith("&") else ";"
+            lines[i] += f"{join} thalweg_lines[$!]=$LINENO"
+    path.write_text(before + mark + "\n".join(lines))
 
 
 class Streams:
@@ -99,18 +108,17 @@ class Streams:
         return [(f"{perspective}_{text}" if text else perspective, text) for text in texts]
 
 
-def start_reader(filename, command, name, confirm=os.devnull):
+def start_reader(filename, command, confirm=os.devnull):
     """Write the line of a script that starts a reader of streams.
 
     Args:
         filename: of the script.
         command: words of the command.
-        name: what messages call it.
         confirm: fifo to which the script writes when all writers have ended well.
     """
     bash.print_command(filename, f"( {shlex.join(command)} ) 2>> $LOG_DIR/stderror.err &")
-    label = shlex.quote(f"{name}:{confirm}")
-    bash.print_command(filename, f"thalweg_pids+=($!); thalweg_readers+=({label})")
+    fifo = shlex.quote(confirm)
+    bash.print_command(filename, f"thalweg_pids+=($!); thalweg_confirms+=({fifo})")
 
 
 class Readers:
@@ -150,48 +158,48 @@ class Readers:
         for name, _, fifo in self._streams.fifos(perspective, fifos):
             command += ["--stream", f"{name}={fifo}"]
         bash.print_command(filename, f"mkfifo {shlex.quote(confirm)}")
-        start_reader(filename, command, f"aggregation of {perspective}", confirm)
+        start_reader(filename, command, confirm)
 
+
+NOTES = "thalweg_ended"
+"""File in the log of a script: a line number, and the statuses of the commands that ended there."""
 
 WAITING = r"""
 # --- Wait for every process, and complete the outputs only when all have ended well ---
-thalweg_readers=() thalweg_pids=() thalweg_writers=() thalweg_others=() thalweg_running=()
-# Whatever the last command said, a run that is told to stop has failed.
-trap 'echo "[ERROR] the run was told to stop: stderror.err in its log says why"; exit 143' \
-    TERM HUP INT QUIT
-# A subshell that fails is waited for; it does not kill all others before they can say why.
-set +E
+thalweg_confirms=() thalweg_pids=() thalweg_others=() thalweg_running=() thalweg_lines=()
+thalweg_notes=${LOG_DIR:-log}/thalweg_ended
+mkdir -p "${thalweg_notes%/*}"
 
-thalweg_fail(){
-    echo "[ERROR] $1 ended with status $2"
-    # A reader that has failed says why; give it the time.
-    for ((i = 0; i < 20; i++)); do
-        for pid in "${thalweg_pids[@]}"; do
-            kill -0 "$pid" 2>/dev/null || break 2
+# A pipeline that fails notes the status of each of its commands, and is waited for; it does not
+# kill all others before they can say why.
+trap 'echo "$LINENO ${PIPESTATUS[*]}" >> "$thalweg_notes"' ERR
+# Whatever the last command said, a run that is told to stop has failed.
+trap 'thalweg_stop "[ERROR] the run was told to stop: stderror.err in its log says why" 143 300' \
+    TERM HUP INT QUIT
+
+thalweg_stop(){
+    trap '' TERM HUP INT QUIT
+    # Whoever died in a pipeline is known when all of it has ended; it notes that twice, as it is
+    # in two shells. A reader whose stream ends notices first.
+    local i pid alive notes
+    for ((i = 0; i < $3; i++)); do
+        alive=0
+        for pid in "${thalweg_running[@]}"; do
+            if kill -0 "$pid" 2>/dev/null; then alive=1; fi
         done
+        notes=()
+        if [ -f "$thalweg_notes" ]; then mapfile -t notes < "$thalweg_notes"; fi
+        if [ "$alive" -eq 0 ] || [ "${#notes[@]}" -ge 2 ]; then break; fi
         sleep 0.1
     done
-    exit 1
-}
-
-thalweg_label(){
-    local at=0 pid
-    for pid in "${thalweg_pids[@]}"; do
-        if [ "$pid" == "$1" ]; then echo "${thalweg_readers[$at]%%:*}"; return; fi
-        at=$((at + 1))
-    done
-    at=1
-    for pid in "${thalweg_writers[@]}"; do
-        if [ "$pid" == "$1" ]; then echo "the pipeline of losses $at"; return; fi
-        at=$((at + 1))
-    done
-    echo "process $1"
+    echo "$1"
+    exit "$2"
 }
 
 thalweg_wait(){
     # Until these have ended; a status that is not 0, of any process, ends the run. "wait -n"
     # would forget those that a signal has killed before it is called.
-    local left=1 pid status running
+    local left=1 pid status running patience
     while [ "$left" -gt 0 ]; do
         left=0
         running=()
@@ -202,7 +210,11 @@ thalweg_wait(){
             else
                 status=0
                 wait "$pid" || status=$?
-                if [ "$status" -ne 0 ]; then thalweg_fail "$(thalweg_label "$pid")" "$status"; fi
+                if [ "$status" -ne 0 ]; then
+                    echo "${thalweg_lines[$pid]:-0} $status" >> "$thalweg_notes"
+                    case " ${thalweg_pids[*]} " in *" $pid "*) patience=300;; *) patience=20;; esac
+                    thalweg_stop "[ERROR] process $pid ended with status $status" 1 "$patience"
+                fi
             fi
         done
         thalweg_running=("${running[@]}")
@@ -211,16 +223,16 @@ thalweg_wait(){
 }
 
 exec_wait(){
-    local reader
-    thalweg_writers=("$@" "${thalweg_others[@]}")
-    thalweg_running=("${thalweg_writers[@]}" "${thalweg_pids[@]}")
-    thalweg_wait "${thalweg_writers[@]}"
+    local fifo
+    set -- "$@" "${thalweg_others[@]}"
+    thalweg_running=("$@" "${thalweg_pids[@]}")
+    thalweg_wait "$@"
     if [ -n "${pid0:-}" ] && ! kill -0 "$pid0" 2>/dev/null; then
-        thalweg_fail "oasis_exec_monitor.sh, which watches for errors," "unknown"
+        thalweg_stop "[ERROR] oasis_exec_monitor.sh, which watches for errors, has ended" 1 20
     fi
-    for reader in "${thalweg_readers[@]}"; do
+    for fifo in "${thalweg_confirms[@]}"; do
         # Opened for both, a fifo whose reader has died does not block.
-        echo complete 1<> "${reader#*:}"
+        echo complete 1<> "$fifo"
     done
     thalweg_wait "${thalweg_pids[@]}"
 }

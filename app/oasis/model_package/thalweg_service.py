@@ -170,7 +170,7 @@ class ServiceRuns:
                 options = ["--partition", str(partition), "--replace", "--state", state, "--quiet"]
                 words = [self._ids[name], fifo, *options, "--retries", RETRIES]
                 command = self._commands.words("upload", *words)
-                start_reader(filename, command, f"upload of {name}_P{partition}")
+                start_reader(filename, command)
 
     # -- after losses have been computed -------------------------------------------------
 

@@ -1,8 +1,8 @@
 """A job in a process of its own, which holds nothing else: its death harms nobody.
 
-The process is a program that is started anew, whatever the worker is and holds. The worker
-keeps the job meanwhile, and waits. What the process asks of memory is entered in the ledger of
-the worker: they talk over a connection, on which the process sends
+The process runs a program that is started anew, whatever the worker is and holds. The worker
+keeps the job meanwhile, and waits. The memory that the process asks for is entered in the ledger
+of the worker: the two talk over a connection, on which the process sends
 
     None                          it has begun with the job
     (owner, purpose, bytes)       to hold so much more, which is answered with None or the refusal
@@ -29,6 +29,8 @@ from app.settings import METRICS_DIRECTORY, Settings
 
 from .jobs import Job
 
+BESIDE_BYTES = 1 << 30
+"""Memory of such a process that is not entered: code, threads, pieces of files, small things."""
 PROGRAM = "app.command.alone"
 """Module that computes a job; its arguments are a descriptor and the id of its parent."""
 
@@ -37,8 +39,8 @@ PROGRAM = "app.command.alone"
 class Death:
     """How a process ended that did not end well."""
 
-    begun: bool
-    """Whether it had begun with its job."""
+    own: bool
+    """Whether its job is to blame: it had begun, and did not fall to the need of others."""
     reason: str
 
 
@@ -68,7 +70,7 @@ class Alone:
         with here:
             with there:
                 process = self._start(there.fileno())
-            begun = self._attend(here, job)
+            lent = self._attend(here, job)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             self._process = None
@@ -76,9 +78,13 @@ class Alone:
         process.returncode = os.waitstatus_to_exitcode(status)
         if not process.returncode:
             return None
-        end = describe_end(process.returncode, out_of_memory=count_memory_kills() > kills)
-        why = f"{end.reason} at {usage.ru_maxrss >> 10} MiB of memory"
-        return Death(begun, why if end.hint is None else f"{why}; {end.hint}")
+        out_of_memory = count_memory_kills() > kills
+        end = describe_end(process.returncode, out_of_memory=out_of_memory)
+        used = usage.ru_maxrss << 10
+        why = f"{end.reason} at {used >> 20} MiB of memory"
+        # The kernel ends it first, whoever has taken the memory.
+        own = lent is not None and not (out_of_memory and used < lent + BESIDE_BYTES)
+        return Death(own, why if end.hint is None else f"{why}; {end.hint}")
 
     def _start(self, descriptor: int) -> subprocess.Popen[bytes]:
         environment = {k: v for k, v in os.environ.items() if k != METRICS_DIRECTORY}
@@ -98,9 +104,9 @@ class Alone:
             self.stop()
         return process
 
-    def _attend(self, connection: Connection, job: Job) -> bool:
-        """Lend memory to the process until it ends; return whether it had begun."""
-        begun = False
+    def _attend(self, connection: Connection, job: Job) -> int | None:
+        """Lend memory to the process until it ends; return how much, None if it has not begun."""
+        begun, most = False, 0
         held: Counter[tuple[str, str]] = Counter()
         try:
             connection.send((self._settings, job))
@@ -113,12 +119,13 @@ class Alone:
                 if nbytes > 0:
                     refusal = self._lend(owner, purpose, nbytes)
                     held[owner, purpose] += 0 if refusal else nbytes
+                    most = max(most, held.total())
                     connection.send(refusal)
                 else:
                     self._ledger.remove(owner, purpose, -nbytes)
                     held[owner, purpose] += nbytes
         except (EOFError, OSError):
-            return begun
+            return most if begun else None
         finally:
             for (owner, purpose), nbytes in held.items():
                 if nbytes:

@@ -11,8 +11,8 @@ Whoever watches compares beats by its own monotonic clock. So no clock of anothe
 machine matters, nor that a clock jumps. On the machine of a worker its death shows at once.
 
 A job may be what ends its workers. So each that a dead worker had is a *suspect* from then on,
-and computed alone, in a process that holds nothing else. Only the deaths of such processes
-count, and only those that the worker sees which started one, without having ended it::
+and computed alone, in a process that holds nothing else. Only deaths of such processes count, and
+only where the worker that started one saw it die, and had not ended it itself::
 
     suspect --claim--> worker A --starts--> process alone --ends well--> (deleted)
        ^                  |                      |
@@ -22,8 +22,8 @@ count, and only those that the worker sees which started one, without having end
 
 A poisoned job stays, so that it can be counted, until somebody asks for it again.
 
-Work ahead of a job leaves a head, too, where its process dies: its run is left alone until it
-is sealed, and its jobs are suspects from the beginning.
+Whoever works ahead of a job keeps a head meanwhile, which outlives a death. Nobody works ahead of
+that run again then, and its jobs are suspects from the beginning.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from typing import Any
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
 from app.state.ownership import Namespaces, Owned
 from app.state.presence import Presence
+
+from ..records import RunRecord
 
 KIND = "sealing"
 AHEAD = "ahead"
@@ -143,6 +145,11 @@ def _decode(owned: Owned) -> Job:
         value.get("death", ""),
         owned,
     )
+
+
+def job_of(run: RunRecord) -> Job:
+    """Return the job that a run is done with."""
+    return Job(run.owner, run.id, tuple(run.spec["reports"]), Variant(), seals=True)
 
 
 class Jobs:

@@ -20,13 +20,17 @@ own; if three of these die, the run has failed.
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
+from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import (
     BusyError,
     NotFoundError,
@@ -39,13 +43,13 @@ from app.errors import (
 from app.http.identity import USER_SCOPES, Identity
 from app.run_errors import ProcessDiedError
 from app.state.base import StoreDamagedError, StoreError
-from core.errors import CoreError
+from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
 from .ahead import SegmentsAhead
 from .alone import Alone, Death
 from .checks import check_sealable
-from .jobs import Job, Jobs, Variant
+from .jobs import Job, Jobs, Variant, job_of
 from .news import News
 from .work import SealingWork, Workshop
 
@@ -53,6 +57,8 @@ INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
 _BEATS = 5
 """Beats in the time of a lease."""
+_LOOK_SECONDS = 0.1
+"""Seconds between two looks whether the run of a job was deleted."""
 _ATTEMPTS = 20
 """Times that a job is tried while stores or memory fail."""
 _FAILURES = (BusyError, ShareExceededError, StorageFullError, StoreError)
@@ -123,7 +129,7 @@ class Sealer:
         """
         if run.state == "done":
             return run
-        job = Job(run.owner, run.id, tuple(run.spec["reports"]), Variant(), seals=True)
+        job = job_of(run)
         if run.state in {"sealed", "computing"}:
             # A job that is dropped, such as by a restored backup, is made again.
             self._add(job)
@@ -190,14 +196,14 @@ class Sealer:
         try:
             death = alone.run(claimed)
         except OSError as e:
-            death = Death(begun=False, reason=e.strerror or str(e))
+            death = Death(own=False, reason=e.strerror or str(e))
         job = None if death is None else self.jobs.find(claimed)
         if death is None or job is None or job.worker != claimed.worker:
             return
         log = structlog.get_logger().bind(run=job.run, reason=death.reason)
         if self._stopped.is_set():
             self.jobs.change(job, worker="")
-        elif not death.begun:
+        elif not death.own:
             self._try_again(job, BusyError(f"no process computes the run: {death.reason}"))
         else:
             log.error("a process died that computed one job alone", deaths=job.deaths + 1)
@@ -213,7 +219,7 @@ class Sealer:
         lease = _Lease(self.jobs, job, self._stopped, self.workshop)
         log = structlog.get_logger().bind(run=job.run)
         try:
-            with lease:
+            with lease, lease.budget().in_thread():
                 run = self._begin(job)
                 if run is None:
                     return
@@ -221,7 +227,7 @@ class Sealer:
                 lease.check()
                 self._finish(run, job, None)
                 self.jobs.delete(job)
-        except StoppedError:
+        except (StoppedError, CancelledError):
             lease.release()
         except _NotSealedError:
             # The request that made the job is about to seal the run, or its worker has died.
@@ -353,6 +359,11 @@ class _Lease:
         self._step = (0, 0)
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
 
+    def budget(self) -> RequestBudget:
+        """What the work for the job asks whether it is still wanted; it has no bounds."""
+        endless = BudgetLimits(sys.maxsize, math.inf, sys.maxsize)
+        return RequestBudget(endless, self._lost, self._stopped)
+
     def __enter__(self) -> None:
         self._thread.start()
 
@@ -361,9 +372,14 @@ class _Lease:
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._ended.wait(self._jobs.lease / _BEATS):
+        pause = self._jobs.lease / _BEATS
+        due = time.monotonic() + pause
+        while not self._ended.wait(min(pause, _LOOK_SECONDS)):
             done, total = self._step
             try:
+                # A run that was deleted has no jobs.
+                if time.monotonic() < due and self._jobs.of_run(self.job.owner, self.job.run):
+                    continue
                 job = self._jobs.change(self.job, beat=self.job.beat + 1, done=done, total=total)
             except ServiceError:
                 # The store may answer the next one.
@@ -372,6 +388,7 @@ class _Lease:
                 self._lost.set()
                 return
             self.job = job
+            due = time.monotonic() + pause
             self._workshop.runs.watch.announce(job.run)
 
     def proceed(self, done: int, total: int) -> None:

@@ -355,3 +355,14 @@ def test_a_creation_that_brings_bytes_is_not_replaced() -> None:
     assert raised.value.members["stream"] == stream.id
     process.fill(stream)
     check(world)
+
+
+def test_a_run_that_is_deleted_while_its_key_is_used_again_is_created() -> None:
+    world = world_of("whole")
+    old = world.process().now()
+    calls = Calls(world.heads, 1, lambda: world.process().delete_run())
+    process = world.process(cast("StateStore", calls))
+    run, created = process.runs.create(ALICE, old.spec, {}, key="k")
+    assert created
+    assert run.term != old.term
+    assert process.streams.of(run) == []

@@ -23,8 +23,10 @@ sys.stdin.read()
 
 
 def test_a_death_is_seen_at_once_and_leaves_nothing(tmp_path: Path) -> None:
-    here = Presence(tmp_path)
-    command = [sys.executable, "-c", OTHER, str(tmp_path)]
+    here = Presence(tmp_path / "here")
+    assert (tmp_path / "here").stat().st_mode & 0o777 == 0o700
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    command = [sys.executable, "-c", OTHER, str(tmp_path / "here")]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
@@ -38,8 +40,9 @@ def test_a_death_is_seen_at_once_and_leaves_nothing(tmp_path: Path) -> None:
         assert here.has_ended(name)
         assert here.pids() == []
     # Whoever comes next removes its file, which tells the same.
-    next_one = Presence(tmp_path)
-    assert len(list(tmp_path.glob("*.json"))) == 2
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    next_one = Presence(tmp_path / "here")
+    assert len(list(tmp_path.glob("here/*.json"))) == 2
     assert here.has_ended(name)
     assert not here.has_ended(next_one.name)
     next_one.close()

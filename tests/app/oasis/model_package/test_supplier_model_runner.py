@@ -75,7 +75,7 @@ def _script(runner: Any, readers: str, writers: str) -> str:  # noqa: ANN401 - a
 READER = """
 mkfifo word
 ( read -r word < word; [ "$word" == complete ] && touch committed ) &
-thalweg_pids+=($!); thalweg_readers+=('aggregation of gul:word')
+thalweg_pids+=($!); thalweg_confirms+=(word)
 """
 
 
@@ -122,16 +122,16 @@ def test_readers_complete_after_all_writers(runner: Any) -> None:  # noqa: ANN40
 @pytest.mark.parametrize(
     ("writers", "message"),
     [
-        ("( sleep 0.1; exit 3 ) & pid1=$!\n( true ) & pid2=$!", "losses 1 ended with status 3"),
-        ("( true ) & pid1=$!\n( exit 4 ) & pid2=$!", "losses 2 ended with status 4"),
-        ("( kill -9 $BASHPID ) & pid1=$!\n( true ) & pid2=$!", "losses 1 ended with status 137"),
-        ("( false | true ) & pid1=$!\n( true ) & pid2=$!", "losses 1 ended with status 1"),
-        # A load balancer, say, whose id the script forgets.
-        ("( sleep 0.1; exit 5 ) &\n( true ) & pid1=$!\npid2=$pid1", "losses 3 ended with status 5"),
+        ("( sleep 0.1; exit 3 ) & pid1=$!\n( true ) & pid2=$!", "sleep ended with status 3"),
+        ("( true ) & pid1=$!\n( exit 4 ) & pid2=$!", "exit ended with status 4"),
         (
-            "( exit 6 ) & \nsleep 0.1\n( true ) & pid1=$!\npid2=$pid1",
-            "losses 3 ended with status 6",
+            "( kill -9 $BASHPID ) & pid1=$!\n( true ) & pid2=$!",
+            "kill was killed by signal 9 (SIGKILL)",
         ),
+        ("( false | true ) & pid1=$!\n( true ) & pid2=$!", "false ended with status 1"),
+        # A load balancer, say, whose id the script forgets.
+        ("( sleep 0.1; exit 5 ) &\n( true ) & pid1=$!\npid2=$pid1", "sleep ended with status 5"),
+        ("( exit 6 ) & \nsleep 0.1\n( true ) & pid1=$!\npid2=$pid1", "exit ended with status 6"),
     ],
 )
 def test_any_writer_that_fails_ends_the_run(
@@ -148,12 +148,46 @@ def test_any_writer_that_fails_ends_the_run(
     assert not Path("committed").exists()
 
 
-def test_a_reader_that_fails_ends_the_run_while_writers_go_on(runner: Any) -> None:  # noqa: ANN401
-    reader = "( exit 5 ) &\nthalweg_pids+=($!); thalweg_readers+=('aggregation of il:word')"
-    Path("run.sh").write_text(_script(runner, reader, "sleep 60 & pid1=$!\nexec_wait $pid1"))
+DIES = "bash -c 'printf 12345678; kill -9 $$' producer -S10"
+KILLED = "was killed by signal 9 (SIGKILL), so no stream after it is complete"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "message"),
+    [
+        # Between two blocks; what feeds or reads it ends well, or by an error of its own.
+        (f"true | {DIES} | cat", f"bash {KILLED}: {DIES}"),
+        (f"yes | {DIES} | cat", f"bash {KILLED}: {DIES}"),
+        (f"true | {DIES} | {{ cat; exit 3; }}", f"bash {KILLED}: {DIES}"),
+        ("yes | tee copy | false", "false ended with status 1"),
+        # The shell around it.
+        ("kill -9 $BASHPID; true | cat", KILLED),
+    ],
+)
+def test_who_died_is_named_with_its_signal_and_its_command(
+    runner: Any,  # noqa: ANN401 - a module
+    pipeline: str,
+    message: str,
+) -> None:
+    writers = f"( ( {pipeline} > all ) 2>> log/stderror.err ) & pid1=$!\nexec_wait $pid1"
+    Path("log").mkdir()
+    Path("run.sh").write_text(_script(runner, "", writers))
+    runner.keep_ids("run.sh")
     with pytest.raises(subprocess.CalledProcessError) as raised:
         runner.execute("run.sh", "log", 1.0)
-    assert b"aggregation of il ended with status 5" in raised.value.output
+    said = raised.value.output.decode()
+    assert message in said
+    assert (said.count("no stream after it is complete") == 1) is (KILLED in message)
+    assert "finished" not in said
+
+
+def test_a_reader_that_fails_ends_the_run_while_writers_go_on(runner: Any) -> None:  # noqa: ANN401
+    reader = "( exit 5 ) &\nthalweg_pids+=($!); thalweg_confirms+=(word)"
+    Path("run.sh").write_text(_script(runner, reader, "sleep 2 & pid1=$!\nexec_wait $pid1"))
+    runner.keep_ids("run.sh")
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        runner.execute("run.sh", "log", 1.0)
+    assert b"exit ended with status 5" in raised.value.output
 
 
 def test_nothing_of_a_failed_run_is_left(runner: Any) -> None:  # noqa: ANN401 - a module
@@ -169,6 +203,26 @@ def test_nothing_of_a_failed_run_is_left(runner: Any) -> None:  # noqa: ANN401 -
     wait_until(lambda: has_ended(child))
 
 
+def test_a_run_that_fails_leaves_no_output_of_any_perspective(
+    runner: Any,  # noqa: ANN401 - a module
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("output").mkdir()
+
+    def fail(*_args: object) -> None:
+        for name in ("gul_S1_melt.csv", "gul_S1_summary-info.csv", "analysis_settings.json"):
+            Path("output", name).touch()
+        raise subprocess.CalledProcessError(1, "bash", output=b"")
+
+    monkeypatch.setattr(runner, "run_params", lambda *_: {"bash_trace": False, "stderr_guard": 1})
+    monkeypatch.setattr(runner, "write_analysis", lambda *_: None)
+    monkeypatch.setattr(runner, "execute", fail)
+    with pytest.raises(subprocess.CalledProcessError):
+        runner.run({}, filename="run.sh")
+    left = {path.name for path in Path("output").iterdir()}
+    assert left == {"gul_S1_summary-info.csv", "analysis_settings.json"}
+
+
 def has_ended(pid: int) -> bool:
     """Whether a process is gone, or waits for its parent only."""
     try:
@@ -182,6 +236,8 @@ def test_a_script_that_is_killed_fails_the_run(runner: Any) -> None:  # noqa: AN
     with pytest.raises(subprocess.CalledProcessError) as raised:
         runner.execute("run.sh", "log", 1.0)
     assert raised.value.returncode == -9
+    said = raised.value.output.decode()
+    assert "the script of the run was killed by signal 9 (SIGKILL)" in said
 
 
 def test_two_runs_in_one_directory(runner: Any) -> None:  # noqa: ANN401 - a module
@@ -197,7 +253,7 @@ def test_two_runs_in_one_directory(runner: Any) -> None:  # noqa: ANN401 - a mod
 @pytest.mark.parametrize("signal", ["TERM", "INT"])
 def test_a_run_that_is_told_to_stop_has_failed(runner: Any, signal: str) -> None:  # noqa: ANN401
     # Oasis' monitor sends TERM when a process has written an error; its handler trusts $?.
-    stop = f"( sleep 0.3; kill -{signal} $$ ) & pid1=$!\nsleep 60 & pid2=$!\nexec_wait $pid1 $pid2"
+    stop = f"( sleep 0.3; kill -{signal} $$ ) & pid1=$!\nsleep 2 & pid2=$!\nexec_wait $pid1 $pid2"
     handler = "trap 'code=$?; trap - EXIT; exit $code' QUIT HUP INT KILL TERM ERR EXIT\n"
     Path("run.sh").write_text(handler + _script(runner, READER, stop))
     with pytest.raises(subprocess.CalledProcessError) as raised:

@@ -192,8 +192,8 @@ def test_chunks_of_several_machines_go_to_one_run(
     ("losses", "message"),
     [
         # All blocks that came are whole: only the status of the process tells.
-        ("cat {stream}; kill -9 $BASHPID", "the pipeline of losses 1 ended with status 137"),
-        ("head -c 1001 {stream}", "upload of gul_P1 ended with status 1"),
+        ("cat {stream}; kill -9 $BASHPID", "cat was killed by signal 9 (SIGKILL)"),
+        ("head -c 1001 {stream}", "thalweg ended with status 1"),
     ],
 )
 def test_losses_that_fail_leave_no_run_and_no_output(

@@ -11,6 +11,7 @@ import pytest
 
 from app.engine.ledger import Ledger
 from app.errors import BusyError, ShareExceededError
+from app.runs.sealing import alone as module
 from app.runs.sealing.alone import Alone, LentLedger
 from app.runs.sealing.jobs import Job, Variant
 from app.settings import Settings
@@ -44,16 +45,41 @@ def test_a_process_that_is_stopped_has_not_begun(tmp_path: Path) -> None:
     alone.stop()
     death = alone.run(JOB)
     assert death is not None
-    assert not death.begun
+    assert not death.own
     assert death.reason.startswith("SIGTERM at ")
+
+
+PROCESS = """
+import os, signal, sys
+from multiprocessing.connection import Connection
+parent = Connection(int(sys.argv[1]))
+parent.recv()
+parent.send(None)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_a_process_that_fell_to_the_need_of_others_is_not_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+) -> None:
+    (tmp_path / "killed.py").write_text(PROCESS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(module, "PROGRAM", "killed")
+    kills = iter([0, int(short)])
+    monkeypatch.setattr(module, "count_memory_kills", lambda: next(kills))
+    death = Alone(Settings(), Ledger(1, 1)).run(JOB)
+    assert death is not None
+    assert death.reason.startswith("SIGKILL at ")
+    assert death.own is not short
 
 
 def test_memory_is_lent_and_comes_back_when_the_process_ends() -> None:
     ledger = Ledger(100, 60)
     alone = Alone(Settings(), ledger)
     here, there = Pipe()
-    begun: list[bool] = []
-    attending = threading.Thread(target=lambda: begun.append(alone._attend(here, JOB)))
+    lent_at_most: list[int | None] = []
+    attending = threading.Thread(target=lambda: lent_at_most.append(alone._attend(here, JOB)))
     attending.start()
     _, job = there.recv()
     assert job == JOB
@@ -79,5 +105,5 @@ def test_memory_is_lent_and_comes_back_when_the_process_ends() -> None:
     with pytest.raises(BusyError):
         hold.grow(1)
     assert lent.held == hold.nbytes == 25
-    assert begun == [True]
+    assert lent_at_most == [40]
     assert (ledger.held, ledger.owners) == (0, 0)

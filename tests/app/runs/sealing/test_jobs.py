@@ -30,7 +30,7 @@ from tests.app.runs.uploaded import Uploads
 from tests.runs import RunCase, random_run
 from tests.server_process import ROOT
 
-DIED = Death(begun=True, reason="SIGKILL at 7 MiB of memory")
+DIED = Death(own=True, reason="SIGKILL at 7 MiB of memory")
 
 
 class Fates(Alone):
@@ -250,7 +250,7 @@ def test_deaths_that_are_not_its_own_do_not_count(suspects: Suspects) -> None:
     # The worker died with its process, time and again.
     for _ in range(MAX_DEATHS):
         suspects.kill()
-        suspects.alone.fates = [Death(begun=False, reason="no memory")]
+        suspects.alone.fates = [Death(own=False, reason="no memory")]
         sealer.look()
         assert (suspects.job.deaths, suspects.job.worker) == (0, "")
     assert suspects.job.attempts == MAX_DEATHS

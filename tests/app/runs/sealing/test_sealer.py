@@ -22,6 +22,7 @@ from app.runs.results.sweeping import files_without_runs
 from app.runs.sealing import memory, work
 from app.runs.sealing.jobs import Jobs
 from app.runs.sealing.sealer import Sealer
+from app.runs.sweeping import runs_without_jobs
 from core.errors import EmptyStreamError
 from tests.app.runs.uploaded import Uploads, occurrence_csv, partitions
 from tests.runs import RUN_REPORTS, RunCase, random_run
@@ -389,6 +390,22 @@ def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
     service.sealer.seal(service.now(run))
     service.sealer.look()
     assert service.now(run).state == "done"
+
+
+def test_a_sealed_run_whose_job_was_lost_is_computed(service: Uploads, case: RunCase) -> None:
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    service.sealer.seal(service.now(run))
+    jobs = service.sealer.jobs
+    jobs.delete_all(run.owner, run.id)
+    service.sealer.look()
+    assert service.now(run).state == "sealed"
+    sweep = runs_without_jobs(service.state.runs.removal, service.sealer.workshop.heads)
+    assert sweep() is False
+    service.sealer.look()
+    assert service.now(run).state == "done"
+    sweep()
+    assert jobs.of_run(run.owner, run.id) == []
 
 
 def test_a_full_disk_delays_the_run(
