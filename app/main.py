@@ -72,6 +72,7 @@ from app.runs.routes import rows as run_rows_routes
 from app.runs.routes import runs as runs_routes
 from app.runs.routes import uploads as run_uploads_routes
 from app.runs.rows import tokens as row_tokens
+from app.runs.sealing.alone import Alone, LentLedger
 from app.runs.sealing.jobs import Jobs
 from app.runs.sealing.sealer import Sealer
 from app.runs.sealing.work import Workshop
@@ -88,6 +89,7 @@ from app.state.api_keys import ApiKeys, digest_key
 from app.state.base import StateStore
 from app.state.claims import Claims
 from app.state.ownership import migrate
+from app.state.presence import Presence
 from app.state.shares import Shares
 from app.state.storage import Storage, open_storage
 from app.state.timed import TimedHeads
@@ -171,13 +173,19 @@ _ROUTERS = (
 )
 
 
-def create_app(settings: Settings, board: Board | None = None, seat: Seat | None = None) -> FastAPI:
+def create_app(
+    settings: Settings,
+    board: Board | None = None,
+    seat: Seat | None = None,
+    ledger: LentLedger | None = None,
+) -> FastAPI:
     """Build the service.
 
     Args:
         settings: its settings.
         board: where its workers see how the others are; default: there are no others.
         seat: that of this worker.
+        ledger: that of a process which computes one job alone.
 
     Raises:
         ValueError: a token key is malformed, or a dataset root contains the data directory.
@@ -213,7 +221,7 @@ def create_app(settings: Settings, board: Board | None = None, seat: Seat | None
         redirect_slashes=False,
     )
     board = board or Board()
-    _add_services(app, settings, warm_up, resources)
+    _add_services(app, settings, warm_up, resources, ledger)
     _add_operations(app, board, seat or board.workers[0], resources)
     for router in _ROUTERS:
         app.include_router(router)
@@ -224,14 +232,18 @@ def create_app(settings: Settings, board: Board | None = None, seat: Seat | None
 
 
 def _add_services(
-    app: FastAPI, settings: Settings, warm_up: WarmUp, resources: contextlib.ExitStack
+    app: FastAPI,
+    settings: Settings,
+    warm_up: WarmUp,
+    resources: contextlib.ExitStack,
+    lent: LentLedger | None,
 ) -> None:
     """Create the service of every product; ``resources`` closes their parts in reverse."""
     storage = _closing(resources, open_storage(settings.kept_in, settings.reserve_bytes))
     keys = KeyRing(token_keys.resolve_keys(settings.token_keys, settings.kept_in))
     metrics = Metrics()
     addresses = Addresses(settings.public_url, settings.trusted_proxies)
-    ledger = Ledger(settings.memory_limit, int(settings.memory_limit * settings.owner_share))
+    ledger = lent or _ledger(settings)
     share = int(settings.buffers * settings.owner_share)
     buffers = Buffers(settings.buffers, settings.buffer_bytes, ledger, share)
     width = settings.threads or share_of_cores(settings.workers)
@@ -249,13 +261,13 @@ def _add_services(
     rate = MinimumRate(settings.min_rate)
     bodies = JsonBodies(ledger, threads, rate)
     engine = _closing(resources, LocalEngine(width))
-    claims = _closing(resources, Claims(storage.claims, settings.quota_spool_bytes, storage.space))
+    claims = _closing(resources, _claims(settings, storage))
 
     state = app.state
     state.throttle = throttle = _throttle(settings)
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_files, heads, storage.sharing, decoders),
+        inputs=Inputs(input_files, heads, storage.sharing, ledger, decoders),
         spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims, ledger),
         threads=threads,
         buffers=buffers,
@@ -272,7 +284,7 @@ def _add_services(
     streams = Streams(heads, storage.blobs, Runs(heads, settings.run_days, Watch()))
     disk = _closing(resources, Workers(_WAITING_THREADS, current_payer))
     workshop = Workshop(streams, heads, state.losses, engine, sums_bytes=settings.request_memory)
-    state.sealer = _closing(resources, Sealer(workshop, Jobs(heads)))
+    state.sealer = _closing(resources, _sealer(settings, workshop, lent))
     state.runs = RunService(
         runs=streams.runs,
         streams=streams,
@@ -318,6 +330,7 @@ def _add_services(
         ledger=ledger,
         throttle=throttle,
         pacing=state.pacing,
+        jobs=state.sealer.jobs,
         threads=threads,
         width=width,
     )
@@ -328,7 +341,9 @@ def _add_operations(
 ) -> None:
     state = app.state
     state.monitor = _closing(resources, monitor(state.watched, board, seat, state.metrics))
-    state.operations = Operations(state.metrics, Readiness(state.monitor, board, seat))
+    state.operations = Operations(
+        state.metrics, Readiness(state.monitor, board, seat, lambda: state.watched.jobs.poisoned)
+    )
 
 
 def _closing(resources: contextlib.ExitStack, resource: Any) -> Any:  # noqa: ANN401 - anything
@@ -343,6 +358,23 @@ def _take_over_files(settings: Settings, storage: Storage, files: InputStore) ->
         EarlierInputs(settings.kept_in, files, owners, KINDS).move()
         # Partial results are computed again.
         shutil.rmtree(settings.kept_in / _OLD_PARTIALS, ignore_errors=True)
+
+
+def _ledger(settings: Settings) -> Ledger:
+    return Ledger(settings.memory_limit, int(settings.memory_limit * settings.owner_share))
+
+
+def _claims(settings: Settings, storage: Storage) -> Claims:
+    return Claims(Presence(storage.claims), settings.quota_spool_bytes, storage.space)
+
+
+def _sealer(settings: Settings, workshop: Workshop, lent: LentLedger | None) -> Sealer:
+    losses = workshop.losses
+    jobs = Jobs(workshop.heads, presence=losses.spools.claims.presence)
+    if lent is not None or settings.kept_in is None:
+        # It is the process alone with a job, or what it keeps in memory is seen by no other.
+        return Sealer(workshop, jobs)
+    return Sealer(workshop, jobs, alone=Alone(settings, losses.ledger))
 
 
 def _throttle(settings: Settings) -> Throttle:

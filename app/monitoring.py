@@ -18,6 +18,7 @@ from app.health.prober import Check
 from app.health.pulse import Pulse
 from app.http.throttle import Throttle
 from app.losses.spool import Spools
+from app.runs.sealing.jobs import Jobs
 from app.server.board import Board, Seat
 from app.state.base import StoreError
 from app.state.claims import Claims
@@ -45,6 +46,7 @@ class Watched:
     ledger: Ledger
     throttle: Throttle
     pacing: Pacing
+    jobs: Jobs
     threads: Workers
     width: int
 
@@ -146,6 +148,8 @@ def _observer(
         metrics.decoders.labels("idle").set(idle)
         metrics.decoder_calls_waiting.set(decoders.waiting)
         metrics.spool_bytes.set(watched.claims.claimed)
+        metrics.jobs.labels("suspect").set(watched.jobs.suspects)
+        metrics.jobs.labels("poisoned").set(watched.jobs.poisoned)
         for purpose, held in watched.ledger.purposes().items():
             metrics.memory_held.labels(purpose).set(held)
         metrics.calls.labels("running").set(watched.threads.running)

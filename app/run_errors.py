@@ -47,6 +47,12 @@ class RunFailedError(ServiceError):
     code = "run-failed"
 
 
+class ProcessDiedError(ServiceError):
+    """Computing the run has ended three processes that did nothing else."""
+
+    code = "process-died"
+
+
 class ReportNotReadyError(ServiceError):
     """The report is computed when the run is sealed; the member ``state`` says where it stands."""
 
@@ -127,6 +133,7 @@ RUN_ERRORS: dict[type[ServiceError], tuple[int, str]] = {
     IdempotencyError: (422, "Key used before"),
     SealRefusedError: (409, "Not to be sealed"),
     RunFailedError: (409, "Run failed"),
+    ProcessDiedError: (500, "Process died"),
     ReportNotReadyError: (409, "Report not ready"),
     ReportMissingError: (404, "Report not computed"),
     OffsetMismatchError: (409, "Offset mismatch"),

@@ -95,6 +95,14 @@ class Metrics:
             "decoder_refused", "Calls that got no decoder process in time", "limit"
         )
 
+        self.jobs = self._gauge(
+            "jobs",
+            "Jobs of sealing whose process died: suspects, which are computed alone, and poisoned"
+            " ones, which were given up",
+            "livemax",
+            "state",
+        )
+
     def _storage(self) -> None:
         self.store_seconds = self._histogram(
             "store_seconds", "Time of an operation on the state", _STORE_SECONDS, "operation"

@@ -24,6 +24,8 @@ from core.losses.ledger.ledger import MEMORY_BUDGET
 from .policy import policy_of
 from .reading import compile_kernels, log_ends
 
+EXIT_TIES = 3
+"""Two runs are equal but for ties."""
 IDLE_SECONDS = 600.0
 """Without a byte from any stream for so long, nobody writes them."""
 _ELSEWHERE = ("reports", "out", "occurrence", "periods", "return_periods", "quantiles")
@@ -151,9 +153,11 @@ def _log_to(name: str) -> None:
 
 
 def oasis(args: argparse.Namespace) -> int:
-    """Write what a model needs to use Thalweg; return the exit code."""
+    """Write what a model needs to use Thalweg, or compare runs; return the exit code."""
     if args.action == "shims":
         return _shims(args.folder)
+    if args.action == "compare":
+        return _compare(args)
     from app.oasis.runner import write_runner  # noqa: PLC0415 - of this action alone
 
     print(write_runner(args.folder, force=args.force))  # noqa: T201 - the command's output
@@ -168,3 +172,23 @@ def _shims(folder: Path) -> int:
         print(path)  # noqa: T201 - the command's output
     print(f'export PATH="{folder.resolve()}:$PATH"')  # noqa: T201 - as above
     return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Print how each table of two runs compares, and return the worst as exit code."""
+    from app.oasis.comparing import Verdict, compare_runs  # noqa: PLC0415 - of this action alone
+
+    words = {
+        Verdict.EQUAL: "equal",
+        Verdict.CLOSE: f"equal within {args.tolerance:g}",
+        Verdict.TIES: "equal but for ties",
+        Verdict.DIFFERENT: "DIFFERENT",
+    }
+    worst = Verdict.EQUAL
+    for table in compare_runs(args.a, args.b, tolerance=args.tolerance, limit=args.rows):
+        worst = max(worst, table.verdict)
+        detail = f": {table.detail}" if table.detail else ""
+        print(f"{table.name}  {words[table.verdict]}{detail}")  # noqa: T201 - the command's output
+        for row in table.rows:
+            print(f"    {row}")  # noqa: T201 - as above
+    return {Verdict.DIFFERENT: 1, Verdict.TIES: EXIT_TIES}.get(worst, 0)

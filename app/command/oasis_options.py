@@ -94,3 +94,23 @@ def add_oasis(parser: argparse.ArgumentParser) -> None:
     runner.add_argument("--force", action="store_true", help="replace a runner of somebody else")
     shims = actions.add_parser("shims", help="write executables with the names of Oasis' tools")
     shims.add_argument("folder", type=Path, metavar="DIR", help="directory to put first on PATH")
+    compare = actions.add_parser(
+        "compare",
+        help="compare the outputs of two runs",
+        description="Compare the outputs of two runs, table by table: equal, equal within the"
+        " tolerance, equal but for ties, or different, with the first rows that differ. Exit codes:"
+        " 0 equal or within the tolerance, 3 equal but for ties, 1 different.",
+    )
+    compare.add_argument("a", type=Path, metavar="A", help="run directory, output folder or table")
+    compare.add_argument("b", type=Path, metavar="B", help="the same of the other run")
+    compare.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-5,
+        metavar="T",
+        help="relative tolerance of numbers, beside one unit of the last digit of csv"
+        " (default %(default)s)",
+    )
+    compare.add_argument(
+        "--rows", type=int, default=5, metavar="N", help="rows to show of each table (default 5)"
+    )

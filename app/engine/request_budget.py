@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from app.tracebacks import forget_locals
-from core.budget import install, installed, uninstall
+from core.budget import current, install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
 
 from .base import Charge, Gone, Ledger
@@ -316,6 +316,24 @@ _BUDGETS = {
     ),
 }
 """Setting, unit and hint of each budget."""
+
+
+def keep_for_request(stage: str, nbytes: int) -> None:
+    """Count bytes in the budget of the request this thread works for, until the request ends.
+
+    Outside of requests nothing is counted.
+
+    Args:
+        stage: what is working.
+        nbytes: bytes about to be allocated, which outlive the call of this thread.
+
+    Raises:
+        BudgetExceededError: they do not fit.
+        ServiceError: the process or the owner has no more.
+    """
+    budget = current()
+    if isinstance(budget, ThreadBudget):
+        budget.request.hold(stage, nbytes)
 
 
 class ThreadBudget:

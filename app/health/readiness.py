@@ -9,7 +9,7 @@ its connections meanwhile, and a service with seven workers of eight can take re
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.server.board import Board, Seat
@@ -31,12 +31,16 @@ class Readiness:
         monitor: that of this worker.
         board: what the others say.
         seat: that of this worker.
+        poisoned: counts jobs that were given up. They are shown, and make nothing unready.
     """
 
-    def __init__(self, monitor: Monitor, board: Board, seat: Seat) -> None:
+    def __init__(
+        self, monitor: Monitor, board: Board, seat: Seat, poisoned: Callable[[], int]
+    ) -> None:
         self._monitor = monitor
         self._board = board
         self._seat = seat
+        self._poisoned = poisoned
         self._ready_at: dict[int, float] = {}
 
     async def describe(self, *, draining: bool) -> dict[str, Any]:
@@ -58,6 +62,8 @@ class Readiness:
             answer["reasons"] = reasons
         answer["parts"] = {name: part.to_json() for name, part in parts.items()}
         answer["workers"] = workers
+        if poisoned := self._poisoned():
+            answer["poisoned_jobs"] = poisoned
         return answer
 
     def _worker(self, seat: Seat, own: Mapping[str, Part]) -> dict[str, Any]:

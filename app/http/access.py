@@ -16,6 +16,7 @@ from .identity import LOSSES, PIPELINES, REGISTER, RUNS, Identity, require
 METRICS = "/metrics"
 _OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 _OPEN_BELOW = "/problems/"
+_LEVEL_OF_ACTIONS = 2
 _READS = frozenset({"GET", "HEAD"})
 
 
@@ -28,6 +29,8 @@ class _Rule:
     """Empty if every identity will do."""
     looks: int | None = None
     """Levels below the path that ``admin`` may look at; None if it may not even delete."""
+    again: str | None = None
+    """Action on a thing by which ``admin`` may have it tried again."""
 
     def covers(self, path: str) -> bool:
         return path == self.path or path.startswith(f"{self.path}/")
@@ -37,6 +40,8 @@ class _Rule:
         if self.looks is None:
             return False
         levels = path.removeprefix(self.path).count("/")
+        if method == "POST":
+            return levels == _LEVEL_OF_ACTIONS and path.rpartition("/")[2] == self.again
         return method == "DELETE" or (method in _READS and levels <= self.looks)
 
 
@@ -44,7 +49,7 @@ _RULES = (
     _Rule("/v1/losses", (LOSSES,)),
     _Rule("/v1/inputs", (LOSSES, RUNS), looks=2),
     _Rule("/v1/pipelines", (PIPELINES,), looks=1),
-    _Rule("/v1/runs", (RUNS,), looks=2),
+    _Rule("/v1/runs", (RUNS,), looks=2, again="seal"),
     _Rule("/v1/datasets"),
     _Rule("/v1/tokens"),
     _Rule("/zarr"),

@@ -76,3 +76,4 @@ class Readiness(BaseModel):
     reasons: list[str] = []
     parts: dict[str, ReadinessPart] = {}
     workers: list[ReadinessWorker] = []
+    poisoned_jobs: int = Field(0, description="Jobs that were given up: their processes died")

@@ -35,11 +35,11 @@ _QUANTILE_BYTES = 256
 
 _OCCURRENCE_BYTES = 64
 """Memory for each occurrence: as parsed, and indexed by event for rows and for sums."""
-_PERIOD_BYTES = 32
-"""Memory for each period with a weight."""
+_PERIOD_BYTES = 24
+"""Memory for each period with a weight, in each report."""
 
 
-_PICTURE_BYTES = 32 << 20
+_PICTURE_BYTES = 12 << 20
 """Memory of a picture while it is drawn: pixels, and the points of up to 48 curves."""
 
 
@@ -68,9 +68,10 @@ def _memory(options: PostOptions) -> int:
     if inputs.quantiles is not None:
         nbytes += _QUANTILE_BYTES * len(inputs.quantiles)
     if inputs.occurrence is not None:
-        nbytes += _OCCURRENCE_BYTES * len(inputs.occurrence.event_ids)
+        # Each set indexes them for itself.
+        nbytes += _OCCURRENCE_BYTES * len(inputs.occurrence.event_ids) * _sets(options)
     if inputs.periods is not None:
-        nbytes += _PERIOD_BYTES * len(inputs.periods.weights)
+        nbytes += _PERIOD_BYTES * len(inputs.periods.weights) * len(request.tables) * _sets(options)
     return nbytes
 
 

@@ -70,6 +70,11 @@ class Pass(ABC):
     def received(self) -> int:
         """Bytes received so far, or skipped by a resume."""
 
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of memory that the stream has taken by what it declares: samples, ids, blocks."""
+
     @abstractmethod
     def resume(self, position: Position) -> None:
         """Begin at a position; before any byte is received."""
@@ -157,6 +162,10 @@ class _SummaryPass(Pass):
     @property
     def received(self) -> int:
         return self._analysis.received
+
+    @property
+    def nbytes(self) -> int:
+        return self._analysis.nbytes
 
     def resume(self, position: Position) -> None:
         self._analysis.resume(position)
@@ -249,6 +258,10 @@ class _SetPass(Pass):
     @property
     def received(self) -> int:
         return self._summariser.received
+
+    @property
+    def nbytes(self) -> int:
+        return self._summariser.nbytes + sum(analysis.nbytes for analysis in self._analyses)
 
     def resume(self, position: Position) -> None:
         self._reports.resume(0, position)

@@ -52,6 +52,7 @@ from .bounds import Admission, StatedBound
 from .passes import make_pass
 from .request import LossRequest, select_rows
 from .spool import Mark, Spool, Table
+from .sums_room import Followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ class Posting:
         self._tail = xxhash.xxh3_64()
         self._fault: CoreError | None = None
         self._unpaid = 0
+        self._memory = Followed()
 
     @property
     def last(self) -> Mark:
@@ -232,6 +234,7 @@ class Posting:
         finally:
             if self._request.partial:
                 self._add_tail(rest, piece, begin, before)
+        self._memory.follow(self._pass.nbytes)
         if self._admission is not None and self._pass.header is not None:
             self._bound = self._admission.admit(self._request, self._pass.header)
             self._admission = None
@@ -276,7 +279,7 @@ class Posting:
         occurrence = self._request.inputs.occurrence
         unused = None
         if occurrence is not None and self._after.position.offset == 0:
-            unused = len(np.unique(occurrence.event_ids)) - self._pass.placed
+            unused = len(occurrence.events()) - self._pass.placed
         return Ending(
             "complete",
             "declared" if declared else "undeclared",

@@ -26,8 +26,8 @@ def when(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).isoformat()
 
 
-def describe_briefly(run: RunRecord) -> dict[str, Any]:
-    """Describe a run in a list, without looking at its streams."""
+def describe_briefly(run: RunRecord, streams: int) -> dict[str, Any]:
+    """Describe a run in a list, with the number of its streams."""
     return {
         "id": run.id,
         "perspective": run.spec["perspective"],
@@ -35,7 +35,7 @@ def describe_briefly(run: RunRecord) -> dict[str, Any]:
         "state": run.state,
         "created": when(run.created),
         "expires": None if run.expires is None else when(run.expires),
-        "streams": len(run.streams),
+        "streams": streams,
     }
 
 
@@ -46,7 +46,7 @@ def describe_run(run: RunRecord, streams: Sequence[StreamRecord]) -> dict[str, A
     names: tuple[str, ...] = ("created", "uploading", "complete", "failed")
     counts = {name: states[name] for name in names}
     return {
-        **describe_briefly(run),
+        **describe_briefly(run, len(streams)),
         "inputs": dict(run.inputs),
         "options": dict(run.spec["options"]),
         "streams": counts,

@@ -1,7 +1,7 @@
 """What the store keeps of runs and their streams: two kinds of heads, and blobs of bytes.
 
-    head   run     <owner's namespace>.<run>                 spec, state, ids of the streams
-    head   stream  <owner's namespace>.<run>.<stream>        durable offset, extents, cursor
+    head   run     <owner's namespace>.<run>                 spec, state, streams it was sealed with
+    head   stream  <owner's namespace>.<run>.<partition>     id, durable offset, extents, cursor
     blob   stream  <run>.<stream>.<fence>                    bytes that one request appended
 
 Every append has a *fence* of its own, a number that it takes by raising that of the head, and
@@ -13,8 +13,9 @@ list of its *extents*, the parts of these blobs that were committed:
     fence 2                                   |##### committed ####|
     extents   (1, 0, a)                       (2, a, b)
 
-The ids of streams begin with their partition, so that listing them gives the order of
-partitions, and end at random: a stream that is deleted and uploaded again has another id.
+A partition has one head, whose key is its number: who creates it first has the partition, and
+listing gives the order of partitions. The id of a stream is that number and an end drawn at
+random: a stream that is deleted and uploaded again has another id.
 """
 
 from __future__ import annotations
@@ -60,11 +61,15 @@ class RunRecord:
     days: float | None
     """Its lifetime after the last change, in days; None for no end."""
     streams: Mapping[int, str]
-    """Ids of its streams, by partition."""
+    """Ids of the streams that it was sealed with last, by partition."""
     problem: Mapping[str, Any] | None = None
     """Why it failed: members of a problem document."""
     results: Mapping[str, Any] = field(default_factory=dict)
     """What sealing computed; its keys belong to the module that seals."""
+    term: str = ""
+    """Drawn when it is created, and whenever it is sealed; see ``has``."""
+    closing: bool = False
+    """Whether somebody is looking at its streams to seal it."""
     owned: Owned | None = field(default=None, compare=False, repr=False)
     """The version in the store that this was read from."""
 
@@ -72,6 +77,24 @@ class RunRecord:
     def is_open(self) -> bool:
         """Whether it takes streams."""
         return self.state in OPEN_STATES
+
+    def has(self, partition: int, stream: str, term: str) -> bool:
+        """Whether a stream is one of the run: sealed with it, or created since.
+
+        A stream that is none never becomes one, even of a run that is created again by its key:
+        terms do not come back.
+
+        Args:
+            partition: of the stream.
+            stream: its id.
+            term: that of the run when the stream was created.
+        """
+        return self.streams.get(partition) == stream or term == self.term
+
+    @property
+    def files(self) -> str:
+        """Beginning of the names of its reports: those of an earlier term are of other streams."""
+        return f"{self.id}.{self.term}" if self.term else self.id
 
     @property
     def generation(self) -> int:
@@ -90,6 +113,8 @@ class RunRecord:
             "streams": {str(partition): ident for partition, ident in self.streams.items()},
             "problem": self.problem,
             "results": dict(self.results),
+            "term": self.term,
+            "closing": self.closing,
         }
 
     @classmethod
@@ -113,6 +138,9 @@ class RunRecord:
                 streams={int(number): str(ident) for number, ident in value["streams"].items()},
                 problem=value["problem"],
                 results=value["results"],
+                # Earlier versions had neither.
+                term=value.get("term", ""),
+                closing=value.get("closing", False),
                 owned=owned,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -182,6 +210,10 @@ class StreamRecord:
     """Why it failed: members of a problem document."""
     touched: float = 0.0
     """When it last changed, in seconds since 1970."""
+    term: str = ""
+    """That of the run when it was created."""
+    deleted: bool = False
+    """Whether its deletion has begun: it is gone, unless the run is sealed with it."""
     owned: Owned | None = field(default=None, compare=False, repr=False)
     """The version in the store that this was read from."""
 
@@ -200,6 +232,11 @@ class StreamRecord:
         return "uploading" if self.offset else "created"
 
     @property
+    def is_untouched(self) -> bool:
+        """Whether nothing came of it: its creator never learned of it, perhaps."""
+        return self.state == "created" and not self.appending
+
+    @property
     def key(self) -> str:
         """Id of its head in the owner's namespace."""
         return stream_key(self.run, self.id)
@@ -211,6 +248,7 @@ class StreamRecord:
     def encode(self) -> dict[str, Any]:
         """Return the value of its head, as JSON values."""
         return {
+            "id": self.id,
             "partition": self.partition,
             "created": self.created,
             "length": self.length,
@@ -226,6 +264,8 @@ class StreamRecord:
             "expected_digest": self.expected_digest,
             "fault": self.fault,
             "touched": self.touched,
+            "term": self.term,
+            "deleted": self.deleted,
         }
 
     @classmethod
@@ -236,11 +276,11 @@ class StreamRecord:
             StoreDamagedError: the head does not hold one.
         """
         value = owned.value
-        run, _, ident = owned.ident.partition(".")
+        run, _, _ = owned.ident.partition(".")
         try:
             record = cls(
                 run=run,
-                id=ident,
+                id=str(value["id"]),
                 owner=owned.owner,
                 partition=int(value["partition"]),
                 created=float(value["created"]),
@@ -257,6 +297,8 @@ class StreamRecord:
                 expected_digest=value["expected_digest"],
                 fault=value["fault"],
                 touched=float(value["touched"]),
+                term=value.get("term", ""),
+                deleted=value.get("deleted", False),
                 owned=owned,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -277,8 +319,13 @@ def _is_whole(record: StreamRecord) -> bool:
 
 
 def stream_key(run: str, stream: str) -> str:
-    """Return the id of a stream's head in the namespace of its owner."""
-    return f"{run}.{stream}"
+    """Return the id of a stream's head in the namespace of its owner: that of its partition."""
+    return f"{run}.{stream.partition('-')[0]}"
+
+
+def stream_id(partition: int, suffix: str) -> str:
+    """Return the id of a stream of a partition."""
+    return f"{partition:06d}-{suffix}"
 
 
 def encode_position(position: Position) -> list[int | None]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from app.http.identity import Identity
-from app.state.base import StateStore
+from app.state.base import HeadConflictError, StateStore
 from app.state.ownership import Namespaces
 
 from .records import REPORT, SEGMENT, RunRecord
@@ -22,8 +24,8 @@ class Removal:
 
     def __init__(self, streams: Streams, heads: StateStore) -> None:
         self.runs = streams.runs
-        self._streams = streams
-        self._jobs = Jobs(heads)
+        self.streams = streams
+        self.jobs = Jobs(heads)
         self._computed = {kind: Namespaces(heads, kind) for kind in (SEGMENT, REPORT)}
 
     def delete(self, who: Identity, ident: str) -> None:
@@ -32,16 +34,22 @@ class Removal:
         Raises:
             NotFoundError: the caller has no such run.
         """
-        self.remove(self.runs.find(who, ident))
+        while True:
+            with contextlib.suppress(HeadConflictError):
+                self.remove(self.runs.find(who, ident))
+                return
 
     def remove(self, record: RunRecord) -> None:
-        """Delete a run; goes on where a crash ended it.
+        """Delete this version of a run.
 
         The head of the run goes first: nobody finds the rest then, and the sweeper removes
-        what is left of it.
+        what a crash leaves of it.
+
+        Raises:
+            HeadConflictError: the run has changed.
         """
         self.runs.delete(record)
-        self._streams.delete_all(record)
-        self._jobs.delete_all(record.owner, record.id)
+        self.streams.delete_all(record)
+        self.jobs.delete_all(record.owner, record.id)
         for kind, things in self._computed.items():
-            Published(things, self._streams.blobs, kind, record.owner, record.id).delete_all()
+            Published(things, self.streams.blobs, kind, record.owner, record.id).delete_all()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from app.errors import InvalidOptionError, NotAcceptableError
-from app.http.identity import Identity
+from app.http.identity import RUNS, Identity, require
 from app.http.media_types import PICTURE_TYPES
 from app.losses.pictures.drawing import PICTURES
 from app.losses.pictures.library import can_draw
@@ -107,8 +107,16 @@ class RunReportsService:
         return self._sealer.jobs
 
     def seal(self, who: Identity, ident: str) -> RunRecord:
-        """Seal a run; see :meth:`Sealer.seal`."""
-        return self._sealer.seal(self._workshop.runs.own(who, ident))
+        """Seal a run; see :meth:`Sealer.seal`.
+
+        Raises:
+            ForbiddenError: ``admin`` alone may only have a run tried again that failed.
+        """
+        run = self._workshop.runs.get(who, ident)
+        if run.state != "failed":
+            require(who, RUNS)
+            run = self._workshop.runs.own(who, ident)
+        return self._sealer.seal(run)
 
     def compute(self, who: Identity, ident: str, values: Mapping[str, Any]) -> Job:
         """Have further reports of a sealed run computed; see :meth:`Sealer.compute`.
@@ -189,7 +197,7 @@ class RunReportsService:
             raise self._not_ready(run)
         result = run.results.get(name.variant, {})
         if name.report not in result.get("reports", ()):
-            running = [job for job in jobs if job.variant.name == name.variant]
+            running = [j for j in jobs if j.variant.name == name.variant and not j.is_poisoned]
             job = next((job for job in running if name.report in job.reports), None)
             if job is not None:
                 return self._pending(run, job)

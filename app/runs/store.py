@@ -29,6 +29,7 @@ _DAY = 86400.0
 _KEPT_SECONDS = 3600.0
 """Time by which an expiry is put off at a time: each time is a write."""
 _ID_BYTES = 16
+_TERM_BYTES = 4
 
 Change = Callable[[RunRecord], RunRecord]
 """Returns a changed run; called again where another request changed it first."""
@@ -86,19 +87,30 @@ class Runs:
         now = self._clock()
         expires = None if days is None else now + days * _DAY
         record = RunRecord(
-            ident, who.owner, spec, inputs, "created", now, expires, days, streams={}
+            ident,
+            who.owner,
+            spec,
+            inputs,
+            "created",
+            now,
+            expires,
+            days,
+            streams={},
+            term=new_term(),
         )
-        try:
-            created = self._runs.create(who.owner, ident, record.encode())
-        except HeadExistsError:
-            known = self.get(who, ident)
-            if (known.spec, known.days) != (spec, days):
-                raise IdempotencyError(
-                    "the Idempotency-Key was used for a run with another spec",
-                    hint="Use a new key for each run",
-                ) from None
-            return known, False
-        return self.get(who, ident), created
+        while True:
+            with contextlib.suppress(HeadExistsError):
+                owned = self._runs.insert(who.owner, ident, record.encode())
+                return RunRecord.decode(owned), True
+            # Unless it was deleted in the meantime:
+            with contextlib.suppress(NotFoundError):
+                known = self.get(who, ident)
+                if (known.spec, known.days) != (spec, days):
+                    raise IdempotencyError(
+                        "the Idempotency-Key was used for a run with another spec",
+                        hint="Use a new key for each run",
+                    )
+                return known, False
 
     def get(self, who: Identity, ident: str) -> RunRecord:
         """Return a run of the caller; ``admin`` gets those of others.
@@ -135,7 +147,10 @@ class Runs:
         Raises:
             NotFoundError: it was deleted.
         """
-        return RunRecord.decode(self._runs.get(run.owner, run.id))
+        return self._load(run.owner, run.id)
+
+    def _load(self, owner: str, ident: str) -> RunRecord:
+        return RunRecord.decode(self._runs.get(owner, ident))
 
     def is_expired(self, record: RunRecord) -> bool:
         """Whether a run is to be removed."""
@@ -170,7 +185,7 @@ class Runs:
             try:
                 owned = self._runs.replace(_version(record.owned), new.encode())
             except HeadConflictError:
-                record = RunRecord.decode(self._runs.get(record.owner, record.id))
+                record = self.again(record)
                 continue
             self.watch.announce(record.id)
             return RunRecord.decode(owned)
@@ -186,13 +201,33 @@ class Runs:
     def keep(self, owner: str, ident: str) -> None:
         """Put off the expiry of a run whose streams grow."""
         with contextlib.suppress(HeadMissingError, StoreBusyError):
-            record = RunRecord.decode(self._runs.get(owner, ident))
-            self.change(record, lambda run: run)
+            self.change(self._load(owner, ident), lambda run: run)
+
+    def uploading(self, owner: str, ident: str) -> RunRecord:
+        """Return the present version of a run; if it takes streams, it is being uploaded to.
+
+        Who has changed which streams there are asks for it before it answers. A seal that did not
+        see the change is kept from succeeding, and looks again; one that came first shows here.
+
+        Raises:
+            NotFoundError: the run was deleted.
+        """
+
+        def uploading(run: RunRecord) -> RunRecord:
+            if not run.is_open:
+                return run
+            return replace(run, state="uploading", problem=None, closing=False)
+
+        return self.change(self._load(owner, ident), uploading)
 
     def delete(self, record: RunRecord) -> None:
-        """Delete the head of a run, if there is one; see :class:`~.removal.Removal`."""
+        """Delete the head of a run, if there is one; see :class:`~.removal.Removal`.
+
+        Raises:
+            HeadConflictError: it has changed.
+        """
         with contextlib.suppress(HeadMissingError):
-            self._runs.delete(record.owner, record.id)
+            self._runs.delete(record.owner, record.id, _version(record.owned))
         self.watch.announce(record.id)
 
     def check_open(self, run: RunRecord) -> None:
@@ -207,6 +242,11 @@ class Runs:
                 hint="Create another run",
                 state=run.state,
             )
+
+
+def new_term() -> str:
+    """Draw a term of a run."""
+    return secrets.token_hex(_TERM_BYTES)
 
 
 def _version(owned: Owned | None) -> Owned:

@@ -1,4 +1,20 @@
-"""Streams of runs in the stores, in the namespaces of their owners."""
+"""Streams of runs in the stores, in the namespaces of their owners.
+
+A partition has one head, so whoever creates or changes it first wins: two creations, an append
+and the creation that would replace what it appends to, an append and a deletion. Which streams a
+run is sealed with is decided by the run's head alone::
+
+    create   stream: create it ─▶ run: uploading? ─ no ─▶ stream: remove it; refused
+    append   stream: take it   ─▶ run: uploading? ─ no ─▶ refused
+    delete   stream: mark it   ─▶ run: uploading? ─ no ─▶ stream: take the mark away; refused
+                                                  ─ yes ▶ stream: remove it
+    seal     run: closing ─▶ streams: list and check them ─▶ run: sealed, with this list
+
+To make the run *uploading* takes *closing* away, so that a seal which did not see the stream, or
+saw it before its mark, finds the run changed and looks again. Whatever a crash leaves says what it
+is: a stream that is none of its run (``RunRecord.has``) is found by nobody, and removed by the
+next creation or the sweeper; a mark is settled by whoever meets it.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +23,32 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from app.errors import NotFoundError
 from app.run_errors import PartitionTakenError, StreamLimitError
-from app.state.base import HeadMissingError, StateStore, StoreBusyError
+from app.state.base import (
+    MAX_PAGE,
+    Head,
+    HeadConflictError,
+    HeadExistsError,
+    HeadMissingError,
+    StateStore,
+    StoreBusyError,
+    StoreError,
+)
 from app.state.blobs import BlobMissingError, BlobStore
-from app.state.ownership import Namespaces
+from app.state.ownership import Namespaces, Owned
 
-from .records import MAX_PARTITION, STREAM, RunRecord, StreamRecord, stream_key
-from .store import Runs
+from .records import MAX_PARTITION, STREAM, RunRecord, StreamRecord, stream_id, stream_key
+from .store import Runs, new_term
 from .stored import StoredStream
 
 MAX_STREAMS = 10_000
-"""Maximum streams of a run: the head of the run lists them."""
+"""Streams of a run: its head lists them once it is sealed. Creations at the same moment may exceed
+it by their number, for which the head has room."""
+Check = Callable[[list[StreamRecord]], object]
+"""Raises if a run cannot be sealed with its streams."""
 
 
 class Streams:
@@ -28,7 +57,7 @@ class Streams:
     Args:
         heads: the store of their heads.
         blobs: the store of their bytes.
-        runs: lists the streams of each run.
+        runs: says which streams each run is sealed with.
         clock: seconds since 1970.
     """
 
@@ -46,6 +75,8 @@ class Streams:
         self.grown: Callable[[StreamRecord, StreamRecord], None] | None = None
         """Called with a stream before and after it was changed here."""
 
+    # -- which there are ----------------------------------------------------------------
+
     def add(self, run: RunRecord, template: StreamRecord, partition: int | None) -> StreamRecord:
         """Create a stream of a run.
 
@@ -56,72 +87,148 @@ class Streams:
                 without bytes is uploaded anew.
 
         Raises:
+            NotFoundError: the run was deleted.
             RunSealedError: the run takes no more streams.
             PartitionTakenError: another stream has the partition.
             StreamLimitError: the run has too many, or fewer partitions were declared.
             QuotaExceededError: the owner has too many.
         """
-        suffix = secrets.token_hex(4)
-        replaced: str | None = None
-        chosen = 0
-
-        def claim(run: RunRecord) -> RunRecord:
-            nonlocal replaced, chosen
+        while True:
             self.runs.check_open(run)
-            chosen = _free(run) if partition is None else partition
-            _check_partition(run, chosen)
-            replaced = run.streams.get(chosen)
-            if replaced is not None:
-                self._check_untouched(run, chosen, replaced)
-            streams = {**run.streams, chosen: f"{chosen:06d}-{suffix}"}
-            return replace(
-                run, state="uploading", problem=None, streams=dict(sorted(streams.items()))
+            chosen = self._choose(run, partition)
+            now = self._clock()
+            new = replace(
+                template,
+                run=run.id,
+                id=stream_id(chosen, secrets.token_hex(4)),
+                partition=chosen,
+                created=now,
+                touched=now,
+                term=run.term,
             )
+            try:
+                stream = self._create(run, new)
+            except PartitionTakenError:
+                if partition is not None:
+                    raise
+                # Another request has chosen it at the same time.
+                run = self.runs.again(run)
+                continue
+            try:
+                run = self.runs.uploading(run.owner, run.id)
+            except BaseException:
+                with contextlib.suppress(StoreError):
+                    self._remove(stream)
+                raise
+            if run.is_open and _is_of(run, stream):
+                self.runs.watch.announce(run.id)
+                return stream
+            self._remove(stream)
 
-        run = self.runs.change(run, claim)
-        stream = replace(template, run=run.id, id=run.streams[chosen], partition=chosen)
-        stream = replace(stream, created=self._clock(), touched=self._clock())
-        if replaced is not None:
-            with contextlib.suppress(HeadMissingError):
-                self._heads.delete(run.owner, stream_key(run.id, replaced))
-        try:
-            self._heads.create(run.owner, stream.key, stream.encode(), size=0)
-        except BaseException:
-            self._forget(run, chosen, stream.id)
-            raise
-        self.runs.watch.announce(run.id)
-        return StreamRecord.decode(self._heads.get(run.owner, stream.key))
-
-    def _check_untouched(self, run: RunRecord, partition: int, stream: str) -> None:
-        """Check that a stream has no bytes: its creator never learned of it, perhaps.
+    def _choose(self, run: RunRecord, partition: int | None) -> int:
+        """Return the partition of a new stream.
 
         Raises:
-            PartitionTakenError: it has some.
+            StreamLimitError: it is none of the run's, or the run has too many.
         """
-        try:
-            known = StreamRecord.decode(self._heads.get(run.owner, stream_key(run.id, stream)))
-        except HeadMissingError:
-            return
-        if known.offset or known.complete or known.fault is not None or known.appending:
-            raise PartitionTakenError(
-                f"partition {partition} is being uploaded, or has been, as {stream}",
-                hint="Continue that upload, or delete it first",
-                stream=stream,
-                partition=partition,
-                address=f"/v1/runs/{run.id}/streams/{stream}",
+        declared = run.spec.get("options", {}).get("partitions")
+        last = MAX_PARTITION if declared is None else declared
+        taken = set()
+        # So many partitions are too many only if there are some with higher numbers.
+        if partition is None or max(partition, self._beyond(run, MAX_STREAMS)) > MAX_STREAMS:
+            taken = set(self._partitions(run))
+        if partition is None:
+            partition = next(number for number in range(1, len(taken) + 2) if number not in taken)
+        if not 1 <= partition <= last:
+            raise StreamLimitError(
+                f"partition {partition} is not one of 1 to {last}",
+                hint="The option partitions of the run says how many there are",
+            )
+        if partition not in taken and len(taken) >= MAX_STREAMS:
+            raise StreamLimitError(f"a run has at most {MAX_STREAMS} streams")
+        return partition
+
+    def _beyond(self, run: RunRecord, partition: int) -> int:
+        """Return the first partition after one that has a head; 0 if there is none."""
+        after = stream_id(partition, "")
+        return next((int(h.id.rpartition(".")[2]) for h in self._scan(run, after, 1)), 0)
+
+    def _create(self, run: RunRecord, stream: StreamRecord) -> StreamRecord:
+        """Create the head of a partition, or replace the one of an untouched stream.
+
+        Raises:
+            PartitionTakenError: another stream has the partition.
+        """
+        while True:
+            with contextlib.suppress(HeadExistsError):
+                owned = self._heads.insert(run.owner, stream.key, stream.encode(), size=0)
+                return StreamRecord.decode(owned)
+            known = self.find(run, stream.partition)
+            if known is None:
+                self._clear(run, stream.key)
+                continue
+            if not known.is_untouched:
+                raise PartitionTakenError(
+                    f"partition {known.partition} is being uploaded, or has been, as {known.id}",
+                    hint="Continue that upload, or delete it first",
+                    stream=known.id,
+                    partition=known.partition,
+                    address=f"/v1/runs/{run.id}/streams/{known.id}",
+                )
+            with contextlib.suppress(HeadConflictError, HeadMissingError):
+                return StreamRecord.decode(
+                    self._heads.replace(_version(known), stream.encode(), size=0)
+                )
+
+    def _clear(self, run: RunRecord, key: str) -> None:
+        """Remove the stream in a head, if it is none of the run.
+
+        Raises:
+            NotFoundError: the run was deleted.
+        """
+        run = self.runs.again(run)
+        with contextlib.suppress(HeadMissingError):
+            stream = StreamRecord.decode(self._heads.get(run.owner, key))
+            if not _is_of(run, stream):
+                self._remove(stream)
+
+    def confirm(self, stream: StreamRecord) -> None:
+        """Check that a run takes streams, and has one that was just changed; see the module.
+
+        Raises:
+            NotFoundError: the run or the stream was deleted.
+            RunSealedError: the run was sealed without it.
+        """
+        run = self.runs.uploading(stream.owner, stream.run)
+        self.runs.check_open(run)
+        if not _is_of(run, stream):
+            raise _missing(stream.id)
+
+    def seal(self, run: RunRecord, check: Check) -> RunRecord:
+        """Seal a run with the streams that it has; one that is sealed stays as it is.
+
+        Raises:
+            NotFoundError: the run was deleted.
+            Exception: what ``check`` raises.
+        """
+
+        def sealed(run: RunRecord) -> RunRecord:
+            if not run.is_open:
+                return run
+            if not run.closing:
+                return replace(run, closing=True)
+            streams = self.of(run)
+            check(streams)
+            listed = {stream.partition: stream.id for stream in streams}
+            return replace(
+                run, state="sealed", problem=None, streams=listed, term=new_term(), closing=False
             )
 
-    def _forget(self, run: RunRecord, partition: int, stream: str) -> None:
-        """Take a stream out of the list of its run."""
+        while run.is_open:
+            run = self.runs.change(run, sealed)
+        return run
 
-        def without(run: RunRecord) -> RunRecord:
-            if run.streams.get(partition) != stream:
-                return run
-            left = {k: v for k, v in run.streams.items() if k != partition}
-            return replace(run, streams=left)
-
-        with contextlib.suppress(HeadMissingError):
-            self.runs.change(run, without)
+    # -- finding them -------------------------------------------------------------------
 
     def get(self, run: RunRecord, ident: str) -> StreamRecord:
         """Return a stream of a run.
@@ -129,33 +236,69 @@ class Streams:
         Raises:
             NotFoundError: the run has no such stream.
         """
-        try:
-            found = StreamRecord.decode(self._heads.get(run.owner, stream_key(run.id, ident)))
-        except HeadMissingError as e:
-            raise NotFoundError(f"the run has no stream {ident[:80]!r}") from e
-        if run.streams.get(found.partition) != found.id:
-            # The stream may be newer than this version of the run, or have been replaced.
-            run = self.runs.again(run)
-            if run.streams.get(found.partition) != found.id:
-                raise NotFoundError(f"the run has no stream {ident[:80]!r}")
+        found = self._find(run, stream_key(run.id, ident))
+        if found is None or found.id != ident:
+            raise _missing(ident)
         return found
+
+    def find(self, run: RunRecord, partition: int) -> StreamRecord | None:
+        """Return the stream of a partition; None if the run has none."""
+        return self._find(run, stream_key(run.id, stream_id(partition, "")))
+
+    def _find(self, run: RunRecord, key: str) -> StreamRecord | None:
+        try:
+            found = StreamRecord.decode(self._heads.get(run.owner, key))
+            # The stream may be newer than this version of the run.
+            if not (_is_of(run, found) or _is_of(self.runs.again(run), found)):
+                return None
+        except HeadMissingError:
+            return None
+        return self.settle(found)
 
     def of(self, run: RunRecord) -> list[StreamRecord]:
         """Return all streams of a run, in the order of their partitions."""
-        listed = set(run.streams.values())
-        return [s for s in self._all(run.owner, run.id) if s.id in listed]
+        return list(self._after(run, "", MAX_PAGE))
 
     def page(self, run: RunRecord, after: str, limit: int) -> list[StreamRecord]:
         """List up to ``limit`` streams of a run after an id, in the order of partitions."""
-        start = stream_key(run.id, after)
-        found = self._heads.page(run.owner, f"{run.id}.", start, limit)
-        return [StreamRecord.decode(owned) for owned in found]
+        return list(islice(self._after(run, after, limit), limit))
 
-    def _all(self, owner: str, run: str) -> Iterator[StreamRecord]:
-        after = f"{run}."
-        while page := self._heads.page(owner, f"{run}.", after, 1000):
-            yield from map(StreamRecord.decode, page)
-            after = page[-1].ident
+    def count(self, run: RunRecord) -> int:
+        """Return how many streams a run has."""
+        return sum(1 for _ in self._partitions(run)) if run.is_open else len(run.streams)
+
+    def _after(self, run: RunRecord, after: str, limit: int) -> Iterator[StreamRecord]:
+        for head in self._scan(run, after, limit):
+            stream = StreamRecord.decode(Owned.of(head))
+            settled = self.settle(stream) if _is_of(run, stream) else None
+            if settled is not None:
+                yield settled
+
+    def _partitions(self, run: RunRecord) -> Iterator[int]:
+        """Yield the partitions that have a stream, mostly without decoding it."""
+        term = f'"term":"{run.term}"'.encode()
+        for head in self._scan(run):
+            if not (term in head.value and b'"deleted":false' in head.value):
+                stream = StreamRecord.decode(Owned.of(head))
+                if stream.deleted or not _is_of(run, stream):
+                    continue
+            yield int(head.id.rpartition(".")[2])
+
+    def _scan(self, run: RunRecord, after: str = "", limit: int = MAX_PAGE) -> Iterator[Head]:
+        """Yield all heads of a run after a key, reading so many at a time."""
+        ident = f"{run.id}.{after}"
+        while True:
+            page = self._heads.heads(run.owner, f"{run.id}.", ident, limit)
+            yield from page
+            if len(page) < limit:
+                return
+            ident = Owned.of(page[-1]).ident
+
+    def stored(self, stream: StreamRecord) -> StoredStream:
+        """Return the durable bytes of a version of a stream."""
+        return StoredStream(self.blobs, stream)
+
+    # -- changing and removing them -----------------------------------------------------
 
     def swap(self, seen: StreamRecord, new: StreamRecord) -> StreamRecord:
         """Replace a stream that is unchanged since ``seen``; return the new version.
@@ -165,9 +308,8 @@ class Streams:
             HeadConflictError: it has changed.
             QuotaExceededError: the owner stores too many bytes.
         """
-        assert seen.owned is not None  # noqa: S101 - what is changed was read
         new = replace(new, touched=self._clock())
-        owned = self._heads.replace(seen.owned, new.encode(), size=new.offset)
+        owned = self._heads.replace(_version(seen), new.encode(), size=new.offset)
         self.runs.watch.announce(seen.run)
         if self.grown is not None:
             self.grown(seen, new)
@@ -180,26 +322,72 @@ class Streams:
             NotFoundError: the run has no such stream.
             RunSealedError: the run is sealed.
         """
-        stream = self.get(run, ident)
-
-        def without(run: RunRecord) -> RunRecord:
+        while True:
+            stream = self.get(run, ident)
+            run = self.runs.again(run)
             self.runs.check_open(run)
-            left = {k: v for k, v in run.streams.items() if v != ident}
-            return replace(run, state="uploading", problem=None, streams=left)
+            try:
+                marked = self.swap(stream, replace(stream, deleted=True))
+            except (HeadConflictError, HeadMissingError):
+                continue
+            if self.settle(marked) is None:
+                self.runs.watch.announce(run.id)
+                return
 
-        self.runs.change(run, without)
-        self._remove(stream)
-        self.runs.watch.announce(run.id)
+    def settle(self, stream: StreamRecord) -> StreamRecord | None:
+        """Return a stream whose deletion has not begun, or failed because its run was sealed.
+
+        One that has begun is finished, whoever began it; then there is no stream.
+        """
+        current: StreamRecord | None = stream
+        while current is not None and current.deleted:
+            if self._is_sealed_with(current):
+                with contextlib.suppress(HeadConflictError, HeadMissingError):
+                    return self.swap(current, replace(current, deleted=False))
+            elif self._erase(current):
+                return None
+            current = self._again(current)
+        return current
+
+    def _is_sealed_with(self, stream: StreamRecord) -> bool:
+        try:
+            run = self.runs.uploading(stream.owner, stream.run)
+        except HeadMissingError:
+            return False
+        return not run.is_open and run.streams.get(stream.partition) == stream.id
 
     def delete_all(self, run: RunRecord) -> None:
         """Delete the streams of a run that is gone."""
-        for stream in list(self._all(run.owner, run.id)):
-            self._remove(stream)
+        for stream in [StreamRecord.decode(Owned.of(head)) for head in self._scan(run)]:
+            # Others are of a run that was created since by the same key, or the sweeper's.
+            if _is_of(run, stream):
+                self._remove(stream)
 
     def _remove(self, stream: StreamRecord) -> None:
-        """Delete a head, then the bytes; the sweeper deletes those that are in use."""
-        with contextlib.suppress(HeadMissingError):
-            self._heads.delete(stream.owner, stream.key)
+        """Delete a stream, whatever its version."""
+        current: StreamRecord | None = stream
+        while current is not None and not self._erase(current):
+            current = self._again(current)
+
+    def _again(self, stream: StreamRecord) -> StreamRecord | None:
+        """Return the present version of a stream; None if it was deleted."""
+        try:
+            found = StreamRecord.decode(self._heads.get(stream.owner, stream.key))
+        except HeadMissingError:
+            return None
+        return found if found.id == stream.id else None
+
+    def _erase(self, stream: StreamRecord) -> bool:
+        """Delete a version of a stream, then its bytes; return whether it is gone.
+
+        The sweeper deletes bytes that are in use.
+        """
+        try:
+            self._heads.delete(stream.owner, stream.key, _version(stream))
+        except HeadConflictError:
+            return False
+        except HeadMissingError:
+            return True
         fences = {extent.fence for extent in stream.extents}
         if stream.appending:
             # Its writer may have it open, elsewhere.
@@ -207,32 +395,18 @@ class Streams:
         for fence in fences:
             with contextlib.suppress(BlobMissingError, StoreBusyError):
                 self.blobs.delete(STREAM, stream.blob(fence))
-
-    def stored(self, stream: StreamRecord) -> StoredStream:
-        """Return the durable bytes of a version of a stream."""
-        return StoredStream(self.blobs, stream)
+        return True
 
 
-def _free(run: RunRecord) -> int:
-    """Return the lowest partition without a stream."""
-    partition = 1
-    while partition in run.streams:
-        partition += 1
-    return partition
+def _is_of(run: RunRecord, stream: StreamRecord) -> bool:
+    """Whether a stream is one of a run, or was until it was deleted."""
+    return run.has(stream.partition, stream.id, stream.term)
 
 
-def _check_partition(run: RunRecord, partition: int) -> None:
-    """Check that a run can have a stream of this partition.
+def _version(stream: StreamRecord) -> Owned:
+    assert stream.owned is not None  # noqa: S101 - what is changed was read
+    return stream.owned
 
-    Raises:
-        StreamLimitError: it has too many, or fewer were declared.
-    """
-    declared = run.spec.get("options", {}).get("partitions")
-    last = MAX_PARTITION if declared is None else declared
-    if not 1 <= partition <= last:
-        raise StreamLimitError(
-            f"partition {partition} is not one of 1 to {last}",
-            hint="The option partitions of the run says how many there are",
-        )
-    if partition not in run.streams and len(run.streams) >= MAX_STREAMS:
-        raise StreamLimitError(f"a run has at most {MAX_STREAMS} streams")
+
+def _missing(ident: str) -> NotFoundError:
+    return NotFoundError(f"the run has no stream {ident[:80]!r}")

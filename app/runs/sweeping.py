@@ -18,9 +18,11 @@ from app.state.ownership import Namespaces, Owned
 from app.state.sweeper import PAGE, Chore, page_by_page
 
 from .lasting import Lasting
-from .records import RUN, STREAM, RunRecord, StreamRecord
+from .records import RUN, STREAM, RunRecord, StreamRecord, stream_key
 from .removal import Removal
 from .results import sweeping as results_sweeping
+from .sealing.jobs import job_of
+from .streams import Streams
 
 EXPIRED_SECONDS = 7200.0
 """Time for which a run must have been expired and unchanged; appends keep theirs every hour."""
@@ -46,7 +48,8 @@ def chores(
     """
     return {
         "expired runs": expired_runs(removal, heads, Lasting(EXPIRED_SECONDS, monotonic)),
-        "streams without runs": streams_without_runs(heads, clock),
+        "runs without jobs": runs_without_jobs(removal, heads),
+        "streams without runs": streams_without_runs(removal.streams, heads, clock),
         "bytes without streams": blobs_without_streams(heads, blobs, clock),
         **results_sweeping.chores(heads, blobs, clock, monotonic),
     }
@@ -76,8 +79,32 @@ def expired_runs(removal: Removal, heads: StateStore, expired: Lasting) -> Chore
     return page_by_page(look)
 
 
-def streams_without_runs(heads: StateStore, clock: Callable[[], float] = time.time) -> Chore:
-    """Return the chore that deletes streams that no run lists, as a crash leaves them."""
+def runs_without_jobs(removal: Removal, heads: StateStore) -> Chore:
+    """Return the chore that has runs computed that are sealed and have lost their job.
+
+    Whoever fails a run deletes its job a moment later, when it may have been sealed again.
+    """
+
+    def look(after: str) -> str | None:
+        page = heads.list(RUN, after=after, limit=PAGE)
+        for head in page.heads:
+            with contextlib.suppress(StoreDamagedError):
+                run = RunRecord.decode(Owned.of(head))
+                job = job_of(run)
+                if run.state in {"sealed", "computing"} and removal.jobs.find(job) is None:
+                    removal.jobs.create(job)
+        return page.after
+
+    return page_by_page(look)
+
+
+def streams_without_runs(
+    streams: Streams, heads: StateStore, clock: Callable[[], float] = time.time
+) -> Chore:
+    """Return the chore that removes streams that are none of their run, as a crash leaves them.
+
+    It finishes deletions that have begun, too.
+    """
     runs = Namespaces(heads, RUN)
 
     def look(after: str) -> str | None:
@@ -85,20 +112,22 @@ def streams_without_runs(heads: StateStore, clock: Callable[[], float] = time.ti
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
                 stream = StreamRecord.decode(Owned.of(head))
-                old = stream.touched < clock() - _GRACE
-                if old and not _is_listed(runs, stream):
+                if stream.touched >= clock() - _GRACE:
+                    continue
+                if _is_of_a_run(runs, stream):
+                    streams.settle(stream)
+                else:
                     heads.delete(STREAM, head.id, head)
         return page.after
 
     return page_by_page(look)
 
 
-def _is_listed(runs: Namespaces, stream: StreamRecord) -> bool:
-    try:
-        run = RunRecord.decode(runs.get(stream.owner, stream.run))
-    except NotFoundError:
-        return False
-    return run.streams.get(stream.partition) == stream.id
+def _is_of_a_run(runs: Namespaces, stream: StreamRecord) -> bool:
+    return any(
+        run.has(stream.partition, stream.id, stream.term)
+        for run in results_sweeping.runs_of(runs, stream.owner, stream.run)
+    )
 
 
 def blobs_without_streams(
@@ -127,8 +156,10 @@ def blobs_without_streams(
 
 def _is_part(streams: Namespaces, name: str, fence: str) -> bool:
     """Whether a blob is, or may become, part of a stream."""
-    for owned in streams.of_anyone(name):
-        stream = StreamRecord.decode(owned)
+    run, _, ident = name.partition(".")
+    for stream in map(StreamRecord.decode, streams.of_anyone(stream_key(run, ident))):
+        if stream.id != ident:
+            continue
         used = {extent.fence for extent in stream.extents}
         if fence.isdigit() and (int(fence) in used or int(fence) >= stream.fence):
             return True

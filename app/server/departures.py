@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-_MOMENT = 0.25
+_MOMENT = 0.1
 """Seconds after which a request has its socket watched."""
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR | select.EPOLLONESHOT
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ import structlog
 from .base import (
     MAX_PAGE,
     Head,
+    HeadConflictError,
     HeadExistsError,
     HeadInvalidError,
     HeadMissingError,
@@ -41,7 +42,7 @@ ADMIN = "admin"
 """Owner of what has no other: everything, in a service without keys."""
 OWNED_KINDS = (
     *("dataset", "view", "pipeline", "input"),
-    *("run", "stream", "segment", "report", "sealing"),
+    *("run", "stream", "segment", "report", "sealing", "ahead"),
 )
 _PREFIX_SIZE = 8
 _DIGITS = 2 * _PREFIX_SIZE
@@ -110,14 +111,31 @@ class Namespaces:
         Raises:
             HeadExistsError: the owner has another one of this id.
         """
+        while True:
+            with contextlib.suppress(HeadExistsError):
+                self.insert(owner, ident, value, size)
+                return True
+            # Unless it was deleted in the meantime:
+            with contextlib.suppress(HeadMissingError):
+                if self.head(owner, ident).value == _encoded(owner, value):
+                    return False
+                raise HeadExistsError(f"the {self._kind} {ident} already exists")
+
+    def insert(
+        self,
+        owner: str,
+        ident: str,
+        value: Any,  # noqa: ANN401 - JSON
+        size: int | None = None,
+    ) -> Owned:
+        """Create a thing; see ``create``.
+
+        Raises:
+            HeadExistsError: the owner has one of this id, even an equal one.
+        """
         text = _encoded(owner, value)
-        try:
-            self._store.create(self._kind, _head_id(owner, ident), text, size=size)
-        except HeadExistsError:
-            if self.head(owner, ident).value == text:
-                return False
-            raise HeadExistsError(f"the {self._kind} {ident} already exists") from None
-        return True
+        head = self._store.create(self._kind, _head_id(owner, ident), text, size=size)
+        return Owned(owner, ident, value, head)
 
     def head(self, owner: str, ident: str) -> Head:
         """Return the head of a thing.
@@ -166,16 +184,47 @@ class Namespaces:
         head = self._store.compare_and_swap(seen.head, text, size=size)
         return Owned(seen.owner, seen.ident, value, head)
 
-    def delete(self, owner: str, ident: str) -> None:
+    def delete(self, owner: str, ident: str, seen: Owned | None = None) -> None:
         """Delete a thing of one owner.
+
+        Args:
+            owner: the owner.
+            ident: id of the thing.
+            seen: delete it only if it is unchanged since.
 
         Raises:
             HeadMissingError: the owner has no such thing.
+            HeadConflictError: it has changed since it was seen.
         """
         try:
-            self._store.delete(self._kind, _head_id(owner, ident))
+            head = None if seen is None else seen.head
+            self._store.delete(self._kind, _head_id(owner, ident), head)
         except HeadInvalidError as e:
             raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}") from e
+
+    def remove(self, owner: str, ident: str, *, everyone: bool = False) -> list[str]:
+        """Delete a thing of one owner; return whose it was.
+
+        Args:
+            owner: the owner.
+            ident: id of the thing.
+            everyone: whether to delete those of all owners if ``owner`` has none.
+
+        Raises:
+            HeadMissingError: there is none to delete.
+        """
+        owners = [owner]
+        if everyone and not self.has(owner, ident):
+            owners = [owned.owner for owned in self.of_anyone(ident)]
+        removed = []
+        for each in owners:
+            # Its owner may have been first.
+            with contextlib.suppress(HeadMissingError):
+                self.delete(each, ident)
+                removed.append(each)
+        if not removed:
+            raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}")
+        return removed
 
     def ids(self, owner: str, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of an owner after ``after``, in order."""
@@ -183,10 +232,15 @@ class Namespaces:
 
     def page(self, owner: str, prefix: str = "", after: str = "", limit: int = 100) -> list[Owned]:
         """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
+        return [Owned.of(head) for head in self.heads(owner, prefix, after, limit)]
+
+    def heads(
+        self, owner: str, prefix: str = "", after: str = "", limit: int = 100
+    ) -> Sequence[Head]:
+        """List the heads of things as ``page`` does: to look at many takes a third of the time."""
         space = namespace(owner)
         start = f"{space}.{after}" if after else ""
-        heads = self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
-        return [Owned.of(head) for head in heads]
+        return self._store.list(self._kind, f"{space}.{prefix}", start, limit).heads
 
     def all_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of all owners after ``after``, in order, each once."""
@@ -195,9 +249,9 @@ class Namespaces:
             found |= {owned.ident for owned in self._page(prefix, after, limit)}
         return sorted(found)[:limit]
 
-    def of_all(self, limit: int = MAX_PAGE) -> list[Owned]:
-        """List up to ``limit`` things of all owners."""
-        return [Owned.of(head) for head in self._store.list(self._kind, limit=limit).heads]
+    def of_all(self) -> Iterator[Owned]:
+        """Yield the things of all owners."""
+        return map(Owned.of, _heads(self._store, self._kind))
 
     def of_anyone(self, ident: str) -> list[Owned]:
         """Return the things of this id, of all owners."""
@@ -314,13 +368,32 @@ def adopt(
         for owned in list(things.all(old)):
             with turn():
                 try:
-                    things.create(new, owned.ident, owned.value, owned.head.size)
+                    moved += _hand_over(things, old, new, owned.ident)
                 except HeadExistsError:
                     left.append(f"{kind} {owned.ident}")
-                    continue
-                things.delete(old, owned.ident)
-            moved += 1
     return moved, left
+
+
+def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
+    """Hand a thing to another owner, with all that was changed until then; whether it was there.
+
+    Raises:
+        HeadExistsError: the new owner has another one of this id.
+    """
+    while True:
+        with contextlib.suppress(HeadMissingError):
+            owned = things.get(old, ident)
+            created = things.create(new, ident, owned.value, owned.head.size)
+            try:
+                things.delete(old, ident, owned)
+            except (HeadConflictError, HeadMissingError):
+                # It was changed or deleted meanwhile, and so is what was handed over, unless
+                # the new owner had it before.
+                if created:
+                    things.delete(new, ident)
+                continue
+            return True
+        return False
 
 
 def _heads(store: StateStore, kind: str) -> Iterator[Head]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from .base import StoreError, StoreForeignError
+from .base import StoreError, StoreForeignError, space_of
 
-VERSION = 3
-"""Version of the schema; 1 had neither checksums nor times of use, 2 no usage."""
+VERSION = 4
+"""Version of the schema; 1 had neither checksums nor times of use, 2 no usage, and in 3 streams of
+runs had the partition and a random end as their key."""
 _CHECKSUMS = 2
 """Version that brought checksums and times of use."""
+_USAGES = 3
+"""Version that brought usage."""
 _APPLICATION = 0x54575331
 """What SQLite files of ours call themselves."""
 _TABLE = """
@@ -39,6 +44,13 @@ INSERT INTO usage SELECT kind, substr(id, 1, instr(id, '.')) AS space, count(*),
     FROM head GROUP BY kind, space
 """,
 )
+_DELETE = "DELETE FROM head WHERE kind = 'stream' AND id = ? RETURNING size"
+_UNCOUNT = """
+UPDATE usage SET count = count - 1, nbytes = nbytes - ? WHERE kind = 'stream' AND space = ?
+"""
+_RENAME = """
+UPDATE OR IGNORE head SET id = ?, value = ?, checksum = ? WHERE kind = 'stream' AND id = ?
+"""
 _SIGN = 1 << 63
 """SQLite's integers are signed: checksums are stored less by this."""
 
@@ -84,9 +96,11 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(_TABLE)
         if version < _CHECKSUMS:
             _add_columns(connection)
-        if version < VERSION:
+        if version < _USAGES:
             for statement in _USAGE:
                 connection.execute(statement)
+        if version < VERSION:
+            _key_streams(connection)
         # Written even without a change: a read-only file must fail now, not later.
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -102,6 +116,45 @@ def _add_columns(connection: sqlite3.Connection) -> None:
     known = [(checksum_of(*row[1:]), row[0]) for row in rows]
     connection.executemany("UPDATE head SET checksum = ? WHERE rowid = ?", known)
     connection.execute("UPDATE head SET used = ?", (time.time(),))
+
+
+def _key_streams(connection: sqlite3.Connection) -> None:
+    """Give each stream of a run its partition as key, and drop those that no run lists."""
+    rows = connection.execute("SELECT id FROM head WHERE kind = 'stream' ORDER BY id").fetchall()
+    for run, keys in groupby((row[0] for row in rows), lambda key: key.rpartition(".")[0]):
+        listed = _listed(connection, run)
+        for key in keys:
+            stream = key.removeprefix(f"{run}.")
+            if listed is None or stream in listed:
+                _rename(connection, key, f"{run}.{stream.partition('-')[0]}", stream)
+            else:
+                (size,) = connection.execute(_DELETE, (key,)).fetchone()
+                connection.execute(_UNCOUNT, (size, space_of(key)))
+
+
+def _listed(connection: sqlite3.Connection, run: str) -> set[str] | None:
+    """Return the streams that a run lists, none if there is no run; None if it is damaged."""
+    row = connection.execute("SELECT value FROM head WHERE kind = 'run' AND id = ?", (run,))
+    found = row.fetchone()
+    if found is None:
+        return set()
+    with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
+        return set(json.loads(found[0])["value"]["streams"].values())
+    return None
+
+
+def _rename(connection: sqlite3.Connection, key: str, new: str, stream: str) -> None:
+    """Change the key of a stream, which is in its value from now on; damage stays as it is."""
+    value, generation, nonce, checksum = connection.execute(
+        "SELECT value, generation, nonce, checksum FROM head WHERE kind = 'stream' AND id = ?",
+        (key,),
+    ).fetchone()
+    if checksum_of("stream", key, value, generation, nonce) == checksum:
+        values = json.loads(value)
+        values["value"]["id"] = stream
+        value = json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+        checksum = checksum_of("stream", new, value, generation, nonce)
+    connection.execute(_RENAME, (new, value, checksum, key))
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from app.engine.request_budget import keep_for_request
 from app.errors import TooLargeError
 from core.arrays import Array
 from core.tiles.plan import Plan, Tile
@@ -19,6 +20,10 @@ from core.tiles.plan import Plan, Tile
 from .tokens import TileTokens
 
 MAX_JSON_VALUES = 1_000_000
+_COLUMN_BYTES = 18
+"""Memory for a value of a plan's table: in its column, and in the stream while it grows."""
+_TILE_BYTES = 768
+"""Memory for a tile of a plan in JSON: its objects, and their text."""
 
 
 def octets_of(tile: Array) -> memoryview:
@@ -50,10 +55,16 @@ def tile_values(tile: Array) -> bytes:
 
 
 def plan_json(plan: Plan, first: int, count: int) -> dict[str, Any]:
-    """Describe a plan and ``count`` of its tiles, beginning with ``first``."""
+    """Describe a plan and ``count`` of its tiles, beginning with ``first``.
+
+    Raises:
+        BudgetExceededError, ServiceError: there is no memory for so many tiles.
+    """
+    listed = tile_range(plan, first, count)
+    keep_for_request("plan", _TILE_BYTES * len(listed))
     return {
         **plan_summary(plan),
-        "list": [tile_json(plan.tile(k)) for k in tile_range(plan, first, count)],
+        "list": [tile_json(plan.tile(k)) for k in listed],
     }
 
 
@@ -89,7 +100,12 @@ def tile_json(tile: Tile) -> dict[str, Any]:
 
 
 def plan_arrow(plan: Plan) -> bytes:
-    """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata."""
+    """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata.
+
+    Raises:
+        BudgetExceededError, ServiceError: there is no memory for so many tiles.
+    """
+    keep_for_request("plan", _COLUMN_BYTES * (3 + 2 * len(plan.grid)) * plan.tiles)
     columns = {name: pa.array(values) for name, values in plan.table().items()}
     metadata = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
     table = pa.table(columns).replace_schema_metadata(metadata)

@@ -105,8 +105,7 @@ class Analysis(StreamReceiver):
         options = options or RunOptions()
         ledger = LedgerReports(self.reports, options, resources or LedgerResources())
         self._outputs = Outputs(self.reports, sink, ledger, at_event)
-        octets = [*self._inputs.octets(), *([options.octets()] if ledger.needed else [])]
-        self._digest = digest(self.reports, octets)
+        self._options = options
         self._scan_with_aggregators = compile_pass(
             tuple(a.function for a in self.aggregators.values())
         )
@@ -233,6 +232,12 @@ class Analysis(StreamReceiver):
         self._flush()
 
     # -- state -------------------------------------------------------------------
+
+    @property
+    def _digest(self) -> str:
+        """Identity of reports and inputs."""
+        options = [self._options.octets()] if self._outputs.ledger.needed else []
+        return digest(self.reports, [*self._inputs.octets(), *options])
 
     def getstate(self) -> dict[str, Any]:
         """Export the state as plain JSON values.

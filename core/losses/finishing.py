@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from ..arrays import Rows
+from ..arrays import Indices, Rows
 from ..budget import current
 from ..errors import StateError
 from ._kernels.layout import LEDGER_REFERENCES, LEDGER_STRETCHES, Record
@@ -68,6 +67,8 @@ class LedgerResources:
     be exported: the pass fails with a :class:`LimitError` then."""
     map: ParallelMap = map
     """Computes reports of several summaries at once."""
+    at_once: int = 1
+    """Summaries that ``map`` computes at once, or parts of them."""
     on_merged: Callable[[Ledger], None] | None = None
     """Called with the ledger of the whole run before its reports are computed: to add partial
     files, and to write one. It makes a ledger necessary where no report does."""
@@ -186,11 +187,13 @@ class LedgerReports:
 
         later: dict[str, list[Rows]] = {name: [] for name in calculators}
         limit = ledger.budget // _SHARE
-        parts = reader.parts(min(limit, _PART_BYTES))
+        parts = reader.parts(min(limit, _PART_BYTES), self._resources.at_once)
         for result in self._results(compute, parts, limit):
             for name, (rows, last_rows) in zip(calculators, result, strict=True):
                 _emit(sink, name, rows)
-                later[name].append(last_rows)
+                if len(last_rows):
+                    ledger.keep(last_rows.nbytes, f"the rows of {name}")
+                    later[name].append(last_rows)
         for name, tables in later.items():
             for rows in tables:
                 _emit(sink, name, rows)
@@ -203,10 +206,10 @@ class LedgerReports:
             apply = map if large else self._resources.map
             yield from apply(compute, group)
 
-    def _weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _weigh(self, cells: Indices, references: Indices) -> Indices:
         # Reports are computed one after another, and EPT and PSEPT share their curves.
-        weights = [calculator.weigh(cells) for calculator in self._calculators.values()]
-        most: npt.NDArray[np.int64] = np.maximum.reduce(weights)
+        calculators = self._calculators.values()
+        most: Indices = np.maximum.reduce([c.weigh(cells, references) for c in calculators])
         return most
 
     # -- state -------------------------------------------------------------------

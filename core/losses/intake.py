@@ -10,6 +10,8 @@ from .scanner import Scanner, Step
 _BRIDGE = 1 << 14
 """First bytes copied to complete a block that was cut; doubled until it is whole. More
 than most blocks have, because a second call costs more than the copy."""
+_CUT = 1 << 10
+"""Bytes there is room for at first: a stream that comes slowly may never need more."""
 _COPY = 1 << 18
 """Bytes copied at a time where a piece cannot be read in place: a quarter of the
 second-level cache, so that the copy is read while it is hot."""
@@ -25,7 +27,7 @@ class Intake:
 
     def __init__(self, scanner: Scanner) -> None:
         self._scanner = scanner
-        self._tail = ByteBuffer()
+        self._tail = ByteBuffer(_CUT)
 
     @property
     def rest(self) -> Octets:

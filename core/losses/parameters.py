@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Indices
+from ..budget import current
 from ..errors import InputError
 from ._kernels.layout import Parameters
 from .format import LOSS_DTYPES
@@ -78,9 +79,11 @@ def locate_quantiles(
     position = quantiles.astype(np.float64) * (samples - 1)
     below = np.minimum(position.astype(np.int64), samples - 1)
     above = np.minimum(below + 1, samples - 1)
-    ranks = np.unique(np.concatenate([below, above]))
-    indices = np.stack([np.searchsorted(ranks, below), np.searchsorted(ranks, above)], axis=1)
-    return np.ascontiguousarray(indices), position - below, ranks
+    wanted = np.zeros(max(samples, 1), bool)
+    wanted[below] = wanted[above] = True
+    index = np.cumsum(wanted) - 1
+    current().check("quantiles")
+    return np.stack([index[below], index[above]], axis=1), position - below, np.flatnonzero(wanted)
 
 
 def make_parameters(samples: int, float_width: int, inputs: ReportInputs) -> Parameters:
@@ -95,7 +98,7 @@ def make_parameters(samples: int, float_width: int, inputs: ReportInputs) -> Par
     given = inputs.rates
     ids, rates = (np.zeros(0), np.zeros(0)) if given is None else (given.event_ids, given.rates)
     occurrence = inputs.occurrence
-    occurring = np.zeros(0) if occurrence is None else np.unique(occurrence.event_ids)
+    occurring = np.zeros(0) if occurrence is None else occurrence.events()
     return Parameters(
         rate_ids=np.array(ids, np.int32),
         rates=np.array(rates, np.float64),

@@ -110,6 +110,11 @@ class StreamReceiver(ABC):
         return self._scanner.position
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of memory that what was received has taken; rows and sums are apart."""
+        return self._scanner.nbytes
+
+    @property
     def open_event(self) -> int:
         """Id of the event whose blocks are being received; 0 before the first."""
         return int(self._scanner.state["event"][0])

@@ -39,6 +39,7 @@ import numpy.typing as npt
 
 from .. import errors
 from ..arrays import Octets
+from ..budget import check_room
 from ._kernels import layout
 from ._kernels.block import inspect_tail, read_block
 from ._kernels.layout import Record, Scratch, Seen, Words
@@ -128,6 +129,13 @@ class Scanner:
         return Seen(self._events.directory, self._events.pages, self._log, self._table)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of memory, which follow the samples, the spread of event ids and the blocks."""
+        scratch = self.scratch if self.header is not None else ()
+        # Hardly anything of the directory of events is ever touched.
+        return sum(array.nbytes for array in (*scratch, *self.seen[1:]))
+
+    @property
     def log(self) -> npt.NDArray[np.int32]:
         """Block ids of the open event, in the order received."""
         return self._log[: int(self.state["logged"][0])]
@@ -170,6 +178,7 @@ class Scanner:
                 hint=f"max_blocks is {self.policy.max_blocks}",
                 source=self.name,
             )
+        check_room("blocks", 4 * (self._log.nbytes + self._table.nbytes))
         log = np.zeros(4 * len(self._log), np.int32)
         log[: len(self._log)] = self._log
         self._set_log(log, len(self._log))

@@ -30,14 +30,15 @@ a frame otherwise: those are contiguous in the files.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Indices
 from ..errors import CastingError, SelectionError, ShapeError
-from .positions import Positions, present, resolve
+from .positions import Lattice, Positions, Stretch, present, resolve
 from .recording import Recording
 from .view import View
 
@@ -47,6 +48,9 @@ MAX_TILE_BYTES = 64 << 20
 """Maximum size of a tile."""
 MAX_SUMMED_BYTES = 1 << 30
 """Maximum bytes of pixels summed into one tile, because a tile is computed in one go."""
+
+_PART = 1 << 20
+"""Frames of which a tile is read at a time: each takes some 40 bytes to be located."""
 
 Box = tuple[tuple[int, int], ...]
 """(start, stop) along each axis."""
@@ -116,6 +120,11 @@ class Plan:
         complete = low + self.sync_offset >= 0 and high + self.sync_offset < self.frames
         object.__setattr__(self, "complete", complete)
 
+    def for_reader(self) -> Plan:
+        """Return the same plan for one reader, with positions of its own if it keeps some."""
+        positions = self.positions.for_reader()
+        return self if positions is self.positions else replace(self, positions=positions)
+
     def tile(self, index: int) -> Tile:
         """Compute a tile from its index.
 
@@ -142,6 +151,24 @@ class Plan:
         item = self.dtype.itemsize
         starts, shape = zip(*origin, strict=True)
         return Tile(index, starts, shape, before * item, outer * item)
+
+    def parts(self, tile: Tile) -> Iterator[Tile]:
+        """Divide a tile into parts of about a million frames, one after the other in C order.
+
+        Their index and bytes are those of the tile.
+        """
+        frames = tile.shape[: len(self.nav_shape)]
+        most = max(_PART // self.view.bin_nav ** len(frames), 1)
+        if math.prod(frames) <= most:
+            yield tile
+            return
+        axis = next(axis for axis, length in enumerate(frames) if length > 1)
+        step = max(most // math.prod(frames[axis + 1 :]), 1)
+        for begin in range(0, frames[axis], step):
+            origin, shape = list(tile.origin), list(tile.shape)
+            origin[axis] += begin
+            shape[axis] = min(step, frames[axis] - begin)
+            yield from self.parts(replace(tile, origin=tuple(origin), shape=tuple(shape)))
 
     def frames_of(self, tile: Tile) -> Indices:
         """Return the frames of the files that a tile needs.
@@ -179,19 +206,21 @@ class Plan:
 
     def table(self) -> dict[str, Indices]:
         """Return the plan as columns: tile, offset, nbytes, and origin and shape per axis."""
-        grid = self.grid
-        cells = np.indices(grid).reshape(len(grid), -1)
-        tile = np.array(self.tile_shape, np.int64)[:, None]
-        total = np.array(self.shape, np.int64)[:, None]
-        origin = cells * tile
-        shape = np.minimum(tile, total - origin)
-        sizes = np.prod(shape, axis=0) * self.dtype.itemsize
-        columns = {"tile": np.arange(self.tiles), "offset": np.cumsum(sizes) - sizes}
-        columns["nbytes"] = sizes
-        for axis in range(len(grid)):
-            columns[f"origin_{axis}"] = origin[axis]
-            columns[f"shape_{axis}"] = shape[axis]
-        return columns
+        tiles, inner = np.arange(self.tiles), 1
+        sizes = np.full(self.tiles, self.dtype.itemsize)
+        columns = {"tile": tiles, "offset": sizes, "nbytes": sizes}
+        for axis in reversed(range(len(self.grid))):
+            origin = tiles // inner
+            origin %= self.grid[axis]
+            origin *= self.tile_shape[axis]
+            shape = np.minimum(self.shape[axis] - origin, self.tile_shape[axis])
+            sizes *= shape
+            inner *= self.grid[axis]
+            columns[f"shape_{axis}"], columns[f"origin_{axis}"] = shape, origin
+        columns["offset"] = np.cumsum(sizes)
+        columns["offset"] -= sizes
+        names = [f"{name}_{axis}" for axis in range(len(self.grid)) for name in ("origin", "shape")]
+        return {name: columns[name] for name in ["tile", "offset", "nbytes", *names]}
 
 
 def _group(box: Indices, step: int) -> Indices:
@@ -243,39 +272,14 @@ def make_plan(
     return Plan(view, positions, recording.frames, sync, nav, sig, sig_box, dtype, tile_shape)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Flat:
-    """Positions of several axes, flattened to one."""
-
-    inner: Positions
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (math.prod(self.inner.shape),)
-
-    def extremes(self) -> tuple[int, int]:
-        return self.inner.extremes()
-
-    @property
-    def nbytes(self) -> int:
-        return self.inner.nbytes
-
-    def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
-        shape = self.inner.shape
-        # Fetch the whole rows that contain the range, then crop them.
-        row = math.prod(shape[1:])
-        first, last = low[0] // row, -(-high[0] // row)
-        rows = self.inner.box((first, *(0,) * (len(shape) - 1)), (last, *shape[1:])).reshape(-1)
-        return rows[low[0] - first * row : high[0] - first * row]
-
-
 def _flattened(positions: Positions, bin_nav: int) -> Positions:
     if bin_nav > 1:
         raise ShapeError(
             "a tile_shape that counts frames does not go with bin.nav",
             hint="Give tile_shape one length per axis of the scan and of a frame",
         )
-    return _Flat(positions)
+    assert isinstance(positions, Lattice)  # noqa: S101 - all others have one axis
+    return Stretch(positions, 0, math.prod(positions.shape))
 
 
 def _sig_box(view: View, sig_shape: tuple[int, ...]) -> Box:

@@ -2,9 +2,9 @@
 
 A selection maps the axes of a view to flat indices of the scan. For the common ones (the whole
 scan, or regular steps along each axis) an index is a sum of one term per axis, so a
-:class:`Lattice` computes it and a scan of any size takes no memory. Index lists, masks and
-shuffles have no such rule; they become a :class:`Listed` array with one axis, and are limited
-to ``MAX_SELECTED`` positions::
+:class:`Lattice` computes it and a scan of any size takes no memory. Index lists become a
+:class:`Listed` array with one axis; so do short masks and shuffles, while those of millions of
+positions are sought where they are wanted. All three are limited to ``MAX_SELECTED`` positions::
 
     scan (4, 6), nav = [[1, 4, 2], [0, 6, 3]]
 
@@ -13,8 +13,9 @@ to ``MAX_SELECTED`` positions::
     12 13 14 15 16 17      shape = (2, 2)
    [18]19 20[21]22 23
 
-A plan asks both kinds only two questions: the indices in a box of the view's axes, and the
-lowest and highest index, which show whether every position has a frame.
+A plan asks all kinds three questions: the indices in a box of the view's axes; the lowest and
+highest index, which show whether every position has a frame; and which indices lie in a range, if
+some have none.
 
 A position is not yet a frame: the frame of position p is p + sync_offset, and may be missing.
 """
@@ -22,14 +23,21 @@ A position is not yet a frame: the frame of position p is p + sync_offset, and m
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ..arrays import Indices
+from ..budget import Scope
 from ..errors import SelectionError, ShapeError
+from .masked import Masked
+from .shuffled import Shuffled
 from .view import MAX_SELECTED, Every, Frames, Grid, Mask, Select, Shuffle
+
+_LISTED = 1 << 22
+"""Positions of a mask or a shuffle up to which they are listed: that is faster to read from."""
 
 
 class Positions(Protocol):
@@ -45,9 +53,18 @@ class Positions(Protocol):
     def extremes(self) -> tuple[int, int]:
         """Return the lowest and highest flat index."""
 
+    def within(self, low: int, high: int) -> Positions | None:
+        """Return the indices from ``low`` to ``high`` - 1, along one axis; None if there are none.
+
+        They keep their order.
+        """
+
+    def for_reader(self) -> Positions:
+        """Return the same positions for one reader, which may keep what it found."""
+
     @property
     def nbytes(self) -> int:
-        """Memory of the listed indices in bytes; 0 if they are computed."""
+        """Memory of the positions in bytes; 0 if they are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +98,77 @@ class Lattice:
 
     def extremes(self) -> tuple[int, int]:
         """Return the lowest and highest flat index."""
-        corners = [(r[0], r[-1]) for r in (range(*bounds) for bounds in self.slices)]
-        pitches = [math.prod(self.scan[axis + 1 :]) for axis in range(len(self.scan))]
-        low = sum(c[0] * p for c, p in zip(corners, pitches, strict=True))
-        high = sum(c[1] * p for c, p in zip(corners, pitches, strict=True))
-        return low, high
+        return self.at(0), self.at(math.prod(self.shape) - 1)
+
+    def at(self, place: int) -> int:
+        """Return the index at a place in C order; the indices ascend."""
+        index, pitch = 0, 1
+        for length, bounds in zip(reversed(self.scan), reversed(self.slices), strict=True):
+            along = range(*bounds)
+            place, i = divmod(place, len(along))
+            index += along[i] * pitch
+            pitch *= length
+        return index
+
+    def within(self, low: int, high: int) -> Positions | None:
+        """Return the indices from ``low`` to ``high`` - 1, along one axis; None if none is."""
+        size = math.prod(self.scan)
+        if self.slices == tuple((0, length, 1) for length in self.scan):
+            low, high = max(low, 0), min(high, size)
+            return Lattice((size,), ((low, high, 1),)) if low < high else None
+        places = range(math.prod(self.shape))
+        first, last = (bisect_left(places, index, key=self.at) for index in (low, high))
+        return Stretch(self, first, last) if first < last else None
+
+    def for_reader(self) -> Positions:
+        """Return these positions."""
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        """Zero: nothing is listed."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Positions of a lattice at successive places in C order, along a single axis."""
+
+    lattice: Lattice
+    first: int
+    last: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of positions, as a shape with one axis."""
+        return (self.last - self.first,)
+
+    def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
+        """Return the indices at places ``low`` to ``high`` of the stretch."""
+        lattice = self.lattice
+        places = np.arange(self.first + low[0], self.first + high[0])
+        indices, pitch = np.zeros(len(places), np.int64), 1
+        for length, (start, stop, step) in zip(
+            reversed(lattice.scan), reversed(lattice.slices), strict=True
+        ):
+            places, along = np.divmod(places, len(range(start, stop, step)))
+            indices += (start + step * along) * pitch
+            pitch *= length
+        return indices
+
+    def extremes(self) -> tuple[int, int]:
+        """Return the lowest and highest flat index."""
+        return self.lattice.at(self.first), self.lattice.at(self.last - 1)
+
+    def within(self, low: int, high: int) -> Positions | None:
+        """Return the indices from ``low`` to ``high`` - 1; None if there are none."""
+        places, at = range(self.first, self.last), self.lattice.at
+        first, last = (self.first + bisect_left(places, i, key=at) for i in (low, high))
+        return Stretch(self.lattice, first, last) if first < last else None
+
+    def for_reader(self) -> Positions:
+        """Return these positions."""
+        return self
 
     @property
     def nbytes(self) -> int:
@@ -106,11 +189,22 @@ class Listed:
 
     def box(self, low: tuple[int, ...], high: tuple[int, ...]) -> Indices:
         """Return the indices in a range of the list."""
-        return self.indices[low[0] : high[0]]
+        # A copy: kernels take no array that cannot be written to.
+        return np.array(self.indices[low[0] : high[0]])
 
     def extremes(self) -> tuple[int, int]:
         """Return the lowest and highest flat index."""
         return int(self.indices.min()), int(self.indices.max())
+
+    def within(self, low: int, high: int) -> Positions | None:
+        """Return the indices from ``low`` to ``high`` - 1; None if there are none."""
+        with Scope("positions", 2 * self.nbytes):
+            listed = self.indices[(self.indices >= low) & (self.indices < high)]
+        return Listed(listed) if len(listed) else None
+
+    def for_reader(self) -> Positions:
+        """Return these positions."""
+        return self
 
     @property
     def nbytes(self) -> int:
@@ -132,16 +226,26 @@ def resolve(select: Select, scan: tuple[int, ...]) -> Positions:
         case Grid(slices):
             return _grid(slices, scan)
         case Frames():
-            listed = np.array(select.indices)
+            listed = select.indices
             if listed.max() >= size:
                 raise SelectionError(
                     f"index {int(listed.max())} is selected, but the scan has {size} positions"
                 )
             return Listed(listed)
         case Mask(bits):
-            return Listed(_masked(bits, size, scan))
+            return _listed(_masked(bits, size, scan))
         case Shuffle(seed):
-            return Listed(shuffled(size, seed))
+            if size > MAX_SELECTED:
+                raise SelectionError(f"a scan of {size} positions is too large to be shuffled")
+            return _listed(Shuffled.of(seed, 0, size))
+
+
+def _listed(positions: Masked | Shuffled) -> Positions:
+    """List positions unless there are many."""
+    if positions.shape[0] > _LISTED:
+        return positions
+    with Scope("positions", 8 * positions.shape[0]):
+        return Listed(positions.box((0,), positions.shape))
 
 
 def _grid(slices: tuple[tuple[int, int, int], ...], scan: tuple[int, ...]) -> Lattice:
@@ -157,69 +261,33 @@ def _grid(slices: tuple[tuple[int, int, int], ...], scan: tuple[int, ...]) -> La
     return Lattice(scan, slices)
 
 
-def _masked(bits: bytes, size: int, scan: tuple[int, ...]) -> Indices:
+def _masked(bits: bytes, size: int, scan: tuple[int, ...]) -> Masked:
     if len(bits) != -(-size // 8):
         raise ShapeError(
             f"select.mask has {len(bits)} bytes, but a scan of {list(scan)} needs {-(-size // 8)}",
             hint="Send base64 of np.packbits of the flat mask",
         )
-    mask = np.unpackbits(np.frombuffer(bits, np.uint8))
-    if mask[size:].any():
+    if size % 8 and bits[-1] & (0xFF >> size % 8):
         raise ShapeError("select.mask has bits after its last position")
-    selected = np.flatnonzero(mask[:size]).astype(np.int64)
-    if not len(selected):
+    selected = Masked.of(bits)
+    if not selected.shape[0]:
         raise SelectionError("select.mask selects nothing")
     return selected
-
-
-def shuffled(size: int, seed: int) -> Indices:
-    """Permute 0 to size - 1 by a seed, in an order that never changes.
-
-    Positions are sorted by a keyed 64-bit hash: the SplitMix64 finaliser (Steele et al.,
-    2014) of (position + 1) * increment + seed. Equal hashes keep their order.
-
-    Raises:
-        SelectionError: the scan has more than ``MAX_SELECTED`` positions.
-    """
-    if size > MAX_SELECTED:
-        raise SelectionError(f"a scan of {size} positions is too large to be shuffled")
-    with np.errstate(over="ignore"):
-        x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        x += np.uint64(seed)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(31)
-    return np.argsort(x, kind="stable").astype(np.int64)
 
 
 def present(positions: Positions, frames: int, sync_offset: int) -> Positions:
     """Keep the positions that have a frame, at position + sync_offset in the files.
 
     Raises:
-        SelectionError: none has a frame, or too many would have to be listed.
+        SelectionError: none has a frame.
     """
-    if isinstance(positions, Lattice):
-        low, high = positions.extremes()
-        if low + sync_offset >= 0 and high + sync_offset < frames:
-            return positions
-        if positions.slices == tuple((0, length, 1) for length in positions.scan):
-            # A contiguous stretch of the whole scan: a lattice with a single axis.
-            size = math.prod(positions.scan)
-            begin, end = max(0, -sync_offset), min(size, frames - sync_offset)
-            if begin < end:
-                return Lattice((size,), ((begin, end, 1),))
-            raise _no_frame(frames, sync_offset)
-    listed = _flat(positions)
-    listed = listed[(listed + sync_offset >= 0) & (listed + sync_offset < frames)]
-    if not len(listed):
+    low, high = positions.extremes()
+    if low + sync_offset >= 0 and high + sync_offset < frames:
+        return positions
+    having = positions.within(-sync_offset, frames - sync_offset)
+    if having is None:
         raise _no_frame(frames, sync_offset)
-    return Listed(listed)
-
-
-def _flat(positions: Positions) -> Indices:
-    if math.prod(positions.shape) > MAX_SELECTED:
-        raise SelectionError(f"more than {MAX_SELECTED} positions would have to be listed")
-    return positions.box((0,) * len(positions.shape), positions.shape).reshape(-1)
+    return having
 
 
 def _no_frame(frames: int, sync_offset: int) -> SelectionError:

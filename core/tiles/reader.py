@@ -32,7 +32,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..arrays import Array, Indices
-from ..budget import check_room, current
+from ..budget import Scope, check_room, current
 from ._kernels.correct import copy, correct, gather
 from .convert import convert
 from .corrections import Corrections
@@ -43,6 +43,10 @@ from .wide import halves, joined
 
 BATCH_BYTES = 8 << 20
 """Size of a batch of frames; it bounds memory however many frames a tile is summed from."""
+_FRAME_BYTES = 40
+"""Memory that it takes to locate a frame."""
+_FEW_FRAMES = 1 << 14
+"""Frames that are not worth an entry in the budget."""
 
 FAST_STORED = frozenset(np.dtype(code) for code in ("u1", "i1", "u2", "i2", "u4", "i4", "f4"))
 FAST_OUT = frozenset([np.dtype("f4")])
@@ -89,7 +93,7 @@ class TileReader:
     def __init__(
         self, plan: Plan, recording: Recording, source: FrameSource, corrections: Corrections | None
     ) -> None:
-        self._plan = plan
+        self._plan = plan.for_reader()
         self._stored = recording.dtype if recording.stored is None else recording.stored
         self._source = source
         self._frame_rest = recording.sig_shape[1:]
@@ -118,18 +122,27 @@ class TileReader:
         if out is None:
             check_room("tile", tile.nbytes)
         result = np.empty(tile.shape, plan.dtype) if out is None else out
-        flat = result.reshape(-1, *tile.shape[len(plan.nav_shape) :])
-        frames = plan.frames_of(tile)
-        box = plan.pixels_of(tile)
-        if self._work is None:
-            self._fill(frames.reshape(-1), box, flat)
-        else:
-            self._sum(frames, box, flat)
+        axes, done = len(plan.nav_shape), 0
+        flat = result.reshape(-1, *tile.shape[axes:])
+        for part in plan.parts(tile):
+            count = math.prod(part.shape[:axes])
+            self._read(part, flat[done : done + count])
+            done += count
         return result
+
+    def _read(self, part: Tile, out: Array) -> None:
+        plan, box = self._plan, self._plan.pixels_of(part)
+        summed = len(out) * plan.view.bin_nav ** len(plan.nav_shape)
+        with Scope("tile", _FRAME_BYTES * summed if summed > _FEW_FRAMES else 0):
+            frames = plan.frames_of(part)
+            if self._work is None:
+                self._fill(frames.reshape(-1), box, out)
+            else:
+                self._sum(frames, box, out)
 
     def hint(self, tile: Tile) -> None:
         """Prepare for a tile that is read next; returns at once."""
-        frames = self._plan.frames_of(tile).reshape(-1)
+        frames = self._plan.frames_of(next(self._plan.parts(tile))).reshape(-1)
         if not self._plan.complete:
             frames = frames[frames >= 0]
         self._source.hint(frames, self._plan.pixels_of(tile)[0])
@@ -139,11 +152,14 @@ class TileReader:
 
         Returns:
             Index of the file of each row, shape (k,), or (1,) if it is one file; first byte of
-            each, shape (k,); and their length in bytes. None if the tile is not stored as it is.
+            each, shape (k,); and their length in bytes. None if the tile is not stored as it is, or
+            of too many frames.
         """
         box = self._plan.pixels_of(tile)
         as_stored = self._work is None and self._copies and self._stored.isnative
         if not (as_stored and self._plan.complete and self._layout(box).whole):
+            return None
+        if next(self._plan.parts(tile)) is not tile:
             return None
         return self._source.locate(self._plan.frames_of(tile).reshape(-1), box[0])
 

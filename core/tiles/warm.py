@@ -6,10 +6,12 @@ import numpy as np
 
 from ._kernels.correct import copy, correct, gather
 from ._kernels.locate import are_delivered, farthest
+from ._kernels.orders import count_keys
 from .formats import Format
 from .packing import Decoder
 from .reader import FAST_OUT, FAST_STORED
 from .reduce import Reducer, parse_reduction
+from .shuffled import Shuffled
 
 _SHAPE = (2, 3, 5)
 _REDUCTIONS = (
@@ -21,7 +23,7 @@ _REDUCTIONS = (
 
 
 def use_reading() -> None:
-    """Copy, convert and correct a few values of every dtype that has kernels."""
+    """Locate, copy, convert and correct a few values of every dtype that has kernels."""
     frames, rows, columns = _SHAPE
     starts = np.arange(frames, dtype=np.int64) * rows * columns
     for stored in FAST_STORED:
@@ -35,6 +37,8 @@ def use_reading() -> None:
     octets = np.zeros(frames * rows * columns, np.uint8)
     octets.flags.writeable = False
     copy(octets, starts, columns, np.zeros(_SHAPE, np.uint8))
+    Shuffled.of(0, 0, frames).box((0,), (frames,))
+    count_keys(np.uint64(0), 0, frames, np.uint64(63), np.zeros(2, np.int64))
     farthest(starts)
     are_delivered(np.ones(1, np.int32), starts, 12, 1)
 

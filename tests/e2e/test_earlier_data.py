@@ -1,14 +1,19 @@
-"""A data directory that an earlier version wrote: served, then handed to its owner.
+"""Data directories that earlier versions wrote: served, and handed to their owner.
 
 ``earlier`` was written by the service at 790bb6d, before things had owners: a dataset, a
 view and a pipeline of it, and an auxiliary file, with the key that signed the tokens below.
+``earlier_runs`` was written at fadd1ee, when a run listed its streams as they were created: runs
+in every state, and what a lost race had left of a stream.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import sqlite3
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +24,7 @@ import structlog
 from app.command.main import main
 from tests.app.harness import Answer, Post, Service, ask, wait_until
 from tests.app.losses.posts import good
+from tests.app.runs.requests import TUS, Uploader, stream
 
 EARLIER = Path(__file__).parent / "earlier"
 KEY = "1:sign:cefa53ac24f6545468585d4e0da39cddaba81dd0871592b251d4c0bc889cfd48"
@@ -28,6 +34,22 @@ VIEW = "1b0b2dade3e46d1e8f2d8cf8"
 PIPELINE = "15554af18ca8c8c19f0bbf0eeaa60e43"
 TILE_TOKEN = "AQECWy8g_GXVPSpzvoVWOx0Yi46f3QEAtRCGsQM_xAg5HK9Yrx8f-w"  # noqa: S105 - of a tile
 BATCH_TOKEN = "AQEDFVVK8YyoyMGPtPWmduayMY6f3QEAJlvz-Ak3Aj5w-V5DQeo_BA"  # noqa: S105 - of a batch
+RUNS = Path(__file__).with_name("earlier_runs.tar.xz")
+RUN_IDS = {
+    "created": "20ae5fa20c2d59df1acabeffe8305e55",
+    "uploading": "b2ea0ab16530ba63a0736b8561a6b255",
+    "checksum": "fed3d98aefcc379f8a34645924b192a0",
+    "sealed": "6a35ef865dd6d8c2600dc135543b3ed7",
+    "computing": "c71bb06f968ed843973243f97e21396c",
+    "done": "e4b06b685af97d6af2eda1166656eebf",
+    "failed": "8c1236414e7f848ef3eac6424cf124fe",
+}
+PARTS = (stream(3), stream(3, first=4))
+"""The streams of all runs there, of which one has 100 bytes of the first."""
+DONE = ("000001-8e1ed757", "000002-f09592d2")
+ROWS_TOKEN = "AQEEW0LvXuFTERnlupGFMVg1SOu13QEBvAECAQKffHdIiessE6K8DWYAc3Zx"  # noqa: S105 - of rows
+"""After the second event of the run that was done."""
+GHOST = "000001-0e346f88"
 SECOND_BATCH = "73b916f31a2c1cc6b5653c2102973f9bb02f638c89a4c810d97643241137be96"
 
 
@@ -143,3 +165,71 @@ def test_an_input_that_the_first_start_could_not_move_is_handed_over_after_the_s
     finally:
         service.kill()
         structlog.reset_defaults()
+
+
+def report_of(run: Uploader) -> bytes:
+    """The report of a run once it is computed."""
+    wait_until(lambda: run.describe()["state"] == "done")
+    return run.ask("GET", f"{run.path}/reports/melt").body
+
+
+def test_runs_in_every_state_go_on(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with tarfile.open(RUNS) as archive:
+        archive.extractall(data, filter="data")
+    service = Service(tmp_path, token_keys=KEY)
+    try:
+        runs = {name: Uploader(service, ident) for name, ident in RUN_IDS.items()}
+        listed = service.get("/v1/runs").json()["runs"]
+        assert {run["id"]: run["streams"] for run in listed} == {
+            RUN_IDS[name]: {"created": 0, "checksum": 1}.get(name, 2) for name in runs
+        }
+        expected = check_done(runs["done"])
+        assert report_of(runs["sealed"]) == report_of(runs["computing"]) == expected
+        for name in ("created", "uploading", "checksum", "failed"):
+            finish(runs[name])
+            assert report_of(runs[name]) == expected
+        for run in listed:
+            assert get(service, f"/v1/runs/{run['id']}", method="DELETE").status == 204
+        assert service.stop() == 0
+        assert not service.failures()
+    finally:
+        service.kill()
+    with contextlib.closing(sqlite3.connect(data / "state.sqlite")) as state:
+        # What the quota of the owner counts, too.
+        for table in ("head", "usage"):
+            query = f"SELECT * FROM {table} WHERE kind = 'stream'"  # noqa: S608 - two names
+            assert state.execute(query).fetchall() == []
+
+
+def check_done(run: Uploader) -> bytes:
+    """Read what was computed before; return it."""
+    assert tuple(found["id"] for found in run.streams()) == DONE
+    rows = f"{run.path}/rows/melt?format=ndjson"
+    every, after = (
+        [line for line in run.ask("GET", path).body.splitlines() if b"EventId" in line]
+        for path in (rows, f"{rows}&after={ROWS_TOKEN}")
+    )
+    # Four rows an event, and two events before.
+    assert after == every[8:]
+    assert len(after) == 16
+    return report_of(run)
+
+
+def finish(run: Uploader) -> None:
+    """Upload what a run lacks, and seal it."""
+    known = {found["partition"]: found for found in run.streams()}
+    assert run.ask("HEAD", f"{run.path}/streams/{GHOST}", **TUS).status == 404
+    for number, data in enumerate(PARTS, 1):
+        stream = known.get(number)
+        if stream is not None and stream["state"] == "complete":
+            continue
+        address = run.create(None, f"?partition={number}") if stream is None else stream["address"]
+        offset = run.offset(address)
+        length = len(data)
+        assert run.patch(address, offset, data[offset:], Upload_Length=length).status == 204
+    if known and known[1]["state"] == "complete":
+        # The run had failed, and is repaired.
+        assert run.ask("DELETE", known[2]["address"], **TUS).status == 204
+        run.upload(PARTS[1], Upload_Metadata="partition Mg==")
+    assert run.ask("POST", f"{run.path}/seal").status == 202

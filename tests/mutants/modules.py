@@ -133,6 +133,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/memory.py": _STATE,
     "app/state/memory_blobs.py": _BLOBS,
     "app/state/ownership.py": (),
+    "app/state/presence.py": (
+        "tests/app/state/test_presence.py",
+        "tests/app/state/test_claims.py",
+    ),
     "app/state/probe.py": (),
     "app/state/quotas.py": (),
     "app/state/shares.py": (),

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 
 from app.errors import NotFoundError
-from app.state.base import HeadConflictError, StateStore, StoreDamagedError
+from app.state.base import HeadConflictError, HeadMissingError, StateStore, StoreDamagedError
 from app.state.blobs import BlobStore
 from app.state.ownership import Namespaces, Owned
 from app.state.sweeper import PAGE, Chore, page_by_page
 
 from ..lasting import Lasting
-from ..records import REPORT, RUN, SEGMENT
+from ..records import REPORT, RUN, SEGMENT, RunRecord
 
 _GRACE = 86400.0
 """Age in seconds that spares what a worker may still be writing."""
@@ -41,20 +41,39 @@ def chores(
 
 
 def files_without_runs(heads: StateStore, kind: str, clock: Callable[[], float]) -> Chore:
-    """Return the chore that takes back files of runs that do not exist any more."""
+    """Return the chore that takes back files of runs that are gone, or were sealed again."""
     runs = Namespaces(heads, RUN)
 
     def look(after: str) -> str | None:
         page = heads.list(kind, after=after, limit=PAGE)
         for head in page.heads:
             with contextlib.suppress(StoreDamagedError, NotFoundError, HeadConflictError):
-                owned = Owned.of(head)
-                run, _, _ = owned.ident.partition(".")
-                if head.used < clock() - _DELETED and not runs.has(owned.owner, run):
+                if head.used < clock() - _DELETED and not _is_of_a_run(runs, Owned.of(head)):
                     heads.delete(kind, head.id, head)
         return page.after
 
     return page_by_page(look)
+
+
+def _is_of_a_run(runs: Namespaces, file: Owned) -> bool:
+    """Whether a file is of a run, and of its present term if it is a report."""
+    ident, _, _ = file.ident.partition(".")
+    return any(
+        file.head.kind == SEGMENT or file.ident.startswith(f"{run.files}.")
+        for run in runs_of(runs, file.owner, ident)
+    )
+
+
+def runs_of(runs: Namespaces, owner: str, ident: str) -> list[RunRecord]:
+    """Return the run of an owner; else those of this id that others own.
+
+    What belongs to a run may be on its way to another owner, a moment later than the run.
+    """
+    try:
+        found = [runs.get(owner, ident)]
+    except HeadMissingError:
+        found = runs.of_anyone(ident)
+    return [RunRecord.decode(owned) for owned in found]
 
 
 def unpublished_blobs(

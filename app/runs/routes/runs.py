@@ -42,9 +42,14 @@ async def list_runs(
     service: RunsDep, who: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:
     """List the runs of the caller, in the order of their ids."""
-    runs = await service.threads.quick(service.runs.page, who, after, limit)
-    described = [describe_briefly(run) for run in runs]
-    return json_response({"runs": described, "after": runs[-1].id if len(runs) == limit else None})
+
+    def look() -> list[dict[str, Any]]:
+        runs = service.runs.page(who, after, limit)
+        return [describe_briefly(run, service.streams.count(run)) for run in runs]
+
+    runs = await service.threads.quick(look)
+    last = runs[-1]["id"] if len(runs) == limit else None
+    return json_response({"runs": runs, "after": last})
 
 
 @router.post(

@@ -135,8 +135,7 @@ class _Upload:
             location = self.service.addresses.of(self.scope, path)
             headers["Location"] = location
             if creation.append is not None:
-                self._interim(exchange, None, location)
-                stream = await self._receive(exchange, run, stream.id, creation.append, headers)
+                stream = await self._receive_first(exchange, run, stream, creation.append, headers)
             answer = self.dialect.created(run, stream, appended=creation.append is not None)
         await _send(exchange, answer, stream, {"Location": location})
 
@@ -155,7 +154,23 @@ class _Upload:
             metadata=creation.metadata,
             expected_digest=creation.digest,
         )
-        return service.streams.add(run, template, partition or creation.partition)
+        return uploads.create(run, template, partition or creation.partition, creation.append)
+
+    async def _receive_first(
+        self,
+        exchange: Exchange,
+        run: RunRecord,
+        created: StreamRecord,
+        request: AppendRequest,
+        headers: dict[str, str],
+    ) -> StreamRecord:
+        """Append the body of a creation; see ``_receive``."""
+        try:
+            self._interim(exchange, None, headers["Location"])
+            return await self._receive(exchange, run, created.id, request, headers, created)
+        except BaseException:
+            await self.service.uploads.give_up(created)
+            raise
 
     async def append(self, exchange: Exchange, ident: str, stream_id: str) -> None:
         async with self.answering(exchange) as headers:
@@ -210,8 +225,12 @@ class _Upload:
         ident: str,
         request: AppendRequest,
         headers: dict[str, str],
+        taken: StreamRecord | None = None,
     ) -> StreamRecord:
-        """Append a body; ``headers`` gets the offset that a problem is to state."""
+        """Append a body; ``headers`` gets the offset that a problem is to state.
+
+        ``taken`` is the stream if its fence was taken by its creation.
+        """
         service = self.service
         uploads, start = service.uploads, service.threads.start
         last = 0.0
@@ -223,7 +242,9 @@ class _Upload:
                 self._interim(exchange, offset, None)
 
         async with self._source(exchange, run, ident, request) as source:
-            stream = await start(uploads.take, run, ident, request)
+            stream = taken
+            if stream is None:
+                stream = await start(uploads.take, run, ident, request)
             try:
                 return await uploads.append(run, stream, request, source, interim)
             except (CoreError, ServiceError):

@@ -24,8 +24,9 @@ from app.errors import DataChangedError, NotFoundError, ServiceError
 from app.losses.encoding import RowEncoder
 from app.losses.passes import Pass, make_pass
 from app.losses.request import LossRequest, select_rows
-from app.losses.rows import CHUNK, Chunk
+from app.losses.rows import CHUNK, Chunk, encode_item
 from app.losses.spool import Item, Mark, Table
+from app.losses.sums_room import Followed
 from app.run_errors import RunFailedError, UploadFailedError
 from app.streams.frames import Buffers
 from core.arrays import Rows
@@ -63,6 +64,7 @@ class _Collector:
     def take_rows(self, set_id: int | None, report: str, rows: Rows) -> None:
         selected = rows if self._ids is None else select_rows(rows, self._ids)
         if len(selected):
+            current().hold("rows", selected.nbytes)
             copied = np.frombuffer(selected.tobytes(), selected.dtype)
             self._open.append(Table(report, copied, set_id))
             self._open_bytes += copied.nbytes
@@ -135,6 +137,7 @@ class RowReader:
         self._partition = 0
         self._ready: list[Item] = []
         self._failure: CoreError | ServiceError | None = None
+        self._memory = Followed()
         self.encoder: RowEncoder
         """Encodes the rows; set before the first step."""
         self.events = 0
@@ -151,23 +154,24 @@ class RowReader:
             self._resume(place)
 
     def _resume(self, place: RowPlace) -> None:
-        ident = self._run.streams.get(place.partition)
+        record = self._streams.find(self._run, place.partition)
         if not place.offset and self._only is None:
             # No row of the stream was given, so it may be another by now, or none yet.
             self._partition = place.partition - 1
-            origin: dict[str, object] = {"stream": ident or "", "partition": place.partition}
+            ident = "" if record is None else record.id
+            origin: dict[str, object] = {"stream": ident, "partition": place.partition}
             self.mark = Mark(Position(), origin=origin)
             return
-        if ident is None or fingerprint_of(ident) != place.fingerprint:
+        if record is None or fingerprint_of(record.id) != place.fingerprint:
             raise DataChangedError(
                 f"partition {place.partition} was deleted or uploaded again since",
                 hint="Read the rows from the beginning, without after",
             )
-        if self._only not in {None, ident}:
+        if self._only not in {None, record.id}:
             raise DataChangedError(
                 "the token is of another stream of the run", hint="Name that stream, or none"
             )
-        self._open(self._streams.get(self._run, ident), place)
+        self._open(record, place)
         (mark,) = self._ready
         assert isinstance(mark, Mark)  # noqa: S101 - that of the place
         self.mark = mark
@@ -219,7 +223,7 @@ class RowReader:
     def _encode(self, item: Item) -> Buffers:
         if isinstance(item, Mark):
             self.mark = item
-        return self.encoder.add(item)
+        return encode_item(self.encoder, item)
 
     def _advance(self) -> bool:
         """Open the next stream; return whether there is one at present."""
@@ -230,14 +234,15 @@ class RowReader:
                 return False
             self._open(self._streams.get(run, self._only))
             return True
-        ident = run.streams.get(self._partition + 1)
-        if ident is None and not run.is_open:
+        record = self._streams.find(run, self._partition + 1)
+        if record is None and not run.is_open:
             later = [number for number in run.streams if number > self._partition]
             if not later:
                 self.reason = "sealed"
                 return False
-            ident = run.streams[min(later)]
-        if ident is not None and self._open_listed(run, ident):
+            record = self._streams.find(run, min(later))
+        if record is not None:
+            self._open(record)
             return True
         if not self._follow:
             self.reason = "partial"
@@ -249,15 +254,6 @@ class RowReader:
             )
         return False
 
-    def _open_listed(self, run: RunRecord, ident: str) -> bool:
-        """Open a stream; return whether it exists: a run lists it a moment earlier."""
-        try:
-            record = self._streams.get(run, ident)
-        except NotFoundError:
-            return False
-        self._open(record)
-        return True
-
     def _read(self, reading: _Reading) -> bool:
         """Parse the next bytes of a stream; return whether there may be more at once."""
         if reading.at == reading.record.offset and not self._refresh(reading):
@@ -268,6 +264,7 @@ class RowReader:
         self.bytes += len(data)
         current().renew()
         reading.stream_pass.receive(memoryview(data))
+        self._memory.follow(reading.stream_pass.nbytes)
         return True
 
     def _refresh(self, reading: _Reading) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import structlog
 
@@ -14,8 +15,9 @@ from core.losses.reports import REPORTS
 
 from ..records import RunRecord, StreamRecord
 from ..results.segments import SegmentSums, segments_of
-from .jobs import Variant
+from .jobs import Jobs, Variant
 from .memory import sums_of_segment
+from .news import News
 from .work import Workshop
 
 
@@ -26,12 +28,16 @@ class SegmentsAhead:
 
     Args:
         workshop: what to work with.
+        jobs: those of all workers.
         news: set when there is something to do.
         stopped: set when the server stops.
     """
 
-    def __init__(self, workshop: Workshop, news: threading.Event, stopped: threading.Event) -> None:
+    def __init__(
+        self, workshop: Workshop, jobs: Jobs, news: News, stopped: threading.Event
+    ) -> None:
         self._workshop = workshop
+        self._jobs = jobs
         self._news = news
         self._stopped = stopped
         self._grown: dict[tuple[str, str, str], None] = {}
@@ -56,16 +62,17 @@ class SegmentsAhead:
             del self._grown[owner, run, stream]
         try:
             record = self._workshop.runs.get(Identity(owner, USER_SCOPES), run)
-            self._add_up(record, self._workshop.streams.get(record, stream))
+            reports = [name for name in record.spec["reports"] if REPORTS[name].scope == "run"]
+            # What killed a worker is tried again alone, once the run is sealed.
+            if reports and not self._jobs.died_ahead(owner, run):
+                with self._jobs.ahead(owner, run):
+                    self._add_up(record, self._workshop.streams.get(record, stream), reports)
         except (CoreError, ServiceError) as e:
             structlog.get_logger().debug("segments are left to sealing", reason=str(e))
         return True
 
-    def _add_up(self, run: RunRecord, stream: StreamRecord) -> None:
+    def _add_up(self, run: RunRecord, stream: StreamRecord, reports: Sequence[str]) -> None:
         workshop = self._workshop
-        reports = [name for name in run.spec["reports"] if REPORTS[name].scope == "run"]
-        if not reports:
-            return
         request = workshop.request(run, Variant(), reports)
         spill = SpillFiles(workshop.losses.spools.directory)
         sums = SegmentSums(

@@ -50,12 +50,13 @@ def _fault(partition: int, stream: str | None, reason: str, remedy: str) -> dict
 
 
 def _absent(run: RunRecord, streams: Sequence[StreamRecord]) -> list[dict[str, Any]]:
-    """Partitions without a stream that are declared, or that a run lists after a crash."""
+    """Partitions that are declared and have no stream."""
     declared = run.spec.get("options", {}).get("partitions") or 0
     present = {stream.partition for stream in streams}
     return [
         _fault(number, None, "was never created", "Upload it, then seal again")
-        for number in sorted({*range(1, declared + 1), *run.streams} - present)
+        for number in range(1, declared + 1)
+        if number not in present
     ]
 
 

@@ -9,27 +9,48 @@ long as it lives; each change is a compare-and-swap, so one worker has it at a t
 
 Whoever watches compares beats by its own monotonic clock. So no clock of another process or
 machine matters, nor that a clock jumps. On the machine of a worker its death shows at once.
+
+A job may be what ends its workers. So each that a dead worker had is a *suspect* from then on,
+and computed alone, in a process that holds nothing else. Only deaths of such processes count, and
+only where the worker that started one saw it die, and had not ended it itself::
+
+    suspect --claim--> worker A --starts--> process alone --ends well--> (deleted)
+       ^                  |                      |
+       |               A died                 it died
+       +---- deaths, as they were                |
+       +---- deaths + 1 -------------------------+--- the third ---> poisoned
+
+A poisoned job stays, so that it can be counted, until somebody asks for it again.
+
+Whoever works ahead of a job keeps a head meanwhile, which outlives a death. Nobody works ahead of
+that run again then, and its jobs are suspects from the beginning.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
 from app.state.ownership import Namespaces, Owned
+from app.state.presence import Presence
 
-from .workers import has_died
+from ..records import RunRecord
 
 KIND = "sealing"
+AHEAD = "ahead"
+"""Of heads of processes that work ahead, ``<run>.<process>``."""
 OWN = "own"
 """Variant of the options and inputs that the run was created with."""
 LEASE_SECONDS = 15.0
 """Time without a beat after which another worker takes a job over."""
+MAX_DEATHS = 3
+"""Deaths of processes that computed a job alone after which it is poisoned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +87,18 @@ class Job:
     done: int = 0
     total: int = 0
     """Bytes of the present step."""
+    suspect: bool = False
+    """Whether a worker died that had it: it is computed alone."""
+    deaths: int = 0
+    """Processes that died while they computed it alone."""
+    death: str = ""
+    """How the last of them died."""
     owned: Owned | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether it is given up, until somebody asks for it again."""
+        return self.deaths >= MAX_DEATHS
 
     @property
     def ident(self) -> str:
@@ -88,6 +120,9 @@ class Job:
             "attempts": self.attempts,
             "done": self.done,
             "total": self.total,
+            "suspect": self.suspect,
+            "deaths": self.deaths,
+            "death": self.death,
         }
 
 
@@ -104,8 +139,17 @@ def _decode(owned: Owned) -> Job:
         value["attempts"],
         value["done"],
         value["total"],
+        # Jobs of earlier versions have none of these.
+        value.get("suspect", False),
+        value.get("deaths", 0),
+        value.get("death", ""),
         owned,
     )
+
+
+def job_of(run: RunRecord) -> Job:
+    """Return the job that a run is done with."""
+    return Job(run.owner, run.id, tuple(run.spec["reports"]), Variant(), seals=True)
 
 
 class Jobs:
@@ -115,6 +159,11 @@ class Jobs:
         heads: holds them.
         lease: seconds without a beat after which a job may be taken over.
         clock: monotonic seconds.
+        presence: of this worker among those that compute them; default: there are no others.
+
+    Attributes:
+        suspects: number of suspects when it was last looked for jobs.
+        poisoned: number of poisoned jobs then.
     """
 
     def __init__(
@@ -122,38 +171,73 @@ class Jobs:
         heads: StateStore,
         lease: float = LEASE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        presence: Presence | None = None,
     ) -> None:
+        self.presence = presence or Presence()
+        self.suspects = self.poisoned = 0
         self._things = Namespaces(heads, KIND)
+        self._ahead = Namespaces(heads, AHEAD)
         self.lease = lease
         self._clock = clock
         self._seen: dict[tuple[str, str], tuple[str, int, float]] = {}
 
     def create(self, job: Job) -> None:
-        """Create a job, unless it exists."""
+        """Create a job, unless it exists; one that is poisoned is tried again, alone."""
+        if self.died_ahead(job.owner, job.run):
+            job = replace(job, suspect=True)
         try:
             self._things.create(job.owner, job.ident, job.encode())
         except HeadExistsError:
-            return
+            known = self.find(job)
+            if known is not None and known.is_poisoned and not known.worker:
+                self.change(known, deaths=0, attempts=0)
+
+    def find(self, job: Job) -> Job | None:
+        """Return the present version of a job; None if there is none."""
+        try:
+            return _decode(self._things.get(job.owner, job.ident))
+        except HeadMissingError:
+            return None
 
     def of_run(self, owner: str, run: str) -> list[Job]:
         """Return the jobs of a run."""
         return [_decode(owned) for owned in self._things.page(owner, f"{run}.")]
 
     def claimable(self) -> list[Job]:
-        """Return the jobs that wait, or whose worker has died or given no sign of life for long."""
+        """Return the jobs that wait, or whose worker has died or given no sign of life for long.
+
+        Suspects come last: each of them takes a process to start.
+        """
         now = self._clock()
         seen, self._seen = self._seen, {}
-        found = []
+        found, suspects, poisoned = [], 0, 0
         for job in map(_decode, self._things.of_all()):
+            if job.is_poisoned and not job.worker:
+                poisoned += 1
+                continue
+            suspects += job.suspect
             key = (job.owner, job.ident)
             state = (job.worker, job.beat)
             worker, beat, since = seen.get(key, (*state, now))
             if (worker, beat) != state:
                 since = now
             self._seen[key] = (*state, since)
-            if not job.worker or now - since >= self.lease or has_died(job.worker):
+            late = now - since >= self.lease
+            if not job.worker or late or self.presence.has_ended(job.worker):
                 found.append(job)
-        return found
+        self.suspects, self.poisoned = suspects, poisoned
+        return sorted(found, key=lambda job: job.suspect)
+
+    def claim(self, job: Job) -> Job | None:
+        """Claim a job; None if another worker was first."""
+        worker = job.worker
+        # Who is near, runs and gives no sign of life is not dead: its store may be slow.
+        died = worker != "" and (
+            self.presence.has_ended(worker) or not self.presence.is_near(worker)
+        )
+        return self.change(
+            job, worker=self.presence.name, beat=job.beat + 1, suspect=job.suspect or died
+        )
 
     def change(self, job: Job, **values: Any) -> Job | None:  # noqa: ANN401 - of Job
         """Change a job that is unchanged since; None if it is another's now, or gone."""
@@ -172,9 +256,30 @@ class Jobs:
             return
 
     def delete_all(self, owner: str, run: str) -> None:
-        """Delete the jobs of a run."""
+        """Delete the jobs of a run, and what those left that worked ahead of them."""
         for job in self.of_run(owner, run):
             self.delete(job)
+        for owned in self._ahead.page(owner, f"{run}."):
+            self._forget(owner, owned.ident)
+
+    @contextlib.contextmanager
+    def ahead(self, owner: str, run: str) -> Iterator[None]:
+        """Work ahead of the jobs of a run; where the process dies, that is known."""
+        name = self.presence.name
+        ident = f"{run}.{name.rpartition(' ')[2]}"
+        self._ahead.create(owner, ident, name)
+        try:
+            yield
+        finally:
+            self._forget(owner, ident)
+
+    def died_ahead(self, owner: str, run: str) -> bool:
+        """Whether a process died that worked ahead of the jobs of a run."""
+        return any(self.presence.has_ended(o.value) for o in self._ahead.page(owner, f"{run}."))
+
+    def _forget(self, owner: str, ident: str) -> None:
+        with contextlib.suppress(HeadMissingError):
+            self._ahead.delete(owner, ident)
 
 
 def find_variant(jobs: Sequence[Job], variant: str) -> Job | None:

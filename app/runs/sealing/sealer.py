@@ -14,41 +14,51 @@ believe to have a job publish the same bytes; only one of them may say how the r
 
 A fault of the streams, or of what the client stored, ends the run as *failed* and is named; the
 client repairs it and seals again. Where a store, the disk or the memory fails, the job is given
-back and tried again.
+back and tried again. Where a worker dies that had a job, the job is computed in a process of its
+own; if three of these die, the run has failed.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
+from app.engine.request_budget import BudgetLimits, RequestBudget
 from app.errors import (
     BusyError,
     NotFoundError,
     ServiceError,
     ShareExceededError,
     StorageFullError,
+    TooLargeError,
     problem_of,
 )
 from app.http.identity import USER_SCOPES, Identity
+from app.run_errors import ProcessDiedError
 from app.state.base import StoreDamagedError, StoreError
-from core.errors import CoreError
+from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
 from .ahead import SegmentsAhead
+from .alone import Alone, Death
 from .checks import check_sealable
-from .jobs import Job, Jobs, Variant
+from .jobs import Job, Jobs, Variant, job_of
+from .news import News
 from .work import SealingWork, Workshop
-from .workers import worker_name
 
 INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
 _BEATS = 5
 """Beats in the time of a lease."""
+_LOOK_SECONDS = 0.1
+"""Seconds between two looks whether the run of a job was deleted."""
 _ATTEMPTS = 20
 """Times that a job is tried while stores or memory fail."""
 _FAILURES = (BusyError, ShareExceededError, StorageFullError, StoreError)
@@ -70,27 +80,40 @@ class Sealer:
         workshop: what to work with.
         jobs: those of all workers.
         interval: seconds between two looks for jobs.
+        alone: computes suspects; None in a process that is to compute them itself.
     """
 
-    def __init__(self, workshop: Workshop, jobs: Jobs, interval: float = INTERVAL) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        jobs: Jobs,
+        interval: float = INTERVAL,
+        alone: Alone | None = None,
+    ) -> None:
         self.workshop = workshop
         self.jobs = jobs
+        self._alone = alone
         self._interval = interval
-        self._worker = worker_name()
-        self._news = threading.Event()
+        self._news = News()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self.ahead = SegmentsAhead(workshop, self._news, self._stopped)
+        self.ahead = SegmentsAhead(workshop, jobs, self._news, self._stopped)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="sealing", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Give the present job back, and stop; may be called twice."""
+    def stop(self) -> None:
+        """Have the present job given back, and begin no other."""
         self._stopped.set()
         self._news.set()
+        if self._alone is not None:
+            self._alone.stop()
+
+    def close(self) -> None:
+        """Stop, and wait until the present job was given back; may be called twice."""
+        self.stop()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
@@ -106,7 +129,7 @@ class Sealer:
         """
         if run.state == "done":
             return run
-        job = Job(run.owner, run.id, tuple(run.spec["reports"]), Variant(), seals=True)
+        job = job_of(run)
         if run.state in {"sealed", "computing"}:
             # A job that is dropped, such as by a restored backup, is made again.
             self._add(job)
@@ -115,16 +138,9 @@ class Sealer:
         check_sealable(run, workshop.streams.of(run), workshop.spec(run, Variant()).missing)
         workshop.request(run, Variant(), job.reports)
         self._add(job)
-
-        def sealed(run: RunRecord) -> RunRecord:
-            if run.state in {"sealed", "computing", "done"}:
-                return run
-            check_sealable(run, workshop.streams.of(run), ())
-            return replace(run, state="sealed", problem=None)
-
-        sealed_run = workshop.runs.change(run, sealed)
+        sealed = workshop.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
         self._news.set()
-        return sealed_run
+        return sealed
 
     def compute(self, run: RunRecord, reports: tuple[str, ...], variant: Variant) -> Job:
         """Have further reports of a sealed run computed, from what is stored of it.
@@ -146,32 +162,69 @@ class Sealer:
     def _run(self) -> None:
         log = structlog.get_logger()
         while not self._stopped.is_set():
-            try:
-                self.look()
-                # One stream at a time: jobs come first.
-                if self.ahead.work():
-                    continue
-            except ServiceError as e:
-                log.warning("jobs of sealing cannot be read", reason=str(e))
-            except Exception:
-                log.exception("sealing failed")
-            self._news.wait(self._interval)
-            self._news.clear()
+            # Before looking, so that no death is missed between looking and waiting.
+            with self._news.watching(self.jobs.presence.pids()):
+                try:
+                    self.look()
+                    # One stream at a time: jobs come first.
+                    if self.ahead.work():
+                        continue
+                except ServiceError as e:
+                    log.warning("jobs of sealing cannot be read", reason=str(e))
+                except Exception:
+                    log.exception("sealing failed")
+                self._news.wait(self._interval)
 
     def look(self) -> None:
         """Do the jobs that are to be had."""
         for job in self.jobs.claimable():
             if self._stopped.is_set():
                 return
-            claimed = self.jobs.change(job, worker=self._worker, beat=job.beat + 1)
-            if claimed is not None:
-                self._perform(claimed)
+            claimed = self.jobs.claim(job)
+            if claimed is None:
+                continue
+            if claimed.is_poisoned:
+                # Whoever counted its last death did not come to say so.
+                self._fail(claimed, _poison(claimed))
+            elif claimed.suspect and self._alone is not None:
+                self._isolate(claimed, self._alone)
+            else:
+                self.perform(claimed)
 
-    def _perform(self, job: Job) -> None:
+    def _isolate(self, claimed: Job, alone: Alone) -> None:
+        """Have a suspect computed alone, and count its death if it was its own."""
+        try:
+            if self._begin(claimed) is None:
+                return
+            death = alone.run(claimed)
+        except _NotSealedError:
+            self._leave(claimed)
+            return
+        except OSError as e:
+            death = Death(own=False, reason=e.strerror or str(e))
+        job = None if death is None else self.jobs.find(claimed)
+        if death is None or job is None or job.worker != claimed.worker:
+            return
+        log = structlog.get_logger().bind(run=job.run, reason=death.reason)
+        if self._stopped.is_set():
+            self.jobs.change(job, worker="")
+        elif not death.own:
+            self._try_again(job, BusyError(f"no process computes the run: {death.reason}"))
+        else:
+            log.error("a process died that computed one job alone", deaths=job.deaths + 1)
+            job = replace(job, deaths=job.deaths + 1, death=death.reason)
+            worker = job.worker if job.is_poisoned else ""
+            changed = self.jobs.change(job, worker=worker)
+            if changed is not None and changed.is_poisoned:
+                self._fail(changed, _poison(changed))
+            self._news.set()
+
+    def perform(self, job: Job) -> None:
+        """Compute a job that was claimed, in this process."""
         lease = _Lease(self.jobs, job, self._stopped, self.workshop)
         log = structlog.get_logger().bind(run=job.run)
         try:
-            with lease:
+            with lease, lease.budget().in_thread():
                 run = self._begin(job)
                 if run is None:
                     return
@@ -179,30 +232,37 @@ class Sealer:
                 lease.check()
                 self._finish(run, job, None)
                 self.jobs.delete(job)
-        except StoppedError:
+        except (StoppedError, CancelledError):
             lease.release()
         except _NotSealedError:
-            # The request that made the job is about to seal the run, or its worker has died.
-            if job.attempts + 1 >= _ATTEMPTS:
-                self.jobs.delete(job)
-            else:
-                lease.release(attempts=job.attempts + 1)
+            self._leave(lease.job)
         except _FAILURES as e:
-            damaged = isinstance(e, StoreDamagedError)
-            if damaged or job.attempts + 1 >= _ATTEMPTS:
-                self._fail(job, e)
-                return
-            log.warning("sealing is tried again", reason=str(e))
-            lease.release(attempts=job.attempts + 1)
-            # Other jobs come first.
-            self._stopped.wait(min(1.0, self._interval))
-        except NotFoundError as e:
-            self._fail(job, e)
+            self._try_again(lease.job, e)
         except (CoreError, ServiceError) as e:
             self._fail(job, e)
+        except MemoryError:
+            self._fail(job, _too_large())
         except Exception as e:
             log.exception("sealing failed")
             self._fail(job, e)
+
+    def _leave(self, job: Job) -> None:
+        """Leave a job whose run is open: its request is about to seal the run, or has died."""
+        if job.attempts + 1 >= _ATTEMPTS:
+            self.jobs.delete(job)
+        else:
+            self.jobs.change(job, worker="", attempts=job.attempts + 1)
+
+    def _try_again(self, job: Job, error: ServiceError) -> None:
+        """Give a job back because the server failed, unless it has done so too often."""
+        if isinstance(error, StoreDamagedError) or job.attempts + 1 >= _ATTEMPTS:
+            self._fail(job, error)
+            return
+        log = structlog.get_logger().bind(run=job.run)
+        log.warning("sealing is tried again", reason=str(error))
+        self.jobs.change(job, worker="", attempts=job.attempts + 1)
+        # Other jobs come first.
+        self._stopped.wait(min(1.0, self._interval))
 
     def _begin(self, job: Job) -> RunRecord | None:
         """Return the run of a job, which is computing now; None if there is nothing to do."""
@@ -231,9 +291,14 @@ class Sealer:
 
     def _finish(self, run: RunRecord, job: Job, problem: Mapping[str, Any] | None) -> None:
         """Write into the run how a job ended."""
-        name = job.variant.name
+        name, term = job.variant.name, run.term
+        # A poisoned job is not begun again to say how it ended, so that its run may be sealed.
+        endable = {"sealed", "computing"} if job.is_poisoned else {"computing"}
 
         def ended(run: RunRecord) -> RunRecord:
+            if run.term != term:
+                # It was repaired and sealed again since.
+                return run
             known = run.results.get(name, {})
             reports = list(known.get("reports", []))
             result = {
@@ -244,7 +309,7 @@ class Sealer:
             }
             if problem is None:
                 result["reports"] = reports + [r for r in job.reports if r not in reports]
-            if job.seals and run.state == "computing":
+            if job.seals and run.state in endable:
                 state: RunState = "done" if problem is None else "failed"
                 run = replace(run, state=state, problem=problem)
             if job.seals and problem is not None:
@@ -264,7 +329,29 @@ class Sealer:
             self._finish(run, job, problem)
         except NotFoundError:
             structlog.get_logger().info("a run was deleted while it was sealed", run=job.run)
+        else:
+            if job.is_poisoned:
+                self.jobs.change(job, worker="")
+                return
         self.jobs.delete(job)
+
+
+def _too_large() -> TooLargeError:
+    return TooLargeError(
+        "to compute the run takes more memory than there is for it",
+        hint="Have the operator raise THALWEG_MEMORY_LIMIT, then seal the run again",
+        setting="THALWEG_MEMORY_LIMIT",
+    )
+
+
+def _poison(job: Job) -> ProcessDiedError:
+    return ProcessDiedError(
+        f"computing the run has ended {job.deaths} processes that did nothing else, the last by"
+        f" {job.death}",
+        hint="Check the inputs and streams of the run, and have the operator read the log. Seal the"
+        " run again to try it again",
+        deaths=job.deaths,
+    )
 
 
 class _Lease:
@@ -272,13 +359,18 @@ class _Lease:
 
     def __init__(self, jobs: Jobs, job: Job, stopped: threading.Event, workshop: Workshop) -> None:
         self._jobs = jobs
-        self._job = job
+        self.job = job
         self._stopped = stopped
         self._workshop = workshop
         self._ended = threading.Event()
         self._lost = threading.Event()
         self._step = (0, 0)
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+
+    def budget(self) -> RequestBudget:
+        """What the work for the job asks whether it is still wanted; it has no bounds."""
+        endless = BudgetLimits(sys.maxsize, math.inf, sys.maxsize)
+        return RequestBudget(endless, self._lost, self._stopped)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -288,17 +380,23 @@ class _Lease:
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._ended.wait(self._jobs.lease / _BEATS):
+        pause = self._jobs.lease / _BEATS
+        due = time.monotonic() + pause
+        while not self._ended.wait(min(pause, _LOOK_SECONDS)):
             done, total = self._step
             try:
-                job = self._jobs.change(self._job, beat=self._job.beat + 1, done=done, total=total)
+                # A run that was deleted has no jobs.
+                if time.monotonic() < due and self._jobs.of_run(self.job.owner, self.job.run):
+                    continue
+                job = self._jobs.change(self.job, beat=self.job.beat + 1, done=done, total=total)
             except ServiceError:
                 # The store may answer the next one.
                 continue
             if job is None:
                 self._lost.set()
                 return
-            self._job = job
+            self.job = job
+            due = time.monotonic() + pause
             self._workshop.runs.watch.announce(job.run)
 
     def proceed(self, done: int, total: int) -> None:
@@ -319,6 +417,6 @@ class _Lease:
         if self._lost.is_set() or self._stopped.is_set():
             raise StoppedError
 
-    def release(self, **values: Any) -> None:  # noqa: ANN401 - of Job
+    def release(self) -> None:
         """Let any worker have the job."""
-        self._jobs.change(self._job, worker="", **values)
+        self._jobs.change(self.job, worker="")

@@ -103,6 +103,10 @@ class Uploads:
         """
         self.runs.check_open(run)
         record = self.streams.get(run, ident)
+        self._check_terms(record, request)
+        return record
+
+    def _check_terms(self, record: StreamRecord, request: AppendRequest) -> None:
         if record.fault is not None:
             raise UploadFailedError(
                 f"the stream of partition {record.partition} is faulty:"
@@ -128,7 +132,6 @@ class Uploads:
                 provided_offset=request.offset,
             )
         self._check_length(record, request)
-        return record
 
     def _check_length(self, record: StreamRecord, request: AppendRequest) -> None:
         length = request.length
@@ -173,8 +176,38 @@ class Uploads:
             new = replace(record, fence=record.fence + 1, appending=True, length=length)
             with contextlib.suppress(HeadConflictError):
                 taken = self.streams.swap(record, new)
-                self.runs.keep(run.owner, run.id)
+                self.streams.confirm(taken)
                 return taken
+
+    def create(
+        self,
+        run: RunRecord,
+        template: StreamRecord,
+        partition: int | None,
+        request: AppendRequest | None,
+    ) -> StreamRecord:
+        """Create a stream; if bytes come with the request, their append has its fence from then on.
+
+        So no other creation replaces it before they are there.
+
+        Raises:
+            UploadLengthError, TooLargeError: its length is to be another one.
+            ServiceError: see ``Streams.add``.
+        """
+        if request is not None:
+            self._check_terms(template, request)
+            length = template.length if request.length is None else request.length
+            template = replace(template, fence=1, appending=True, length=length)
+        return self.streams.add(run, template, partition)
+
+    async def give_up(self, created: StreamRecord) -> None:
+        """End the append of a creation that failed, unless it has ended by itself."""
+        await _unhurried(asyncio.ensure_future(self._give_up(created)))
+
+    async def _give_up(self, created: StreamRecord) -> None:
+        install(UNLIMITED)  # as in _end
+        with contextlib.suppress(ServiceError):
+            await self._disk.start(self.streams.swap, created, replace(created, appending=False))
 
     async def look(self, run: RunRecord, ident: str) -> StreamRecord:
         """Return a stream whose offset nobody changes but by continuing there.

@@ -25,18 +25,15 @@ import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
 from ...arrays import Floats, Indices
+from ...sorting import sort_slice
 from .layout import ZERO
-from .ordering import copy, sort_pairs
 from .quantiles import select
+from .spreading import spread
 
 _SIGN = 0x7FFFFFFFFFFFFFFF
 _LIFT = 0.0001
 """Return periods this much above that of the largest loss are still read, as the peer does."""
 
-BUCKETS = 2048
-_FEW_BUCKETS = 256
-_MANY = 4096
-"""Losses from which on more buckets pay."""
 _WORTH_SPREADING = 100
 """Losses of a curve from which on they are brought into buckets first."""
 
@@ -76,48 +73,36 @@ class Sorting(NamedTuple):
     spare_keys: Indices
     spare_years: Indices
     counts: Indices
-    """Shape (ordering.COUNTS,)."""
+    """Shape (sorting.COUNTS,)."""
+    progress: Indices
+    """Shape (sorting.PROGRESS,)."""
+
+
+@kernel
+def flip(keys: Indices) -> None:
+    """Reverse the order of the bits of losses; twice is once too many."""
+    for i in range(len(keys)):
+        keys[i] = _SIGN - keys[i]
 
 
 @subkernel
 def _sort_curve(sorting: Sorting, begin: int, end: int) -> None:
     """Sort the losses [begin, end) from the largest, with their years if there are any."""
     keys = sorting.keys[begin:end]
-    for i in range(len(keys)):
-        keys[i] = _SIGN - keys[i]
+    n = len(keys)
+    i = 1
+    while i < n and keys[i - 1] >= keys[i]:
+        i += 1
+    if i >= n:
+        # A long curve has been sorted in slices before.
+        return
+    flip(keys)
     years = sorting.years[begin:end] if len(sorting.years) else sorting.years[:0]
-    sort_pairs(keys, years, sorting.spare_keys, sorting.spare_years, sorting.counts)
-    for i in range(len(keys)):
-        keys[i] = _SIGN - keys[i]
-
-
-@subkernel
-def _spread(values: Floats, bits: Indices, counts: Indices, spare: Floats) -> None:
-    """Bring losses into the order of buckets of their bits; ``counts`` tells where each ends."""
-    n = len(values)
-    least = bits[0]
-    largest = bits[0]
-    for i in range(n):
-        least = min(least, bits[i])
-        largest = max(largest, bits[i])
-    buckets = _FEW_BUCKETS if n < _MANY else BUCKETS
-    shift = 0
-    while (largest - least) >> shift >= buckets:
-        shift += 1
-    for b in range(buckets):
-        counts[b] = 0
-    for i in range(n):
-        counts[_U((bits[i] - least) >> shift)] += 1
-    begin = ZERO
-    for b in range(buckets):
-        count = counts[b]
-        counts[b] = begin
-        begin += count
-    for i in range(n):
-        bucket = _U((bits[i] - least) >> shift)
-        spare[_U(counts[bucket])] = values[i]
-        counts[bucket] += 1
-    copy(spare[:n], values)
+    sorting.progress[:] = 0
+    sort_slice(
+        keys, years, sorting.spare_keys, sorting.spare_years, sorting.counts, sorting.progress, n
+    )
+    flip(keys)
 
 
 @subkernel
@@ -148,6 +133,8 @@ def _select_places(
     counts: Indices,
     spare: Floats,
     stack: Indices,
+    progress: Indices,
+    is_spread: bool,
 ) -> None:
     """Bring losses where a full sort would put them, as far as they are read."""
     n = len(values)
@@ -163,7 +150,9 @@ def _select_places(
     if n < _WORTH_SPREADING:
         select(values, ranks, ZERO, k, spare, stack)
     else:
-        _spread(values, bits, counts, spare)
+        if not is_spread:
+            progress[:] = 0
+            spread(values, bits, counts, spare, progress, n)
         _select_in_buckets(values, ranks, k, counts, spare, stack)
 
 
@@ -177,6 +166,8 @@ def find_levels(
     counts: Indices,
     spare: Floats,
     stack: Indices,
+    progress: Indices,
+    is_spread: bool,
     found: Floats,
 ) -> None:
     """Find what curves of equally likely years are read from.
@@ -190,13 +181,15 @@ def find_levels(
         counts: scratch, shape (BUCKETS,).
         spare: scratch, as long as the longest curve.
         stack: scratch, shape (4 * quantiles.STACK,).
+        progress: scratch, shape (SPREADING,).
+        is_spread: whether the only curve is spread already, and ``counts`` tells its buckets.
         found: receives LEVEL, BEFORE and TOTAL; shape (curves, 3, return periods).
     """
     for curve in range(len(starts) - 1):
         losses = values[starts[curve] : starts[curve + 1]]
         n = len(losses)
         of_curve = bits[starts[curve] : starts[curve + 1]]
-        _select_places(losses, of_curve, first, ranks, counts, spare, stack)
+        _select_places(losses, of_curve, first, ranks, counts, spare, stack, progress, is_spread)
         total = 0.0
         added = ZERO
         for k in range(len(first)):

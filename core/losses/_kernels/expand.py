@@ -48,7 +48,8 @@ class Calendar(NamedTuple):
     dates: Indices
     """Date ids of the same."""
     weights: npt.NDArray[np.int32]
-    """Weights of the periods as floats of the stream in words; shape (periods, words)."""
+    """Weights of the periods as floats of the stream in words; shape (periods, words), or
+    (1, words) of equal ones."""
 
 
 GROUP = 0
@@ -163,7 +164,7 @@ def expand(
                 progress[WINDOW_END] = min(at + stamps.shape[0], last)
                 for i in range(at, progress[WINDOW_END]):
                     period = calendar.period_numbers[i]
-                    weights = calendar.weights[period - 1]
+                    weights = calendar.weights[min(period, len(calendar.weights)) - 1]
                     _stamp(period, calendar.dates[i], granular, weights, stamps[i - at])
             room = (out.shape[0] - filled) // group
             count = min(progress[WINDOW_END] - at, room)

@@ -48,7 +48,7 @@ def refer_to_blocks(
 
     Args:
         words: stretches of blocks.
-        stop: words of them.
+        stop: word at or after which no further block is taken.
         samples: len_sample.
         width: bytes of a loss.
         events: that occur, ascending.
@@ -58,11 +58,10 @@ def refer_to_blocks(
         places: receives the word of each stretch.
 
     Returns:
-        References, and blocks of events that do not occur.
+        References, and the words of the blocks taken.
     """
     at = ZERO
     k = ZERO
-    absent = ZERO
     event = ZERO
     begin = ZERO
     end = ZERO
@@ -72,7 +71,6 @@ def refer_to_blocks(
             place = _find(events, event)
             begin = starts[place]
             end = starts[place + 1] if place < len(events) and events[place] == event else begin
-        absent += int(begin == end)
         if len(keys):
             summary = int(words[at + 1]) << 32
             for i in range(begin, end):
@@ -82,7 +80,7 @@ def refer_to_blocks(
         else:
             k += end - begin
         at += stretch_size(int(words[at + 2]), int(words[at + 3]), samples, width)
-    return k, absent
+    return k, at
 
 
 @kernel
@@ -148,20 +146,12 @@ def _is_plausible(words: npt.NDArray[np.int32], at: int, samples: int) -> bool:
 
 
 @kernel
-def measure(keys: Indices, places: Indices, words: npt.NDArray[np.int32]) -> tuple[int, int, int]:
-    """Groups of sorted references, cells at the most, and stretches of the largest group."""
-    groups = ZERO
+def count_cells(places: Indices, words: npt.NDArray[np.int32]) -> int:
+    """Cells at the most of references."""
     cells = ZERO
-    largest = ZERO
-    size = ZERO
-    for i in range(len(keys)):
-        if i == 0 or keys[i] != keys[i - 1]:
-            groups += 1
-            size = ZERO
-        size += 1
-        largest = max(largest, size)
+    for i in range(len(places)):
         cells += int(words[places[i] + 3])
-    return groups, cells, largest
+    return cells
 
 
 @kernel
@@ -193,17 +183,3 @@ def find_summaries(
         before = key
         at += stretch_size(int(words[at + 2]), int(words[at + 3]), samples, width)
     return k
-
-
-@kernel
-def weigh(
-    places: Indices,
-    begins: Indices,
-    ends: Indices,
-    words: npt.NDArray[np.int32],
-    cells: Indices,
-) -> None:
-    """Cells at the most of each range of references."""
-    for s in range(len(begins)):
-        for i in range(begins[s], ends[s]):
-            cells[s] += int(words[places[i] + 3])

@@ -16,7 +16,7 @@ from .occurrence import (
     encode_occurrence,
     parse_occurrence,
 )
-from .periods import Periods, encode_periods, equal_periods, parse_periods
+from .periods import Periods, encode_periods, parse_periods
 from .quantiles import encode_quantiles, parse_quantiles, quantiles_from_text
 from .return_periods import (
     ReturnPeriods,
@@ -51,7 +51,6 @@ __all__ = [
     "encode_summary_info",
     "encode_summary_map",
     "encode_summary_xref",
-    "equal_periods",
     "parse_event_rates",
     "parse_occurrence",
     "parse_periods",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from ...errors import InputError
+from ...sorting import distinct, order_of, starts_of
 from .event_rates import EventRates
 from .rows import (
     INT_MAX,
@@ -95,14 +96,18 @@ class Occurrence:
 
     def by_event(self) -> EventIndex:
         """Index the occurrences by event."""
-        order = np.argsort(self.event_ids, kind="stable")
-        event_ids, starts = np.unique(self.event_ids[order], return_index=True)
-        return EventIndex(event_ids, np.append(starts, len(order)), order)
+        ids, order = order_of(self.event_ids, "occurrence")
+        starts = starts_of(ids)
+        return EventIndex(ids[starts[:-1]].astype(np.int32), starts, order)
 
     def event_rates(self) -> EventRates:
         """Occurrences of each event over the number of periods."""
-        event_ids, counts = np.unique(self.event_ids, return_counts=True)
-        return EventRates(event_ids, counts / self.periods)
+        event_ids, counts = distinct(self.event_ids, "occurrence")
+        return EventRates(event_ids.astype(np.int32), counts / self.periods)
+
+    def events(self) -> NDArray[np.int32]:
+        """Ids of the events, ascending."""
+        return distinct(self.event_ids, "occurrence")[0].astype(np.int32)
 
 
 def parse_occurrence(

@@ -38,11 +38,6 @@ class Periods:
         return abs(self.total - 1) <= _TOLERANCE
 
 
-def equal_periods(count: int) -> Periods:
-    """Weigh ``count`` periods equally, as without a file of weights."""
-    return Periods(np.full(count, 1 / count))
-
-
 def parse_periods(data: Data, count: int | None = None, source: str | None = None) -> Periods:
     """Read the weight of every period, in any order.
 

@@ -74,7 +74,8 @@ def _checked_quantiles(rows: Rows) -> NDArray[np.float32]:
     rows.require((values >= 0) & (values <= 1), "quantile", "is not in 0 to 1")
     # abs() makes 0 of -0, which would show in reports.
     quantiles: NDArray[np.float32] = np.abs(values.astype(np.float32))
-    rows.require_unique(quantiles, "quantile")
+    # Their bits order as they do, and sort as integers.
+    rows.require_unique(quantiles.view(np.int32), "quantile")
     return quantiles
 
 

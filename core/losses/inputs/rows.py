@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from ...arrays import Array
+from ...budget import current
 from ...errors import InputError
+from ...slices import slices
+from ...sorting import order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,19 +95,20 @@ class Rows:
 
     def require(self, good: NDArray[np.bool_], field: str, text: str) -> None:
         """Raise ``InputError`` about the first row that is not good."""
+        current().check("input")
         if not good.all():
             raise self.refuse(int(np.argmin(good)), field, text)
 
     def integers(self, field: str, low: int, high: int = INT_MAX) -> NDArray[np.int64]:
         """Values of an integer field, each required to be in ``low`` to ``high``."""
+        current().check("input")
         values: NDArray[np.int64] = self.data[field].astype(np.int64)
         self.require((values >= low) & (values <= high), field, f"is not in {low} to {high}")
         return values
 
     def require_unique(self, values: NDArray[Any], field: str, where: str = "") -> None:
         """Raise ``InputError`` about the first row whose value of ``field`` came before."""
-        order = np.argsort(values, kind="stable")
-        ordered = values[order]
+        ordered, order = order_of(values, "input")
         again = order[1:][ordered[1:] == ordered[:-1]]
         if len(again):
             row = int(again.min())
@@ -195,7 +199,7 @@ def text_of(data: bytes, source: str | None) -> str | None:
     Raises:
         InputError: there is nothing, or nothing but white space.
     """
-    if any(_CONTROL.search(data, at, at + _BLOCK) for at in range(0, len(data), _BLOCK)):
+    if any(_CONTROL.search(data, *ends) for ends in slices(len(data), "input", _BLOCK)):
         return None
     try:
         text = data.decode("utf-8-sig")
@@ -248,7 +252,9 @@ def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None
     done = 0
     # Lines in a list take ten times their size, and a whole file would hold the
     # interpreter's lock for seconds.
+    budget = current()
     for lines in _blocks(text, start):
+        budget.check("input")
         first = 1 + has_header + done
         rows = rows_of_lines(lines, layout, Origin(source, hint, first=first))
         data[done : done + len(lines)] = rows.data

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from ...errors import InputError
+from ...sorting import numbered, order_of
 from .rows import Data
 from .text_tables import decode_texts, encode_texts
 
@@ -38,8 +39,7 @@ class SummaryMap:
     def risks(self) -> NDArray[np.int64]:
         """The risk of each item or output, from 0: a building of a location; shape (n,)."""
         keys = self.loc_ids.astype(np.int64) << 32 | self.building_ids
-        risks: NDArray[np.int64] = np.unique(keys, return_inverse=True)[1]
-        return risks
+        return numbered(keys, "summary_map")[1]
 
 
 def parse_summary_map(data: Data, source: str | None = None) -> SummaryMap:
@@ -62,16 +62,14 @@ def parse_summary_map(data: Data, source: str | None = None) -> SummaryMap:
     ids = table.integers(column, 1)
     loc_ids, building_ids = table.integers("loc_id", 0), table.integers("building_id", 0)
     # The peer writes an output once for each item it comes from.
-    distinct = np.unique(np.stack([ids, loc_ids, building_ids]), axis=1, return_index=True)[1]
-    distinct.sort()
-    if len(np.unique(ids)) < len(distinct):
-        order = np.argsort(ids, kind="stable")
-        same = ids[order][1:] == ids[order][:-1]
-        moved = (loc_ids[order][1:] != loc_ids[order][:-1]) | (
-            building_ids[order][1:] != building_ids[order][:-1]
-        )
-        row = int(order[1:][same & moved].min())
+    ordered, order = order_of(ids, "summary_map")
+    first = np.append(True, ordered[1:] != ordered[:-1])
+    places = (loc_ids << 32 | building_ids)[order]
+    moved = np.append(False, places[1:] != places[:-1]) & ~first
+    if moved.any():
+        row = int(order[moved].min())
         raise table.refuse(row, f"{column} {ids[row]} is in another building before")
+    distinct = np.sort(order[first])
     return SummaryMap(
         ids[distinct].astype(np.int32),
         loc_ids[distinct].astype(np.int32),

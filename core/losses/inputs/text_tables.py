@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...budget import current
 from ...errors import InputError
+from ...slices import slices
+from ...sorting import order_of
 from .rows import INT_MAX, Data, text_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+MAX_COLUMNS = 4096
+"""Columns of a file: each is a list and a name, however few texts it has."""
+_ROWS = 1 << 14
+"""Rows that are read between two checks of the budget."""
 _CHARACTER_BYTES = 4
 _ROOM = 64 << 20
 """Bytes that a column may always take."""
@@ -57,7 +64,9 @@ class TextTable:
         """
         texts = self.column(name)
         try:
-            values = texts.astype(np.int64)
+            values = np.empty(len(texts), np.int64)
+            for a, b in slices(len(texts), "input", _ROWS):
+                values[a:b] = texts[a:b].astype(np.int64)
         except (ValueError, OverflowError):
             row = next(i for i, text in enumerate(texts) if not _is_integer(text))
             raise self.refuse(row, f"{name} {texts[row][:60]!r} is not a 64-bit integer") from None
@@ -69,11 +78,10 @@ class TextTable:
 
     def require_unique(self, values: NDArray[np.int64], name: str) -> None:
         """Raise ``InputError`` about the first row whose value came before."""
-        _, first = np.unique(values, return_index=True)
-        if len(first) < len(values):
-            again = np.ones(len(values), bool)
-            again[first] = False
-            row = int(np.argmax(again))
+        ordered, order = order_of(values, "input")
+        again = order[1:][ordered[1:] == ordered[:-1]]
+        if len(again):
+            row = int(again.min())
             earlier = self._place(int(np.argmax(values == values[row])))
             raise self.refuse(row, f"{name} {values[row]} is already in {earlier}")
 
@@ -108,6 +116,7 @@ def decode_texts(data: Data, source: str | None, needed: Sequence[str] | None = 
     if text is None:
         hint = "This file has to be csv: it has no packed form"
         raise InputError("the bytes are not UTF-8 text", hint=hint, source=source)
+    _check_columns(text, source)
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         names = tuple(cell.strip() for cell in next(reader))
@@ -124,8 +133,20 @@ def decode_texts(data: Data, source: str | None, needed: Sequence[str] | None = 
             message = f"column {names[i][:60]} has a text of {max(map(len, values))} characters"
             hint = "All texts of a column take as much memory as the longest: shorten it"
             raise InputError(message, hint=hint, source=source)
-    columns = {i: np.array(values, np.str_) for i, values in cells.items()}
+    columns = {i: _texts(values) for i, values in cells.items()}
     return TextTable(names, columns, np.array(lines), source)
+
+
+def _check_columns(text: str, source: str | None) -> None:
+    """Refuse too many columns before their names are read."""
+    ends = [end for end in (text.find("\n"), text.find("\r")) if end >= 0]
+    count = 1 + text.count(",", 0, min(ends, default=len(text)))
+    if count > MAX_COLUMNS:
+        raise InputError(
+            f"the header line has {count} columns",
+            hint=f"A file may have {MAX_COLUMNS}",
+            source=source,
+        )
 
 
 def _kept(names: Sequence[str], needed: Sequence[str] | None) -> list[int]:
@@ -142,7 +163,10 @@ def _read(
     """Cells of the columns kept, and the line on which each row ends."""
     cells: dict[int, list[str]] = {i: [] for i in kept}
     lines: list[int] = []
-    for row in reader:
+    budget = current()
+    for number, row in enumerate(reader):
+        if number % _ROWS == 0:
+            budget.check("input")
         if not row:
             continue
         line: int = reader.line_num  # type: ignore[attr-defined]
@@ -154,6 +178,14 @@ def _read(
             column.append(row[i])
         lines.append(line)
     return cells, lines
+
+
+def _texts(values: Sequence[str]) -> NDArray[np.str_]:
+    """Texts as an array, filled in slices."""
+    texts = np.empty(len(values), f"<U{max(map(len, values))}")
+    for a, b in slices(len(values), "input", _ROWS):
+        texts[a:b] = values[a:b]
+    return texts
 
 
 def encode_texts(names: Sequence[str], columns: Sequence[NDArray[np.str_]]) -> bytes:

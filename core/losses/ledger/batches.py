@@ -10,16 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Indices
-from ...errors import LimitError
+from ...budget import current
+from ...slices import SLICE, grouped, slices
+from ...sorting import sort_pairs, starts_of
 from .._kernels.cells import Cells
 from .._kernels.groups import sum_cells
-from .._kernels.references import measure, refer_to_run, weigh
-from .._kernels.stretches import Arena
+from .._kernels.references import count_cells, refer_to_run
+from .._kernels.stretches import HEAD, Arena
 from .ledger import Ledger
-from .memory import make_arena, make_cells, make_sums, sort_references
+from .memory import make_arena, make_cells, make_sums
 
-Weigh = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
-"""Bytes that reports need for summaries of so many cells."""
+CELL_BYTES = 32
+"""Memory for each cell of a batch: sum, largest loss, sample, and its share of the groups."""
+Weigh = Callable[[Indices, Indices], Indices]
+"""Bytes that reports need for summaries of so many cells and references, cells included."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +35,8 @@ class Stretches:
     """Summary and period of each stretch, ascending."""
     places: Indices
     """Word of each stretch in ``arena``."""
+    starts: Indices
+    """First stretch of each group, and the number of stretches."""
     samples: int
     """len_sample."""
     width: int
@@ -38,11 +44,32 @@ class Stretches:
 
     def add_up(self) -> Cells:
         """Sums and largest losses of all groups."""
-        groups, cells, largest = measure(self.keys, self.places, self.arena.words)
-        table = make_cells(groups, cells)
-        sums = make_sums(self.samples, largest)
-        sum_cells(self.keys, self.places, self.arena, self.samples, self.width, sums, table)
+        words = self.arena.words
+        count = len(self.places)
+        cells = sum(count_cells(self.places[a:b], words) for a, b in slices(count, "ledger"))
+        table = make_cells(len(self.starts) - 1, cells)
+        sums = make_sums(self.samples, int(np.diff(self.starts).max(initial=0)))
+        k = 0
+        for first, last in self.ranges("ledger"):
+            begin, end = self.starts[first], self.starts[last]
+            groups, stretches = slice(first, last), slice(begin, end)
+            part = Cells(
+                table.summaries[groups],
+                table.periods[groups],
+                table.starts[first : last + 1],
+                table.samples[k:],
+                table.sums[k:],
+                table.largest[k:],
+            )
+            keys, places = self.keys[stretches], self.places[stretches]
+            count = sum_cells(keys, places, self.arena, self.samples, self.width, sums, part)
+            part.starts[:] += k
+            k += count
         return table
+
+    def ranges(self, stage: str) -> Iterator[tuple[int, int]]:
+        """Ranges of groups that take some ten milliseconds to add up; see ``grouped``."""
+        return grouped(self.starts, stage, max(SLICE // (self.samples + 1), 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,8 +82,6 @@ class Batch:
     """First group of each summary, and the number of groups; shape (k + 1,)."""
     periods: npt.NDArray[np.int32]
     """Period of each group."""
-    starts: Indices
-    """First stretch of each group, and the number of stretches."""
     stretches: Stretches
     shared: dict[str, Any] = field(default_factory=dict)
     """Results that several reports need, by name."""
@@ -88,28 +113,44 @@ class LedgerReader:
 
     Args:
         ledger: the ledger.
-        weigh_cells: memory that the reports need besides the cells.
+        weigh_reports: memory that the reports need.
     """
 
-    def __init__(self, ledger: Ledger, weigh_cells: Weigh) -> None:
+    def __init__(self, ledger: Ledger, weigh_reports: Weigh) -> None:
         self._ledger = ledger
-        self._weigh = weigh_cells
-        if ledger.runs:
-            ledger.write_run()
+        self._weigh = weigh_reports
+        if ledger.runs or not (ledger.fits_references() or not ledger.spills):
+            ledger.clear()
         self._keys, self._places = ledger.references()
+        ledger.keep(self._keys.nbytes + self._places.nbytes, "references to the sums")
 
-    def parts(self, limit: int) -> list[Part]:
-        """Ranges of summaries that take about ``limit`` bytes each.
+    def parts(self, limit: int, at_once: int = 1) -> list[Part]:
+        """Ranges of summaries that take about ``limit`` bytes each, less if memory is short.
+
+        Args:
+            limit: bytes.
+            at_once: parts that are read at once, where none is larger.
 
         Raises:
             LimitError: a summary alone takes more than the budget.
             CoreError: it takes more than the ledger is granted.
         """
-        summaries, cells, words = self._sizes_by_summary()
-        sizes = self._weigh(cells) + _READING_BYTES * cells + _WORD_BYTES * words
+        scratch = _SAMPLE_BYTES * (self._ledger.header.len_sample + 1)
+        summaries, cells, sizes = self._weighed()
+        most = scratch + int(sizes.max(initial=0))
+        if self._ledger.spills and not self._ledger.has_room(most):
+            # Losses make room for the reports about them: they are read from the disk.
+            self._ledger.drop(self._keys.nbytes + self._places.nbytes)
+            self._keys = self._places = np.zeros(0, np.int64)
+            self._ledger.clear()
+            summaries, cells, sizes = self._weighed()
+        wanted = at_once * min(limit + scratch, int(sizes.sum()) + scratch)
+        if at_once > 1 and not self._ledger.has_room(wanted):
+            limit = max(self._ledger.free // at_once - scratch, 1)
         if len(sizes):
             worst = int(sizes.argmax())
-            self._require(int(summaries[worst]), int(sizes[worst]))
+            most = scratch + max(int(sizes[worst]), min(limit, int(sizes.sum())))
+            self._ledger.require_room(most, f"the reports of summary {summaries[worst]}")
         parts = []
         begin = 0
         ends = np.cumsum(sizes)
@@ -118,26 +159,24 @@ class LedgerReader:
             end = max(int(np.searchsorted(ends, before + limit, side="right")), begin + 1)
             total = int(ends[end - 1] - before)
             of_part = int(cells[begin:end].sum())
-            parts.append(Part(int(summaries[begin]), int(summaries[end - 1]), of_part, total))
+            part = Part(int(summaries[begin]), int(summaries[end - 1]), of_part, scratch + total)
+            parts.append(part)
             begin = end
         return parts
 
-    def _require(self, summary: int, nbytes: int) -> None:
-        budget = self._ledger.budget
-        if nbytes > budget and not self._ledger.extend(nbytes - budget, required=True):
-            raise LimitError(
-                f"the reports of summary {summary} need {nbytes} bytes of memory,"
-                f" and the budget is {budget}",
-                hint=f"Raise the memory budget to {nbytes} or more",
-            )
+    def _weighed(self) -> tuple[npt.NDArray[np.int32], Indices, Indices]:
+        """Summaries, at least as many cells as each has, and bytes that it takes."""
+        summaries, cells, words, references = self._sizes_by_summary()
+        sizes = self._weigh(cells, references) + 4 * words + _REFERENCE_BYTES * references
+        return summaries, cells, sizes
 
-    def _sizes_by_summary(self) -> tuple[npt.NDArray[np.int32], Indices, Indices]:
-        """Summaries, at least as many cells as each has, and words of it to be read."""
+    def _sizes_by_summary(self) -> tuple[npt.NDArray[np.int32], Indices, Indices, Indices]:
+        """Summaries, cells and references of each at the most, and words of it to be read."""
         if not self._ledger.runs:
-            summaries, cells = self._cells_in_arena()
+            summaries, cells, references = self._cells_in_arena()
             # A listed cell takes two words; the others fewer.
             words = np.zeros_like(cells) if self._ledger.originals is None else 2 * cells
-            return summaries, cells, words
+            return summaries, cells, words, references
         ids = [run.summaries for run in self._ledger.runs]
         summaries, places = np.unique(np.concatenate(ids), return_inverse=True)
         words = np.zeros(len(summaries), np.int64)
@@ -146,30 +185,36 @@ class LedgerReader:
         # A cell takes a word or more, and there are no more than in every busy period.
         calendar, samples = self._ledger.calendar, self._ledger.header.len_sample
         cells = np.minimum(words, calendar.busy_periods * (samples + 1))
-        return summaries, cells, words
+        return summaries, cells, words, words // _LEAST_WORDS
 
-    def _cells_in_arena(self) -> tuple[npt.NDArray[np.int32], Indices]:
+    def _cells_in_arena(self) -> tuple[npt.NDArray[np.int32], Indices, Indices]:
         ids = self._keys >> 32
-        begins = np.flatnonzero(np.diff(ids, prepend=-1))
-        cells = np.zeros(len(begins), np.int64)
-        ends = np.append(begins[1:], len(ids))
-        weigh(self._places, begins, ends, self._ledger.memory.words, cells)
-        return ids[begins].astype(np.int32), cells
+        starts = starts_of(ids)
+        cells = np.zeros(len(starts) - 1, np.int64)
+        words = self._ledger.memory.words
+        for begin, end in slices(len(ids), "ledger"):
+            first, last = np.searchsorted(starts, [begin, end - 1], side="right")
+            for summary in range(first - 1, last):
+                of_slice = self._places[max(starts[summary], begin) : min(starts[summary + 1], end)]
+                cells[summary] += count_cells(of_slice, words)
+        return ids[starts[:-1]].astype(np.int32), cells, np.diff(starts)
 
     def read(self, part: Part) -> Batch:
         """Gather a range of summaries; several threads may read at once."""
         arena, keys, places = self.load(part)
         header = self._ledger.header
-        firsts = np.flatnonzero(np.diff(keys, prepend=-1))
-        of_groups = keys[firsts]
+        budget = current()
+        budget.check("ledger")
+        starts = starts_of(keys)
+        of_groups = keys[starts[:-1]]
+        budget.check("ledger")
         ids = of_groups >> 32
-        begins = np.flatnonzero(np.diff(ids, prepend=-1))
+        groups = starts_of(ids)
         return Batch(
-            summaries=ids[begins].astype(np.int32),
-            groups=np.append(begins, len(firsts)),
+            summaries=ids[groups[:-1]].astype(np.int32),
+            groups=groups,
             periods=(of_groups & _PERIOD).astype(np.int32),
-            starts=np.append(firsts, len(keys)),
-            stretches=Stretches(arena, keys, places, header.len_sample, header.float_width),
+            stretches=Stretches(arena, keys, places, starts, header.len_sample, header.float_width),
         )
 
     def load(self, part: Part) -> tuple[Arena, Indices, Indices]:
@@ -197,27 +242,36 @@ class LedgerReader:
         nothing = np.zeros(0, np.int64)
         at = 0
         for run, (begin, end) in zip(self._ledger.runs, sections, strict=True):
-            run.read_into(begin, arena.words[at : at + end - begin])
+            for a, b in slices(end - begin, "ledger"):
+                run.read_into(begin + a, arena.words[at + a : at + b])
             at += end - begin
         count = refer_to_run(arena.words, 0, at, *sizes, nothing, nothing)
         keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
         if count:
+            current().check("ledger")
             refer_to_run(arena.words, 0, at, *sizes, keys, places)
-            sort_references(keys, places)
+            sort_pairs(keys, places, "ledger")
         return arena, keys, places
 
 
 _PERIOD = 0x7FFFFFFF
 """Bits of a key."""
-_WORD_BYTES = 8
-"""Memory for each word of runs: itself, and references to stretches."""
-_READING_BYTES = 32
-"""Memory for each cell besides that of its reports: its place in the batch and in runs."""
+_LEAST_WORDS = HEAD + 4
+"""Of a stretch with a cell."""
+_REFERENCE_BYTES = 72
+"""Memory for each reference of a batch, while it is sorted and grouped."""
+_SAMPLE_BYTES = 64
+"""Scratch for each sample."""
+
+
+def weigh_cells(cells: Indices, _references: Indices) -> Indices:
+    """Bytes of cells alone."""
+    return CELL_BYTES * cells
 
 
 def sums_of(ledger: Ledger) -> Iterator[tuple[int, int, int, float, float]]:
     """Every cell as (summary, period, sample, sum, largest loss); sample 0 is the mean."""
-    reader = LedgerReader(ledger, np.zeros_like)
+    reader = LedgerReader(ledger, weigh_cells)
     for part in reader.parts(1 << 24):
         c = reader.read(part).cells
         for group in range(len(c.summaries)):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Indices
+from ...sorting import distinct, sort_pairs, starts_of
 from ..inputs import Occurrence
 
 
@@ -27,7 +28,7 @@ class Calendar(NamedTuple):
     @property
     def busy_periods(self) -> int:
         """Periods in which something happens."""
-        return len(np.unique(self.numbers))
+        return len(distinct(self.numbers, "calendar")[0])
 
     def digest(self) -> str:
         """Identity, 32 hexadecimal digits; the order of the file and dates do not matter."""
@@ -39,12 +40,15 @@ class Calendar(NamedTuple):
 
 def make_calendar(occurrence: Occurrence) -> Calendar:
     """Index occurrences by event, each event's by period."""
-    order = np.lexsort((occurrence.period_numbers, occurrence.event_ids))
-    ids = occurrence.event_ids[order]
-    events, starts = np.unique(ids, return_index=True)
-    return Calendar(
-        occurrence.periods,
-        np.array(events, np.int32),
-        np.append(starts, len(ids)).astype(np.int64),
-        np.array(occurrence.period_numbers[order], np.int32),
-    )
+    keys = occurrence.event_ids.astype(np.int64) << 32
+    keys |= occurrence.period_numbers
+    sort_pairs(keys, keys[:0], "calendar")
+    ids = keys >> 32
+    starts = starts_of(ids)
+    events = ids[starts[:-1]].astype(np.int32)
+    numbers = (keys & _PERIOD).astype(np.int32)
+    return Calendar(occurrence.periods, events, starts, numbers)
+
+
+_PERIOD = 0x7FFFFFFF
+"""Bits of a key."""

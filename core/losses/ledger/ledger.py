@@ -34,23 +34,26 @@ Events that never occur are dropped when stretches are sorted, and counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Indices
+from ...budget import current
 from ...errors import LimitError, MismatchError
+from ...slices import SLICE
+from ...sorting import sort_pairs
 from .._kernels.layout import Record
-from .._kernels.references import find_events, measure, refer_to_blocks
+from .._kernels.references import find_events, refer_to_blocks
 from .._kernels.stretches import Arena
 from ..events import StreamHeader
 from .calendar import Calendar
-from .memory import SharedArena, make_arena, make_sums, sort_references
+from .memory import SharedArena, make_arena
 from .originals import Originals
 from .runs import Run, RunWriter
-from .spilling import SpillStore
+from .spilling import Spilled, SpillStore
 
 MEMORY_BUDGET = 1 << 30
 """Default bound on the bytes of a ledger in memory."""
@@ -58,6 +61,8 @@ MEMORY_BUDGET = 1 << 30
 _FIRST_WORDS = 1 << 20
 _REFERENCE_BYTES = 32
 """Key and place, twice while they are sorted."""
+_LEAST_ROOM = 1 << 16
+"""Bytes of references that are made whatever the budget."""
 
 
 class MoreMemory(Protocol):
@@ -114,6 +119,8 @@ class Ledger:
         self.partitions: list[str] = []
         """Digests of the partial files that it was merged from."""
         self._events: list[npt.NDArray[np.int32]] = []
+        self._kept = 0
+        """Bytes of references and of what is known of runs, which stay in memory."""
 
     @property
     def _sizes(self) -> tuple[int, int]:
@@ -139,7 +146,7 @@ class Ledger:
         self.used = int(s["ledger_words"])
         capacity = self._capacity()
         while self.used + needed > max(capacity, len(self.arena.words)):
-            if not self.extend(self.budget):
+            if not self._extend(self.budget):
                 self._spill()
                 s["ledger_words"] = 0
                 break
@@ -147,16 +154,48 @@ class Ledger:
         if self.used + needed > len(self.arena.words):
             self._enlarge(max(capacity, self.used + needed))
 
-    def extend(self, nbytes: int, *, required: bool = False) -> bool:
-        """Ask for a larger budget; return whether it is.
-
-        Raises:
-            CoreError: the memory is required, and not granted.
-        """
+    def _extend(self, nbytes: int, *, required: bool = False) -> bool:
         if self._more is None or not self._more(nbytes, required=required):
             return False
         self.budget += nbytes
         return True
+
+    @property
+    def free(self) -> int:
+        """Bytes of the budget that nothing takes."""
+        words = len(self.arena.words) + sum(end - begin for begin, end in self._absorbed)
+        return self.budget - 4 * words - self._kept
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether so many bytes may be taken besides, if need be of a larger budget."""
+        return nbytes <= self.free or self._extend(nbytes - self.free)
+
+    def require_room(self, nbytes: int, what: str) -> None:
+        """Have room for what has to be in memory.
+
+        Args:
+            nbytes: bytes besides what is taken.
+            what: needs them, for the message.
+
+        Raises:
+            LimitError: the budget is too small.
+            CoreError: it is as large as it may be.
+        """
+        missing = nbytes - self.free
+        if missing > 0 and not self._extend(missing, required=True):
+            raise LimitError(
+                f"{what} need {nbytes} bytes of memory, and the budget is {self.budget}",
+                hint=f"Raise the memory budget to {self.budget + missing} or more",
+            )
+
+    def keep(self, nbytes: int, what: str) -> None:
+        """Count bytes that stay in memory until the ledger is closed; see ``require_room``."""
+        self.require_room(nbytes, what)
+        self._kept += nbytes
+
+    def drop(self, nbytes: int) -> None:
+        """Count bytes no longer that were kept."""
+        self._kept -= nbytes
 
     def _capacity(self) -> int:
         """Words that fit, given the references that stretches have had so far."""
@@ -191,16 +230,28 @@ class Ledger:
         places = [(begin, self.memory.words[begin:end]) for begin, end in self._absorbed]
         return [(self._begin or 0, self.arena.words[: self.used]), *places]
 
-    def _refer(self, words: npt.NDArray[np.int32], keys: Indices, places: Indices) -> int:
+    def _refer(
+        self, words: npt.NDArray[np.int32], stop: int, keys: Indices, places: Indices
+    ) -> tuple[int, int]:
         _, ids, starts, numbers = self.calendar
-        count, _ = refer_to_blocks(
-            words, len(words), *self._sizes, ids, starts, numbers, keys, places
-        )
-        return count
+        at = count = 0
+        budget = current()
+        while at < stop:
+            budget.check("ledger")
+            size = min(stop - at, SLICE)
+            to = (keys[count:], places[count:])
+            found, taken = refer_to_blocks(
+                words[at:], size, *self._sizes, ids, starts, numbers, *to
+            )
+            to[1][:found] += at
+            count += found
+            at += taken
+        return count, at
 
     def _count_references(self) -> int:
         nothing = np.zeros(0, np.int64)
-        return sum(self._refer(words, nothing, nothing) for _, words in self._sections())
+        sections = self._sections()
+        return sum(self._refer(words, len(words), nothing, nothing)[0] for _, words in sections)
 
     def events(self) -> npt.NDArray[np.int32]:
         """Ids of all events, ascending, those that never occur included."""
@@ -217,17 +268,44 @@ class Ledger:
         return np.unique(np.concatenate(found))
 
     def references(self) -> tuple[Indices, Indices]:
-        """Keys of the stretches that are not in runs, sorted, and their places in ``memory``."""
+        """Keys of the stretches that are not in runs, sorted, and their places in ``memory``.
+
+        Raises:
+            LimitError: they do not fit into the budget.
+            CoreError: they do not fit into what it may become.
+        """
         count = self._count_references()
+        self.require_room(_REFERENCE_BYTES * count, "references to the sums")
         keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
         first = 0
         for begin, words in self._sections():
-            if first < count:
-                end = first + self._refer(words, keys[first:], places[first:])
-                places[first:end] += begin
-                first = end
-        sort_references(keys, places)
+            first = self._refer_to(begin, words, first, keys, places)
+        sort_pairs(keys, places, "ledger")
         return keys, places
+
+    @property
+    def spills(self) -> bool:
+        """Whether stretches in memory can be moved to the disk."""
+        return self.spill is not None and self.originals is None and self._words > 0
+
+    def fits_references(self) -> bool:
+        """Whether references to all stretches fit into memory."""
+        return self.has_room(_REFERENCE_BYTES * self._count_references())
+
+    def _refer_to(
+        self,
+        begin: int,
+        words: npt.NDArray[np.int32],
+        first: int,
+        keys: Indices,
+        places: Indices,
+    ) -> int:
+        """Make references to words that begin at ``begin``; return the number after the last."""
+        if first == len(keys):
+            return first
+        count, _ = self._refer(words, len(words), keys[first:], places[first:])
+        places[first : first + count] += begin
+        return first + count
 
     # -- runs --------------------------------------------------------------------
 
@@ -240,7 +318,7 @@ class Ledger:
         self.write_run()
 
     def write_run(self) -> None:
-        """Move the arena's stretches to a run: spilled if they can be, else in memory.
+        """Move the arena's stretches to runs: spilled if they can be, else in memory.
 
         Raises:
             LimitError: they are references to blocks, which runs have none of.
@@ -250,21 +328,65 @@ class Ledger:
         if self.originals is not None:
             raise LimitError("a ledger of references has no runs")
         self._events.append(self._in_arena())
-        keys, places = self.references()
-        _, _, largest = measure(keys, places, self.memory.words)
+        self.keep(self._events[-1].nbytes, "events of the stream")
+        octets: Spilled | None = None if self.spill is None else self.spill.create()
         samples, width = self._sizes
-        writer = RunWriter(samples, width, None if self.spill is None else self.spill.create())
-        writer.write(keys, places, self.memory, make_sums(samples, largest))
-        self.add_run(writer.finish())
+        end = 0
+        for begin, words, count in self._pieces():
+            # Each part is a run of its own, in the same place on the disk.
+            writer = RunWriter(samples, width, octets, end if octets is not None else 0)
+            keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
+            self._refer_to(begin, words, 0, keys, places)
+            sort_pairs(keys, places, "ledger")
+            writer.write(keys, places, self.memory)
+            run = writer.finish()
+            end = run.end
+            self.add_run(run)
         self.used = 0
         self._absorbed = []
 
+    def _pieces(self) -> Iterator[tuple[int, npt.NDArray[np.int32], int]]:
+        """Yield where stretches begin, their words and references, as many as fit into memory.
+
+        A block of few bytes has a reference for each occurrence of its event.
+        """
+        nothing = np.zeros(0, np.int64)
+        for begin, words in self._sections():
+            at = 0
+            while at < len(words):
+                current().check("ledger")
+                stop = len(words) - at
+                room = max(self.free, _LEAST_ROOM)
+                while True:
+                    count, taken = self._refer(words[at:], stop, nothing, nothing)
+                    if count * _REFERENCE_BYTES <= room or stop == 1:
+                        break
+                    stop = max(min(stop * room // (count * _REFERENCE_BYTES), stop // 2), 1)
+                if count * _REFERENCE_BYTES > room:
+                    self.require_room(_REFERENCE_BYTES * count, "references to a block")
+                yield begin + at, words[at : at + taken], count
+                at += taken
+
+    def clear(self) -> None:
+        """Move all stretches to runs, and give the memory of the arena back."""
+        self.write_run()
+        self.arena = make_arena(0)
+        self._begin = None
+
     def add_run(self, run: Run, events: npt.NDArray[np.int32] | None = None) -> None:
-        """Add sums of the same run, and the ids of their events."""
-        if len(run.summaries):
-            self.runs.append(run)
+        """Add sums of the same run, and the ids of their events.
+
+        Raises:
+            LimitError: what has to be known of it does not fit into the budget.
+            CoreError: it does not fit into what the budget may become.
+        """
+        nbytes = run.summaries.nbytes + run.starts.nbytes
         if events is not None:
+            nbytes += events.nbytes
             self._events.append(events)
+        if len(run.summaries):
+            self.keep(nbytes, "the summaries of the run")
+            self.runs.append(run)
 
     def absorb(self, others: Sequence[Ledger]) -> None:
         """Take over the sums of other partitions, which must not be used any more.
@@ -287,6 +409,7 @@ class Ledger:
             self.runs += other.runs
             self._events += other._events  # noqa: SLF001 - of the same class
             self.partitions += other.partitions
+            self._kept += other._kept  # noqa: SLF001 - as above
             other.close(keep_runs=True)
 
     def _take_stretches(self, others: Sequence[Ledger], words: int) -> None:
@@ -321,3 +444,4 @@ class Ledger:
                 run.octets.close()
         self.runs = []
         self._events = []
+        self._kept = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import Indices
-from .._kernels import ordering
 from .._kernels.cells import Cells, Sums
 from .._kernels.exact import LIMBS
 from .._kernels.groups import TILE
@@ -91,9 +90,3 @@ def make_cells(groups: int, cells: int) -> Cells:
         sums=np.empty(cells + _SPARE),
         largest=np.empty(cells + _SPARE),
     )
-
-
-def sort_references(keys: Indices, places: Indices) -> None:
-    """Sort references by summary and period, in place."""
-    counts = np.zeros(ordering.COUNTS, np.int64)
-    ordering.sort_pairs(keys, places, np.empty_like(keys), np.empty_like(places), counts)

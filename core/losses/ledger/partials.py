@@ -26,12 +26,10 @@ import numpy.typing as npt
 
 from ...errors import FormatError, InputError, LimitError, MismatchError
 from .._kernels.checking import check_run
-from .._kernels.references import measure
 from ..events import StreamHeader
 from ..format import SOURCE_SUMMARY, Kind
 from .batches import LedgerReader
 from .ledger import Ledger
-from .memory import make_sums
 from .runs import RunWriter
 from .spilling import Spilled
 
@@ -131,11 +129,10 @@ def export_ledger(ledger: Ledger, write: Write) -> str:
         sections.put(_EVENTS, ids.view(np.uint8).data)
     samples, width = ledger.header.len_sample, ledger.header.float_width
     writer = RunWriter(samples, width, _RunSections(sections))
-    reader = LedgerReader(ledger, np.zeros_like)
+    reader = LedgerReader(ledger, lambda cells, _references: np.zeros_like(cells))
     for part in reader.parts(ledger.budget // 8):
         arena, keys, places = reader.load(part)
-        _, _, largest = measure(keys, places, arena.words)
-        writer.write(keys, places, arena, make_sums(samples, largest))
+        writer.write(keys, places, arena)
     end = {
         "digest": sections.digest,
         "events": len(events),

@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Indices
+from ...slices import SLICE, grouped
+from ...sorting import starts_of
 from .._kernels import layout
 from .._kernels.cells import Sums
 from .._kernels.groups import write_run
 from .._kernels.references import find_summaries
 from .._kernels.stretches import Arena
-from .memory import make_arena
+from .memory import make_arena, make_sums
 from .spilling import HeldInMemory, Spilled
 
 _PIECE = 1 << 20
@@ -33,6 +35,11 @@ class Run:
     @property
     def words(self) -> int:
         """Length."""
+        return int(self.starts[-1] - self.starts[0])
+
+    @property
+    def end(self) -> int:
+        """Word after the last."""
         return int(self.starts[-1])
 
     def section(self, first: int, last: int) -> tuple[int, int]:
@@ -54,19 +61,30 @@ class RunWriter:
         samples: len_sample.
         float_width: bytes of a loss.
         octets: receives the bytes.
+        begin: words that they have before the first.
     """
 
-    def __init__(self, samples: int, float_width: int, octets: Spilled | None = None) -> None:
+    def __init__(
+        self, samples: int, float_width: int, octets: Spilled | None = None, begin: int = 0
+    ) -> None:
         self._samples = samples
         self._width = float_width
         self._octets: Spilled = HeldInMemory() if octets is None else octets
         self._out = make_arena(_PIECE)
         self._summaries: list[npt.NDArray[np.int32]] = []
         self._starts: list[Indices] = []
-        self._words = 0
+        self._words = begin
 
-    def write(self, keys: Indices, places: Indices, arena: Arena, sums: Sums) -> None:
-        """Write sorted references; no summary is in two calls."""
+    def write(self, keys: Indices, places: Indices, arena: Arena) -> None:
+        """Write sorted references."""
+        starts = starts_of(keys)
+        sums = make_sums(self._samples, int(np.diff(starts).max(initial=0)))
+        for first, last in grouped(starts, "ledger", max(SLICE // (self._samples + 1), 1)):
+            part = slice(starts[first], starts[last])
+            self._write(keys[part], places[part], arena, sums)
+
+    def _write(self, keys: Indices, places: Indices, arena: Arena, sums: Sums) -> None:
+        """Write whole groups."""
         progress = np.zeros(3, np.int64)
         status = layout.ARENA_FULL
         while status == layout.ARENA_FULL:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Rows
+from ...arrays import Indices, Rows
 from .._kernels import annual
 from ..ledger.batches import Batch
 from .columns import SUMMARY_ID, amount, integer
@@ -44,8 +43,8 @@ class _Averages(Calculator):
         )
         return analytical, samples
 
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._subsets.weigh(cells)
+    def weigh(self, _cells: Indices, references: Indices) -> Indices:
+        return self._subsets.weigh(references)
 
 
 class _MeansOnly(Calculator):
@@ -62,8 +61,8 @@ class _MeansOnly(Calculator):
         rows = as_rows(self._dtype, [np.repeat(batch.summaries, 2), types, means.ravel()])
         return rows, empty_rows(self._dtype)
 
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._subsets.weigh(cells)
+    def weigh(self, _cells: Indices, references: Indices) -> Indices:
+        return self._subsets.weigh(references)
 
 
 AAL = Report(

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Indices, Rows
 from .._kernels import annual
 from ..ledger.batches import Batch
 from .columns import SUMMARY_ID, amount, integer, number
@@ -88,8 +88,8 @@ class _Convergence(Calculator):
                 error / mean,
             ]
 
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._subsets.weigh(cells)
+    def weigh(self, _cells: Indices, references: Indices) -> Indices:
+        return self._subsets.weigh(references)
 
 
 ALCT = Report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Array, Floats, Indices
+from ...budget import current
+from ...slices import SLICE, grouped
+from ...sorting import COUNTS, PROGRESS, sort_pairs
 from .._kernels import curves as kernel
-from .._kernels import ordering
+from .._kernels import spreading
 from .._kernels.quantiles import STACK
 
 
@@ -132,17 +136,32 @@ class Drawing:
     def _read_equal(self, curves: Curves) -> None:
         longest = int(np.diff(curves.starts).max(initial=0))
         curves.found = np.empty((len(curves), 3, len(self._returns)))
-        kernel.find_levels(
-            curves.values,
-            curves.values.view(np.int64),
-            curves.starts,
-            self._first(curves.count),
-            np.zeros(2 * len(self._returns), np.int64),
-            np.zeros(kernel.BUCKETS, np.int64),
-            np.empty(longest),
-            np.zeros(4 * STACK, np.int64),
-            curves.found,
-        )
+        first = self._first(curves.count)
+        ranks, counts = np.zeros(2 * len(first), np.int64), np.zeros(spreading.BUCKETS, np.int64)
+        spare, stack = np.empty(longest), np.zeros(4 * STACK, np.int64)
+        progress = np.zeros(spreading.SPREADING, np.int64)
+        bits = curves.values.view(np.int64)
+        for a, b in self._ranges(curves, len(first)):
+            begin, end = curves.starts[a], curves.starts[b]
+            is_long = end - begin > SLICE and b == a + 1
+            if is_long:
+                progress[:] = 0
+                of_curve = curves.values[begin:end], bits[begin:end]
+                while spreading.spread(*of_curve, counts, spare, progress, SLICE):
+                    current().check("curves")
+            kernel.find_levels(
+                curves.values,
+                bits,
+                curves.starts[a : b + 1],
+                first,
+                ranks,
+                counts,
+                spare,
+                stack,
+                progress,
+                is_long,
+                curves.found[a:b],
+            )
         self._evaluate(curves)
 
     def _evaluate(self, curves: Curves) -> None:
@@ -153,7 +172,9 @@ class Drawing:
         curves.present = np.zeros((len(curves), len(first)), np.uint8)
         follows = 0
         tail: Floats | float = 0.0
+        budget = current()
         for k, i in enumerate(first.tolist()):
+            budget.check("curves")
             if i == 0:
                 continue
             level, before, total = (curves.found[:, part, k] for part in range(3))
@@ -178,23 +199,26 @@ class Drawing:
     def _read_weighted(self, curves: Curves) -> None:
         curves.read = np.zeros((len(curves), 2, len(self._returns)))
         curves.present = np.zeros((len(curves), len(self._returns)), np.uint8)
-        kernel.read_weighted(
-            curves.values,
-            self._sorting(curves),
-            curves.starts,
-            curves.owners,
-            curves.used_starts,
-            curves.used,
-            self._returns,
-            self._weighing(curves.scale),
-            curves.read,
-            curves.present,
-        )
+        sorting, weighing = self._sorting(curves), self._weighing(curves.scale)
+        for a, b in self._ranges(curves, len(self._returns) + len(self._weights)):
+            kernel.read_weighted(
+                curves.values,
+                sorting,
+                curves.starts[a : b + 1],
+                curves.owners[a:b],
+                curves.used_starts,
+                curves.used,
+                self._returns,
+                weighing,
+                curves.read[a:b],
+                curves.present[a:b],
+            )
 
     def _points_read(self, curves: Curves) -> tuple[Points, Points]:
         assert curves.read is not None and curves.present is not None  # noqa: PT018, S101 - read
         made = []
         for column, flag in enumerate((kernel.LOSS, kernel.TAIL)):
+            current().check("curves")
             which, at = np.nonzero(curves.present & flag)
             losses = curves.read[:, column][which, at]
             made.append(
@@ -206,21 +230,25 @@ class Drawing:
 
     def _list_points(self, curves: Curves) -> tuple[Points, Points]:
         points = np.empty((2, len(curves.values)))
-        kernel.list_points(
-            curves.values,
-            self._sorting(curves),
-            curves.starts,
-            curves.count,
-            self._weighing(curves.scale),
-            points,
-        )
+        sorting, weighing = self._sorting(curves), self._weighing(curves.scale)
+        for a, b in self._ranges(curves):
+            starts = curves.starts[a : b + 1]
+            kernel.list_points(curves.values, sorting, starts, curves.count, weighing, points)
         lengths = np.diff(curves.starts)
+        budget = current()
         owners = np.repeat(curves.owners, lengths)
+        budget.check("curves")
         labels = np.repeat(curves.labels, lengths)
+        budget.check("curves")
         kept = points[0] > 0
-        if not kept.all():
-            owners, labels, points = owners[kept], labels[kept], points[:, kept]
-        values = curves.values[kept]
+        if kept.all():
+            values = curves.values
+        else:
+            owners, labels = owners[kept], labels[kept]
+            budget.check("curves")
+            points = points[:, kept]
+            budget.check("curves")
+            values = curves.values[kept]
         return Points(owners, labels, points[0], values), Points(owners, labels, *points)
 
     def _list_means(
@@ -233,7 +261,9 @@ class Drawing:
         ends = np.append(begins[1:], len(curves))
         longest = int(np.diff(curves.starts).max())
         parts = []
+        budget = current()
         for begin, end in zip(begins, ends, strict=True):
+            budget.check("curves")
             sums = np.zeros(longest)
             count = kernel.add_ranks(curves.values, curves.starts[begin : end + 1], sums)
             parts.append(sums[:count] / samples)
@@ -253,14 +283,33 @@ class Drawing:
 
     # -- scratch -----------------------------------------------------------------
 
+    @staticmethod
+    def _ranges(curves: Curves, further: int = 0) -> Iterator[tuple[int, int]]:
+        """Ranges of curves that take some ten milliseconds; see ``grouped``.
+
+        Args:
+            curves: all of them.
+            further: steps that each takes besides those for its losses.
+        """
+        return grouped(curves.starts + further * np.arange(len(curves.starts)), "curves")
+
     def _sorting(self, curves: Curves) -> kernel.Sorting:
-        longest = int(np.diff(curves.starts).max(initial=0))
+        """What kernels sort curves with; those that take long to sort are sorted already."""
+        lengths = np.diff(curves.starts)
+        keys = curves.values.view(np.int64)
+        for curve in np.flatnonzero(lengths > SLICE).tolist():
+            of_curve = slice(curves.starts[curve], curves.starts[curve + 1])
+            kernel.flip(keys[of_curve])
+            sort_pairs(keys[of_curve], curves.years[of_curve], "curves")
+            kernel.flip(keys[of_curve])
+        longest = int(lengths.max(initial=0))
         return kernel.Sorting(
-            keys=curves.values.view(np.int64),
+            keys=keys,
             years=curves.years,
             spare_keys=np.empty(longest, np.int64),
             spare_years=np.empty(longest, np.int64),
-            counts=np.zeros(ordering.COUNTS, np.int64),
+            counts=np.zeros(COUNTS, np.int64),
+            progress=np.zeros(PROGRESS, np.int64),
         )
 
     def _weighing(self, scale: float) -> kernel.Weighing:

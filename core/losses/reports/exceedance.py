@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Array, Floats, Indices, Rows
+from ...budget import current
+from ...slices import slices
 from .._kernels.exceedance import (
     ANY_ROW,
     FULL,
@@ -27,7 +29,7 @@ from .._kernels.exceedance import (
     gather_samples,
     gather_summaries,
 )
-from ..ledger.batches import Batch
+from ..ledger.batches import CELL_BYTES, Batch
 from .drawing import Curves, Drawing, Points
 from .running import Calculator, RunSetting, as_rows, empty_rows
 
@@ -36,6 +38,8 @@ AEP = 3
 _PER_SAMPLE = 5
 _LETTERS = {"f": FULL, "s": SAMPLE_MEAN, "m": PER_SAMPLE_MEAN, "w": _PER_SAMPLE}
 _POINT_BYTES = 56
+_GROUP_BYTES = 32
+"""Memory for each period of a summary: its years that are used, and those of its samples."""
 
 
 class _Block(NamedTuple):
@@ -93,6 +97,7 @@ class _Exceedance:
         ept: list[_Block] = []
         psept: list[_Block] = []
         for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
+            current().check("curves")
             chosen = self._chosen[kind]
             for calculation in (MEAN_DAMAGE, FULL, SAMPLE_MEAN):
                 if calculation in chosen:
@@ -200,13 +205,12 @@ class _Exceedance:
         counts = np.add.reduceat(has_sample.astype(np.int64), batch.groups[:-1])
         return cells.periods[has_sample], np.append(0, np.cumsum(counts))
 
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def weigh(self, cells: Indices, references: Indices) -> Indices:
         """Bytes for summaries of so many cells: scratch, points, and rows of as many."""
         drawn = np.minimum(cells, self._samples)
         points = (4 * drawn + 16) * self._returns if self._returns else 16 * cells
-        scratch = 32 + 24 * self._weighted
-        weight: npt.NDArray[np.int64] = scratch * cells + _POINT_BYTES * points
-        return weight
+        scratch = CELL_BYTES + 32 + 24 * self._weighted
+        return scratch * cells + _POINT_BYTES * points + _GROUP_BYTES * references
 
 
 def exceedance_table(
@@ -226,24 +230,28 @@ class _ExceedanceTable(Calculator):
         blocks = self._blocks(self._exceedance.tables(batch))
         return _rows(blocks, batch, self._dtype), empty_rows(self._dtype)
 
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._exceedance.weigh(cells)
+    def weigh(self, cells: Indices, references: Indices) -> Indices:
+        return self._exceedance.weigh(cells, references)
 
 
 def _rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> Rows:
     """The points of blocks, in the order of a report: by summary, then as the blocks."""
     if not blocks:
         return empty_rows(dtype)
+    rows = np.empty(sum(len(block.periods) for block in blocks), dtype)
+    begin = 0
+    for block in blocks:
+        count = len(block.periods)
+        of_block = rows[begin : begin + count]
+        for a, b in slices(count, "rows"):
+            summaries = batch.summaries[block.summaries[a:b]]
+            points = (block.labels[a:b], block.type, block.periods[a:b], block.losses[a:b])
+            of_block[a:b] = as_rows(dtype, [summaries, *points])
+        begin += count
+    if len(batch.summaries) == 1:
+        return rows
     summaries = np.concatenate([block.summaries for block in blocks])
-    columns = [
-        batch.summaries[summaries],
-        np.concatenate([block.labels for block in blocks]),
-        np.concatenate([np.full(len(block.periods), block.type) for block in blocks]),
-        np.concatenate([block.periods for block in blocks]),
-        np.concatenate([block.losses for block in blocks]),
-    ]
-    rows = as_rows(dtype, columns)
-    return rows if len(batch.summaries) == 1 else rows[np.argsort(summaries, kind="stable")]
+    return rows[np.argsort(summaries, kind="stable")]
 
 
 def _choose(setting: RunSetting) -> dict[int, frozenset[int]]:

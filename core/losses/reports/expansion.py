@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...arrays import Rows
+from ...budget import current
 from .._kernels.expand import DATE_WORDS, OCCURRENCE, Calendar, expand
-from ..inputs import Occurrence, Periods, equal_periods
+from ..inputs import Occurrence, Periods
 from .report import Expander, Setting
 
 PIECE = 1 << 15
@@ -38,7 +39,7 @@ class Occurrences(Expander):
         self._least = least
         self._granular = int(occurrence.granular)
         width = setting.header.float_width
-        self._calendar = _calendar(occurrence, periods or equal_periods(occurrence.periods), width)
+        self._calendar = _calendar(occurrence, periods, width)
         stamp = 1 + width // 4 + DATE_WORDS
         self._stamps = np.zeros((_WINDOW, stamp), np.int32)
         self._out = np.zeros((max(PIECE, group), self._dtype.itemsize // 4), np.int32)
@@ -62,16 +63,22 @@ class Occurrences(Expander):
             yield self._out[:count].reshape(-1).view(self._dtype)
 
 
-def _calendar(occurrence: Occurrence, periods: Periods, float_width: int) -> Calendar:
+def _calendar(occurrence: Occurrence, periods: Periods | None, float_width: int) -> Calendar:
     index = occurrence.by_event()
     numbers, dates = occurrence.period_numbers, occurrence.dates
     if not (np.diff(index.order) > 0).all():
-        numbers, dates = numbers[index.order], dates[index.order]
-    weights = periods.weights.astype(f"<f{float_width}").view(np.int32)
+        budget = current()
+        budget.check("calendar")
+        numbers = numbers[index.order]
+        budget.check("calendar")
+        dates = dates[index.order]
+    # A file of a few bytes may declare billions of periods: equal weights are a single one.
+    weights = np.array([1 / occurrence.periods]) if periods is None else periods.weights
+    words = weights.astype(f"<f{float_width}").view(np.int32)
     return Calendar(
         index.event_ids.astype(np.int32),
         index.starts.astype(np.int64),
         numbers,
         dates,
-        weights.reshape(len(periods.weights), -1),
+        words.reshape(len(weights), -1),
     )

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Indices, Rows
 from ...errors import OptionError
 from ..events import StreamHeader
 from ..inputs import Occurrence, Periods, ReturnPeriods
@@ -102,8 +102,13 @@ class Calculator(ABC):
         """
 
     @abstractmethod
-    def weigh(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Bytes of memory for summaries of so many cells, besides the cells."""
+    def weigh(self, cells: Indices, references: Indices) -> Indices:
+        """Bytes of memory for summaries of so many cells and references.
+
+        Args:
+            cells: of each summary, shape (summaries,).
+            references: to stretches of each, shape (summaries,).
+        """
 
 
 def empty_rows(dtype: np.dtype[np.void]) -> Rows:

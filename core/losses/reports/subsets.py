@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import Floats, Indices
+from ...slices import grouped
 from .._kernels.annual import COLUMNS, MOMENTS, annual_losses, reduce_periods
 from .._kernels.layout import LANES
 from ..ledger.batches import Batch
@@ -57,27 +58,33 @@ class Subsets:
     def _compute(self, batch: Batch) -> Floats:
         moments = np.empty((len(batch.periods), len(self._lows), MOMENTS))
         stretches = batch.stretches
-        largest = int(np.diff(batch.starts).max(initial=0))
-        reduce_periods(
-            stretches.places,
-            batch.starts,
-            stretches.arena,
-            stretches.samples,
-            stretches.width,
-            make_sums(stretches.samples, largest),
-            np.zeros(LANES),
-            self._lows,
-            self._highs,
-            moments,
-        )
+        largest = int(np.diff(stretches.starts).max(initial=0))
+        sums, lanes = make_sums(stretches.samples, largest), np.zeros(LANES)
+        for first, last in stretches.ranges("annual"):
+            reduce_periods(
+                stretches.places,
+                stretches.starts[first : last + 1],
+                stretches.arena,
+                stretches.samples,
+                stretches.width,
+                sums,
+                lanes,
+                self._lows,
+                self._highs,
+                moments[first:last],
+            )
         weights = np.ones(len(batch.periods))
         if len(self._weights):
             weights = self._weights[batch.periods - 1]
         results = np.empty((len(batch.summaries), len(self._lows), COLUMNS))
         sizes = self._highs - self._lows
-        annual_losses(moments, weights, batch.groups, self._periods, sizes, results)
+        for first, last in grouped(batch.groups, "annual"):
+            groups = batch.groups[first : last + 1]
+            annual_losses(moments, weights, groups, self._periods, sizes, results[first:last])
         return results
 
-    def weigh(self, cells: Indices) -> Indices:
-        """Bytes for summaries of so many cells."""
-        return np.full(len(cells), 128 * len(self._lows), np.int64)
+    def weigh(self, references: Indices) -> Indices:
+        """Bytes for summaries of so many references."""
+        subsets = len(self._lows)
+        # Moments and a weight for each period, in which a summary has a reference or more.
+        return 128 * subsets + (8 * MOMENTS * subsets + 16) * references

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ...arrays import Array, Indices
 from ...errors import InputError
+from ...sorting import distinct, numbered, order_of
 from .._kernels.summary_sums import Places
 from ..inputs import SummaryMap, SummaryXref
 
@@ -52,14 +53,14 @@ class SummarySets:
             _check_map(xref, risks, map_name)
         self.counts_risks = risks is not None
         """Whether streams have the number of affected risks, sidx -4."""
-        items = np.unique(xref.ids)
+        items, item_numbers = numbered(xref.ids, "summary_xref")
         columns, ids, set_indices = [], [], []
         count = 0
         for index, set_id in enumerate(self.set_ids):
             rows = xref.set_ids == set_id
-            known, numbers = np.unique(xref.summary_ids[rows], return_inverse=True)
+            known, numbers = numbered(xref.summary_ids[rows], "summary_xref")
             column = np.full(len(items), -1, np.int32)
-            column[np.searchsorted(items, xref.ids[rows])] = numbers + count
+            column[item_numbers[rows]] = numbers + count
             columns.append(column)
             ids.append(known)
             set_indices.append(np.full(len(known), index, np.int32))
@@ -67,9 +68,11 @@ class SummarySets:
         summaries = np.stack(columns, axis=1)
         pairs = np.zeros((0, len(columns)), np.int32)
         if risks is not None:
-            pairs = _pairs(summaries, _risks_of(items, risks))
+            # The items of the map are those of the xref.
+            of_items = order_of(risks.ids, "summary_map")[1]
+            pairs = _pairs(summaries, risks.risks()[of_items])
         self.places = Places(
-            items,
+            items.astype(np.int32),
             summaries,
             pairs,
             np.concatenate(ids).astype(np.int32),
@@ -123,9 +126,13 @@ def _check_map(xref: SummaryXref, risks: SummaryMap, name: str | None) -> None:
             hint="Use the files of one perspective: gul, or fm for il",
             source=name,
         )
+    of_xref, _ = distinct(xref.ids, "summary_xref")
+    of_map, _ = distinct(risks.ids, "summary_map")
+    if np.array_equal(of_xref, of_map):
+        return
     for message, missing in (
-        ("the summary map lacks items of the xref", np.setdiff1d(xref.ids, risks.ids)),
-        ("the summary map has items that the xref lacks", np.setdiff1d(risks.ids, xref.ids)),
+        ("the summary map lacks items of the xref", np.setdiff1d(of_xref, of_map)),
+        ("the summary map has items that the xref lacks", np.setdiff1d(of_map, of_xref)),
     ):
         if len(missing):
             shown = ", ".join(map(str, missing[:_SHOWN]))
@@ -134,16 +141,9 @@ def _check_map(xref: SummaryXref, risks: SummaryMap, name: str | None) -> None:
             raise InputError(f"{message}: {shown}{more}", hint=hint, source=name)
 
 
-def _risks_of(items: npt.NDArray[np.int32], risks: SummaryMap) -> Indices:
-    """The risk of each of these items."""
-    order = np.argsort(risks.ids)
-    found = order[np.searchsorted(risks.ids[order], items)]
-    numbers: Indices = risks.risks()[found]
-    return numbers
-
-
 def _pairs(summaries: Array, risks: Indices) -> npt.NDArray[np.int32]:
     """Number the pairs of a summary and a risk, for each item and set."""
-    keys = summaries.astype(np.int64) << 32 | risks[:, None]
-    numbers: Indices = np.unique(keys, return_inverse=True)[1]
+    # A place without a summary is -1; keys are not negative.
+    keys = (summaries.astype(np.int64) + 1) << 32 | risks[:, None]
+    _, numbers = numbered(keys.ravel(), "summary_map")
     return numbers.reshape(summaries.shape).astype(np.int32)

@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from ... import errors
 from ...arrays import Octets, Rows
+from ...budget import current
 from .._kernels import layout
 from .._kernels.layout import Words
 from .._kernels.scan import close_event
@@ -243,6 +244,7 @@ class Summariser(StreamReceiver):
 
     def _make_space(self, needed: int) -> None:
         """Make room for ``needed`` more words in each stream."""
+        current().check("summaries")
         self._flush()
         if needed > self._written.words.shape[1]:
             self._make_written(2 * needed)

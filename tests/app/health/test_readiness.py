@@ -29,7 +29,8 @@ class Crew:
         self.others = first, third
         self.monitor = Monitor({"store": lambda: self.problem}, {}, self.board, own, lambda _: None)
         self.monitor._prober.start()
-        self.readiness = Readiness(self.monitor, self.board, own)
+        self.poisoned = 0
+        self.readiness = Readiness(self.monitor, self.board, own, lambda: self.poisoned)
 
     def say(self, index: int, parts: dict[str, Any]) -> None:
         seat = self.board.workers[index]
@@ -107,3 +108,12 @@ def test_a_worker_may_be_replaced_but_not_for_long(
     monkeypatch.setattr("app.health.readiness.time.monotonic", lambda: later)
     monkeypatch.setattr(module, "_SILENCE", 60)
     assert crew.ask()["reasons"] == ["worker 2: it has not started"]
+
+
+def test_poisoned_jobs_are_shown_and_make_nothing_unready(crew: Crew) -> None:
+    for index in (0, 2):
+        crew.say(index, OK)
+    assert "poisoned_jobs" not in crew.ask()
+    crew.poisoned = 2
+    answer = crew.ask()
+    assert (answer["status"], answer["poisoned_jobs"]) == ("ready", 2)

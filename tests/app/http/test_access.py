@@ -55,6 +55,9 @@ def test_a_path_without_a_rule_is_for_admin_alone() -> None:
         ("pipelines", "POST", "/v1/pipelines"),
         ("pipelines", "GET", "/v1/pipelines/x/batches"),
         ("register:a", "POST", "/v1/datasets"),
+        ("runs", "POST", "/v1/runs/x/reports"),
+        ("runs", "POST", "/v1/runs/x/streams/seal"),
+        ("runs", "POST", "/v1/runs/seal"),
     ],
 )
 def test_what_takes_a_scope(scope: str, method: str, path: str) -> None:
@@ -74,6 +77,8 @@ def test_what_takes_a_scope(scope: str, method: str, path: str) -> None:
         ("GET", "/v1/runs/x/streams"),
         ("DELETE", "/v1/runs/x/streams/y"),
         ("DELETE", "/v1/inputs/quantiles/x"),
+        # Of a run that failed: see the use case.
+        ("POST", "/v1/runs/x/seal"),
     ],
 )
 def test_admin_looks_and_deletes(method: str, path: str) -> None:

@@ -16,6 +16,7 @@ from app.engine.ledger import Ledger
 from app.errors import QuotaExceededError, StorageFullError, TooLargeError
 from app.losses.spool import Item, Mark, Spool, Spools, Table
 from app.state.claims import LEASE, Claims
+from app.state.presence import Presence
 from core.losses.position import Position
 
 DTYPE = np.dtype([("EventId", "<i4"), ("Loss", "<f8")])
@@ -110,7 +111,7 @@ def test_too_many_rows_are_refused(spool: Spool) -> None:
 
 
 def test_the_file_counts_in_a_quota_until_it_is_closed(tmp_path: Path) -> None:
-    claims = Claims(None, 2 * LEASE)
+    claims = Claims(Presence(), 2 * LEASE)
     spools = Spools(tmp_path, 1000, 1 << 40, claims, Ledger(1 << 20, 1 << 20))
     size = LEASE // DTYPE.itemsize - 10
     one, other = spools.new("alice"), spools.new("alice")

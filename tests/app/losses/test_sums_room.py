@@ -7,7 +7,10 @@ import errno
 import gc
 import os
 import threading
+import tracemalloc
 import weakref
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +20,20 @@ import pytest
 from app.engine.budgets import Budgets
 from app.engine.ledger import Ledger
 from app.engine.request_budget import BudgetLimits
-from app.errors import QuotaExceededError, StorageFullError, TooLargeError
+from app.errors import BusyError, QuotaExceededError, StorageFullError, TooLargeError
 from app.losses.answer import give_back
+from app.losses.passes import make_pass
+from app.losses.request import LossRequest
 from app.losses.spool import Spools, Table
-from app.losses.sums_room import SumsRoom, hold_for_request
+from app.losses.sums_room import Followed, SumsRoom, hold_for_request
 from app.state.claims import Claims
+from app.state.presence import Presence
 from core.arrays import Rows
 from core.errors import BudgetExceededError
 from core.losses.analysis import Analysis, aggregate
 from core.losses.inputs import Occurrence
 from core.losses.samples import SampleSpec, generate_stream
+from tests.streams import Block, Stream
 
 OWNER = "alice"
 EVENTS = 100
@@ -44,10 +51,16 @@ REPORTS = ("aal", "alct")
 class Rooms:
     """A room for the sums of one request at a time, and what pays for it."""
 
-    def __init__(self, directory: Path, *, disk: int = 1 << 30, quota: int = 1 << 30) -> None:
-        self.ledger = Ledger(1 << 30, 1 << 30)
-        self.claims = Claims(None, quota)
+    def __init__(
+        self, directory: Path, *, disk: int = 1 << 30, quota: int = 1 << 30, limit: int = 1 << 30
+    ) -> None:
+        self.ledger = Ledger(limit, limit)
+        self.claims = Claims(Presence(), quota)
         self._spools = Spools(directory, MIB, disk, self.claims, self.ledger)
+
+    def room(self) -> SumsRoom:
+        """A room for the sums of another request."""
+        return SumsRoom(self._spools, OWNER, FIRST)
 
     def compute(self, memory: int = 1 << 30) -> dict[str, bytes]:
         """The reports of the stream, within this memory of a request."""
@@ -132,6 +145,111 @@ def test_a_full_disk_is_not_the_fault_of_the_client(
     assert str(tmp_path) not in str(caught.value)
 
 
+# -- what follows what a small input declares ----------------------------------------------------
+
+MANY = 20_000
+"""Occurrences of one event, each of which makes every block of it a sum of its own."""
+BLOCKS = 40
+SLACK = 16 * MIB
+
+
+def repeated() -> bytes:
+    """A stream of a kilobyte whose one event has many occurrences."""
+    losses = ((-1, 3.0), (1, 5.0))
+    blocks = tuple(Block(1, summary, losses) for summary in range(1, BLOCKS + 1))
+    return Stream("summary", 1, 4, blocks).encode()
+
+
+def of_many_periods() -> Occurrence:
+    periods = np.arange(1, MANY + 1, dtype=np.int32)
+    return Occurrence(MANY, np.ones(MANY, np.int32), periods, np.zeros(MANY, np.int64))
+
+
+def compute_repeated(room: SumsRoom | None, names: tuple[str, ...] = REPORTS) -> dict[str, bytes]:
+    tables: dict[str, list[bytes]] = {name: [] for name in names}
+    analysis = Analysis(
+        names,
+        lambda name, rows: tables[name].append(rows.tobytes()),
+        occurrence=of_many_periods(),
+        resources=None if room is None else room.resources,
+    )
+    analysis.receive(repeated())
+    analysis.close()
+    return {name: b"".join(rows) for name, rows in tables.items()}
+
+
+@pytest.mark.parametrize(("memory", "spills"), [(256 * MIB, False), (12 * MIB, True)])
+def test_occurrences_of_an_event_take_no_more_than_is_charged(
+    tmp_path: Path, memory: int, spills: bool
+) -> None:
+    rooms = Rooms(tmp_path)
+    whole = compute_repeated(None)
+    budgets = Budgets(BudgetLimits(memory=memory), rooms.ledger)
+    tracemalloc.start()
+    try:
+        room = rooms.room()
+        with budgets.of_request(OWNER, threading.Event()) as budget:
+            assert compute_repeated(room) == whole
+            assert room.on_disk == spills
+            charged = budget.peak
+        room.close()
+        assert tracemalloc.get_traced_memory()[1] <= charged + SLACK
+    finally:
+        tracemalloc.stop()
+    assert rooms.ledger.held == 0
+
+
+def test_posts_at_once_hold_what_the_service_has_or_are_refused(tmp_path: Path) -> None:
+    limit = 48 * MIB
+    rooms = Rooms(tmp_path, disk=MIB, limit=limit)
+    whole = compute_repeated(None)
+    budgets = Budgets(BudgetLimits(), rooms.ledger)
+    together = threading.Barrier(6)
+
+    def post(number: int) -> str:
+        room = rooms.room()
+        try:
+            with budgets.of_request(f"owner {number}", threading.Event()) as budget:
+                together.wait()
+                assert budget.run(compute_repeated, room) == whole
+                return "computed"
+        except (BusyError, TooLargeError) as e:
+            return type(e).__name__
+        finally:
+            room.close()
+
+    tracemalloc.start()
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            outcomes = Counter(pool.map(post, range(6)))
+        assert tracemalloc.get_traced_memory()[1] <= limit + SLACK
+    finally:
+        tracemalloc.stop()
+    assert outcomes["computed"] >= 1
+    assert outcomes["BusyError"] + outcomes["TooLargeError"] >= 1
+    assert rooms.ledger.peak <= limit
+    assert rooms.ledger.held == 0
+
+
+def test_ids_of_events_that_lie_far_apart_are_counted_as_they_come() -> None:
+    """Each takes a page of the events seen, of twenty times its bytes."""
+    blocks = tuple(Block(event << 12, 1, ((1, 1.0),)) for event in range(1, 20_000))
+    stream = Stream("summary", 1, 4, blocks).encode()
+    limits = BudgetLimits(memory=32 * MIB)
+    with Budgets(limits).of_request(OWNER, threading.Event()) as budget:
+        pass_ = make_pass(LossRequest(reports=("melt",)), lambda *_: None, lambda *_: None, None)
+        memory = Followed()
+        for begin in range(0, len(stream), 1 << 16):
+            pass_.receive(memoryview(stream)[begin : begin + (1 << 16)])
+            memory.follow(pass_.nbytes)
+        assert len(blocks) * 512 <= budget.held <= 2 * len(blocks) * 512
+    limits = BudgetLimits(memory=MIB)
+    with Budgets(limits).of_request(OWNER, threading.Event()) as budget:
+        pass_ = make_pass(LossRequest(reports=("melt",)), lambda *_: None, lambda *_: None, None)
+        with pytest.raises(BudgetExceededError):
+            budget.run(pass_.receive, memoryview(stream))
+
+
 def test_more_memory_is_granted_or_required() -> None:
     assert hold_for_request(1 << 50, required=True)
     budgets = Budgets(BudgetLimits(memory=MIB))
@@ -144,7 +262,7 @@ def test_more_memory_is_granted_or_required() -> None:
 
 
 def test_a_room_does_not_wait_for_a_collection_of_garbage(tmp_path: Path) -> None:
-    spools = Spools(tmp_path, MIB, MIB, Claims(None, MIB), Ledger(MIB, MIB))
+    spools = Spools(tmp_path, MIB, MIB, Claims(Presence(), MIB), Ledger(MIB, MIB))
     gc.disable()
     try:
         room = SumsRoom(spools, OWNER)

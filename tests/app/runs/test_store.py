@@ -179,8 +179,8 @@ def test_bytes_count_in_the_quota_of_the_owner() -> None:
     other = f.streams.get(f.runs.get(ALICE, run.id), other.id)
     with pytest.raises(QuotaExceededError):
         f.add(run)
-    # What was refused left nothing in the list of the run.
-    assert len(f.runs.get(ALICE, run.id).streams) == 2
+    # What was refused left nothing.
+    assert len(f.streams.of(f.runs.get(ALICE, run.id))) == 2
     f.streams.delete(f.runs.get(ALICE, run.id), one.id)
     f.extend(other, b"123")
 

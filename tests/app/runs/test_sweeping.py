@@ -15,6 +15,7 @@ from app.runs.sweeping import (
     expired_runs,
     streams_without_runs,
 )
+from app.state.ownership import Namespaces
 from tests.app.runs.test_store import ALICE, DAY, SPEC, Stores
 
 
@@ -40,12 +41,13 @@ def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
     f = Stores()
     run = f.run()
     stream, lost = f.extend(f.add(run), b"1234"), f.extend(f.add(run), b"5678")
-    f.runs.change(f.runs.get(ALICE, run.id), lambda r: replace(r, streams={1: stream.id}))
+    # Its creation was slower than a seal, and its process ended before it could remove it.
+    f.streams.swap(lost, replace(lost, term="another"))
     # An append that lost its fence before its first commit, and one that has it.
     f.streams.swap(stream, replace(stream, fence=3))
     f.blobs.append("stream", stream.blob(2), 0, b"late")
     f.blobs.append("stream", stream.blob(3), 0, b"new")
-    recent = [streams_without_runs(f.heads, lambda: f.now)]
+    recent = [streams_without_runs(f.streams, f.heads, lambda: f.now)]
     recent.append(blobs_without_streams(f.heads, f.blobs, lambda: 0.0))
     for sweep in recent:
         assert sweep() is False
@@ -55,7 +57,7 @@ def test_streams_of_no_run_and_bytes_of_no_stream_go_after_a_while() -> None:
         sweep()
         sweep()
     (head,) = f.heads.list("stream").heads
-    assert head.id.endswith(stream.id)
+    assert head.id.endswith(stream.key)
     assert {b.id for b in f.blobs.list("stream").blobs} == {stream.blob(1), stream.blob(3)}
     assert lost.blob(1) not in {b.id for b in f.blobs.list("stream").blobs}
 
@@ -89,3 +91,18 @@ def test_a_clock_that_jumps_costs_no_run_that_is_uploaded_to(jump: float) -> Non
         sweep()
     with pytest.raises(NotFoundError):
         f.runs.get(ALICE, idle.id)
+
+
+def test_what_is_on_its_way_to_another_owner_is_not_removed() -> None:
+    f = Stores()
+    stream = f.extend(f.add(f.run()), b"1234")
+    runs = Namespaces(f.heads, "run")
+    owned = runs.get("alice", stream.run)
+    runs.create("bob", stream.run, owned.value)
+    runs.delete("alice", stream.run)
+    sweep = streams_without_runs(f.streams, f.heads, lambda: 9e9)
+    sweep()
+    assert len(f.heads.list("stream").heads) == 1
+    runs.delete("bob", stream.run)
+    sweep()
+    assert not f.heads.list("stream").heads

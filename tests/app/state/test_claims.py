@@ -15,6 +15,7 @@ import pytest
 from app.errors import QuotaExceededError, StorageFullError
 from app.state.base import StoreError
 from app.state.claims import LEASE, Claims
+from app.state.presence import Presence
 from app.state.space import Space
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +23,8 @@ OTHER = """
 import sys
 from pathlib import Path
 from app.state.claims import Claims
-claims = Claims(Path(sys.argv[1]), 1 << 40)
+from app.state.presence import Presence
+claims = Claims(Presence(Path(sys.argv[1])), 1 << 40)
 claim = claims.new("alice")
 claim.cover(int(sys.argv[2]))
 print("has it", flush=True)
@@ -33,7 +35,7 @@ sys.stdin.read()
 @pytest.fixture(params=["directory", "memory"])
 def claims(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Claims]:
     directory = tmp_path / "claims" if request.param == "directory" else None
-    made = Claims(directory, 4 * LEASE)
+    made = Claims(Presence(directory), 4 * LEASE)
     yield made
     made.close()
     made.close()
@@ -61,13 +63,13 @@ def test_the_reserve_is_not_claimed(tmp_path: Path) -> None:
         def check(self, nbytes: int) -> None:
             raise StorageFullError(str(nbytes))
 
-    claims = Claims(None, 1 << 40, NoSpace(tmp_path, 0))
+    claims = Claims(Presence(), 1 << 40, NoSpace(tmp_path, 0))
     with pytest.raises(StorageFullError):
         claims.new("alice").cover(1)
 
 
 def test_workers_keep_to_one_limit_until_one_dies(tmp_path: Path) -> None:
-    claims = Claims(tmp_path, 4 * LEASE)
+    claims = Claims(Presence(tmp_path), 4 * LEASE)
     other = subprocess.Popen(
         [sys.executable, "-c", OTHER, str(tmp_path), str(3 * LEASE)],
         cwd=ROOT,
@@ -90,7 +92,7 @@ def test_workers_keep_to_one_limit_until_one_dies(tmp_path: Path) -> None:
 
 
 def test_threads_keep_to_the_limit(tmp_path: Path) -> None:
-    workers = [Claims(tmp_path, 10 * LEASE) for _ in range(2)]
+    workers = [Claims(Presence(tmp_path), 10 * LEASE) for _ in range(2)]
     taken: list[int] = []
 
     def take(claims: Claims) -> None:
@@ -113,9 +115,9 @@ def test_threads_keep_to_the_limit(tmp_path: Path) -> None:
 
 
 def test_a_file_without_sense_counts_nothing(tmp_path: Path) -> None:
-    one, other = Claims(tmp_path, LEASE), Claims(tmp_path, LEASE)
-    assert other._file is not None
-    os.pwrite(other._file, b"{nonsense", 0)
+    one, other = Claims(Presence(tmp_path), LEASE), Claims(Presence(tmp_path), LEASE)
+    assert other.presence.file is not None
+    os.pwrite(other.presence.file, b"{nonsense", 0)
     one.new("alice").cover(1)
     one.close()
     other.close()
@@ -124,4 +126,4 @@ def test_a_file_without_sense_counts_nothing(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreError):
-        Claims(tmp_path / "file" / "claims", 1)
+        Presence(tmp_path / "file" / "claims")

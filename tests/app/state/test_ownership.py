@@ -171,3 +171,66 @@ def test_everything_is_handed_over_but_what_is_taken(store: MemoryStateStore) ->
     assert Namespaces(store, "dataset").ids("old") == ["taken"]
     assert Namespaces(store, "dataset").get("new", "own").value == {"kind": "dataset"}
     assert Namespaces(store, "view").ids("old") == []
+
+
+def test_what_is_deleted_while_it_is_posted_again_is_there() -> None:
+    class Deleting(MemoryStateStore):
+        """A store where another request deletes what this one finds to exist."""
+
+        def get(self, kind: str, head_id: str) -> Head:
+            self.delete(kind, head_id)
+            return super().get(kind, head_id)
+
+    things = Namespaces(Deleting(), "view")
+    assert things.create("alice", "v", {"a": 1})
+    assert things.create("alice", "v", {"a": 1})
+    assert things.ids("alice") == ["v"]
+
+
+def test_what_changes_while_it_is_handed_over_is_handed_over_with_its_change() -> None:
+    class Changing(MemoryStateStore):
+        """Somebody changes each thing once before it is deleted."""
+
+        def delete(
+            self,
+            kind: str,
+            head_id: str,
+            seen: Head | None = None,
+            *,
+            unused_since: float | None = None,
+        ) -> None:
+            things = Namespaces(self, "stream")
+            if things.get("old", "a").value == {"offset": 1}:
+                things.replace(things.get("old", "a"), {"offset": 2}, 2)
+            super().delete(kind, head_id, seen, unused_since=unused_since)
+
+    store = Changing()
+    things = Namespaces(store, "stream")
+    things.create("old", "a", {"offset": 1}, 1)
+    assert adopt(store, "old", "new") == (1, [])
+    owned = things.get("new", "a")
+    assert (owned.value, owned.head.size) == ({"offset": 2}, 2)
+    assert not things.has("old", "a")
+
+
+def test_what_the_new_owner_had_stays_though_the_old_one_deletes_its_own() -> None:
+    class Deleting(MemoryStateStore):
+        """The old owner deletes each thing as it is handed over."""
+
+        def delete(
+            self,
+            kind: str,
+            head_id: str,
+            seen: Head | None = None,
+            *,
+            unused_since: float | None = None,
+        ) -> None:
+            super().delete(kind, head_id)
+            super().delete(kind, head_id, seen, unused_since=unused_since)
+
+    store = Deleting()
+    things = Namespaces(store, "view")
+    for owner in ("old", "new"):
+        things.create(owner, "v", {"a": 1})
+    assert adopt(store, "old", "new") == (0, [])
+    assert things.has("new", "v")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import tracemalloc
 from collections.abc import Iterable
 from typing import Any
 
@@ -77,6 +78,20 @@ def run(pieces: Iterable[Any], width: int = 4, **options: Any) -> dict[str, byte
         analysis.receive(piece)
     analysis.close()
     return collector.rows
+
+
+def test_periods_that_a_file_only_declares_take_no_memory() -> None:
+    occurrence = occurrence_of(HAPPENINGS, 2**31 - 1)
+    run([DATA])
+    tracemalloc.start()
+    try:
+        rows = run([DATA], occurrence=occurrence)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    for name in TABLES:
+        table = np.frombuffer(rows[name], REPORTS[name].dtype(4))
+        assert set(table["PeriodWeight"].tolist()) == {float(np.float32(1 / (2**31 - 1)))}
 
 
 @st.composite

@@ -104,3 +104,14 @@ def view(
             picked = picked.astype(wide)
             picked[gone] = np.nan
     return picked
+
+
+def shuffled(size: int, seed: int) -> Array:
+    """Sort positions by their keys in one go; see :mod:`core.tiles._kernels.orders`."""
+    with np.errstate(over="ignore"):
+        x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x += np.uint64(seed)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return np.argsort(x, kind="stable").astype(np.int64)

@@ -115,3 +115,42 @@ def test_sums_are_as_wide_as_it_takes() -> None:
     ):
         found = replace(recording(6, (6,)), dtype=np.dtype(stored))
         assert make_plan(found, parse_view({**whole, **view})).dtype.str == made
+
+
+def test_the_parts_of_a_tile_have_its_frames_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("core.tiles.plan._PART", 8)
+    views: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+        ((4, 6), {"tile_shape": [3, 5, 1, 1]}),
+        ((2, 30), {"tile_shape": [2, 30, 1, 1]}),
+        ((1, 5, 12), {"tile_shape": [1, 2, 11, 1, 1]}),
+        ((60,), {"tile_shape": [31, 1, 1]}),
+        ((4, 6), {"tile_shape": [17, 1, 1]}),
+        ((4, 12), {"bin": {"nav": 2}, "tile_shape": [2, 6, 1, 1]}),
+        ((9, 9), {"bin": {"nav": 3}, "tile_shape": [2, 2, 1, 1]}),
+    ]
+    for scan, spec in views:
+        made = plan(int(np.prod(scan)), scan, **spec)
+        for tile in map(made.tile, range(made.tiles)):
+            parts = list(made.parts(tile))
+            frames = [made.frames_of(part) for part in parts]
+            assert (np.concatenate(frames) == made.frames_of(tile)).all()
+            assert all(part.size <= 8 or len(part) == 1 for part in frames)
+            assert (len(parts) == 1) == (parts[0] is tile)
+
+
+def test_a_table_of_tiles_has_what_each_tile_has() -> None:
+    for spec in ({"tile_shape": [3, 5, 1, 1]}, {"tile_shape": [5, 1, 1]}, {}):
+        made = plan(24, (4, 6), **spec)
+        tiles = [made.tile(k) for k in range(made.tiles)]
+        table = made.table()
+        axes = range(len(made.shape))
+        names = [f"{name}_{axis}" for axis in axes for name in ("origin", "shape")]
+        assert list(table) == ["tile", "offset", "nbytes", *names]
+        for name in ("offset", "nbytes"):
+            assert table[name].tolist() == [getattr(tile, name) for tile in tiles]
+        assert table["tile"].tolist() == list(range(made.tiles))
+        for axis in axes:
+            assert table[f"origin_{axis}"].tolist() == [tile.origin[axis] for tile in tiles]
+            assert table[f"shape_{axis}"].tolist() == [tile.shape[axis] for tile in tiles]

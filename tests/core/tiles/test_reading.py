@@ -13,7 +13,6 @@ from core.errors import CastingError, RepairError, SelectionError, ShapeError
 from core.tiles.corrections import Corrections
 from core.tiles.frames import FileFrames
 from core.tiles.plan import Plan, make_plan
-from core.tiles.positions import shuffled
 from core.tiles.reader import TileReader
 from core.tiles.recording import Extent, Recording
 from core.tiles.view import parse_view
@@ -171,7 +170,7 @@ def expected(case: Case, spec: dict[str, Any], plan: Plan) -> tuple[Array, bool]
         flat = True
     order = None
     if "shuffle" in spec["select"]:
-        order = shuffled(int(np.prod(case.scan)), spec["select"]["shuffle"]["seed"])
+        order = reference.shuffled(int(np.prod(case.scan)), spec["select"]["shuffle"]["seed"])
     used = spec.get("corrections", True)
     corrections: dict[str, Any] = (
         {"dark": case.dark, "gain": case.gain, "bad": case.bad} if used else {}

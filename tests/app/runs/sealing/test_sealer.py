@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-import os
-import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +18,12 @@ from app.errors import StorageFullError
 from app.http.identity import SINGLE_USER
 from app.run_errors import SealRefusedError
 from app.runs.records import RunRecord
+from app.runs.results.sweeping import files_without_runs
 from app.runs.sealing import memory, work
 from app.runs.sealing.jobs import Jobs
 from app.runs.sealing.sealer import Sealer
-from app.runs.sealing.workers import has_died, worker_name
+from app.runs.sweeping import runs_without_jobs
+from core.errors import EmptyStreamError
 from tests.app.runs.uploaded import Uploads, occurrence_csv, partitions
 from tests.runs import RUN_REPORTS, RunCase, random_run
 
@@ -226,25 +225,11 @@ def test_streams_that_are_missing_unfinished_or_twice_there_are_named(
     found = refused(service, run)["streams"]
     assert [(f["partition"], f["stream"]) for f in found] == [
         (2, cut.id),
-        (3, service.now(run).streams[3]),
+        (3, service.streams.find(service.now(run), 3).id),
     ]
     assert "is not complete" in found[0]["reason"]
     assert "same bytes as partition 1" in found[1]["reason"]
     assert refused(service, service.run(["melt"]))["detail"] == "the run has no stream"
-
-
-def test_a_stream_that_a_crash_left_half_created_is_missing(
-    service: Uploads, case: RunCase
-) -> None:
-    run = service.run(["melt"])
-    service.upload(run, case.stream.encode())
-    listed = replace(service.now(run), streams={**service.now(run).streams, 2: "000002-x"})
-    service.runs.change(service.now(run), lambda _run: listed)
-    (fault,) = refused(service, run)["streams"]
-    assert fault["partition"] == 2
-    # Who reads rows waits for it.
-    rows = get(service, f"/v1/runs/{run.id}/rows/melt?format=ndjson").text
-    assert '"reason":"partial"' in rows.splitlines()[-1]
 
 
 def test_streams_without_events_may_be_equal(service: Uploads, case: RunCase) -> None:
@@ -289,6 +274,37 @@ def test_an_event_in_two_streams_fails_the_run_until_it_is_repaired(
         assert service.now(run).problem is None
 
 
+def test_reports_of_streams_that_were_replaced_are_not_kept(
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = partitions(case, 1, 2)
+    run = run_of(service, case, ["melt", "aal"])
+    (stream,) = service.upload(run, first)
+
+    def fail(_self: object, _memory: object) -> None:
+        raise EmptyStreamError("the sums cannot be computed", offset=0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(work.SealingWork, "_compute_sums", fail)
+        assert service.seal(run).state == "failed"
+    service.streams.delete(service.now(run), stream.id)
+    service.upload(run, second)
+    assert service.seal(run).state == "done"
+    other = run_of(service, case, ["melt", "aal"])
+    service.upload(other, second)
+    assert service.seal(other).state == "done"
+    melt, expected = (get(service, f"/v1/runs/{r.id}/reports/melt") for r in (run, other))
+    assert melt.status_code == 200
+    assert melt.content == expected.content
+    # What was computed before is removed after a while.
+    heads = service.sealer.workshop.heads
+    before = {head.id for head in heads.list("report").heads}
+    files_without_runs(heads, "report", lambda: 9e9)()
+    (removed,) = before - {head.id for head in heads.list("report").heads}
+    assert f".{run.id}." in removed
+    assert get(service, f"/v1/runs/{run.id}/reports/melt").content == expected.content
+
+
 def damage(directory: Path, kind: str) -> None:
     """Change a byte of the content of every blob of a kind."""
     paths = list(directory.rglob(f"blobs/{kind}/*/*"))
@@ -330,8 +346,11 @@ def test_a_job_of_a_worker_that_died_is_taken_over(
     (job,) = service.sealer.jobs.claimable()
     # It claims the job, and is killed.
     assert service.sealer.jobs.change(job, worker="another", beat=7) is not None
-    watching = Jobs(service.state.runs.reports._workshop.heads, 15.0, lambda: now[0])
+    watching = Jobs(
+        service.sealer.workshop.heads, 15.0, lambda: now[0], service.sealer.jobs.presence
+    )
     monkeypatch.setattr(service.sealer, "jobs", watching)
+    monkeypatch.setattr(service.sealer, "_alone", None)
     for now[0] in (0.0, 14.9):
         service.sealer.look()
         assert service.now(run).state == "sealed"
@@ -339,20 +358,6 @@ def test_a_job_of_a_worker_that_died_is_taken_over(
     service.sealer.look()
     assert service.now(run).state == "done"
     assert watching.of_run(run.owner, run.id) == []
-
-
-def test_a_worker_that_died_on_this_machine_is_noticed_at_once() -> None:
-    name = worker_name()
-    assert not has_died(name)
-    *place, _, started, last = name.split(" ")
-    with subprocess.Popen(["true"]) as ended:
-        ended.wait()
-    dead = " ".join([*place, str(ended.pid), "123", last])
-    assert has_died(dead)
-    reused = " ".join([*place, str(os.getpid()), "1" + started, last])
-    assert has_died(reused)
-    assert not has_died(dead.replace(place[0], "another-machine"))
-    assert not has_died("another")
 
 
 def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
@@ -385,6 +390,22 @@ def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
     service.sealer.seal(service.now(run))
     service.sealer.look()
     assert service.now(run).state == "done"
+
+
+def test_a_sealed_run_whose_job_was_lost_is_computed(service: Uploads, case: RunCase) -> None:
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    service.sealer.seal(service.now(run))
+    jobs = service.sealer.jobs
+    jobs.delete_all(run.owner, run.id)
+    service.sealer.look()
+    assert service.now(run).state == "sealed"
+    sweep = runs_without_jobs(service.state.runs.removal, service.sealer.workshop.heads)
+    assert sweep() is False
+    service.sealer.look()
+    assert service.now(run).state == "done"
+    sweep()
+    assert jobs.of_run(run.owner, run.id) == []
 
 
 def test_a_full_disk_delays_the_run(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import InputError
-from core.losses.inputs import Data, Form, Periods, encode_periods, equal_periods, parse_periods
+from core.losses.inputs import Data, Form, Periods, encode_periods, parse_periods
 from tests.auxiliary import assert_refused, conformance
 
 
@@ -53,8 +53,6 @@ def test_periods_may_come_in_any_order(data: Data) -> None:
 def test_weights_that_do_not_sum_to_one_are_told() -> None:
     assert not parse_periods(packed((1, 0.5), (2, 0.4))).sum_to_one
     assert parse_periods(packed((1, 0.5), (2, 0.4))).total == pytest.approx(0.9)
-    assert equal_periods(3).sum_to_one
-    assert equal_periods(4).weights.tolist() == [0.25] * 4
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from core.losses._kernels import curves
 from core.losses._kernels.quantiles import STACK
+from core.losses._kernels.spreading import BUCKETS, SPREADING, spread
 from tests.scale import PURE_PYTHON
 
 SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
@@ -20,6 +21,22 @@ SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "rising": lambda _rng, n: np.arange(1.0, n + 1),
 }
 SIZES = (1, 2, 99, 100, 101, 700) if PURE_PYTHON else (1, 2, 99, 100, 101, 700, 4095, 4096, 20_000)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_losses_are_spread_alike_in_slices_of_any_size(shape: str) -> None:
+    rng = np.random.default_rng(4)
+    for n in SIZES:
+        given = SHAPES[shape](rng, n)
+        made = []
+        for most in (n, 7, 1000):
+            values, counts = given.copy(), np.zeros(BUCKETS, np.int64)
+            progress, spare = np.zeros(SPREADING, np.int64), np.empty(n)
+            while spread(values, values.view(np.int64), counts, spare, progress, most):
+                pass
+            made.append((values.tobytes(), counts.tobytes()))
+        assert len(set(made)) == 1
+        np.testing.assert_array_equal(np.sort(values), np.sort(given))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -38,9 +55,11 @@ def test_levels_are_those_of_sorted_curves(shape: str) -> None:
             starts,
             first,
             np.zeros(2 * len(first), np.int64),
-            np.zeros(curves.BUCKETS, np.int64),
+            np.zeros(BUCKETS, np.int64),
             np.empty(longest),
             np.zeros(4 * STACK, np.int64),
+            np.zeros(SPREADING, np.int64),
+            False,
             found,
         )
     for losses, levels, start in zip(every, found, starts[:-1], strict=True):

@@ -1,0 +1,67 @@
+"""The program that computes one job of sealing, and nothing else; see its starter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import structlog
+
+from app.decoding.worker.sandbox import die_with
+from app.errors import ServiceError
+from app.logs import configure_logging
+from app.main import create_app
+from app.runs.sealing.alone import BESIDE_BYTES, LentLedger
+from app.runs.sealing.jobs import Job
+from app.settings import Settings
+
+
+def main() -> None:
+    """Compute the job that the parent sends."""
+    descriptor, parent = map(int, sys.argv[1:])
+    die_with(parent)
+    # Whoever has to be ended for lack of memory, it is not to be the service.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    connection = Connection(descriptor)
+    settings: Settings
+    job: Job
+    settings, job = connection.recv()
+    configure_logging(settings.log_level)
+    share = int(settings.memory_limit * settings.owner_share)
+    # What a job needs, but for datasets and a log of what clients do.
+    needed = {"scan": False, "catalogue": None, "audit_log": "none"}
+    app = create_app(
+        settings.model_copy(update=needed),
+        ledger=LentLedger(connection, settings.memory_limit, share),
+    )
+    sealer = app.state.sealer
+    signal.signal(signal.SIGTERM, lambda *_: sealer.stop())
+    bound_memory(settings.memory_limit + BESIDE_BYTES)
+    connection.send(None)
+    try:
+        sealer.perform(job)
+    except ServiceError as e:
+        # The store failed, which is no fault of the job: it is late soon, and claimed again.
+        structlog.get_logger().warning("a job is left", run=job.run, reason=str(e))
+    sys.stderr.flush()
+    # Threads of pools and the decoders end with the process.
+    os._exit(0)
+
+
+def bound_memory(nbytes: int) -> None:
+    """Let the process take so much more than it has: a job fails that does not count its own."""
+    status = Path("/proc/self/status").read_text()
+    used = 1024 * int(status.partition("VmData:")[2].split()[0])
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or hard > used + nbytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (used + nbytes, hard))
+
+
+if __name__ == "__main__":
+    main()

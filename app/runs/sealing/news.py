@@ -1,0 +1,45 @@
+"""News for those who look for jobs: something is to be done, or a process has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import weakref
+from collections.abc import Iterable, Iterator
+
+
+class News:
+    """Wakes the thread that waits for it; anybody may call ``set``."""
+
+    def __init__(self) -> None:
+        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        weakref.finalize(self, os.close, self._event)
+        self._poll = select.poll()
+        self._poll.register(self._event, select.POLLIN)
+
+    def set(self) -> None:
+        """Say that there is something to do."""
+        os.eventfd_write(self._event, 1)
+
+    @contextlib.contextmanager
+    def watching(self, pids: Iterable[int]) -> Iterator[None]:
+        """Count the end of any of these processes as news, too, until the end of the block."""
+        ends = []
+        try:
+            for pid in pids:
+                # One that is gone already, or of another namespace, is seen by looking.
+                with contextlib.suppress(OSError):
+                    ends.append(os.pidfd_open(pid))
+                    self._poll.register(ends[-1], select.POLLIN)
+            yield
+        finally:
+            for end in ends:
+                self._poll.unregister(end)
+                os.close(end)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there are news, or for some time."""
+        self._poll.poll(seconds * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)

@@ -1,0 +1,275 @@
+"""Stores, turns and notifications whose every call is a point of a scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from app.runs.watching import Watch
+from app.state.base import Admit, Head, Page, space_of
+from app.state.blobs import BlobInfo, BlobPage, Octets
+from app.state.memory import MemoryStateStore
+from app.state.memory_blobs import MemoryBlobStore
+
+from .calls import Access, Call, adds, reads, writes
+from .scheduler import Scheduler
+
+_LONG = re.compile(r"\b[0-9a-f]{16}\.|(?<=[0-9a-f]{4})[0-9a-f]{20,}")
+"""Namespaces, and all but the beginning of long ids."""
+
+
+class Shared:
+    """What all processes have in common: the stores, and the clock of the machine."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.heads = MemoryStateStore()
+        self.blobs = MemoryBlobStore()
+        self.now = time.time()
+        self.states: list[tuple[str, str]] = []
+        """Ids and states of runs, in the order in which they were stored."""
+        self.names: dict[str, str] = {}
+        """Ids of what was there before the operations, by names for people."""
+
+    def copy(self) -> Shared:
+        """Return another of equal content."""
+        made = Shared(self.scheduler)
+        made.heads._heads = dict(self.heads._open)
+        made.heads._counts = Counter(self.heads._counts)
+        made.heads._nbytes = Counter(self.heads._nbytes)
+        made.blobs._blobs = {
+            key: replace(blob, data=bytearray(blob.data)) for key, blob in self.blobs._open.items()
+        }
+        made.blobs._size = self.blobs._size
+        made.now = self.now
+        made.states = list(self.states)
+        made.names = dict(self.names)
+        return made
+
+    def note(self, head: Head) -> None:
+        """Note the state of a run that was stored."""
+        if head.kind == "run":
+            self.states.append((head.id, json.loads(head.value)["value"]["state"]))
+
+    def all_heads(self) -> list[tuple[str, str]]:
+        """Kinds and ids of all heads."""
+        return sorted(self.heads._open)
+
+    def all_blobs(self) -> list[tuple[str, str]]:
+        """Kinds and ids of all blobs."""
+        return sorted(self.blobs._open)
+
+    def usage(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """What the store counts, by kind and space: heads and their bytes."""
+        return {key: (n, self.heads._nbytes[key]) for key, n in self.heads._counts.items()}
+
+    def clock(self) -> float:
+        """Return the time; a point, though it commutes with all but a change of the clock."""
+        self.scheduler.point(reads("read the clock", "clock", "now"))
+        return self.now
+
+    def set_clock(self, seconds: float) -> None:
+        """Set the clock forth."""
+        self.scheduler.point(writes(f"set the clock forth by {seconds:.0f} s", "clock", "now"))
+        self.now += seconds
+
+
+def age(shared: Shared, seconds: float) -> None:
+    """Make everything older."""
+    for key, head in shared.heads._open.items():
+        shared.heads._open[key] = replace(head, used=head.used - seconds)
+    for blob in shared.blobs._open.values():
+        blob.used -= seconds
+        blob.modified -= seconds
+
+
+def _named(kind: str, ident: str) -> str:
+    return f"{kind} {_LONG.sub('', ident)}"
+
+
+class PointedHeads:
+    """A StateStore with a point before each call.
+
+    Args:
+        shared: where the heads are.
+        counted: whether the usage of a space may decide a call: calls that change it then conflict.
+    """
+
+    def __init__(self, shared: Shared, *, counted: bool = False) -> None:
+        self._shared = shared
+        self._heads = shared.heads
+        self._counted = counted
+
+    def _changes(self, what: str, kind: str, head_id: str, *others: Access) -> None:
+        accesses = [Access("writes", kind, head_id), *others]
+        if self._counted:
+            accesses.append(Access("writes", f"usage of {kind}", space_of(head_id)))
+        text = f"{what} {_named(kind, head_id)}"
+        self._shared.scheduler.point(Call(text, tuple(accesses)))
+
+    def create(
+        self,
+        kind: str,
+        head_id: str,
+        value: bytes,
+        *,
+        size: int | None = None,
+        admit: Admit | None = None,
+    ) -> Head:
+        self._changes("create", kind, head_id)
+        head = self._heads.create(kind, head_id, value, size=size, admit=admit)
+        self._shared.note(head)
+        return head
+
+    def get(self, kind: str, head_id: str) -> Head:
+        self._shared.scheduler.point(reads(f"get {_named(kind, head_id)}", kind, head_id))
+        return self._heads.get(kind, head_id)
+
+    def compare_and_swap(
+        self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+    ) -> Head:
+        self._changes("swap", seen.kind, seen.id)
+        head = self._heads.compare_and_swap(seen, value, size=size, admit=admit)
+        self._shared.note(head)
+        return head
+
+    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
+        text = f"list {_named(kind, prefix)}"
+        self._shared.scheduler.point(reads(text, kind, prefix, is_prefix=True))
+        return self._heads.list(kind, prefix, after, limit)
+
+    def touch(self, kind: str, head_id: str) -> None:
+        text = f"touch {_named(kind, head_id)}"
+        used = Access("writes", f"use of {kind}", head_id)
+        self._shared.scheduler.point(Call(text, (Access("reads", kind, head_id), used)))
+        self._heads.touch(kind, head_id)
+
+    def delete(
+        self,
+        kind: str,
+        head_id: str,
+        seen: Head | None = None,
+        *,
+        unused_since: float | None = None,
+    ) -> None:
+        self._changes("delete", kind, head_id, Access("writes", f"use of {kind}", head_id))
+        self._heads.delete(kind, head_id, seen, unused_since=unused_since)
+
+    def close(self) -> None:
+        """Leave the store open: others use it."""
+
+
+class PointedBlobs:
+    """A BlobStore with a point before each call."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._blobs = shared.blobs
+
+    def _changes(self, what: str, kind: str, blob_id: str) -> None:
+        text = f"{what} bytes of {_named(kind, blob_id)}"
+        self._shared.scheduler.point(writes(text, f"bytes of {kind}", blob_id))
+
+    def _reads(self, what: str, kind: str, blob_id: str, *, is_prefix: bool = False) -> None:
+        text = f"{what} bytes of {_named(kind, blob_id)}"
+        made = reads(text, f"bytes of {kind}", blob_id, is_prefix=is_prefix)
+        self._shared.scheduler.point(made)
+
+    def put(self, kind: str, blob_id: str, data: Octets) -> bool:
+        self._changes("put", kind, blob_id)
+        return self._blobs.put(kind, blob_id, data)
+
+    def append(self, kind: str, blob_id: str, offset: int, data: Octets) -> int:
+        self._changes("append", kind, blob_id)
+        return self._blobs.append(kind, blob_id, offset, data)
+
+    def writer(self, kind: str, blob_id: str, offset: int) -> PointedWriter:
+        self._changes("open", kind, blob_id)
+        self._blobs.append(kind, blob_id, offset, b"")
+        return PointedWriter(self, kind, blob_id, offset)
+
+    def range(self, kind: str, blob_id: str, start: int = 0, stop: int | None = None) -> bytes:
+        self._reads("read", kind, blob_id)
+        return self._blobs.range(kind, blob_id, start, stop)
+
+    def info(self, kind: str, blob_id: str) -> BlobInfo:
+        self._reads("look at", kind, blob_id)
+        return self._blobs.info(kind, blob_id)
+
+    def touch(self, kind: str, blob_id: str, when: float | None = None) -> None:
+        self._changes("touch", kind, blob_id)
+        self._blobs.touch(kind, blob_id, when)
+
+    def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> BlobPage:
+        self._reads("list", kind, prefix, is_prefix=True)
+        return self._blobs.list(kind, prefix, after, limit)
+
+    def delete(self, kind: str, blob_id: str, *, unused_since: float | None = None) -> None:
+        self._changes("delete", kind, blob_id)
+        self._blobs.delete(kind, blob_id, unused_since=unused_since)
+
+    def clean(self) -> int:
+        return self._blobs.clean()
+
+    def close(self) -> None:
+        """Leave the store open: others use it."""
+
+
+class PointedWriter:
+    """A BlobWriter whose commits are points; what is written is its own until then."""
+
+    def __init__(self, blobs: PointedBlobs, kind: str, blob_id: str, size: int) -> None:
+        self._blobs = blobs
+        self._kind = kind
+        self._id = blob_id
+        self._size = size
+        self._waiting = bytearray()
+
+    def write(self, data: Octets) -> int:
+        self._waiting += memoryview(data).cast("B")
+        return self._size + len(self._waiting)
+
+    def commit(self) -> int:
+        self._size = self._blobs.append(self._kind, self._id, self._size, bytes(self._waiting))
+        self._waiting.clear()
+        return self._size
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+
+class PointedWatch(Watch):
+    """A Watch whose announcements are points."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+
+    def announce(self, run: str) -> None:
+        self._scheduler.point(adds(f"announce {_LONG.sub('', run)}", "watch", run))
+        super().announce(run)
+
+
+class PointedLock:
+    """A lock that one operation at a time has; a context, and a Turn if it is called."""
+
+    def __init__(self, scheduler: Scheduler, name: str) -> None:
+        self._scheduler = scheduler
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._scheduler.point(Call(f"acquire {self._name}", lock=self._name, step="acquire"))
+
+    def __exit__(self, *_exception: object) -> None:
+        self._scheduler.point(Call(f"release {self._name}", lock=self._name, step="release"))
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Return a context in which nobody else has the lock; see ``Turn``."""
+        with self:
+            yield

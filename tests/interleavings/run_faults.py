@@ -1,0 +1,218 @@
+"""What has to hold of runs and their uploads, whatever met."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+
+from app.errors import NotFoundError
+from app.runs.records import RunRecord, StreamRecord
+from app.state.ownership import namespace
+
+from .pairs import Done
+from .points import Shared
+from .runs_world import ALICE, DATA, DAY, LEASE, OTHER, Process, digest, driven, published
+
+
+class RunsWorld:
+    """One run of one owner."""
+
+    def process(self, shared: Shared) -> Process:
+        return Process(shared)
+
+    def look(self, shared: Shared, done: Sequence[Done]) -> list[str]:
+        """See World."""
+        return _Look(shared, done).faults()
+
+
+class _Look:
+    """What is wrong with runs at the end."""
+
+    def __init__(self, shared: Shared, done: Sequence[Done]) -> None:
+        self.shared = shared
+        self.done = done
+        self.found: list[str] = []
+        self.process = Process(shared)
+
+    def faults(self) -> list[str]:
+        self._states()
+        run = self._run()
+        if run is not None:
+            self._streams(run)
+            self._acknowledged(run)
+        self._repair()
+        run = self._run()
+        if run is not None:
+            self._streams(run)
+            self._acknowledged(run)
+            self._sealed(run)
+        self._usage(run)
+        self._remove(run)
+        return self.found
+
+    def _did(self, name: str, *, even_in_part: bool = False) -> bool:
+        return any(d.name.startswith(name) and (even_in_part or d.acknowledged) for d in self.done)
+
+    def _run(self) -> RunRecord | None:
+        try:
+            run = self.process.runs.get(ALICE, self.process.run_id)
+        except NotFoundError:
+            was_there = "deleted" not in self.shared.names
+            if was_there and not self._did("delete run", even_in_part=True):
+                self.found.append("the run is gone")
+            return None
+        deleted = self._did("delete run") or "deleted" in self.shared.names
+        if deleted and not self._did("create run", even_in_part=True):
+            self.found.append("the run was deleted and is there")
+        return run
+
+    def _streams(self, run: RunRecord) -> None:
+        """Every stream that is listed can be read, and there is one a partition."""
+        streams = self.process.streams
+        listed = streams.page(run, "", 1000)
+        partitions = [s.partition for s in listed]
+        if len(set(partitions)) != len(partitions):
+            self.found.append(f"partitions {partitions} are listed")
+        if [s.id for s in streams.of(run)] != [s.id for s in listed]:
+            self.found.append("a run has other streams than are listed")
+        for each in listed:
+            try:
+                known = streams.get(run, each.id)
+            except NotFoundError:
+                self.found.append(f"{each.id} is listed and cannot be read")
+                continue
+            data = streams.stored(known).read(0, known.offset)
+            wanted = [DATA[known.partition], *([OTHER] if known.partition == 1 else [])]
+            if known.fault is not None or not any(whole.startswith(data) for whole in wanted):
+                self.found.append(f"{each.id} has bytes that nobody sent")
+            if known.complete and data not in wanted:
+                self.found.append(f"{each.id} is complete and is not")
+
+    def _acknowledged(self, run: RunRecord) -> None:
+        """What was acknowledged is there."""
+        for act in self.done:
+            value = act.outcome.value
+            if not act.acknowledged:
+                continue
+            if isinstance(value, tuple):
+                value = value[1]
+            if isinstance(value, StreamRecord):
+                self._kept(run, act.name, value)
+            elif act.name.startswith("delete stream"):
+                if self._has(run, value):
+                    self.found.append(f"{value} was deleted and is there")
+            elif act.name == "seal" and run.is_open and not self._did("create run"):
+                self.found.append("the run was sealed and is open")
+
+    def _has(self, run: RunRecord, ident: str) -> bool:
+        try:
+            self.process.streams.get(run, ident)
+        except NotFoundError:
+            return False
+        return True
+
+    def _kept(self, run: RunRecord, name: str, said: StreamRecord) -> None:
+        deleted = (f"delete stream {said.partition}", "delete run")
+        if any(self._did(name, even_in_part=True) for name in deleted):
+            return
+        try:
+            known = self.process.streams.get(run, said.id)
+        except NotFoundError:
+            # What has no bytes may be created anew.
+            if said.offset:
+                self.found.append(f"what {name} was acknowledged with, {said.id}, is gone")
+            elif all(s.partition != said.partition for s in self._listed(run)):
+                self.found.append(f"{name} was acknowledged, and partition {said.partition} gone")
+            return
+        if known.offset < said.offset or (said.complete and not known.complete):
+            self.found.append(f"what {name} was acknowledged with, {said.id}, has become less")
+
+    def _listed(self, run: RunRecord) -> list[StreamRecord]:
+        return self.process.streams.page(run, "", 1000)
+
+    def _states(self) -> None:
+        """States of runs follow each other as documented; done is final."""
+        following = {
+            "created": {"uploading", "sealed"},
+            "uploading": {"sealed"},
+            "sealed": {"computing", "failed"},
+            "computing": {"done", "failed"},
+            "failed": {"uploading", "sealed"},
+            "done": set[str](),
+        }
+        states = [state for _, state in self.shared.states]
+        if self._did("create run", even_in_part=True):
+            return
+        for before, after in itertools.pairwise(states):
+            if after != before and after not in following[before]:
+                self.found.append(f"the run was {before}, then {after}")
+
+    def _repair(self) -> None:
+        """Restart the service, and let it do its chores, twice with hours between."""
+        self.process = Process(self.shared)
+        for _ in range(2):
+            self.process.later += LEASE + DAY
+            if any(kind == "sealing" for kind, _ in self.shared.all_heads()):
+                self.process.work()
+            self.process.sweep()
+        self.process = Process(self.shared)
+
+    def _sealed(self, run: RunRecord) -> None:
+        """A sealed run is done by now, and its report is of the streams that are there."""
+        recreated = self._did("create run", even_in_part=True)
+        if self._did("seal") and run.state != "done" and not recreated:
+            self.found.append(f"the run was sealed, and is {run.state} for ever")
+        if run.state in {"sealed", "computing"}:
+            self.found.append(f"the run is {run.state} for ever")
+        if run.state != "done":
+            return
+        files = published(self.process.workshop, run)
+        file = files.find("melt.own")
+        if file is None:
+            self.found.append("the run is done and has no report")
+            return
+        rows = json.loads(b"".join(files.pieces(file)))
+        streams = self.process.streams
+        wanted = {
+            str(s.partition): digest(streams.stored(s).read(0, s.offset))
+            for s in streams.page(run, "", 1000)
+        }
+        if rows != wanted:
+            self.found.append(f"the report is of {sorted(rows)}, and listed are {sorted(wanted)}")
+
+    def _usage(self, run: RunRecord | None) -> None:
+        """Quotas are what exists; nothing is stored that nobody can reach."""
+        listed = [] if run is None else self.process.streams.page(run, "", 1000)
+        space = namespace(ALICE.owner) + "."
+        wanted = (len(listed), sum(s.offset for s in listed))
+        usage = self.shared.usage()
+        counted = usage.get(("stream", space), (0, 0))
+        if counted != wanted:
+            self.found.append(f"{wanted} streams and bytes exist, and {counted} are counted")
+        bytes_of = {s.blob(e.fence) for s in listed for e in s.extents}
+        # What an append that may go on writes to is kept.
+        stray = [i for k, i in self.shared.all_blobs() if k == "stream" and i not in bytes_of]
+        if any(int(i.rpartition(".")[2]) < self._fence(listed, i) for i in stray):
+            self.found.append(f"bytes of no stream are kept: {stray}")
+
+    @staticmethod
+    def _fence(listed: Sequence[StreamRecord], blob: str) -> int:
+        """Fence of the stream that a blob is of; beyond all if there is none."""
+        name = blob.rpartition(".")[0]
+        return next((s.fence for s in listed if f"{s.run}.{s.id}" == name), 1 << 30)
+
+    def _remove(self, run: RunRecord | None) -> None:
+        """Every stream that is listed can be deleted, then the run, and nothing is left."""
+        process = self.process
+        if run is not None:
+            if run.is_open:
+                for each in process.streams.page(run, "", 1000):
+                    driven(process.uploads.delete(process.run(), each.id))
+                if process.streams.page(run, "", 1000):
+                    self.found.append("streams were deleted and are listed")
+            process.delete_run()
+        self._repair()
+        left = self.shared.all_heads() + self.shared.all_blobs()
+        if left:
+            self.found.append(f"left for ever: {left}")

@@ -1,0 +1,331 @@
+"""Runs and their uploads: processes of the service, what clients do, and what has to hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from app.errors import NotFoundError
+from app.http.identity import USER_SCOPES, Identity
+from app.runs import sweeping
+from app.runs.records import REPORT, RunRecord, StreamRecord
+from app.runs.removal import Removal
+from app.runs.results.published import Published
+from app.runs.sealing import sealer
+from app.runs.sealing.jobs import Job, Jobs, Variant
+from app.runs.sealing.sealer import Sealer
+from app.runs.sealing.work import Workshop
+from app.runs.store import Runs
+from app.runs.streams import Streams
+from app.runs.uploads.appending import Appending, Terms
+from app.runs.uploads.uploads import AppendRequest, Uploads, _finish
+from app.state.admission import AdmittedHeads
+from app.state.ownership import Namespaces
+from app.state.quotas import Quotas
+from app.state.sweeper import Chore
+from core.losses.policy import Policy
+from tests.app.runs.requests import EVENT, stream
+
+from .points import PointedBlobs, PointedHeads, PointedWatch, Shared, age
+from .scheduler import Scheduler
+
+T = TypeVar("T")
+
+ALICE = Identity("alice", USER_SCOPES)
+SPEC = {"perspective": "gul", "reports": ["melt"], "options": {}}
+KEY = "key of the run"
+LEASE = 1e6
+DAY = 86400.0
+MOST = 1 << 20
+DATA = {number: stream(3, first=10 * number) for number in (1, 2, 3)}
+"""The bytes of each partition."""
+OTHER = stream(3, first=50)
+"""Of partition 1, by another client."""
+CUT = len(DATA[1]) - 2 * EVENT
+
+
+class _Threads:
+    """Workers that are done at once."""
+
+    async def start(self, work: Callable[..., T], *args: Any) -> T:  # noqa: ANN401 - as Workers
+        return work(*args)
+
+    quick = start
+
+
+class _Losses:
+    """What uploads and sealing use of a LossService here."""
+
+    threads = _Threads()
+
+
+class _Workshop(Workshop):
+    """A workshop whose requests need no inputs."""
+
+    def request(self, run: RunRecord, variant: Variant, reports: Sequence[str]) -> Any:  # noqa: ANN401
+        return (run, variant, reports)
+
+
+class ListingWork:
+    """In the place of SealingWork: publishes what streams there are, and their bytes' digests."""
+
+    def __init__(
+        self, workshop: Workshop, run: RunRecord, job: Job, proceed: Callable[[int, int], None]
+    ) -> None:
+        streams = workshop.streams
+        self._run, self._job, self._proceed = run, job, proceed
+        self._stored = [streams.stored(stream) for stream in streams.of(run)]
+        self._files = published(workshop, run)
+
+    def run(self) -> None:
+        rows = {}
+        for stored in self._stored:
+            rows[stored.record.partition] = digest(stored.read(0, stored.size))
+            self._proceed(len(rows), len(self._stored))
+        for report in self._job.reports:
+            name = f"{report}.{self._job.variant.name}"
+            if self._files.find(name) is None:
+                writer = self._files.writer(name)
+                writer.write(json.dumps(rows).encode())
+                self._files.publish(writer)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def published(workshop: Workshop, run: RunRecord) -> Published:
+    """The published reports of a run."""
+    things = Namespaces(workshop.heads, REPORT)
+    return Published(things, workshop.streams.blobs, REPORT, run.owner, run.files)
+
+
+@contextmanager
+def exploring() -> Iterator[Scheduler]:
+    """Provide a scheduler, and let executions repeat themselves."""
+    scheduler = Scheduler()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "token_hex", scheduler.token)
+        patch.setattr(secrets, "token_urlsafe", scheduler.token)
+        patch.setattr(sealer, "SealingWork", ListingWork)
+        yield scheduler
+    scheduler.close()
+
+
+class Process:
+    """A process of the service, as far as runs go."""
+
+    def __init__(self, shared: Shared, later: float = 0.0) -> None:
+        self.shared = shared
+        self.later = later
+        """By which its clock, and only that, is ahead."""
+        heads = AdmittedHeads(PointedHeads(shared), Quotas({}), self.clock)
+        blobs = PointedBlobs(shared)
+        self.runs = Runs(heads, 30.0, PointedWatch(shared.scheduler), self.clock)
+        self.streams = Streams(heads, blobs, self.runs, self.clock)
+        self.removal = Removal(self.streams, heads)
+        losses = cast("Any", _Losses())
+        self.uploads = Uploads(self.streams, losses, losses.threads, MOST)
+        self.workshop = _Workshop(self.streams, heads, losses, cast("Any", None))
+        self._heads, self._blobs = heads, blobs
+
+    @cached_property
+    def sealer(self) -> Sealer:
+        """What seals, which reads files for its name."""
+        return Sealer(self.workshop, Jobs(self._heads, LEASE, self.clock))
+
+    @cached_property
+    def chores(self) -> dict[str, Chore]:
+        """What its sweeper does."""
+        clock = self.clock
+        return sweeping.chores(self.removal, self._heads, self._blobs, clock, clock)
+
+    def clock(self) -> float:
+        return self.shared.now + self.later
+
+    # -- what clients ask for ------------------------------------------------------------
+
+    def run(self) -> RunRecord:
+        """The run, of which there is one."""
+        return self.runs.own(ALICE, self.run_id)
+
+    @property
+    def run_id(self) -> str:
+        return self.shared.names["run"]
+
+    def create(
+        self, partition: int, request: AppendRequest | None = None
+    ) -> tuple[RunRecord, StreamRecord]:
+        run = self.run()
+        self.runs.check_open(run)
+        template = StreamRecord(run.id, "", run.owner, 0, 0.0)
+        return run, self.uploads.create(run, template, partition, request)
+
+    def post(self, partition: int, data: bytes, *, last: bool = True) -> StreamRecord:
+        """Create a stream with all of its bytes, or some."""
+        request = AppendRequest(0, last=last)
+        _run, made = self.create(partition, request)
+        try:
+            return self.receive(made, request, data)
+        except BaseException:
+            driven(self.uploads._give_up(made))
+            raise
+
+    def continue_(self, partition: int, data: bytes) -> StreamRecord:
+        """Append the rest to the stream that was there when all began."""
+        run = self.run()
+        known = self.streams.get(run, self.first(partition))
+        request = AppendRequest(known.offset, last=True)
+        taken = self.uploads.take(run, known.id, request)
+        return self.receive(taken, request, data[known.offset :])
+
+    def append_checked(self, partition: int, data: bytes) -> StreamRecord:
+        """Append the rest with a checksum, which is verified before."""
+        run = self.run()
+        known = self.streams.get(run, self.first(partition))
+        rest = data[known.offset :]
+        request = AppendRequest(
+            known.offset,
+            last=True,
+            checksum=("sha1", hashlib.sha1(rest).digest()),  # noqa: S324
+        )
+        self.uploads.check(run, known.id, request)
+        return self.receive(self.uploads.take(run, known.id, request), request, rest)
+
+    def first(self, partition: int) -> str:
+        """Id of a partition's stream when all began."""
+        return self.shared.names[f"partition {partition}"]
+
+    def receive(self, record: StreamRecord, request: AppendRequest, data: bytes) -> StreamRecord:
+        """Append as ``Uploads.append`` does, in three parts, in one thread."""
+        if record.complete:
+            return record
+        appending = Appending(
+            self.streams,
+            record,
+            Policy(),
+            takes_items=None,
+            terms=Terms(record.length, request.last, MOST),
+            tell=lambda _enough: None,
+        )
+        failure: Exception | None = None
+        try:
+            for part in _thirds(data):
+                appending.feed(memoryview(part))
+                appending.commit()
+            appending.finish()
+        except Exception as e:  # noqa: BLE001 - as a task keeps it
+            failure = e
+        try:
+            _finish(appending, failure)
+        finally:
+            appending.close()
+        return appending.record
+
+    def look(self, partition: int) -> StreamRecord:
+        """Ask for the offset, which ends an append elsewhere."""
+        run = self.runs.get(ALICE, self.run_id)
+        return driven(self.uploads.look(run, self.first(partition)))
+
+    def delete_stream(self, partition: int) -> str:
+        run, ident = self.run(), self.first(partition)
+        driven(self.uploads.delete(run, ident))
+        return ident
+
+    def create_run(self) -> None:
+        """Create the run again by its key."""
+        self.runs.create(ALICE, SPEC, {}, key=KEY)
+
+    def delete_run(self) -> None:
+        self.removal.delete(ALICE, self.run_id)
+
+    def seal(self) -> RunRecord:
+        return self.sealer.seal(self.run())
+
+    def compute_more(self) -> None:
+        """Have another report computed of a run that is sealed."""
+        run = self.run()
+        if not run.is_open:
+            self.sealer.compute(run, ("elt",), Variant({"sets": [1]}))
+
+    def work(self) -> None:
+        """Do the jobs that are to be had."""
+        self.sealer.look()
+
+    def sweep(self) -> None:
+        for chore in self.chores.values():
+            while chore():
+                pass
+
+
+def _thirds(data: bytes) -> Iterator[bytes]:
+    step = -(-len(data) // 3) or 1
+    for at in range(0, len(data), step):
+        yield data[at : at + step]
+
+
+def driven(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as e:
+        return cast("T", e.value)
+    raise AssertionError("it waits")
+
+
+def begin(shared: Shared, *parts: Callable[[Process], Any]) -> Shared:
+    """A state: a run, after some of what clients do."""
+    shared = shared.copy()
+    process = Process(shared)
+    run, _ = process.runs.create(ALICE, SPEC, {}, key=KEY)
+    shared.names["run"] = run.id
+    for part in parts:
+        part(process)
+        streams = process.streams.page(process.run(), "", 10)
+        shared.names |= {f"partition {each.partition}": each.id for each in streams}
+    return shared
+
+
+def left(begun: Shared, part: Callable[[Process], Any], calls: int) -> Shared | None:
+    """The state a day after a process died before a call; None if it lived to its end."""
+    shared = begun.copy()
+    process = Process(shared)
+    scheduler = shared.scheduler
+    (outcome,) = scheduler.run(
+        [lambda: part(process)], lambda _calls, enabled: min(enabled), {0: calls}
+    )
+    if not outcome.killed:
+        return None
+    age(shared, DAY)
+    try:
+        Process(shared).run()
+    except NotFoundError:
+        shared.names["deleted"] = "yes"
+    return shared
+
+
+def half(partition: int) -> Callable[[Process], Any]:
+    """Upload the first third of a partition."""
+    return lambda process: process.post(partition, DATA[partition][:CUT], last=False)
+
+
+def unfinished(partition: int) -> Callable[[Process], Any]:
+    """Upload all bytes of a partition, without saying that they are all."""
+    return lambda process: process.post(partition, DATA[partition], last=False)
+
+
+def whole(partition: int) -> Callable[[Process], Any]:
+    """Upload a partition."""
+    return lambda process: process.post(partition, DATA[partition])
+
+
+def empty(partition: int) -> Callable[[Process], Any]:
+    """Create the upload of a partition."""
+    return lambda process: process.create(partition)
