@@ -134,13 +134,14 @@ class Writer:
     @staticmethod
     def _compare(folder: Path) -> None:
         totals: dict[str, int] = defaultdict(int)
-        for path in sorted(folder.glob(f"*{_EVENTS}")):
-            match = _ITEMS.fullmatch(path.name.removesuffix(_EVENTS))
+        for fifo in sorted(folder.iterdir()):
+            match = _ITEMS.fullmatch(fifo.name)
             if match is None:
                 continue
-            text = path.read_text(encoding="utf-8")
+            record = _beside(fifo, _EVENTS)
+            text = record.read_text(encoding="utf-8") if record.exists() else ""
             if not text:
-                # Another one will end later, and compare all.
+                # That one will end later, and compare all.
                 return
             totals[match[1]] += int(text)
         if _DIFFERING not in shlex.split(os.environ.get(_OPTIONS, "")):

@@ -115,12 +115,14 @@ def test_the_last_perspective_to_end_fails_if_it_lacks_events_of_another(
 ) -> None:
     code, _ = summarise(items(9), "gul")
     assert code == 0
-    # Another partition is still being read, and will compare.
-    Path("fifo/gul_P2.events").touch()
-    assert summarise(items(7), "ri")[0] == 0
-    Path("fifo/gul_P2.events").unlink()
-    for name in ("ri_P1", "ri_S1_summary_P1"):
-        Path(f"fifo/{name}").unlink()
+    # Another partition has not begun, then is still being read, and will compare.
+    for name in ("gul_P2", "gul_P2.events"):
+        Path("fifo", name).touch()
+        assert summarise(items(7), "ri")[0] == 0
+        for fifo in ("ri_P1", "ri_S1_summary_P1"):
+            Path("fifo", fifo).unlink()
+    for name in ("gul_P2", "gul_P2.events"):
+        Path("fifo", name).unlink()
     code, received = summarise(items(7), "ri")
     assert code == 1
     assert "different numbers of events: gul 8, ri 6" in capfd.readouterr().err
