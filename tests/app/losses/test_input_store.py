@@ -133,7 +133,9 @@ def test_what_cannot_be_kept_is_said() -> None:
 def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
     heads = MemoryStateStore()
     quotas = Quotas({KIND: Limit("inputs", 2, 11)})
-    inputs = Inputs(InputStore(blobs, 1), AdmittedHeads(heads, quotas), contextlib.nullcontext)
+    admitted = AdmittedHeads(heads, quotas)
+    ledger = Ledger(1 << 20, 1 << 20)
+    inputs = Inputs(InputStore(blobs, 1), admitted, contextlib.nullcontext, ledger)
     alice, bob = (Identity(name, frozenset({"losses"})) for name in ("alice", "bob"))
     first = inputs.put(alice, "quantiles", b"0.1")
     inputs.put(alice, "quantiles", b"0.2")
