@@ -16,8 +16,6 @@ from app.losses.request import parse_ids
 from core.errors import CoreError
 from core.losses.inputs import parse_occurrence
 from core.pipelines.pipeline import parse_pipeline
-from core.tiles.positions import resolve
-from core.tiles.view import Shuffle
 from tests.contract.test_limits import CONSTANTS, ROOT, Row
 
 SOURCE = {"op": "source", "dataset": "a"}
@@ -39,7 +37,6 @@ def mixed(depth: int) -> dict[str, Any]:
 BEYOND: dict[str, Callable[[int], object]] = {
     "core.losses.inputs.rows:INT_MAX": lambda n: parse_occurrence(b"1,1,1\n", n),
     "app.losses.request:_MAX_IDS": lambda n: parse_ids(f"1-{n}"),
-    "core.tiles.view:MAX_SELECTED": lambda n: resolve(Shuffle(1), (n,)),
     "core.pipelines.spec:MAX_STAGES": lambda n: pipeline(*[{"op": "prefetch"}] * (n - 2), BATCH),
     "core.pipelines.spec:MAX_INPUTS": lambda n: parse_pipeline(
         {"stages": [{"op": "mix", "inputs": [[SOURCE]] * n}, BATCH]}

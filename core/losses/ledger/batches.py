@@ -136,14 +136,14 @@ class LedgerReader:
             CoreError: it takes more than the ledger is granted.
         """
         scratch = _SAMPLE_BYTES * (self._ledger.header.len_sample + 1)
-        summaries, cells, sizes = self._weighed()
+        summaries, cells, sizes, lengths = self._weighed()
         most = scratch + int(sizes.max(initial=0))
         if self._ledger.spills and not self._ledger.has_room(most):
             # Losses make room for the reports about them: they are read from the disk.
             self._ledger.drop(self._keys.nbytes + self._places.nbytes)
             self._keys = self._places = np.zeros(0, np.int64)
             self._ledger.clear()
-            summaries, cells, sizes = self._weighed()
+            summaries, cells, sizes, lengths = self._weighed()
         wanted = at_once * min(limit + scratch, int(sizes.sum()) + scratch)
         if at_once > 1 and not self._ledger.has_room(wanted):
             limit = max(self._ledger.free // at_once - scratch, 1)
@@ -153,22 +153,26 @@ class LedgerReader:
             self._ledger.require_room(most, f"the reports of summary {summaries[worst]}")
         parts = []
         begin = 0
-        ends = np.cumsum(sizes)
+        ends = np.cumsum(lengths)
         while begin < len(summaries):
-            before = ends[begin] - sizes[begin]
+            before = ends[begin] - lengths[begin]
             end = max(int(np.searchsorted(ends, before + limit, side="right")), begin + 1)
-            total = int(ends[end - 1] - before)
+            total = int(sizes[begin:end].sum())
             of_part = int(cells[begin:end].sum())
             part = Part(int(summaries[begin]), int(summaries[end - 1]), of_part, scratch + total)
             parts.append(part)
             begin = end
         return parts
 
-    def _weighed(self) -> tuple[npt.NDArray[np.int32], Indices, Indices]:
-        """Summaries, at least as many cells as each has, and bytes that it takes."""
+    def _weighed(self) -> tuple[npt.NDArray[np.int32], Indices, Indices, Indices]:
+        """Summaries, at least as many cells as each has, bytes that it takes, and its length.
+
+        Parts are cut by length. Where reports take little memory, it is that of the cells still:
+        parts fit into caches, and there are enough of them for all threads.
+        """
         summaries, cells, words, references = self._sizes_by_summary()
         sizes = self._weigh(cells, references) + 4 * words + _REFERENCE_BYTES * references
-        return summaries, cells, sizes
+        return summaries, cells, sizes, np.maximum(sizes, CELL_BYTES * cells + 8 * words)
 
     def _sizes_by_summary(self) -> tuple[npt.NDArray[np.int32], Indices, Indices, Indices]:
         """Summaries, cells and references of each at the most, and words of it to be read."""
