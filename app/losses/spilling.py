@@ -10,6 +10,8 @@ from pathlib import Path
 
 from core.errors import LimitError
 
+from .pages import forget, forget_written
+
 Fail = Callable[[OSError], Exception]
 """Makes the error of a directory that takes no more."""
 
@@ -36,6 +38,7 @@ class SpilledFile:
     def __init__(self, directory: Path, fail: Fail, cover: Callable[[int], None]) -> None:
         self._fail = fail
         self._cover = cover
+        self._size = 0
         try:
             self._fd, name = tempfile.mkstemp(prefix=".thalweg-", suffix=".spill", dir=directory)
             # Whatever ends the process, the file ends with it.
@@ -54,7 +57,10 @@ class SpilledFile:
         at = 0
         try:
             while at < len(view):
-                at += os.write(self._fd, view[at:])
+                count = os.write(self._fd, view[at:])
+                forget_written(self._fd, self._size, self._size + count)
+                self._size += count
+                at += count
         except OSError as e:
             raise self._fail(e) from e
 
@@ -72,6 +78,7 @@ class SpilledFile:
                 at += count or self._cut()
         except OSError as e:
             raise self._fail(e) from e
+        forget(self._fd, offset, offset + at)
 
     @staticmethod
     def _cut() -> int:

@@ -43,6 +43,8 @@ from app.state.claims import Claim, Claims
 from core.arrays import Rows
 from core.losses.position import Position
 
+from .pages import forget, forget_written
+
 
 @dataclass(slots=True)
 class Table:
@@ -173,6 +175,7 @@ class Spool:
             view = rows.view(np.uint8).data
             while len(view):
                 count = os.pwrite(self._file, view, offset)
+                forget_written(self._file, offset, offset + count)
                 view = view[count:]
                 offset += count
         except OSError as e:
@@ -218,6 +221,7 @@ class Spool:
             if count == 0:
                 raise StorageFullError("waiting rows were lost")
             at += count
+        forget(self._file, spilled.offset, spilled.offset + at)
         return Table(spilled.report, octets.view(spilled.dtype), spilled.set_id)
 
     def drop_open(self) -> Mark | None:

@@ -162,16 +162,16 @@ def reduction(**spec: Any) -> Kind:  # noqa: ANN401 - JSON
 
 
 def pipeline(*stages: dict[str, Any]) -> Kind:
-    """Batches of long records in another order."""
+    """Batches of the pairs of a loss stream in another order."""
 
     def prepare(place: Place, part: float) -> Work:
-        rows = max(int(2_000_000 * part), 1000)
-        path = place.root / f"rows-{rows}.npy"
+        events = max(int(20_000 * part), 10)
+        path = place.root / f"losses-{events}"
         if not path.exists():
-            np.save(path, np.arange(4 * rows, dtype=np.float32).reshape(rows, 4))
-            entry = {"id": f"rows-{rows}", "files": [path.name], "format": "npy", "sig_dims": 1}
+            path.write_bytes(summary_stream(events, 10, 100))
+            entry = {"id": path.name, "files": [path.name], "format": "loss"}
             place.send("/v1/datasets", entry)
-        source = {"op": "source", "dataset": f"rows-{rows}"}
+        source = {"op": "source", "dataset": path.name}
         made = place.send("/v1/pipelines", {"order": 1, "stages": [source, *stages]})
         return Work("GET", f"/v1/pipelines/{made['id']}/batches")
 
@@ -181,13 +181,13 @@ def pipeline(*stages: dict[str, Any]) -> Kind:
 def decoding(place: Place, part: float) -> Work:
     """Compressed chunks of HDF5, decoded by processes of their own."""
     frames = max(int(2048 * part), 1)
-    path = place.root / f"frames-{frames}.h5"
+    path = place.root / f"stored-{frames}.h5"
     if not path.exists():
         values = np.random.default_rng(3).poisson(5, (frames, *FRAME)).astype("<u2")
         with h5py.File(path, "w") as file:
             chunks = (min(frames, 64), *FRAME)
             file.create_dataset("data", data=values, chunks=chunks, compression="gzip")
-        entry = {"id": path.stem, "files": [path.name], "format": "hdf5", "path": "/data"}
+        entry = {"id": path.stem, "files": [path.name], "format": "hdf5", "array": "data"}
         place.send("/v1/datasets", entry)
     body = json.dumps({"reduction": {"op": "std", "over": "frames"}}).encode()
     target = f"/v1/datasets/{path.stem}/reduce"
