@@ -267,7 +267,7 @@ def _add_services(
     state.throttle = throttle = _throttle(settings)
     state.losses = LossService(
         keys=keys,
-        inputs=Inputs(input_files, heads, storage.sharing, decoders, ledger),
+        inputs=Inputs(input_files, heads, storage.sharing, ledger, decoders),
         spools=Spools(storage.spool, settings.spool_memory, settings.spool_limit, claims, ledger),
         threads=threads,
         buffers=buffers,

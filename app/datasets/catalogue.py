@@ -19,6 +19,7 @@ from app.http.identity import Identity
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
 from app.state.ownership import Namespaces
 from core.arrays import Array
+from core.budget import current
 from core.errors import ShapeError
 from core.tiles.corrections import Corrections
 from core.tiles.formats.detect import understand
@@ -42,6 +43,8 @@ _MAX_OPEN = 32
 _MAX_PARSED = 1024
 """Entries that stay parsed."""
 _MAX_CORRECTION_BYTES = 1 << 30
+_CORRECTION_BYTES = 24
+"""Memory of a pixel of a correction image: as stored, as it is declared, and as it is applied."""
 _FIXED = ""
 """Namespace of the operator's entries: no owner has this name."""
 
@@ -321,6 +324,7 @@ class Catalogue:
                     f"{pattern} has shape {list(shape)}, but a frame has {list(sig_shape)}",
                     source=pattern,
                 )
+            current().hold("corrections", _CORRECTION_BYTES * pixels)
             indices = np.arange(recording.frames, dtype=np.int64)
             values = np.empty(sig_shape, recording.stored)
             octets = values.reshape(-1).view(np.uint8)

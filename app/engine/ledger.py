@@ -68,6 +68,11 @@ class Ledger:
         """Bytes held at most so far."""
         return self._peak
 
+    def begin_peak(self) -> None:
+        """Have ``peak`` count from now on."""
+        with self._lock:
+            self._peak = self._held
+
     @property
     def owners(self) -> int:
         """Number of owners that hold something."""

@@ -11,12 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.arrays import Rows
+from core.budget import Scope
 from core.losses.reports import Report
 
 from .summary_columns import SummaryColumns
 
 ROW_GROUP = 1 << 18
 """Rows per parquet row group: enough for efficient reading, few enough to hold in memory."""
+_GROUP_BYTES = 8 << 20
+"""Memory of the compressors of the columns of a row group while it is written."""
+_GROUP_COPIES = 4
+"""The same of its rows, in rows: as they are, in columns, as written, and compressed."""
 
 
 class _Drain(io.BufferedIOBase):
@@ -125,8 +130,10 @@ class ParquetEncoder:
         return self._drain.take()
 
     def _write_group(self) -> None:
-        batch = _batch(self._group[: self._count], self._schema, self._joined)
-        self._writer.write_batch(batch, row_group_size=ROW_GROUP)
+        rows = self._group[: self._count]
+        with Scope("parquet", _GROUP_BYTES + _GROUP_COPIES * rows.nbytes):
+            batch = _batch(rows, self._schema, self._joined)
+            self._writer.write_batch(batch, row_group_size=ROW_GROUP)
         self._count = 0
 
     def end(self) -> bytes:

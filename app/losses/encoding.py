@@ -123,7 +123,8 @@ class _NdjsonAnswer:
     def add(self, item: Item) -> Buffers:
         if isinstance(item, Mark):
             return [_line({"checkpoint": describe_mark(item, self._tokens)})]
-        return [bytes(self._encoder.encode(item.rows))]
+        # Each call has a buffer of its own.
+        return [memoryview(self._encoder.encode(item.rows))]
 
     def heartbeat(self) -> Buffers:
         return []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ from .parquet import MAGIC, read_parquet, room_for
 from .summary_sets import choose_sets
 
 KIND = "input"
+PURPOSE = "inputs"
 UNUSED = ("ensemble", "items", "coverages")
 """Files of a model that no report is computed from."""
 
@@ -47,10 +48,16 @@ _CACHED_BYTES = 128 << 20
 """Bytes of parsed files that stay in memory; the last one does whatever its size."""
 _PARSED = 8
 """Bytes that parsing takes for each byte of a file of numbers."""
+_PARSED_PACKED = 5
+"""The same for each byte of packed records."""
+_FIRST = 64
+"""Bytes by which packed records are told."""
 _PARSED_TEXT = 32
 """The same for each byte of a file of texts, each of which is an object."""
 _PARSED_COLUMNS = 4
 """The same for each byte of decoded columns."""
+_SETS_BYTES = 32
+"""Bytes that choosing sets takes for each row of their xref."""
 _OBJECT_BYTES = 64
 """Bytes of a short text."""
 
@@ -63,7 +70,11 @@ _TEXTS = frozenset({"summary_map", "summary_info"})
 def memory_to_parse(kind: str, content: Data) -> int:
     """Return about how much memory it takes to parse a file of this kind."""
     if isinstance(content, bytes):
-        return (_PARSED_TEXT if kind in _TEXTS else _PARSED) * len(content)
+        if kind in _TEXTS:
+            return _PARSED_TEXT * len(content)
+        # No text has such a byte, and few records have none.
+        packed = 0 in content[:_FIRST]
+        return (_PARSED_PACKED if packed else _PARSED) * len(content)
     sizes = [_OBJECT_BYTES if column.dtype == object else 8 for column in content.values()]
     return _PARSED_COLUMNS * sum(sizes) * max(map(len, content.values()), default=0)
 
@@ -85,8 +96,8 @@ class Inputs:
         store: holds the files.
         heads: holds the owners of each.
         turn: a turn among all that change the files or their owners.
+        ledger: charged while a file is parsed.
         decoders: decode parquet; None refuses it.
-        ledger: charged while a file is parsed; None for no charge.
     """
 
     def __init__(
@@ -94,8 +105,8 @@ class Inputs:
         store: InputStore,
         heads: StateStore,
         turn: Turn,
+        ledger: Ledger,
         decoders: Decoders | None = None,
-        ledger: Ledger | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -111,16 +122,14 @@ class Inputs:
         kind: str,
         data: bytes,
         periods: int | None = None,
-        grow: Callable[[int], None] = lambda _nbytes: None,
     ) -> Stored:
         """Check a file and store it for the caller.
 
         Args:
             who: the caller.
             kind: one of KINDS.
-            data: content of the file.
+            data: content of the file, which the caller is charged for.
             periods: number of periods, for an occurrence csv.
-            grow: holds memory, before it is used.
 
         Raises:
             InputError: the content is not valid for this kind.
@@ -128,13 +137,10 @@ class Inputs:
             QuotaExceededError: too much is stored already.
             StorageFullError: the file cannot be stored.
         """
-        if data.startswith(MAGIC):
-            grow(room_for(len(data)))
-        content = self._decoded(data)
-        grow(memory_to_parse(kind, content))
         # One at a time, because parsing takes several times the memory of the file.
-        with self._parsing:
+        with self._content(who, kind, data) as content, self._parsing:
             _check(kind, content, periods)
+        del content
         digest = digest_of(data)
         ident = _ident(kind, digest)
         file = InputFile(self._store, kind, digest, data)
@@ -259,7 +265,8 @@ class Inputs:
         parsed_map = None if risks is None else self._file(who, "summary_map", risks)
 
         def build() -> tuple[SummarySets, int]:
-            sets = choose_sets(parsed_xref, requested, parsed_map)
+            with self._ledger.hold(who.payer, _SETS_BYTES * len(parsed_xref.ids), PURPOSE):
+                sets = choose_sets(parsed_xref, requested, parsed_map)
             return sets, sum(array.nbytes for array in sets.places)
 
         # Each part of a stream would look for the places of all items anew.
@@ -287,12 +294,11 @@ class Inputs:
         def load() -> tuple[Any, int]:
             nonlocal read
             read = True
-            with contextlib.ExitStack() as stack:
-                grow = self._charge(who, stack)
-                data = self._store.read(kind, digest)
-                grow(room_for(len(data)) if data.startswith(MAGIC) else len(data))
-                content = self._decoded(data)
-                grow(memory_to_parse(kind, content))
+            data = self._store.read(kind, digest)
+            with (
+                self._ledger.hold(who.payer, len(data), PURPOSE),
+                self._content(who, kind, data) as content,
+            ):
                 parsed = parse(content)
             return parsed, max(len(data), _nbytes(parsed))
 
@@ -301,11 +307,20 @@ class Inputs:
             self._store.touch(kind, digest)
         return parsed
 
-    def _charge(self, who: Identity, stack: contextlib.ExitStack) -> Callable[[int], None]:
-        """Return what charges the caller until the stack is closed."""
-        if self._ledger is None:
-            return lambda _nbytes: None
-        return stack.enter_context(self._ledger.hold(who.payer, 0, "inputs")).grow
+    @contextmanager
+    def _content(self, who: Identity, kind: str, data: bytes) -> Iterator[Data]:
+        """The content of a file, with memory for it and what is parsed of it until the end.
+
+        Raises:
+            InputError: the parquet file cannot be decoded.
+            BusyError, ShareExceededError, TooLargeError: there is no memory or decoder left.
+        """
+        with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
+            if data.startswith(MAGIC):
+                hold.grow(room_for(len(data)))
+            content = self._decoded(data)
+            hold.grow(memory_to_parse(kind, content))
+            yield content
 
     def _decoded(self, data: bytes) -> Data:
         """The content of a file as parsers take it: columns, if it is parquet.

@@ -102,7 +102,7 @@ async def receive_input(
 
         def store() -> Stored:
             # A copy of a hundred megabytes would keep the event loop for tens of milliseconds.
-            return losses.inputs.put(who, name, bytes(data), query.no_of_periods, hold.grow)
+            return losses.inputs.put(who, name, bytes(data), query.no_of_periods)
 
         stored = await losses.threads.start(store)
         name_resource(request.scope, stored.digest)

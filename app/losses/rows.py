@@ -18,6 +18,7 @@ from app.errors import Problem
 from app.streams.frames import Buffers
 from app.streams.limits import Progress
 from app.streams.threads import Threads
+from core.budget import current
 
 from .encoding import RowEncoder
 from .posting import Ending, Posting
@@ -48,10 +49,24 @@ def next_chunk(encoder: RowEncoder, spool: Spool) -> Chunk:
         for item in items:
             if isinstance(item, Mark):
                 mark = item
-            encoded = encoder.add(item)
+            encoded = encode_item(encoder, item)
             size += sum(map(len, encoded))
             buffers += encoded
     return Chunk(buffers, size, mark)
+
+
+def encode_item(encoder: RowEncoder, item: Item) -> Buffers:
+    """Encode an item; its rows and the result count in the budget of the request.
+
+    Raises:
+        BudgetExceededError: they do not fit.
+    """
+    budget = current()
+    if isinstance(item, Table):
+        budget.hold("rows", item.rows.nbytes)
+    encoded = encoder.add(item)
+    budget.hold("rows", sum(map(len, encoded)))
+    return encoded
 
 
 def _next_items(spool: Spool, *, together: bool) -> list[Item]:

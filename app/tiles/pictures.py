@@ -9,10 +9,15 @@ import numpy as np
 
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
+from core.budget import current
 
 MAPS = ("gray", "viridis")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GRAY, _RGB = 0, 2
+_PIXEL_BYTES = 48
+"""Memory of a pixel while its value is scaled and drawn in gray."""
+_COLOUR_BYTES = 112
+"""The same beyond that of its value, in colours."""
 
 _VIRIDIS = np.array(
     [
@@ -38,7 +43,11 @@ def scaled(values: Array, low: float, high: float) -> Floats:
         values: array of any shape.
         low: percentile mapped to 0.
         high: percentile mapped to 1.
+
+    Raises:
+        BudgetExceededError: the picture needs too much memory.
     """
+    current().hold("picture", _PIXEL_BYTES * values.size)
     finite = values[np.isfinite(values)]
     if not finite.size:
         return np.zeros(values.shape)
@@ -74,6 +83,7 @@ def png(values: Floats, colours: str) -> bytes:
     if colours == "gray":
         kind, pixels = _GRAY, np.rint(values * 255).astype(np.uint8).reshape(rows, -1)
     else:
+        current().hold("picture", _COLOUR_BYTES * values.size)
         powers = values[..., None] ** np.arange(len(_VIRIDIS))
         colour = np.clip(powers @ _VIRIDIS, 0, 1)
         kind, pixels = _RGB, np.rint(colour * 255).astype(np.uint8).reshape(rows, -1)

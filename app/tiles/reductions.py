@@ -29,10 +29,10 @@ import numpy as np
 from app.engine.base import Engine
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
-from core.budget import current
+from core.budget import Scope, current
 from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile, make_plan
 from core.tiles.reader import TileReader
-from core.tiles.reduce import Partial, Reducer, parse_reduction
+from core.tiles.reduce import Partial, Reducer, Reduction, parse_reduction
 
 from .partials import PartialStore
 from .views import OpenView
@@ -41,6 +41,12 @@ CHUNK_BYTES = 8 << 20
 """Bytes of frames that one call of the engine reduces."""
 SEGMENT_BYTES = 256 << 20
 """Bytes of frames per stored result."""
+
+_FLOAT = 8
+_MOMENTS = 4
+"""Values of a pixel in a partial result over frames, but for sums."""
+_COPIES = 3
+"""Maps of the scan while they grow: the one so far, the next one, and the results."""
 
 Progress = Callable[[int, int], None]
 """Called with (tiles done, total tiles)."""
@@ -71,8 +77,10 @@ class ReductionJob:
         self._partials = partials
         self._plan = _reading_plan(view)
         reduction = parse_reduction(spec, self._plan.sig_shape)
-        self._reducer = Reducer(reduction, self._plan.sig_shape, self._plan.dtype)
         self._over_frames = reduction.over == "frames"
+        self._nbytes = _memory(self._plan, reduction, engine.width)
+        current().hold("reduce", self._nbytes)
+        self._reducer = Reducer(reduction, self._plan.sig_shape, self._plan.dtype)
         self._local = threading.local()
         digest = hashlib.blake2b(json.dumps(dict(spec), sort_keys=True).encode(), digest_size=16)
         digest.update(view.tokens.identity + view.tokens.fingerprint)
@@ -92,6 +100,10 @@ class ReductionJob:
             WorkStoppedError: the budget is exceeded, or nobody waits.
             CoreError, ServiceError: the frames cannot be read.
         """
+        with Scope("reduce", self._nbytes):
+            return self._results(progress, cancelled)
+
+    def _results(self, progress: Progress, cancelled: Callable[[], bool]) -> dict[str, Floats]:
         plan = self._plan
         whole: Partial | None = None
         for first, last in self._segments():
@@ -166,6 +178,19 @@ class ReductionJob:
             self._local.reader = reader
         values = reader.read(self._plan.tile(index))
         return self._reducer.partial(values.reshape(-1, *self._plan.sig_shape))
+
+
+def _memory(plan: Plan, reduction: Reduction, width: int) -> int:
+    """Return the bytes of weights and partial results, those that wait to be merged included."""
+    pixels, columns, axes = math.prod(plan.sig_shape), len(reduction.columns), len(plan.sig_shape)
+    if reduction.over == "frames":
+        rows = 1 if reduction.op == "sum" else _MOMENTS
+        return rows * pixels * _FLOAT * (2 * width + 2)
+    weights = 0
+    if reduction.op in {"virtual", "com"}:
+        # As float64, as the kernel takes them, and the grids that they are made from.
+        weights = pixels * (columns * (_FLOAT + plan.dtype.itemsize) + 2 * axes * _FLOAT)
+    return weights + math.prod(plan.nav_shape) * columns * _FLOAT * _COPIES
 
 
 def _reading_plan(view: OpenView) -> Plan:

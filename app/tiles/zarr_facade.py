@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from core.arrays import Floats
+from core.budget import current
 from core.tiles.positions import Lattice
 
 from .encoding import octets_of
@@ -20,6 +21,9 @@ from .views import OpenView, padded
 
 _CHUNK = re.compile(r"data/c((?:/\d{1,12}){0,16})", re.ASCII)
 _COORDINATE = re.compile(r"([A-Za-z0-9_]{1,64})/(zarr\.json|c/0)", re.ASCII)
+
+_COPIES = 4
+"""Memory of coordinates, in arrays of them, while they are computed."""
 
 
 def _array(
@@ -110,6 +114,7 @@ class ZarrFacade:
         axis = self._names.index(name)
         if part == "zarr.json":
             return orjson.dumps(self._coordinate_array(axis)), "application/json"
+        current().hold("coordinates", _COPIES * 8 * self._plan.shape[axis])
         return self._coordinates(axis).astype("<f8").tobytes(), "application/octet-stream"
 
     def _coordinate_array(self, axis: int) -> Any:  # noqa: ANN401 - JSON

@@ -21,6 +21,7 @@ from app.datasets import catalogue as datasets
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
+from app.engine.ledger import Ledger
 from app.errors import NotFoundError, ServiceError
 from app.http.identity import ADMIN, USER_SCOPES, Identity
 from app.losses import input_store
@@ -72,7 +73,7 @@ class Desk:
         self.views = Views(self.catalogue, heads, keys)
         self.pipelines = Pipelines(self.catalogue, self.views, heads, keys)
         self.files = InputStore(self._stores[1], DAYS, self.clock)
-        self.inputs = Inputs(self.files, heads, self.sharing.turn)
+        self.inputs = Inputs(self.files, heads, self.sharing.turn, Ledger(1 << 30, 1 << 30))
         self.keys = ApiKeys(heads)
         if locks:
             # What is in memory, one process's threads change in any order.

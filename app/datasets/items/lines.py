@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ MAX_POINTS = 1 << 18
 """Maximum number of index points per file; a longer file has them further apart."""
 _SPACING = {"plain": 16 << 10, "gzip": 256 << 10, "zstd": 256 << 10}
 _NEWLINE, _RETURN = 10, 13
+_INDEXED = 64 << 10
+"""Bytes of a file whose lines are indexed at once."""
 _COPIES = 4
 """Arrays as large as a segment that splitting it into lines takes."""
 
@@ -57,7 +59,7 @@ class LineItems:
                     source=files.name(file),
                 )
             points = _Points(files.name(file), _SPACING[text.coding])
-            for piece in text.scan():
+            for piece in _cut(text.scan()):
                 points.add(piece)
             points.finish(growing=growing)
             self._texts.append(text)
@@ -195,6 +197,13 @@ class _Points:
     def widest(self) -> int:
         """Size of the largest segment in bytes."""
         return max(np.diff(self.offsets).tolist(), default=0)
+
+
+def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut pieces up: of short lines, what is known of them takes forty times as much."""
+    for piece in pieces:
+        for start in range(0, len(piece), _INDEXED):
+            yield piece[start : start + _INDEXED]
 
 
 def _newlines(octets: bytes) -> Indices:

@@ -30,7 +30,7 @@ from .segments import Segmented, select_fields
 
 SPACING = 64 << 10
 """Minimum number of bytes between two points of the index."""
-_PIECE = 4 << 20
+_PIECE = 1 << 20
 _COPIES = 6
 """Arrays as large as a segment that parsing it takes."""
 _UNITS = ("event", "block")

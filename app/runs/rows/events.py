@@ -28,7 +28,9 @@ def server_event(name: str | None, data: bytes, ident: str | None = None) -> byt
     """
     lines = [] if name is None else [b"event: " + name.encode()]
     lines += [] if ident is None else [b"id: " + ident.encode()]
-    lines += [b"data: " + line for line in data.splitlines()]
+    if data:
+        # A list of lines would take several times as much.
+        lines.append(b"data: " + data.removesuffix(b"\n").replace(b"\n", b"\ndata: "))
     return b"\n".join(lines) + b"\n\n"
 
 

@@ -24,8 +24,9 @@ from app.errors import DataChangedError, NotFoundError, ServiceError
 from app.losses.encoding import RowEncoder
 from app.losses.passes import Pass, make_pass
 from app.losses.request import LossRequest, select_rows
-from app.losses.rows import CHUNK, Chunk
+from app.losses.rows import CHUNK, Chunk, encode_item
 from app.losses.spool import Item, Mark, Table
+from app.losses.sums_room import Followed
 from app.run_errors import RunFailedError, UploadFailedError
 from app.streams.frames import Buffers
 from core.arrays import Rows
@@ -63,6 +64,7 @@ class _Collector:
     def take_rows(self, set_id: int | None, report: str, rows: Rows) -> None:
         selected = rows if self._ids is None else select_rows(rows, self._ids)
         if len(selected):
+            current().hold("rows", selected.nbytes)
             copied = np.frombuffer(selected.tobytes(), selected.dtype)
             self._open.append(Table(report, copied, set_id))
             self._open_bytes += copied.nbytes
@@ -135,6 +137,7 @@ class RowReader:
         self._partition = 0
         self._ready: list[Item] = []
         self._failure: CoreError | ServiceError | None = None
+        self._memory = Followed()
         self.encoder: RowEncoder
         """Encodes the rows; set before the first step."""
         self.events = 0
@@ -220,7 +223,7 @@ class RowReader:
     def _encode(self, item: Item) -> Buffers:
         if isinstance(item, Mark):
             self.mark = item
-        return self.encoder.add(item)
+        return encode_item(self.encoder, item)
 
     def _advance(self) -> bool:
         """Open the next stream; return whether there is one at present."""
@@ -261,6 +264,7 @@ class RowReader:
         self.bytes += len(data)
         current().renew()
         reading.stream_pass.receive(memoryview(data))
+        self._memory.follow(reading.stream_pass.nbytes)
         return True
 
     def _refresh(self, reading: _Reading) -> bool:

@@ -32,10 +32,16 @@ from ..streams import Streams
 from .jobs import Job, Variant
 from .memory import SUMS_BYTES, SumsMemory, sums_of_segment
 
-_FIRST_BYTES = 64 << 20
+_FIRST_BYTES = 8 << 20
 """Memory of the sums of a run in the beginning."""
 _ROW_BYTES = 64 << 20
-"""Memory of a thread that computes rows."""
+"""Memory of a thread that computes rows, at most."""
+_LEAST_ROW_BYTES = 4 << 20
+"""The same of few rows."""
+_ROWS_PER_BYTE = 8
+"""Bytes of rows that wait for each byte of the streams, without those of quantiles."""
+_SET_BYTES = 1 << 20
+"""Memory of the rows of a summary set beyond the first."""
 _Key = tuple[int | None, str]
 
 
@@ -117,11 +123,13 @@ class SealingWork:
         self._job = job
         self._request = workshop.request(run, job.variant, job.reports)
         self._files = workshop.files(run)
+        sets = self._request.sets
+        self._more_sets = 0 if sets is None else len(sets.set_ids) - 1
         policy = replace(self._request.policy, event_order="any")
         stored = [workshop.streams.stored(stream) for stream in workshop.streams.of(run)]
-        self._reports = RunReports(
-            self._request, RunStreams(stored, policy), workshop.engine, proceed
-        )
+        streams = RunStreams(stored, policy)
+        self._stored_bytes = streams.nbytes
+        self._reports = RunReports(self._request, streams, workshop.engine, proceed)
         spools = workshop.losses.spools
         self._claim = spools.claims.new(run.owner)
         self._spill = SpillFiles(spools.directory, _disk_error, self._claim.cover)
@@ -142,7 +150,7 @@ class SealingWork:
         """
         ledger, owner = self._workshop.losses.ledger, self._run.owner
         try:
-            with ledger.hold(owner, _ROW_BYTES * self._workshop.engine.width, "sealing"):
+            with ledger.hold(owner, self._row_bytes, "sealing"):
                 self._compute_rows()
             with ledger.hold(owner, 0, "sealing") as hold:
                 self._compute_sums(SumsMemory(hold, self._workshop.sums_bytes))
@@ -150,6 +158,14 @@ class SealingWork:
             self._spill.close()
             self._spill_of_segments.close()
             self._claim.close()
+
+    @property
+    def _row_bytes(self) -> int:
+        """Memory of all threads that compute rows."""
+        quantiles = self._request.inputs.quantiles
+        per_byte = _ROWS_PER_BYTE + (0 if quantiles is None else len(quantiles))
+        of_thread = min(_ROW_BYTES, _LEAST_ROW_BYTES + per_byte * self._stored_bytes)
+        return of_thread * self._workshop.engine.width + _SET_BYTES * self._more_sets
 
     def _pending(self, reports: Sequence[str]) -> bool:
         return any(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+MAX_COLUMNS = 4096
+"""Columns of a file: each is a list and a name, however few texts it has."""
 _ROWS = 1 << 14
 """Rows that are read between two checks of the budget."""
 _CHARACTER_BYTES = 4
@@ -114,6 +116,7 @@ def decode_texts(data: Data, source: str | None, needed: Sequence[str] | None = 
     if text is None:
         hint = "This file has to be csv: it has no packed form"
         raise InputError("the bytes are not UTF-8 text", hint=hint, source=source)
+    _check_columns(text, source)
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         names = tuple(cell.strip() for cell in next(reader))
@@ -132,6 +135,18 @@ def decode_texts(data: Data, source: str | None, needed: Sequence[str] | None = 
             raise InputError(message, hint=hint, source=source)
     columns = {i: _texts(values) for i, values in cells.items()}
     return TextTable(names, columns, np.array(lines), source)
+
+
+def _check_columns(text: str, source: str | None) -> None:
+    """Refuse too many columns before their names are read."""
+    ends = [end for end in (text.find("\n"), text.find("\r")) if end >= 0]
+    count = 1 + text.count(",", 0, min(ends, default=len(text)))
+    if count > MAX_COLUMNS:
+        raise InputError(
+            f"the header line has {count} columns",
+            hint=f"A file may have {MAX_COLUMNS}",
+            source=source,
+        )
 
 
 def _kept(names: Sequence[str], needed: Sequence[str] | None) -> list[int]:

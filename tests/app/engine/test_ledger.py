@@ -22,6 +22,17 @@ def test_what_is_released_can_be_held_again() -> None:
     ledger.hold("bob", 100, "bodies").release()
 
 
+def test_a_peak_counts_from_when_it_began() -> None:
+    ledger = Ledger(limit=100, share=100)
+    with ledger.hold("ann", 10, "bodies"):
+        ledger.hold("ann", 80, "bodies").release()
+        assert ledger.peak == 90
+        ledger.begin_peak()
+        assert ledger.peak == 10
+        ledger.hold("ann", 5, "bodies").release()
+    assert ledger.peak == 15
+
+
 def test_an_owner_that_holds_its_share_is_told_so_and_others_are_served() -> None:
     ledger = Ledger(100, 50)
     ledger.hold("alice", 40, "bodies")

@@ -49,6 +49,7 @@ def test_columns_become_texts() -> None:
         (b"summary_id,tiv\n1,1\n\n1,2", "line 4: summary_id 1 is already in line 2"),
         (b"summary_id,tiv\n1,1\n0,2", "line 3: summary_id 0 is not in 1 to 2147483647"),
         (b"summary_id,tiv\n1,1,1", "line 2: the number of columns is 3 and has to be 2"),
+        (b"summary_id" + b",a" * 4096 + b"\n1", "the header line has 4097 columns"),
         ({"summary_id": np.zeros(0, int), "tiv": np.zeros(0)}, "there are no rows"),
     ],
 )

@@ -1,0 +1,177 @@
+"""A server whose memory is measured while it answers one request: charged, and grown."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from app.command import serving
+from app.command.main import main
+from app.engine.ledger import Ledger
+from app.server.board import Board, Seat
+from app.settings import Settings
+from tests.app.harness import Service
+from tests.server_process import children_of
+
+PAUSE = 0.002
+"""Seconds between two looks at the memory of all processes."""
+KIB = 1 << 10
+_FRAMES = 12
+
+
+def serve_measured(arguments: Sequence[str]) -> int:
+    """Run the command, with a thread in its worker that is asked about memory."""
+    create = serving.create
+
+    def create_measured(settings: Settings, board: Board, seat: Seat) -> Any:  # noqa: ANN401
+        app: Any = create(settings, board, seat)
+        ledger = app.state.watched.ledger
+        threading.Thread(target=_answer, args=(ledger,), daemon=True).start()
+        return app
+
+    # In this process alone, which ends with its server.
+    serving.create = create_measured
+    return main(arguments)
+
+
+def _answer(ledger: Ledger) -> None:
+    while question := os.read(0, 1):
+        answer: object = None
+        if question == b"b":
+            gc.collect()
+            pa.default_memory_pool().release_unused()
+            ctypes.CDLL(None).malloc_trim(0)
+            ledger.begin_peak()
+        elif question == b"p":
+            answer = ledger.peak
+        elif question == b"t":
+            tracemalloc.start(_FRAMES)
+        elif question == b"s":
+            answer = _largest(tracemalloc.take_snapshot())
+        os.write(1, json.dumps(answer).encode() + b"\n")
+
+
+def _largest(snapshot: tracemalloc.Snapshot, count: int = 8) -> tuple[int, list[str]]:
+    """The bytes that are held now, and the places that hold most, each with what called it."""
+    found = []
+    for place in snapshot.statistics("traceback")[:count]:
+        calls = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(place.traceback))
+        found.append(f"{place.size / (1 << 20):8.1f} MiB in {place.count}: {calls}")
+    return tracemalloc.get_traced_memory()[0], found
+
+
+class Measured(NamedTuple):
+    """What a request took.
+
+    Attributes:
+        charged: bytes in the ledger at most.
+        grown: bytes of private memory of all processes at most, beyond those before.
+        seconds: how long it took.
+    """
+
+    charged: int
+    grown: int
+    seconds: float
+
+
+class Memory(NamedTuple):
+    """Memory of a process in bytes, as the kernel counts it without walking its pages."""
+
+    anonymous: int = 0
+    file: int = 0
+    shared: int = 0
+    peak: int = 0
+
+    @classmethod
+    def of(cls, pid: int) -> Memory:
+        """Return that of a process; nothing if it has ended."""
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{pid}/status").read_text()
+            fields = dict(line.split(":", 1) for line in text.splitlines())
+            names = ("RssAnon", "RssFile", "RssShmem", "VmHWM")
+            return cls(*(KIB * int(fields[name].split()[0]) for name in names if name in fields))
+        return cls()
+
+
+class MeasuredService(Service):
+    """A server that tells how much it was charged, and is watched from outside."""
+
+    command = staticmethod(serve_measured)
+    piped = True
+
+    def question(self, letter: bytes) -> Any:  # noqa: ANN401 - JSON
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(letter)
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[list[Measured]]:
+        """Measure what happens in the block; the list has the result after it."""
+        self.question(b"b")
+        found: list[Measured] = []
+        watch = _Watch(self.pid)
+        begin = time.monotonic()
+        with watch:
+            yield found
+        seconds = time.monotonic() - begin
+        found.append(Measured(self.question(b"p"), watch.grown(), seconds))
+
+
+class _Watch:
+    """Watches the private memory of a worker and its decoders.
+
+    The peak of the worker is the kernel's own, which no sampling misses: what it maps of files is
+    taken off. Decoders share with the worker what they decode, so only what they have besides
+    counts, and of those that were started meanwhile what they have beyond an idle one.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+        self._before = Memory.of(pid)
+        self._idle = {child: Memory.of(child).anonymous for child in children_of(pid)}
+        self._fresh = max(self._idle.values(), default=0)
+        self._file = self._before.file
+        self._decoded = self._sampled = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(PAUSE):
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        now, before = Memory.of(self._pid), self._before
+        decoded = 0
+        for child in children_of(self._pid):
+            decoded += max(Memory.of(child).anonymous - self._idle.get(child, self._fresh), 0)
+        own = now.anonymous + now.shared - before.anonymous - before.shared
+        self._file = max(self._file, now.file)
+        self._decoded = max(self._decoded, decoded)
+        self._sampled = max(self._sampled, own + decoded)
+
+    def grown(self) -> int:
+        before = self._before
+        peak = Memory.of(self._pid).peak - before.peak - (self._file - before.file)
+        return max(self._sampled, peak)
