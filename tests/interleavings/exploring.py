@@ -286,7 +286,7 @@ def _look(
         explored.failures.append(Failure(tuple(steps), tuple(faults), died))
 
 
-class _Drawn:
+class Drawn:
     """Choices by a seed: long stretches of one operation are as likely as constant changes."""
 
     def __init__(self, seed: int) -> None:
@@ -307,7 +307,7 @@ def sample(start: Start, scheduler: Scheduler, seeds: Sequence[int]) -> Explored
     """Run operations in drawn orders, one a seed."""
     explored, began = Explored(), time.process_time()
     for seed in seeds:
-        drawn, execution = _Drawn(seed), start()
+        drawn, execution = Drawn(seed), start()
         outcomes = scheduler.run(execution.operations, drawn.choose)
         explored.executions += 1
         explored.calls += len(drawn.steps)
