@@ -60,12 +60,15 @@ class InputStore:
             StorageFullError: the file cannot be written.
         """
         name = _name(kind, digest)
-        try:
-            created = self._blobs.put(KIND, name, data)
-            self._blobs.touch(KIND, name, self._clock())
-        except (StoreError, BlobMissingError) as e:
-            raise StorageFullError(f"the file cannot be stored: {e}", retry_after=30) from e
-        return Receipt(created, self._clock() + self._seconds)
+        while True:
+            # Unless it is deleted in the meantime:
+            with contextlib.suppress(BlobMissingError):
+                try:
+                    created = self._blobs.put(KIND, name, data)
+                    self._blobs.touch(KIND, name, self._clock())
+                except StoreError as e:
+                    raise StorageFullError(f"the file cannot be stored: {e}", retry_after=30) from e
+                return Receipt(created, self._clock() + self._seconds)
 
     def touch(self, kind: str, digest: str) -> None:
         """Extend the lifetime of a file, because it is being used.

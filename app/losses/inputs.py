@@ -147,9 +147,8 @@ class Inputs:
         del content
         digest = digest_of(data)
         ident = _ident(kind, digest)
-        new = not self._owners.has(who.owner, ident)
         file = InputFile(self._store, kind, digest, data)
-        receipt = self._owners.put(who.owner, ident, len(data), file)
+        receipt, new = self._owners.put(who.owner, ident, len(data), file)
         # Whether others have the file too is not for the caller to know.
         return Stored(digest, Receipt(new or receipt.created, receipt.expires))
 

@@ -85,7 +85,7 @@ def read_options(
         _check_one_set(form, request.sets)
     if query.after is not None:
         require_whole_stream(request.tables, "and a token continues within one")
-    losses.admission.admit(request)
+    _admit(who, request, losses)
     return PostOptions(
         who.payer,
         request,
@@ -96,6 +96,20 @@ def read_options(
         query.after,
         _picture(query, form, request) if drawn else None,
     )
+
+
+def _admit(who: Identity, request: LossRequest, losses: LossService) -> None:
+    """Refuse sums that may need too much, as far as they are known; see ``Admission``."""
+    occurrence = request.inputs.occurrence
+    count = 0
+    if occurrence is not None and request.expect_samples is not None:
+        count = len(occurrence.event_ids)
+    with losses.ledger.hold(who.payer, _INDEXED_BYTES * count, "posts"):
+        losses.admission.admit(request)
+
+
+_INDEXED_BYTES = 48
+"""Memory for each occurrence while they are sorted by event."""
 
 
 def read_policy(query: LossQuery, losses: LossService) -> Policy:

@@ -14,34 +14,27 @@ Whoever wants rows at once asks for ``live`` outputs.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
-import selectors
 import stat
-import time
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import SpooledTemporaryFile, gettempdir
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from app.state.durable import sync_directory
 from core.errors import InputError
 
+from .pipes import PipeOutput, SpooledOutput, naming, open_pipe, write_all
+
 STDOUT = "-"
-SPOOL_MEMORY = 8 << 20
-"""Bytes for a pipe that wait in memory; those beyond wait on disk."""
 
 _BATCH = 1 << 20
 """Bytes of a file that are handed to its writer at a time. Waking a thread costs as much as
 writing some 30 KB, which is more than many callers write at once."""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-_POLL_SECONDS = 0.02
 
 
 class Output(Protocol):
@@ -61,129 +54,6 @@ class Output(Protocol):
 
     def discard(self) -> None:
         """Give up after an error; leave nothing that looks complete."""
-
-
-def _write_all(fd: int, data: Any) -> None:  # noqa: ANN401 - a buffer
-    """Write all bytes, even to a non-blocking descriptor.
-
-    Raises:
-        BrokenPipeError: the reader has gone.
-    """
-    view = memoryview(data).cast("B")
-    at = 0
-    while at < len(view):
-        try:
-            at += os.write(fd, view[at:])
-        except BlockingIOError:
-            with selectors.DefaultSelector() as selector:
-                selector.register(fd, selectors.EVENT_WRITE)
-                selector.select()
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Raise an error of the system as one that names the output; not that its reader has gone."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as e:
-        raise InputError(f"cannot be written: {e.strerror}", source=name) from e
-
-
-class PipeOutput:
-    """A pipe or fifo that gets its bytes at once. They cannot be taken back.
-
-    Args:
-        fd: the descriptor.
-        owned: whether to close it at the end.
-        name: of the output, for messages.
-    """
-
-    def __init__(self, fd: int, *, owned: bool, name: str = "standard output") -> None:
-        self._fd = fd
-        self._owned = owned
-        self._name = name
-
-    def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
-        """Write all bytes; block while the pipe is full."""
-        with _naming(self._name):
-            _write_all(self._fd, data)
-
-    def save(self) -> None:
-        """Do nothing: its reader has all bytes."""
-
-    publish = save
-
-    def close(self) -> None:
-        """Close the descriptor if it is owned."""
-        if self._owned and self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def discard(self) -> None:
-        """Close the descriptor if it is owned."""
-        self.close()
-
-
-class SpooledOutput(PipeOutput):
-    """A pipe, fifo or device, or a file as standard output, that gets all bytes or none.
-
-    Args:
-        fd: the descriptor.
-        owned: whether to close it at the end.
-        name: of the output, for messages.
-        folder: of the file for what does not fit in memory; by default that of temporary files.
-    """
-
-    def __init__(
-        self,
-        fd: int,
-        *,
-        owned: bool,
-        name: str = "standard output",
-        folder: Path | None = None,
-    ) -> None:
-        super().__init__(fd, owned=owned, name=name)
-        self._folder = str(folder or gettempdir())
-        self._spool = SpooledTemporaryFile(SPOOL_MEMORY, dir=self._folder)  # noqa: SIM115 - closed with the output
-
-    def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
-        """Keep all bytes.
-
-        Raises:
-            InputError: the disk for temporary files is full, or failed.
-        """
-        with _naming(self._folder):
-            self._spool.write(data)
-
-    def save(self) -> None:
-        """Have the last bytes in the file, if there is one."""
-        with _naming(self._folder):
-            self._spool.flush()
-
-    def publish(self) -> None:
-        """Write all bytes to the descriptor.
-
-        Raises:
-            InputError: it cannot take them.
-            BrokenPipeError: its reader has gone.
-        """
-        self._spool.seek(0)
-        status = os.fstat(self._fd)
-        try:
-            with _naming(self._name):
-                while piece := self._spool.read(_BATCH):
-                    _write_all(self._fd, piece)
-        except InputError:
-            if stat.S_ISREG(status.st_mode):
-                os.ftruncate(self._fd, status.st_size)
-            raise
-
-    def close(self) -> None:
-        """Close the descriptor if it is owned."""
-        self._spool.close()
-        super().close()
 
 
 class FileOutput:
@@ -236,8 +106,8 @@ class FileOutput:
         if len(view) > _BATCH:
             self._hand_over()
             self._wait()
-            with _naming(self._name):
-                _write_all(self._fd, view)
+            with naming(self._name):
+                write_all(self._fd, view)
             return
         at = 0
         while at < len(view):
@@ -253,13 +123,13 @@ class FileOutput:
         self._wait()
         self._full, self._filling = self._filling, self._full
         batch, self._filled = self._full[: self._filled], 0
-        self._written = self._writer.submit(_write_all, self._fd, batch)
+        self._written = self._writer.submit(write_all, self._fd, batch)
 
     def _wait(self) -> None:
         if self._written is None:
             return
         written, self._written = self._written, None
-        with _naming(self._name):
+        with naming(self._name):
             written.result()
 
     def save(self) -> None:
@@ -273,7 +143,7 @@ class FileOutput:
         self._hand_over()
         self._wait()
         self._writer.shutdown()
-        with _naming(self._name):
+        with naming(self._name):
             if self._durable:
                 os.fsync(self._fd)
             # Some file systems notice here that there is no room.
@@ -285,7 +155,7 @@ class FileOutput:
         Raises:
             InputError: the disk failed.
         """
-        with _naming(self._name):
+        with naming(self._name):
             self._partial.replace(self._path)
         self._leave_nothing.detach()
         self._leave_nothing = weakref.finalize(self, self._path.unlink, missing_ok=True)
@@ -345,7 +215,7 @@ class Outputs:
         if path == STDOUT:
             output = self._pipe(1, owned=False, name="standard output")
         elif is_special(Path(path)):
-            fd = _open_pipe(Path(path), self._reader_seconds)
+            fd = open_pipe(Path(path), self._reader_seconds)
             output = self._pipe(fd, owned=True, name=str(path))
         else:
             output = FileOutput(Path(path), durable=self._durable, make_folder=self._make_folders)
@@ -354,7 +224,7 @@ class Outputs:
 
     def _pipe(self, fd: int, *, owned: bool, name: str) -> Output:
         if self._live:
-            return PipeOutput(fd, owned=owned, name=name)
+            return PipeOutput(fd, owned=owned, name=name, seconds=self._reader_seconds)
         return SpooledOutput(fd, owned=owned, name=name, folder=self._folder)
 
     def save(self) -> None:
@@ -379,7 +249,7 @@ class Outputs:
             output.publish()
         for folder in {output.folder for output in self._outputs if isinstance(output, FileOutput)}:
             if self._durable:
-                with _naming(str(folder)):
+                with naming(str(folder)):
                     sync_directory(folder)
         for output in self._outputs:
             output.close()
@@ -413,23 +283,6 @@ def is_special(path: Path) -> bool:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:
         return False
-
-
-def _open_pipe(path: Path, seconds: float | None) -> int:
-    """Open a fifo or device; the reader of a fifo may be on its way."""
-    until = None if seconds is None else time.monotonic() + seconds
-    while True:
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as e:
-            if e.errno != errno.ENXIO or not path.is_fifo():
-                raise InputError(f"cannot be written: {e.strerror}", source=str(path)) from e
-        else:
-            os.set_blocking(fd, True)
-            return fd
-        if until is not None and time.monotonic() > until:
-            raise InputError(f"nobody has read it for {seconds:.0f} s", source=str(path))
-        time.sleep(_POLL_SECONDS)
 
 
 class OutputFile(io.RawIOBase):

@@ -52,7 +52,7 @@ from .bounds import Admission, StatedBound
 from .passes import make_pass
 from .request import LossRequest, select_rows
 from .spool import Mark, Spool, Table
-from .sums_room import hold_for_request
+from .sums_room import Followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,7 @@ class Posting:
         self._tail = xxhash.xxh3_64()
         self._fault: CoreError | None = None
         self._unpaid = 0
-        self._held = 0
-        """Bytes of the pass that are counted in the budget of the request."""
+        self._memory = Followed()
 
     @property
     def last(self) -> Mark:
@@ -235,11 +234,7 @@ class Posting:
         finally:
             if self._request.partial:
                 self._add_tail(rest, piece, begin, before)
-        grown = self._pass.nbytes - self._held
-        if grown > 0:
-            # What does not fit has been refused before; the rest is that of one stretch.
-            hold_for_request(grown, required=True)
-            self._held += grown
+        self._memory.follow(self._pass.nbytes)
         if self._admission is not None and self._pass.header is not None:
             self._bound = self._admission.admit(self._request, self._pass.header)
             self._admission = None

@@ -25,8 +25,9 @@ from core.losses.summaries import (
     SummarySets,
 )
 
-from .outputs import STDOUT, Output, Outputs, PipeOutput
+from .outputs import STDOUT, Output, Outputs
 from .parallel import OrderedThreads
+from .pipes import PipeOutput
 from .progress import Observer, Progress, section_observer
 from .sections import SECTION, WORTH_CUTTING, declared, file_size, sections_of
 from .sources import Sources

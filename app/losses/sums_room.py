@@ -108,3 +108,26 @@ def hold_for_request(nbytes: int, *, required: bool) -> bool:
             e.hint = "Compute these reports with thalweg-server aggregate"
         raise
     return True
+
+
+class Followed:
+    """Memory of a pass over a stream, counted in the budget of the request as it grows.
+
+    What the stream declares makes it grow: samples, ids of events, blocks. The pass asks whether
+    that fits before it takes it; here it is counted until the request ends.
+    """
+
+    def __init__(self) -> None:
+        self._counted = 0
+
+    def follow(self, nbytes: int) -> None:
+        """Count what is beyond the most so far.
+
+        Raises:
+            BudgetExceededError: it does not fit into the budget of the request.
+            ServiceError: the process or the owner has no more.
+        """
+        grown = nbytes - self._counted
+        if grown > 0:
+            hold_for_request(grown, required=True)
+            self._counted = nbytes

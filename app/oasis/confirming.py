@@ -32,6 +32,22 @@ _SECONDS = 1.0
 _SUFFIX = ".events"
 
 
+def check_events(found: Mapping[str, int], source: str) -> None:
+    """Check that all kinds of losses have as many events.
+
+    Raises:
+        TruncatedError: they have not.
+    """
+    if len({*found.values()}) > 1:
+        counts = ", ".join(f"{name} {count}" for name, count in found.items())
+        raise TruncatedError(
+            f"the perspectives have different numbers of events: {counts}",
+            hint="A process between them has ended early, so no output is written. "
+            "--differing-events accepts it",
+            source=source,
+        )
+
+
 class Confirmation:
     """Waits for ``complete`` in a fifo, and for the readers of other perspectives.
 
@@ -77,14 +93,8 @@ class Confirmation:
         found = dict(events)
         for fifo in self._others():
             found |= self._take(fifo)
-        if self._same_events and len({*found.values()}) > 1:
-            counts = ", ".join(f"{name} {count}" for name, count in found.items())
-            raise TruncatedError(
-                f"the perspectives have different numbers of events: {counts}",
-                hint="A process between them has ended early, so no output is written. "
-                "--differing-events accepts it",
-                source=str(self._path),
-            )
+        if self._same_events:
+            check_events(found, str(self._path))
 
     def _wait(self) -> None:
         received = b""

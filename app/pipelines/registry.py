@@ -51,7 +51,7 @@ from app.engine.inheriting import peak_bytes
 from app.errors import BusyError, DataChangedError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import HeadConflictError, HeadExistsError, HeadMissingError, StateStore
-from app.state.ownership import Namespaces
+from app.state.ownership import Namespaces, Owned
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing
 from core.errors import CoreError, OptionError
@@ -162,6 +162,7 @@ class Pipelines:
         spec = parse_pipeline(values)
         ident = spec.digest.hex()
         for _ in range(_ATTEMPTS):
+            seen = self._seen(who, ident)
             try:
                 return self._open(who, self._own(who, ident), None), False
             except NotFoundError:
@@ -170,7 +171,7 @@ class Pipelines:
                 self._forget(who.owner, ident)
             opened, registered = self._pin(who, spec, ident)
             try:
-                self._store_record(who, registered)
+                self._store_record(who, registered, seen)
             except (HeadExistsError, HeadConflictError, HeadMissingError):
                 opened.close()
                 continue
@@ -181,15 +182,24 @@ class Pipelines:
             return opened, True
         raise BusyError("other requests are registering the pipeline", retry_after=1)
 
-    def _store_record(self, who: Identity, registered: Registered) -> None:
-        """Create the record, or replace the previous one."""
-        value = registered.to_json()
+    def _seen(self, who: Identity, ident: str) -> Owned | None:
+        """Return the present record; None if there is none."""
         try:
-            seen = self._records.get(who.owner, registered.ident)
+            return self._records.get(who.owner, ident)
         except HeadMissingError:
-            self._records.create(who.owner, registered.ident, value)
-            return
-        self._records.replace(seen, value)
+            return None
+
+    def _store_record(self, who: Identity, registered: Registered, seen: Owned | None) -> None:
+        """Create the record, or replace the previous one.
+
+        Raises:
+            HeadExistsError, HeadConflictError, HeadMissingError: another request was first.
+        """
+        value = registered.to_json()
+        if seen is None:
+            self._records.insert(who.owner, registered.ident, value)
+        else:
+            self._records.replace(seen, value)
 
     def _pin(
         self, who: Identity, spec: PipelineSpec, ident: str
@@ -239,14 +249,11 @@ class Pipelines:
         Raises:
             NotFoundError: the caller has no such pipeline.
         """
-        owners = [who.owner]
-        if who.is_admin and not self._records.has(who.owner, ident):
-            owners = [owned.owner for owned in self._records.of_anyone(ident)] or owners
+        try:
+            owners = self._records.remove(who.owner, ident, everyone=who.is_admin)
+        except HeadMissingError as e:
+            raise _missing(ident) from e
         for owner in owners:
-            try:
-                self._records.delete(owner, ident)
-            except HeadMissingError as e:
-                raise _missing(ident) from e
             self._forget(owner, ident)
 
     def _own(self, who: Identity, ident: str) -> Registered:

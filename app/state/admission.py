@@ -16,7 +16,6 @@ from collections.abc import Callable
 from .base import (
     Admit,
     Head,
-    HeadMissingError,
     Page,
     StateStore,
     StoreBusyError,
@@ -75,8 +74,8 @@ class AdmittedHeads:
         """See StateStore; the head counts as used."""
         head = self._heads.get(kind, head_id)
         if self._clock() - head.used > NOTED:
-            with contextlib.suppress(HeadMissingError):
-                self.touch(kind, head_id)
+            # One that has expired by now is gone: who gets it may say that it is kept.
+            self.touch(kind, head_id)
         return head
 
     def compare_and_swap(
@@ -94,17 +93,18 @@ class AdmittedHeads:
 
     def touch(self, kind: str, head_id: str) -> None:
         """See StateStore; at most once an hour for each head."""
-        now = self._clock()
+        key, now = (kind, head_id), self._clock()
         with self._lock:
-            if now - self._noted.get((kind, head_id), float("-inf")) < NOTED:
+            if now - self._noted.get(key, float("-inf")) < NOTED:
                 return
-            self._noted[kind, head_id] = now
-            self._noted.move_to_end((kind, head_id))
-            while len(self._noted) > _REMEMBERED:
-                self._noted.popitem(last=False)
         # What can be read is to be read, even where nothing can be written.
         with contextlib.suppress(StoreBusyError, StoreFullError, StoreReadOnlyError):
             self._heads.touch(kind, head_id)
+        with self._lock:
+            self._noted[key] = now
+            self._noted.move_to_end(key)
+            while len(self._noted) > _REMEMBERED:
+                self._noted.popitem(last=False)
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> Page:
         """See StateStore."""

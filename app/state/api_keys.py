@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from app.errors import BadRequestError, NotFoundError
 
-from .base import MAX_PAGE, Head, HeadMissingError, StateStore
+from .base import MAX_PAGE, Head, HeadConflictError, HeadMissingError, StateStore
 
 KIND = "key"
 KEY_ID_DIGITS = 12
@@ -131,9 +131,7 @@ class ApiKeys:
         for head in list(self._heads()):
             key = StoredKey.of(head)
             named = len(name) >= KEY_ID_DIGITS and key.digest.startswith(name)
-            if key.revoked is None and (named or key.owner == name):
-                values = json.loads(head.value) | {"revoked": int(now)}
-                self._store.compare_and_swap(head, json.dumps(values).encode())
+            if (named or key.owner == name) and self._revoke(head, now):
                 revoked.append(key)
         if not revoked:
             raise NotFoundError(
@@ -141,6 +139,19 @@ class ApiKeys:
                 hint="thalweg-server keys list shows ids and owners",
             )
         return revoked
+
+    def _revoke(self, head: Head, now: float) -> bool:
+        """Revoke a key; return whether it was not yet revoked."""
+        while StoredKey.of(head).revoked is None:
+            values = json.loads(head.value) | {"revoked": int(now)}
+            try:
+                self._store.compare_and_swap(head, json.dumps(values).encode())
+            except HeadConflictError:
+                # By somebody else, at the same time.
+                head = self._store.get(KIND, head.id)
+            else:
+                return True
+        return False
 
     def _heads(self) -> Iterator[Head]:
         after: str | None = ""

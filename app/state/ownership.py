@@ -202,6 +202,30 @@ class Namespaces:
         except HeadInvalidError as e:
             raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}") from e
 
+    def remove(self, owner: str, ident: str, *, everyone: bool = False) -> list[str]:
+        """Delete a thing of one owner; return whose it was.
+
+        Args:
+            owner: the owner.
+            ident: id of the thing.
+            everyone: whether to delete those of all owners if ``owner`` has none.
+
+        Raises:
+            HeadMissingError: there is none to delete.
+        """
+        owners = [owner]
+        if everyone and not self.has(owner, ident):
+            owners = [owned.owner for owned in self.of_anyone(ident)]
+        removed = []
+        for each in owners:
+            # Its owner may have been first.
+            with contextlib.suppress(HeadMissingError):
+                self.delete(each, ident)
+                removed.append(each)
+        if not removed:
+            raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}")
+        return removed
+
     def ids(self, owner: str, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of an owner after ``after``, in order."""
         return [owned.ident for owned in self._page(namespace(owner), after, limit)]
@@ -359,12 +383,14 @@ def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
     while True:
         with contextlib.suppress(HeadMissingError):
             owned = things.get(old, ident)
-            things.create(new, ident, owned.value, owned.head.size)
+            created = things.create(new, ident, owned.value, owned.head.size)
             try:
                 things.delete(old, ident, owned)
             except (HeadConflictError, HeadMissingError):
-                # It was changed or deleted meanwhile, and so is what was handed over.
-                things.delete(new, ident)
+                # It was changed or deleted meanwhile, and so is what was handed over, unless
+                # the new owner had it before.
+                if created:
+                    things.delete(new, ident)
                 continue
             return True
         return False

@@ -98,8 +98,8 @@ class Shares:
         self._things = Namespaces(store, kind)
         self._turn = turn
 
-    def put(self, owner: str, ident: str, size: int, content: Content[T_co]) -> T_co:
-        """Store content and add an owner; return what storing it returned.
+    def put(self, owner: str, ident: str, size: int, content: Content[T_co]) -> tuple[T_co, bool]:
+        """Store content and add an owner; return what storing it returned, and whether he is new.
 
         Args:
             owner: the new owner, who may be one already.
@@ -112,12 +112,12 @@ class Shares:
             if not content.is_stored():
                 result = content.store()
             try:
-                self._things.create(owner, ident, {}, size)
+                new = self._things.create(owner, ident, {}, size)
             except ServiceError:
                 if not self.owners(ident):
                     content.remove()
                 raise
-        return result
+        return result, new
 
     def has(self, owner: str, ident: str) -> bool:
         """Whether an owner has the content."""
@@ -142,11 +142,7 @@ class Shares:
             HeadMissingError: the owner does not have the content.
         """
         with self._turn():
-            owners = [owner]
-            if everyone and not self.has(owner, ident):
-                owners = self.owners(ident) or owners
-            for leaving in owners:
-                self._things.delete(leaving, ident)
+            self._things.remove(owner, ident, everyone=everyone)
             if not self.owners(ident):
                 remove()
 

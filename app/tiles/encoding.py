@@ -22,7 +22,7 @@ from .tokens import TileTokens
 MAX_JSON_VALUES = 1_000_000
 _COLUMN_BYTES = 18
 """Memory for a value of a plan's table: in its column, and in the stream while it grows."""
-_TILE_BYTES = 1024
+_TILE_BYTES = 768
 """Memory for a tile of a plan in JSON: its objects, and their text."""
 
 

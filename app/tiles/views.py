@@ -196,14 +196,10 @@ class Views:
         Raises:
             NotFoundError: the caller has no such view of that dataset.
         """
-        owner, _ = self._look_up(who, ident, dataset)
-        owners = [owner]
-        if owner != who.owner:
-            owners = [owned.owner for owned in self._registered.of_anyone(ident)]
-        for each in owners:
-            self._registered.delete(each, ident)
+        self.check(who, ident, dataset)
+        for owner in self._registered.remove(who.owner, ident, everyone=who.is_admin):
             with self._lock:
-                self._known.pop((each, ident), None)
+                self._known.pop((owner, ident), None)
 
     def _look_up(self, who: Identity, ident: str, dataset: str | None) -> tuple[str, _Known]:
         """Return an owner of a registered view, the caller if it is one, and the view."""

@@ -67,6 +67,8 @@ class LedgerResources:
     be exported: the pass fails with a :class:`LimitError` then."""
     map: ParallelMap = map
     """Computes reports of several summaries at once."""
+    at_once: int = 1
+    """Summaries that ``map`` computes at once, or parts of them."""
     on_merged: Callable[[Ledger], None] | None = None
     """Called with the ledger of the whole run before its reports are computed: to add partial
     files, and to write one. It makes a ledger necessary where no report does."""
@@ -185,7 +187,7 @@ class LedgerReports:
 
         later: dict[str, list[Rows]] = {name: [] for name in calculators}
         limit = ledger.budget // _SHARE
-        parts = reader.parts(min(limit, _PART_BYTES))
+        parts = reader.parts(min(limit, _PART_BYTES), self._resources.at_once)
         for result in self._results(compute, parts, limit):
             for name, (rows, last_rows) in zip(calculators, result, strict=True):
                 _emit(sink, name, rows)

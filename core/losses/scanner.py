@@ -131,8 +131,9 @@ class Scanner:
     @property
     def nbytes(self) -> int:
         """Bytes of memory, which follow the samples, the spread of event ids and the blocks."""
-        scratch = sum(array.nbytes for array in self.scratch) if self.header is not None else 0
-        return scratch + sum(array.nbytes for array in self.seen)
+        scratch = self.scratch if self.header is not None else ()
+        # Hardly anything of the directory of events is ever touched.
+        return sum(array.nbytes for array in (*scratch, *self.seen[1:]))
 
     @property
     def log(self) -> npt.NDArray[np.int32]:

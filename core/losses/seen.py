@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-
 import numpy as np
-import numpy.typing as npt
 
 from ..budget import check_room
-from ._kernels.layout import SEEN_PAGE_BITS, SEEN_PAGE_BYTES, SEEN_PAGES
+from ._kernels.layout import SEEN_PAGE_BITS, SEEN_PAGE_BYTES
 from ._kernels.seen import mark_event
+
+_FIRST_RANGES = 64
+"""Ranges of ids, of 4,096 each, for which there is a place at first."""
 
 
 class SeenEvents:
     """A bitmap of event ids that grows by pages; partitions of a run share one."""
 
     def __init__(self) -> None:
-        self.directory = _directory()
-        """Page of each range of ids, 0 where there is none, int32."""
+        self.directory = np.zeros(_FIRST_RANGES, np.int32)
+        """Page of each range of ids up to the highest, 0 where there is none, int32."""
         self.pages = np.zeros((4, SEEN_PAGE_BYTES), np.uint8)
         """The bits, one row per page; row 0 is unused."""
         self._used = 1
 
     def make_page(self, event: int) -> None:
         """Add the page of an event id, if there is none."""
-        slot = event >> SEEN_PAGE_BITS
+        slot = int(event) >> SEEN_PAGE_BITS
+        if slot >= len(self.directory):
+            # A place for every id there can be would be two megabytes.
+            grown = np.zeros(1 << slot.bit_length(), np.int32)
+            grown[: len(self.directory)] = self.directory
+            self.directory = grown
         if self.directory[slot]:
             return
         if self._used == len(self.pages):
@@ -46,20 +50,8 @@ class SeenEvents:
     def overlaps(self, other: SeenEvents) -> bool:
         """Whether an event id is marked in both."""
         for slot in np.flatnonzero(self.directory):
-            page, theirs = self.directory[slot], other.directory[slot]
+            page = self.directory[slot]
+            theirs = other.directory[slot] if slot < len(other.directory) else 0
             if theirs and (self.pages[page] & other.pages[theirs]).any():
                 return True
         return False
-
-
-def _directory() -> npt.NDArray[np.int32]:
-    """Return a directory of no page, which takes memory only where ids occur.
-
-    It has a place for every id there can be, two megabytes in all. An allocator would hand out
-    memory that it has used before, and fill it with zeros; of a mapping of its own, hardly a page
-    is ever touched.
-    """
-    room = mmap.mmap(-1, SEEN_PAGES * 4)
-    with contextlib.suppress(OSError):
-        room.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(room, np.int32)

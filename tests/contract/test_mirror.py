@@ -151,6 +151,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/losses/inputs.py": ("tests/app/losses/test_routes_inputs.py",),
     "app/losses/inspection.py": _COMMAND,
     "app/losses/pictures/": _PICTURES,
+    "app/losses/pipes.py": ("tests/app/losses/test_outputs.py",),
     "app/losses/progress.py": ("tests/app/losses/test_summarising.py",),
     "app/losses/request.py": (*_POSTING, "tests/app/losses/test_options.py"),
     "app/losses/routes.py": ("tests/app/losses/test_options.py", "tests/e2e/test_nothing_lost.py"),

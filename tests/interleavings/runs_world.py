@@ -113,6 +113,7 @@ def exploring() -> Iterator[Scheduler]:
     scheduler = Scheduler()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "token_hex", scheduler.token)
+        patch.setattr(secrets, "token_urlsafe", scheduler.token)
         patch.setattr(sealer, "SealingWork", ListingWork)
         yield scheduler
     scheduler.close()

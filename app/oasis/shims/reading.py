@@ -12,6 +12,8 @@ from core.losses.outputs import Sink
 from core.losses.policy import Policy
 from core.losses.seen import SeenEvents
 
+from .certifying import Sum, check_written
+
 Make = Callable[[str, Sink, SeenEvents], Analysis]
 """Builds the analysis of a stream from its name, a sink and the shared check."""
 
@@ -32,12 +34,15 @@ def read_streams(names: Sequence[str], make: Make, sink: Sink) -> Partitions:
     Raises:
         CoreError: a stream is faulty or cannot be read, or streams do not belong together.
     """
+    sums = [Sum() for _ in names]
     with Sources(names) as sources:
         partitions = Partitions([source.name for source in sources.sources], make, sink)
         while (piece := sources.read()) is not None:
             index, data = piece
             if len(data):
+                sums[index].add(data)
                 partitions.receive(index, data)
             else:
+                check_written(names[index], sums[index])
                 partitions.close(index)
     return partitions

@@ -15,13 +15,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from app.losses.outputs import Output, Outputs, PipeOutput
+from app.losses.outputs import Output, Outputs
+from app.losses.pipes import PipeOutput
 from app.losses.sources import STDIN, Sources
 from core.arrays import Octets, Rows
 from core.errors import InputError, OptionError
 from core.losses.format import ID_MAX
 from core.losses.summaries import JoinedSummaries, Reading
 
+from .certifying import Writer
 from .environment import read_environment
 from .files import tool_outputs
 from .process_log import ProcessLog
@@ -48,18 +50,22 @@ def summarypy(args: argparse.Namespace, _log: ProcessLog) -> None:
         prepare(folder, args.run_type)
         return
     paths = _paths(args.summary_sets_output)
+    stream = args.files_in or STDIN
+    writer = Writer(stream, paths)
     with (
         tool_outputs(live=True) as outputs,
-        _SummaryFiles(outputs, paths, indexed=args.low_memory) as files,
+        _SummaryFiles(outputs, writer, paths, indexed=args.low_memory) as files,
     ):
         sets = read_sets(folder, args.run_type, list(paths))
         # The peer reads NaN as no loss here, and only here.
         reading = Reading(policy(width, nan="zero"), zeros=args.output_zeros)
-        with Sources([args.files_in or STDIN]) as sources:
+        with Sources([stream]) as sources:
             names = [source.name for source in sources.sources]
             summaries = JoinedSummaries(names, sets, files.write, reading, files.write_index)
             _pump(sources, summaries)
-        # Readers of fifos are not to take a stream for whole whose index finds no room.
+        writer.certify(summaries.summarisers[0].events)
+        # Readers of fifos are not to take a stream for whole whose index finds no room, and a
+        # process is not to end before they are there.
         outputs.save()
 
 
@@ -100,6 +106,7 @@ class _SummaryFiles:
 
     Args:
         outputs: of which the files are.
+        writer: counts what is written.
         paths: of the streams, by set.
         indexed: whether to write indices, whose suffix is ``.idx``.
 
@@ -107,7 +114,10 @@ class _SummaryFiles:
         InputError: one cannot be written.
     """
 
-    def __init__(self, outputs: Outputs, paths: dict[int, str], *, indexed: bool) -> None:
+    def __init__(
+        self, outputs: Outputs, writer: Writer, paths: dict[int, str], *, indexed: bool
+    ) -> None:
+        self._writer = writer
         self._streams = {set_id: outputs.open(path) for set_id, path in paths.items()}
         self._indices: dict[int, Output] = {}
         for set_id, path in paths.items() if indexed else ():
@@ -116,6 +126,7 @@ class _SummaryFiles:
 
     def write(self, set_id: int, octets: Octets) -> None:
         """Write the next bytes of a stream; the reader of a fifo gets them at once."""
+        self._writer.add(set_id, octets.data)
         self._streams[set_id].write(octets.data)
 
     def write_index(self, set_id: int, rows: Rows) -> None:

@@ -184,7 +184,10 @@ class RunReports:
                     damaged.append(segment)
                     raise
 
-        given = replace(resources(), map=OrderedCalls(self._engine), on_merged=merge)
+        engine = self._engine
+        given = replace(
+            resources(), map=OrderedCalls(engine), at_once=engine.width, on_merged=merge
+        )
         tables = [report for report in request.tables if report.scope == "run"]
         reports = LedgerReports(tables, request.options, given)
         reports.begin(header, make_rules(header, request.policy), request.inputs.to_dict())

@@ -26,6 +26,7 @@ from app.losses.passes import Pass, make_pass
 from app.losses.request import LossRequest, select_rows
 from app.losses.rows import CHUNK, Chunk, encode_item
 from app.losses.spool import Item, Mark, Table
+from app.losses.sums_room import Followed
 from app.run_errors import RunFailedError, UploadFailedError
 from app.streams.frames import Buffers
 from core.arrays import Rows
@@ -136,6 +137,7 @@ class RowReader:
         self._partition = 0
         self._ready: list[Item] = []
         self._failure: CoreError | ServiceError | None = None
+        self._memory = Followed()
         self.encoder: RowEncoder
         """Encodes the rows; set before the first step."""
         self.events = 0
@@ -262,6 +264,7 @@ class RowReader:
         self.bytes += len(data)
         current().renew()
         reading.stream_pass.receive(memoryview(data))
+        self._memory.follow(reading.stream_pass.nbytes)
         return True
 
     def _refresh(self, reading: _Reading) -> bool:

@@ -194,7 +194,12 @@ class Sealer:
     def _isolate(self, claimed: Job, alone: Alone) -> None:
         """Have a suspect computed alone, and count its death if it was its own."""
         try:
+            if self._begin(claimed) is None:
+                return
             death = alone.run(claimed)
+        except _NotSealedError:
+            self._leave(claimed)
+            return
         except OSError as e:
             death = Death(own=False, reason=e.strerror or str(e))
         job = None if death is None else self.jobs.find(claimed)
@@ -230,11 +235,7 @@ class Sealer:
         except (StoppedError, CancelledError):
             lease.release()
         except _NotSealedError:
-            # The request that made the job is about to seal the run, or its worker has died.
-            if job.attempts + 1 >= _ATTEMPTS:
-                self.jobs.delete(job)
-            else:
-                lease.release(attempts=job.attempts + 1)
+            self._leave(lease.job)
         except _FAILURES as e:
             self._try_again(lease.job, e)
         except (CoreError, ServiceError) as e:
@@ -244,6 +245,13 @@ class Sealer:
         except Exception as e:
             log.exception("sealing failed")
             self._fail(job, e)
+
+    def _leave(self, job: Job) -> None:
+        """Leave a job whose run is open: its request is about to seal the run, or has died."""
+        if job.attempts + 1 >= _ATTEMPTS:
+            self.jobs.delete(job)
+        else:
+            self.jobs.change(job, worker="", attempts=job.attempts + 1)
 
     def _try_again(self, job: Job, error: ServiceError) -> None:
         """Give a job back because the server failed, unless it has done so too often."""
@@ -409,6 +417,6 @@ class _Lease:
         if self._lost.is_set() or self._stopped.is_set():
             raise StoppedError
 
-    def release(self, **values: Any) -> None:  # noqa: ANN401 - of Job
+    def release(self) -> None:
         """Let any worker have the job."""
-        self._jobs.change(self.job, worker="", **values)
+        self._jobs.change(self.job, worker="")

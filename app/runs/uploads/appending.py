@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.errors import NotFoundError, problem_of
+from app.losses.sums_room import Followed
 from app.run_errors import (
     DigestError,
     UploadExcessError,
@@ -118,6 +119,7 @@ class Appending:
         self._snapshot = Snapshot(record.offset, record.cursor, record.digest)
         self._unpaid = 0
         self._told = 0
+        self._memory = Followed()
 
     # -- the feeding thread -----------------------------------------------------------
 
@@ -166,6 +168,7 @@ class Appending:
     def _take(self, piece: memoryview) -> None:
         try:
             self._check.receive(piece)
+            self._memory.follow(self._check.nbytes)
             self._check_kind()
         except WorkStoppedError:
             raise

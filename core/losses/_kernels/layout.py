@@ -67,7 +67,6 @@ without reassociation, so a result is the same to the last bit on any machine.""
 SEEN_PAGE_BITS = 12
 """log2 of the event ids in one page of the seen-events bitmap."""
 SEEN_PAGE_BYTES = (1 << SEEN_PAGE_BITS) // 8
-SEEN_PAGES = 1 << (31 - SEEN_PAGE_BITS)
 
 LEDGER_STRETCHES = 1
 """The losses of each block are copied."""

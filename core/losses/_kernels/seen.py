@@ -26,10 +26,12 @@ def test_event(event: int, directory: npt.NDArray[np.int32], pages: Octets) -> i
 
     Args:
         event: id, at least 1.
-        directory: page number of each range of ids, 0 where none exists yet.
+        directory: page number of each range of ids, 0 where none exists yet; it may end before
+            the last range.
         pages: one row per page; row 0 is unused.
     """
-    page = directory[event >> SEEN_PAGE_BITS]
+    slot = event >> SEEN_PAGE_BITS
+    page = directory[slot] if slot < len(directory) else 0
     if page == 0:
         return NO_PAGE
     bit = event & _IN_PAGE

@@ -124,8 +124,12 @@ class LedgerReader:
         self._keys, self._places = ledger.references()
         ledger.keep(self._keys.nbytes + self._places.nbytes, "references to the sums")
 
-    def parts(self, limit: int) -> list[Part]:
-        """Ranges of summaries that take about ``limit`` bytes each.
+    def parts(self, limit: int, at_once: int = 1) -> list[Part]:
+        """Ranges of summaries that take about ``limit`` bytes each, less if memory is short.
+
+        Args:
+            limit: bytes.
+            at_once: parts that are read at once, where none is larger.
 
         Raises:
             LimitError: a summary alone takes more than the budget.
@@ -140,6 +144,9 @@ class LedgerReader:
             self._keys = self._places = np.zeros(0, np.int64)
             self._ledger.clear()
             summaries, cells, sizes = self._weighed()
+        wanted = at_once * min(limit + scratch, int(sizes.sum()) + scratch)
+        if at_once > 1 and not self._ledger.has_room(wanted):
+            limit = max(self._ledger.free // at_once - scratch, 1)
         if len(sizes):
             worst = int(sizes.argmax())
             most = scratch + max(int(sizes[worst]), min(limit, int(sizes.sum())))

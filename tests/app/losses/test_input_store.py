@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.engine.ledger import Ledger
-from app.errors import InputGoneError, QuotaExceededError, StorageFullError
+from app.errors import InputGoneError, QuotaExceededError, StorageFullError, TooLargeError
 from app.http.identity import Identity
 from app.losses.input_store import KIND, InputStore, digest_of
 from app.losses.inputs import Inputs
@@ -152,6 +152,24 @@ def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
     with pytest.raises(QuotaExceededError, match="11 bytes of inputs"):
         inputs.put(alice, "quantiles", b"0.3456789")
     inputs.put(alice, "quantiles", b"0.3")
+
+
+def test_a_stored_file_is_charged_while_it_is_parsed_again(blobs: FileBlobStore) -> None:
+    heads, ledger = MemoryStateStore(), Ledger(1 << 20, 1 << 19)
+    alice = Identity("alice", frozenset({"losses"}))
+    large = "".join(f"{event},{event},1\n" for event in range(1, 10_000)).encode()
+
+    def inputs() -> Inputs:
+        store = InputStore(blobs, 1)
+        return Inputs(store, heads, contextlib.nullcontext, ledger=ledger)
+
+    few = inputs().put(alice, "occurrence", b"1,1,1\n")
+    many = inputs().put(alice, "occurrence", large)
+    assert inputs().occurrence(alice, few.digest, 1).periods == 1
+    with pytest.raises(TooLargeError, match="for inputs"):
+        inputs().occurrence(alice, many.digest, 9_999)
+    assert ledger.held == 0
+    assert ledger.peak > 0
 
 
 # -- data directories of earlier versions -------------------------------------------------

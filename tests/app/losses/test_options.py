@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers as RequestHeaders
 
+from app.engine.ledger import Ledger
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.bounds import Admission
 from app.losses.options import read_options
@@ -183,7 +184,11 @@ def test_reports_of_one_pass_come_in_frames(service: Service, reports: str) -> N
 
 def test_rows_that_wait_count_against_the_owner_of_the_key() -> None:
     limits: Any = SimpleNamespace(
-        max_samples=100, max_blocks=100, inputs=None, admission=Admission(0, 0)
+        max_samples=100,
+        max_blocks=100,
+        inputs=None,
+        admission=Admission(0, 0),
+        ledger=Ledger(0, 0),
     )
     for owner in ("alice", "bob"):
         who = Identity(owner, USER_SCOPES)

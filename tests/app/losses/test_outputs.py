@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.losses import outputs
-from app.losses.outputs import FileOutput, Outputs, PipeOutput
+from app.losses import pipes
+from app.losses.outputs import FileOutput, Outputs
+from app.losses.pipes import PipeOutput
 from core.errors import InputError
 
 
@@ -97,7 +98,7 @@ def test_what_fails_leaves_nothing_in_a_pipe_that_is_not_live(
 def test_what_waits_is_in_memory_while_it_is_small_then_in_a_file_without_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs, "SPOOL_MEMORY", 1000)
+    monkeypatch.setattr(pipes, "SPOOL_MEMORY", 1000)
     folder = tmp_path / "temporary"
     folder.mkdir()
     reader, got = _read(tmp_path / "fifo")

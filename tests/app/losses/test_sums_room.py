@@ -22,8 +22,10 @@ from app.engine.ledger import Ledger
 from app.engine.request_budget import BudgetLimits
 from app.errors import BusyError, QuotaExceededError, StorageFullError, TooLargeError
 from app.losses.answer import give_back
+from app.losses.passes import make_pass
+from app.losses.request import LossRequest
 from app.losses.spool import Spools, Table
-from app.losses.sums_room import SumsRoom, hold_for_request
+from app.losses.sums_room import Followed, SumsRoom, hold_for_request
 from app.state.claims import Claims
 from app.state.presence import Presence
 from core.arrays import Rows
@@ -227,6 +229,25 @@ def test_posts_at_once_hold_what_the_service_has_or_are_refused(tmp_path: Path) 
     assert outcomes["BusyError"] + outcomes["TooLargeError"] >= 1
     assert rooms.ledger.peak <= limit
     assert rooms.ledger.held == 0
+
+
+def test_ids_of_events_that_lie_far_apart_are_counted_as_they_come() -> None:
+    """Each takes a page of the events seen, of twenty times its bytes."""
+    blocks = tuple(Block(event << 12, 1, ((1, 1.0),)) for event in range(1, 20_000))
+    stream = Stream("summary", 1, 4, blocks).encode()
+    limits = BudgetLimits(memory=32 * MIB)
+    with Budgets(limits).of_request(OWNER, threading.Event()) as budget:
+        pass_ = make_pass(LossRequest(reports=("melt",)), lambda *_: None, lambda *_: None, None)
+        memory = Followed()
+        for begin in range(0, len(stream), 1 << 16):
+            pass_.receive(memoryview(stream)[begin : begin + (1 << 16)])
+            memory.follow(pass_.nbytes)
+        assert len(blocks) * 512 <= budget.held <= 2 * len(blocks) * 512
+    limits = BudgetLimits(memory=MIB)
+    with Budgets(limits).of_request(OWNER, threading.Event()) as budget:
+        pass_ = make_pass(LossRequest(reports=("melt",)), lambda *_: None, lambda *_: None, None)
+        with pytest.raises(BudgetExceededError):
+            budget.run(pass_.receive, memoryview(stream))
 
 
 def test_more_memory_is_granted_or_required() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from app.errors import BadRequestError, NotFoundError
 from app.state.api_keys import KIND, ApiKeys, digest_key
+from app.state.base import Admit, Head
 from app.state.memory import MemoryStateStore
 
 
@@ -57,3 +58,24 @@ def test_keys_are_revoked_by_id_or_by_owner(store: MemoryStateStore) -> None:
 def test_owners_need_names(store: MemoryStateStore, owner: str) -> None:
     with pytest.raises(BadRequestError, match="not a name"):
         ApiKeys(store).add(owner, {"losses"}, now=0)
+
+
+def test_keys_are_all_revoked_though_somebody_else_revokes_one_of_them() -> None:
+    class Racing(MemoryStateStore):
+        """A store in which somebody else swaps every head first, once."""
+
+        swapped = False
+
+        def compare_and_swap(
+            self, seen: Head, value: bytes, *, size: int | None = None, admit: Admit | None = None
+        ) -> Head:
+            if not self.swapped:
+                self.swapped = True
+                super().compare_and_swap(seen, value)
+            return super().compare_and_swap(seen, value, size=size, admit=admit)
+
+    keys = ApiKeys(Racing())
+    for _ in range(2):
+        keys.add("alice", ["runs"], 0)
+    assert len(keys.revoke("alice", 1)) == 1
+    assert all(key.revoked == 1 for key in keys.records())

@@ -211,3 +211,26 @@ def test_what_changes_while_it_is_handed_over_is_handed_over_with_its_change() -
     owned = things.get("new", "a")
     assert (owned.value, owned.head.size) == ({"offset": 2}, 2)
     assert not things.has("old", "a")
+
+
+def test_what_the_new_owner_had_stays_though_the_old_one_deletes_its_own() -> None:
+    class Deleting(MemoryStateStore):
+        """The old owner deletes each thing as it is handed over."""
+
+        def delete(
+            self,
+            kind: str,
+            head_id: str,
+            seen: Head | None = None,
+            *,
+            unused_since: float | None = None,
+        ) -> None:
+            super().delete(kind, head_id)
+            super().delete(kind, head_id, seen, unused_since=unused_since)
+
+    store = Deleting()
+    things = Namespaces(store, "view")
+    for owner in ("old", "new"):
+        things.create(owner, "v", {"a": 1})
+    assert adopt(store, "old", "new") == (0, [])
+    assert things.has("new", "v")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import lzma
 import os
 import signal
@@ -270,6 +271,33 @@ class TestSqlite(StateStoreSuite):
             pytest.raises(StoreDamagedError),
         ):
             store.get("view", "c")
+
+    def test_streams_of_version_3_get_their_partition_as_key(self, path: Path) -> None:
+        def value(**values: object) -> bytes:
+            return json.dumps({"owner": "alice", "value": values}).encode()
+
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            store.create("run", "0a.1", value(streams={"1": "000001-x", "2": "000002-y"}))
+            store.create("run", "0a.2", b"damaged")
+            # Listed, of a lost race, damaged, of a run that is gone, and of one that is damaged.
+            for ident in ("1.000001-x", "1.000001-w", "1.000002-y", "3.000001-x", "2.000001-x"):
+                store.create("stream", f"0a.{ident}", value(offset=7), size=7)
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            other.execute("UPDATE head SET checksum = 1 WHERE id = '0a.1.000002-y'")
+            other.execute("PRAGMA user_version = 3")
+            other.commit()
+        for _ in range(2):
+            with contextlib.closing(SqliteStateStore(path)) as store:
+                for ident in ("0a.1.000001", "0a.2.000001"):
+                    head = store.get("stream", ident)
+                    known = {"offset": 7, "id": "000001-x"}
+                    assert json.loads(head.value) == {"owner": "alice", "value": known}
+                with pytest.raises(StoreDamagedError):
+                    store.get("stream", "0a.1.000002")
+        with contextlib.closing(SqliteStateStore(path)) as store:
+            seen: list[Usage] = []
+            store.create("stream", "0a.4.000001", b"", size=1, admit=seen.append)
+            assert seen == [Usage(4, 22)]
 
     @pytest.mark.parametrize(
         "change",

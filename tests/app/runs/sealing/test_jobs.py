@@ -175,7 +175,7 @@ def test_the_third_death_alone_is_final(suspects: Suspects) -> None:
     for deaths in range(1, MAX_DEATHS):
         suspects.sealer.look()
         assert (suspects.job.deaths, suspects.job.worker) == (deaths, "")
-        assert suspects.now.state == "sealed"
+        assert suspects.now.state == "computing"
     suspects.sealer.look()
     problem = suspects.now.problem
     assert problem is not None
@@ -261,6 +261,21 @@ def test_deaths_that_are_not_its_own_do_not_count(suspects: Suspects) -> None:
     suspects.alone.fates = [taken_over]
     sealer.look()
     assert (suspects.job.deaths, suspects.job.worker) == (0, "another")
+
+
+def test_no_process_is_started_for_a_run_that_is_open_or_gone(suspects: Suspects) -> None:
+    run = suspects.service.run(["melt"])
+    jobs = suspects.jobs
+    for name in (run.id, "gone"):
+        jobs.create(Job(run.owner, name, ("melt",), Variant(), seals=True, suspect=True))
+    suspects.sealer.look()
+    assert suspects.alone.seen == []
+    assert jobs.of_run(run.owner, "gone") == []
+    (left,) = jobs.of_run(run.owner, run.id)
+    assert (left.worker, left.attempts) == ("", 1)
+    for _ in range(20):
+        suspects.sealer.look()
+    assert jobs.of_run(run.owner, run.id) == []
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(

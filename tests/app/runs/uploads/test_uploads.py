@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.app.harness import Answer, Service, is_problem, wait_until
+from tests.app.harness import Answer, Service, head, is_problem, wait_until
 from tests.app.losses.posts import put_input
-from tests.app.runs.requests import EVENT, TUS, Uploader, stream
+from tests.app.runs.requests import BYTES, EVENT, TUS, Uploader, stream
 from tests.scale import PURE_PYTHON, SOAK
 
 KILLS = 100 if SOAK else 4
@@ -182,6 +182,28 @@ def test_a_checksum_is_verified_before_a_byte_is_taken(up: Uploader) -> None:
         **{"Upload-Checksum": f"sha1 {wrong_sha1()}", "Expect": "100-continue"},
     ) as client:
         assert Answer(client, "PATCH").status == 413
+
+
+@pytest.mark.parametrize("how", ["wrong", "cut"])
+def test_a_creation_whose_bytes_were_not_taken_may_be_repeated(up: Uploader, how: str) -> None:
+    path = f"{up.path}/streams?partition=1"
+    right = base64.b64encode(hashlib.sha1(GOOD, usedforsecurity=False).digest()).decode()
+    fields = {**BYTES, "Upload-Length": len(GOOD)}
+    if how == "wrong":
+        checked = {**fields, "Upload-Checksum": f"sha1 {wrong_sha1()}"}
+        is_problem(up.ask("POST", path, GOOD, **checked), "checksum-mismatch", 460)
+    else:
+        checked = {**fields, "Upload-Checksum": f"sha1 {right}", "Content-Length": len(GOOD)}
+        with up.service.connect() as client:
+            client.sendall(head("POST", path, [(k, str(v)) for k, v in checked.items()]))
+            client.sendall(GOOD[:500])
+            wait_until(lambda: len(up.streams()) == 1)
+            # Until the bytes are there, or are known not to come, nobody else has the partition.
+            is_problem(up.ask("POST", path, GOOD, **fields), "partition-taken", 409)
+    repeated = {**fields, "Upload-Checksum": f"sha1 {right}"}
+    wait_until(lambda: up.ask("POST", path, GOOD, **repeated).status == 201)
+    (found,) = up.streams()
+    assert (found["state"], found["offset"]) == ("complete", len(GOOD))
 
 
 def wrong_sha1() -> str:

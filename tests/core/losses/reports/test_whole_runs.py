@@ -9,14 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core import sorting
 from core.arrays import Rows
+from core.budget import installed
 from core.errors import OptionError, ReportError
 from core.losses.analysis import Analysis
+from core.losses.ledger import batches, ledger, runs
+from core.losses.reports import drawing
 from core.losses.reports.alct import standard_normal_quantile
 from core.losses.reports.running import RunOptions
 from core.losses.reports.subsets import subset_starts
+from core.slices import grouped, slices
 from tests import run_oracle
-from tests.runs import RunCase, compute, random_run
+from tests.core.test_slices import Leaving
+from tests.runs import RunCase, compute, octets, random_run
+from tests.scale import examples
 from tests.streams import Block, Stream
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -217,3 +224,32 @@ def test_events_that_never_occur_are_counted() -> None:
     analysis = Analysis(["aal"], lambda _name, _rows: None, **case.inputs)
     analysis.receive(case.stream.encode())
     assert analysis.close().events_without_occurrence == 2
+
+
+class Counting(Leaving):
+    """A budget that counts how often it is asked."""
+
+    asked = 0
+
+    def check(self, _stage: str) -> None:
+        self.asked += 1
+
+
+def in_slices(case: RunCase, size: int) -> tuple[dict[str, bytes], int]:
+    """The reports of a run, computed in slices of a size, and how often the budget is asked."""
+    budget = Counting(0)
+    with pytest.MonkeyPatch.context() as patch, installed(budget):
+        for function in (slices, grouped):
+            patch.setattr(function, "__defaults__", (size,))
+        for module in (sorting, batches, ledger, runs, drawing):
+            patch.setattr(module, "SLICE", size)
+        return octets(compute(case)), budget.asked
+
+
+@pytest.mark.parametrize("seed", range(examples(6)))
+def test_work_in_slices_of_any_size_gives_the_same_rows(seed: int) -> None:
+    case = random_run(np.random.default_rng(seed))
+    whole, asked = in_slices(case, 1 << 20)
+    pieces, asked_often = in_slices(case, 8)
+    assert pieces == whole
+    assert asked_often > asked

@@ -1,0 +1,152 @@
+"""A client that leaves in the middle of its request, and what the server computes afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.e2e.service import Service
+from tests.server_process import children_of
+
+_PAUSE = 0.02
+_QUIET_SECONDS = 0.5
+"""Time without work after which a server does nothing for whoever left."""
+_NOTHING_SECONDS = 0.002
+"""CPU time that a thread takes to look whether there is something to do."""
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A request that takes long.
+
+    Attributes:
+        method: of the request.
+        target: path and query.
+        body: of the request.
+        headers: further lines of its head.
+    """
+
+    method: str
+    target: str
+    body: bytes = b""
+    headers: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class _Asking:
+    """What is known of an answer."""
+
+    status: int | None = None
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class Rest(NamedTuple):
+    """What was computed after a client had left."""
+
+    seconds: float
+    """CPU time of the thread that took most."""
+    thread: str
+    """Its name."""
+
+
+def run(server: Service, work: Work, longest: float) -> float:
+    """Have work done to its end, or leave after ``longest`` seconds; how long it took."""
+    begun = time.monotonic()
+    with _asking(server, work) as asking:
+        asking.ended.wait(longest)
+        seconds = time.monotonic() - begun
+    assert asking.status in {None, 200, 201}, asking.status
+    rest_of(server)
+    return seconds
+
+
+def leave(server: Service, work: Work, after: float, *, reset: bool) -> Rest:
+    """Have work begun, and leave after so many seconds; what is computed then.
+
+    Args:
+        server: the server, which does nothing else.
+        work: the request.
+        after: seconds from the first byte of the request on.
+        reset: whether the connection is reset instead of being closed.
+    """
+    with _asking(server, work, reset=reset) as asking:
+        asking.ended.wait(after)
+        before = _usage(server.pid)
+    return rest_of(server, before)
+
+
+@contextlib.contextmanager
+def _asking(server: Service, work: Work, *, reset: bool = True) -> Iterator[_Asking]:
+    """Send a request and read its answer, until the block ends."""
+    connection = server.connect(timeout=600)
+    asking = _Asking()
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            connection.begin(work.method, work.target, *work.headers, size=len(work.body))
+            connection.send(work.body)
+
+    def read() -> None:
+        # The connection is cut below, even in the middle of a head.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            asking.status = connection.read_head().status
+            for _ in connection.pieces():
+                pass
+            asking.ended.set()
+
+    threads = [threading.Thread(target=send), threading.Thread(target=read)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield asking
+    finally:
+        connection.break_off()
+        for thread in threads:
+            thread.join()
+        if reset:
+            connection.reset()
+        else:
+            connection.close()
+
+
+def rest_of(server: Service, before: dict[tuple[int, int], int] | None = None) -> Rest:
+    """Wait until a server is idle; the most that a thread of it has used since ``before``."""
+    before = _usage(server.pid) if before is None else before
+    most: dict[tuple[int, int], int] = {}
+    names: dict[tuple[int, int], str] = {}
+    active = time.monotonic()
+    deadline = active + _PATIENCE
+    while (now := time.monotonic()) < min(active + _QUIET_SECONDS, deadline):
+        for thread, total in _usage(server.pid).items():
+            used = total - before.get(thread, 0)
+            if used > most.get(thread, 0) + 1e9 * _NOTHING_SECONDS:
+                active = now
+                names.setdefault(thread, _name(*thread))
+            most[thread] = max(used, most.get(thread, 0))
+        time.sleep(_PAUSE)
+    worst = max(most, key=lambda thread: most[thread])
+    return Rest(most[worst] / 1e9, names.get(worst, ""))
+
+
+def _usage(pid: int) -> dict[tuple[int, int], int]:
+    """CPU time in nanoseconds of each thread of a process and of those it has started."""
+    found = {}
+    for process in [pid, *children_of(pid)]:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{process}/task").iterdir():
+                with contextlib.suppress(OSError):
+                    used = int((task / "schedstat").read_text().split()[0])
+                    found[process, int(task.name)] = used
+    return found
+
+
+def _name(process: int, thread: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/task/{thread}/comm").read_text().strip()
+    return "ended"
