@@ -39,7 +39,7 @@ _PERIOD_BYTES = 24
 """Memory for each period with a weight, in each report."""
 
 
-_PICTURE_BYTES = 12 << 20
+_PICTURE_BYTES = 4 << 20
 """Memory of a picture while it is drawn: pixels, and the points of up to 48 curves."""
 
 

@@ -50,6 +50,8 @@ _PARSED = 8
 """Bytes that parsing takes for each byte of a file of numbers."""
 _PARSED_PACKED = 5
 """The same for each byte of packed records."""
+_PARSED_SHORT = 10
+"""The same for each byte of files whose packed records are single numbers of four bytes."""
 _FIRST = 64
 """Bytes by which packed records are told."""
 _PARSED_TEXT = 32
@@ -64,6 +66,7 @@ _OBJECT_BYTES = 64
 
 KINDS = tuple(PARSERS)
 """Names of the files that can be stored."""
+_SHORT = frozenset({"quantiles", "return_periods"})
 _TEXTS = frozenset({"summary_map", "summary_info"})
 
 
@@ -74,7 +77,8 @@ def memory_to_parse(kind: str, content: Data) -> int:
             return _PARSED_TEXT * len(content)
         # No text has such a byte, and few records have none.
         packed = 0 in content[:_FIRST]
-        return (_PARSED_PACKED if packed else _PARSED) * len(content)
+        factor = _PARSED_PACKED if packed else _PARSED
+        return (_PARSED_SHORT if kind in _SHORT else factor) * len(content)
     sizes = [_OBJECT_BYTES if column.dtype == object else 8 for column in content.values()]
     return _PARSED_COLUMNS * sum(sizes) * max(map(len, content.values()), default=0)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
+from functools import partial
 from gzip import compress
 
 import numpy as np
@@ -15,6 +17,7 @@ from tests.memory.losses import INT_MAX, occurrence, weights, xref
 
 TABLE = Table("inputs")
 PUT = "PUT /v1/inputs/{name}"
+Made = Callable[[], bytes]
 
 DAYS = "event_id,period_no,occ_year,occ_month,occ_day\n"
 HEADS = {
@@ -54,107 +57,87 @@ def parquet_of(rows: int) -> bytes:
     return sink.getvalue()
 
 
-def storing(name: str, small: bytes, data: bytes, **headers: str) -> Prepare:
+def storing(name: str, small: Made, made: Made, **headers: str) -> Prepare:
     """A file, after a small one."""
 
     def prepare(desk: Desk) -> Request:
         path = f"/v1/inputs/{name}"
-        desk.send(Request.of("PUT", path, small, headers))
-        return Request.of("PUT", path, data, headers)
+        desk.send(Request.of("PUT", path, small(), headers))
+        return Request.of("PUT", path, made(), headers)
 
     return prepare
 
 
-for _name in HEADS:
-    _small = csv_of(_name, 3)
-    TABLE.add(PUT, f"{_name}, a csv", storing(_name, _small, csv_of(_name, 1000)))
-    TABLE.add(PUT, f"{_name}, a long csv", storing(_name, _small, csv_of(_name, 400_000)))
+def few(name: str) -> Made:
+    """A csv of three rows."""
+    return partial(csv_of, name, 3)
 
-_SMALL = csv_of("periods", 3)
-TABLE.add(PUT, "packed occurrences", storing("occurrence", occurrence(3), occurrence(1_000_000)))
-TABLE.add(PUT, "packed weights", storing("periods", weights(3), weights(1_000_000)))
-TABLE.add(PUT, "packed xref", storing("summary_xref", xref(3, 1), xref(1_000_000, 2)))
-TABLE.add(PUT, "parquet", storing("event_rates", parquet_of(3), parquet_of(1_000_000)))
+
+for _name in HEADS:
+    TABLE.add(PUT, f"{_name}, a csv", storing(_name, few(_name), partial(csv_of, _name, 1000)))
+    _long = partial(csv_of, _name, 400_000)
+    TABLE.add(PUT, f"{_name}, a long csv", storing(_name, few(_name), _long))
+
 TABLE.add(
     PUT,
-    "a csv of 64 MiB",
-    storing("periods", _SMALL, csv_of("periods", 3_600_000)),
-    hostile=True,
+    "packed occurrences",
+    storing("occurrence", partial(occurrence, 3), partial(occurrence, 1_000_000)),
+)
+TABLE.add(
+    PUT, "packed weights", storing("periods", partial(weights, 3), partial(weights, 1_000_000))
+)
+TABLE.add(
+    PUT, "packed xref", storing("summary_xref", partial(xref, 3, 1), partial(xref, 1_000_000, 2))
 )
 TABLE.add(
     PUT,
-    "packed xref of 120 MB",
-    storing("summary_xref", xref(3, 1), xref(1_000_000, 10)),
-    hostile=True,
+    "parquet",
+    storing("event_rates", partial(parquet_of, 3), partial(parquet_of, 1_000_000)),
 )
-TABLE.add(
-    PUT,
-    "the shortest lines",
-    storing("return_periods", csv_of("return_periods", 3), b"\n" * (32 << 20)),
-    hostile=True,
-)
-TABLE.add(
-    PUT,
-    "many columns",
-    storing(
-        "summary_info", csv_of("summary_info", 3), b"summary_id" + b",x" * 4_000_000 + b"\n1\n"
-    ),
-    hostile=True,
-)
-TABLE.add(
-    PUT,
+
+
+def hostile(name: str, kind: str, made: Made, small: Made | None = None, **headers: str) -> None:
+    """Add a file that costs more than it seems to."""
+    small = small or few(kind)
+    TABLE.add(PUT, name, storing(kind, small, made, **headers), hostile=True)
+
+
+def described(*lines: str) -> bytes:
+    return "\n".join(["summary_id,name", *lines, ""]).encode()
+
+
+hostile("a csv of 64 MiB", "periods", lambda: csv_of("periods", 3_600_000))
+hostile("packed xref of 120 MB", "summary_xref", lambda: xref(1_000_000, 10))
+hostile("the shortest lines", "return_periods", lambda: b"\n" * (32 << 20))
+hostile("many columns", "summary_info", lambda: b"summary_id" + b",x" * 4_000_000 + b"\n1\n")
+hostile(
     "many different columns",
-    storing(
-        "summary_info",
-        csv_of("summary_info", 3),
-        (
-            "summary_id," + ",".join(f"c{n}" for n in range(200_000)) + "\n1" + "," * 200_000
-        ).encode(),
-    ),
-    hostile=True,
+    "summary_info",
+    lambda: ",".join(["summary_id", *(f"c{n}" for n in range(200_000))]).encode() + b"\n1,\n",
 )
-TABLE.add(
-    PUT,
+hostile(
     "texts as long as may be",
-    storing(
-        "summary_info",
-        csv_of("summary_info", 3),
-        (
-            f"summary_id,name\n1,{'y' * 1000}\n" + "".join(f"{n},x\n" for n in range(2, 400_000))
-        ).encode(),
-    ),
-    hostile=True,
+    "summary_info",
+    lambda: described(f"1,{'y' * 1000}", *(f"{n},x" for n in range(2, 400_000))),
 )
-TABLE.add(
-    PUT,
-    "the largest numbers",
-    storing("periods", _SMALL, f"period_no,weighting\n{INT_MAX},1\n".encode()),
-    hostile=True,
-)
-TABLE.add(
-    PUT,
+hostile("the largest numbers", "periods", f"period_no,weighting\n{INT_MAX},1\n".encode)
+hostile(
     "the largest declared number of periods",
-    storing("occurrence", occurrence(3), struct.pack("<5i", 1, INT_MAX, 1, INT_MAX, INT_MAX)),
-    hostile=True,
+    "occurrence",
+    lambda: struct.pack("<5i", 1, INT_MAX, 1, INT_MAX, INT_MAX),
 )
-TABLE.add(
-    PUT,
+hostile(
     "a bomb",
-    storing(
-        "periods", compress(_SMALL), compress(bytes(100 << 20)), **{"Content-Encoding": "gzip"}
-    ),
-    hostile=True,
+    "periods",
+    lambda: compress(bytes(100 << 20)),
+    lambda: compress(csv_of("periods", 3)),
+    **{"Content-Encoding": "gzip"},
 )
-TABLE.add(
-    PUT,
-    "parquet of one value repeated",
-    storing("event_rates", parquet_of(3), parquet_of(6_000_000)),
-    hostile=True,
-)
+hostile("parquet of one value repeated", "event_rates", lambda: parquet_of(6_000_000))
 
 
 @TABLE.case("DELETE /v1/inputs/{name}/{digest}")
 def deleting(desk: Desk) -> Request:
-    small = desk.input("periods", _SMALL)
+    small = desk.input("periods", csv_of("periods", 3))
     desk.send(Request.of("DELETE", f"/v1/inputs/periods/{small}"))
     return Request.of("DELETE", f"/v1/inputs/periods/{desk.input('periods', weights(100_000))}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -66,28 +66,35 @@ def options_of(desk: Desk, *reports: str, events: int = 4000) -> dict[str, str]:
     return given
 
 
-def posting(report: str, form: str, data: bytes, *, events: int = 4000) -> Prepare:
+def ordinary() -> bytes:
+    """A stream of some hundred kilobytes."""
+    return stream_of(4000)
+
+
+def posting(
+    report: str, form: str, made: Callable[[], bytes] = ordinary, *, events: int = 4000
+) -> Prepare:
     """A post of a stream, after one of few events."""
 
     def prepare(desk: Desk) -> Request:
         path = f"/v1/losses/{report}"
         path = with_query(path, {"format": form, **options_of(desk, report, events=events)})
         desk.send(Request.of("POST", path, stream_of(3)))
-        return Request.of("POST", path, data)
+        return Request.of("POST", path, made())
 
     return prepare
 
 
 for _report in REPORTS:
-    TABLE.add(ONE, f"{_report} in csv", posting(_report, "csv", stream_of(4000)))
+    TABLE.add(ONE, f"{_report} in csv", posting(_report, "csv"))
 for _form in FORMATS[1:]:
-    TABLE.add(ONE, f"melt in {_form}", posting("melt", _form, stream_of(4000)))
-    TABLE.add(ONE, f"splt in {_form}", posting("splt", _form, stream_of(4000)))
+    TABLE.add(ONE, f"melt in {_form}", posting("melt", _form))
+    TABLE.add(ONE, f"splt in {_form}", posting("splt", _form))
 for _form in ("svg", "png"):
-    TABLE.add(ONE, f"ept in {_form}", posting("ept", _form, stream_of(4000)))
-    TABLE.add(ONE, f"aal in {_form}", posting("aal", _form, stream_of(4000)))
-TABLE.add(ONE, "selt of 64 MiB", posting("selt", "bin", large_stream(64)))
-TABLE.add(ONE, "melt of 64 MiB", posting("melt", "csv", large_stream(64)))
+    TABLE.add(ONE, f"ept in {_form}", posting("ept", _form))
+    TABLE.add(ONE, f"aal in {_form}", posting("aal", _form))
+TABLE.add(ONE, "selt of 64 MiB", posting("selt", "bin", lambda: large_stream(64)))
+TABLE.add(ONE, "melt of 64 MiB", posting("melt", "csv", lambda: large_stream(64)))
 
 
 @TABLE.case("PUT /v1/losses/{report}")

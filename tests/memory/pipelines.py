@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,26 +28,57 @@ def source(name: str, **options: object) -> Stage:
     return {"op": "source", "dataset": f"d1-{name}", **options}
 
 
-def files(desk: Desk) -> None:
-    """Register items of every kind: few, many, long."""
-    for name, rows in (("few", 100), ("values", 40_000)):
-        np.save(desk.roots / f"{name}.npy", np.zeros((rows, 16, 16), "<u2"))
-        desk.dataset(f"{name}.npy")
-    (desk.roots / "losses.bin").write_bytes(large_stream(16))
-    desk.dataset("losses.bin", format="loss")
-    (desk.roots / "one.txt").write_text("x" * 2_000_000 + "\n")
-    (desk.roots / "lines.txt").write_text("a line of text\n" * 40_000)
-    (desk.roots / "long.txt").write_text("y" * (60 * MIB) + "\n")
-    for name in ("one", "lines", "long"):
-        desk.dataset(f"{name}.txt", format="lines")
-    table = pa.table({"x": np.arange(400_000), "y": np.arange(400_000) / 2})
-    pq.write_table(table, desk.roots / "rows.parquet")
-    wide = pa.table({"x": pa.array([b"\0" * (1 << 26)] * 4)})
-    pq.write_table(wide, desk.roots / "wide.parquet", compression="zstd", row_group_size=4)
-    for name in ("rows", "wide"):
-        desk.dataset(f"{name}.parquet", format="parquet")
-    name = sparse(desk, 1 << 30, "many.raw")
-    desk.dataset(name, format="raw", dtype="u1", sig_shape=[1, 1], nav_shape=[1 << 30])
+def _frames(desk: Desk, name: str, rows: int) -> None:
+    np.save(desk.roots / f"{name}.npy", np.zeros((rows, 16, 16), "<u2"))
+    desk.dataset(f"{name}.npy")
+
+
+def _losses(desk: Desk, name: str) -> None:
+    (desk.roots / f"{name}.bin").write_bytes(large_stream(16))
+    desk.dataset(f"{name}.bin", format="loss")
+
+
+def _lines(desk: Desk, name: str, length: int, count: int) -> None:
+    (desk.roots / f"{name}.txt").write_text(("y" * length + "\n") * count)
+    desk.dataset(f"{name}.txt", format="lines")
+
+
+def _rows(desk: Desk, name: str) -> None:
+    columns = {"x": np.arange(400_000), "y": np.arange(400_000) / 2}
+    pq.write_table(pa.table(columns), desk.roots / f"{name}.parquet")
+    desk.dataset(f"{name}.parquet", format="parquet")
+
+
+def _wide(desk: Desk, name: str) -> None:
+    table = pa.table({"x": pa.array([b"\0" * (1 << 26)] * 4)})
+    pq.write_table(table, desk.roots / f"{name}.parquet", compression="zstd", row_group_size=4)
+    desk.dataset(f"{name}.parquet", format="parquet")
+
+
+def _many(desk: Desk, name: str) -> None:
+    path = sparse(desk, 1 << 30, f"{name}.raw")
+    desk.dataset(path, format="raw", dtype="u1", sig_shape=[1, 1], nav_shape=[1 << 30])
+
+
+FILES: Mapping[str, Callable[[Desk, str], None]] = {
+    "few": partial(_frames, rows=100),
+    "values": partial(_frames, rows=40_000),
+    "losses": _losses,
+    "one": partial(_lines, length=2_000_000, count=1),
+    "lines": partial(_lines, length=14, count=40_000),
+    "long": partial(_lines, length=60 * MIB, count=1),
+    "rows": _rows,
+    "wide": _wide,
+    "many": _many,
+}
+
+
+def files(desk: Desk, stages: Sequence[Stage] = ()) -> None:
+    """Register a few frames, and the files that stages read."""
+    read = json.dumps(stages)
+    for name, write in FILES.items():
+        if name == "few" or f'"d1-{name}"' in read:
+            write(desk, name)
 
 
 def mixed(*stages: Stage) -> Stage:
@@ -63,7 +96,7 @@ def reading(*stages: Stage, where: str = "batches", **options: object) -> Prepar
     """Batches of a pipeline, after some of a small one."""
 
     def prepare(desk: Desk) -> Request:
-        files(desk)
+        files(desk, stages)
         few(desk)
         path = desk.pipeline(*stages)
         return Request("GET", with_query(f"{path}/{where}", options))
@@ -75,7 +108,7 @@ def registering(*stages: Stage) -> Prepare:
     """A pipeline, after a small one."""
 
     def prepare(desk: Desk) -> Request:
-        files(desk)
+        files(desk, stages)
         few(desk)
         return Request.of("POST", "/v1/pipelines", {"order": 1, "stages": stages})
 
@@ -220,7 +253,7 @@ def hostile(stages: Sequence[Stage]) -> Prepare:
     """Register and read a pipeline; a refusal is an answer too."""
 
     def prepare(desk: Desk) -> Callable[[], int]:
-        files(desk)
+        files(desk, stages)
         few(desk)
 
         def act() -> int:
@@ -242,7 +275,7 @@ for _name, _stages in HOSTILE.items():
 
 @TABLE.case(POST, hostile=True)
 def a_spec_of_a_mebibyte(desk: Desk) -> Request:
-    files(desk)
+    files(desk, [source("values")])
     few(desk)
     names = [f"f{n}" for n in range(90_000)]
     stages = [source("values", fields=names), batch(8)]
@@ -251,7 +284,7 @@ def a_spec_of_a_mebibyte(desk: Desk) -> Request:
 
 @TABLE.case(BATCH, hostile=True)
 def a_batch_far_away(desk: Desk) -> Request:
-    files(desk)
+    files(desk, [MANY])
     few(desk)
     path = desk.pipeline(MANY, batch(8))
     return Request("GET", f"{path}/batch?offset={1 << 24}")
@@ -267,7 +300,7 @@ def listing(desk: Desk) -> Request:
 
 @TABLE.case("GET /v1/pipelines/{ident}")
 def describing(desk: Desk) -> Request:
-    files(desk)
+    files(desk, [source("values")])
     path = desk.pipeline(source("values"), batch(8))
     desk.ask("GET", path)
     return Request("GET", path)
@@ -275,6 +308,6 @@ def describing(desk: Desk) -> Request:
 
 @TABLE.case("DELETE /v1/pipelines/{ident}")
 def deleting(desk: Desk) -> Request:
-    files(desk)
+    files(desk, [source("values")])
     desk.ask("DELETE", desk.pipeline(source("values"), batch(8)))
     return Request("DELETE", desk.pipeline(source("values"), batch(16)))

@@ -13,7 +13,7 @@ from tests.memory.table import CASES, SLACK, Row, measure
 from tests.scale import SOAK
 
 SAMPLE = 6
-CHOSEN = CASES if SOAK else random.Random(4).sample(CASES, SAMPLE)  # noqa: S311 - repeatable
+CHOSEN = CASES if SOAK else random.Random(11).sample(CASES, SAMPLE)  # noqa: S311 - repeatable
 MIB = 1 << 20
 
 

@@ -18,7 +18,9 @@ from core.losses.ledger.spilling import SpillStore
 SUMS_BYTES = 1 << 30
 """Memory of the sums of a run while it is sealed."""
 SUMS_OF_SEGMENT = 64 << 20
-"""Memory of the sums of a segment."""
+"""Memory of the sums of a segment, at most."""
+FIRST_BYTES = 8 << 20
+"""Memory of sums in the beginning."""
 
 
 @contextmanager
@@ -26,7 +28,7 @@ def sums_of_segment(ledger: Ledger, owner: str, spill: SpillStore) -> Iterator[L
     """Provide what the sums of one segment may use, until they are published."""
     with ledger.hold(owner, 0, "sealing") as hold:
         memory = SumsMemory(hold, SUMS_OF_SEGMENT)
-        yield LedgerResources(SUMS_OF_SEGMENT, more=memory, spill=spill)
+        yield LedgerResources(min(FIRST_BYTES, SUMS_OF_SEGMENT), more=memory, spill=spill)
 
 
 class SumsMemory:

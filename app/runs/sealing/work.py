@@ -30,10 +30,8 @@ from ..spec import RunSpec
 from ..store import Runs
 from ..streams import Streams
 from .jobs import Job, Variant
-from .memory import SUMS_BYTES, SumsMemory, sums_of_segment
+from .memory import FIRST_BYTES, SUMS_BYTES, SumsMemory, sums_of_segment
 
-_FIRST_BYTES = 8 << 20
-"""Memory of the sums of a run in the beginning."""
 _ROW_BYTES = 64 << 20
 """Memory of a thread that computes rows, at most."""
 _LEAST_ROW_BYTES = 4 << 20
@@ -186,7 +184,7 @@ class SealingWork:
 
         def of_run() -> LedgerResources:
             memory.release()
-            return LedgerResources(_FIRST_BYTES, more=memory, spill=self._spill)
+            return LedgerResources(FIRST_BYTES, more=memory, spill=self._spill)
 
         self._write(
             reports.of_sums,
