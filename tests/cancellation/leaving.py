@@ -136,8 +136,9 @@ def rest_of(server: Service, before: dict[tuple[int, int], int] | None = None) -
 
 def _usage(pid: int) -> dict[tuple[int, int], int]:
     """CPU time in nanoseconds of each thread of a process and of those it has started."""
-    found = {}
-    for process in [pid, *children_of(pid)]:
+    found: dict[tuple[int, int], int] = {}
+    # A directory that is read while threads end may leave others out: it is read again.
+    for process in 3 * [pid, *children_of(pid)]:
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{process}/task").iterdir():
                 with contextlib.suppress(OSError):
