@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-
 import numpy as np
-import numpy.typing as npt
 
+from ..untouched import zeros
 from ._kernels.layout import SEEN_PAGE_BITS, SEEN_PAGE_BYTES, SEEN_PAGES
 from ._kernels.seen import mark_event
 
@@ -16,7 +13,7 @@ class SeenEvents:
     """A bitmap of event ids that grows by pages; partitions of a run share one."""
 
     def __init__(self) -> None:
-        self.directory = _directory()
+        self.directory = zeros(SEEN_PAGES, np.dtype(np.int32))
         """Page of each range of ids, 0 where there is none, int32."""
         self.pages = np.zeros((4, SEEN_PAGE_BYTES), np.uint8)
         """The bits, one row per page; row 0 is unused."""
@@ -48,16 +45,3 @@ class SeenEvents:
             if theirs and (self.pages[page] & other.pages[theirs]).any():
                 return True
         return False
-
-
-def _directory() -> npt.NDArray[np.int32]:
-    """Return a directory of no page, which takes memory only where ids occur.
-
-    It has a place for every id there can be, two megabytes in all. An allocator would hand out
-    memory that it has used before, and fill it with zeros; of a mapping of its own, hardly a page
-    is ever touched.
-    """
-    room = mmap.mmap(-1, SEEN_PAGES * 4)
-    with contextlib.suppress(OSError):
-        room.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(room, np.int32)
