@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _PIECE = 1 << 16
 """Bytes read at a time into memory of the request's own."""
+_NOTHING = memoryview(b"")
 _STEP = 1 << 20
 """Maximum bytes that are entered in the ledger ahead of a body, and that one read may become on
 the event loop."""
@@ -133,15 +134,15 @@ async def read_whole(
 async def _read_pieces(body: RequestBody, whole: _Whole, threads: Threads) -> None:
     reader: ThreadReader | None = None
     try:
-        while count := await read(body, whole.view):
+        while count := await whole.fill(body):
             is_fast = count == len(whole.view)
             is_taken = whole.take(count)
-            if is_taken and (whole.pieces.is_short or not is_fast):
-                continue
-            if reader is None:
-                reader = in_thread(body)
-            while await _finished(threads.start(whole.take_turn, reader)):
-                pass
+            if not is_taken or (is_fast and not whole.pieces.is_short):
+                if reader is None:
+                    reader = in_thread(body)
+                while await _finished(threads.start(whole.take_turn, reader)):
+                    pass
+            whole.view = _NOTHING
     finally:
         if reader is not None:
             reader.close()
@@ -163,12 +164,12 @@ class _Whole:
     """A body on its way into memory; one thread at a time works on it.
 
     Attributes:
-        view: bytes of the body are read into it.
+        view: bytes of the body are read into it; nothing while they are waited for.
         pieces: the decoded bytes so far.
     """
 
     def __init__(self, hold: Hold, decode: Decoder, rate: MinimumRate) -> None:
-        self.view = memoryview(bytearray(_PIECE))
+        self.view = _NOTHING
         self.pieces = Pieces()
         self._hold = hold
         self._decode = decode
@@ -177,6 +178,12 @@ class _Whole:
         self._held = _PIECE
         self._received, self._begin = 0, time.monotonic()
         hold.grow(self._held)
+
+    async def fill(self, body: RequestBody) -> int:
+        """Read what comes next into a view; see ``read``."""
+        await wait(body)
+        self.view = memoryview(bytearray(_PIECE))
+        return await read(body, self.view)
 
     def take(self, count: int) -> bool:
         """Take bytes of the view; return False if they become much, which is left to a thread."""
@@ -230,12 +237,28 @@ async def read(body: RequestBody, view: memoryview) -> int:
     """
     try:
         return await body.read_into(view)
-    except server_body.BodyStalled as e:
-        raise StalledError(
+    except (server_body.BodyStalled, server_body.FramingError) as e:
+        raise _service_error(e) from e
+
+
+async def wait(body: RequestBody) -> None:
+    """Wait until bytes of a body, or its end, are there to be read.
+
+    Raises:
+        StalledError, FramingError, ClientDisconnected: see ``read``.
+    """
+    try:
+        await server_body.wait(body)
+    except (server_body.BodyStalled, server_body.FramingError) as e:
+        raise _service_error(e) from e
+
+
+def _service_error(e: Exception) -> StalledError | FramingError:
+    if isinstance(e, server_body.BodyStalled):
+        return StalledError(
             f"the body stalled: {e}", hint="Resume from the last token with the option after"
-        ) from e
-    except server_body.FramingError as e:
-        raise FramingError(f"the chunked coding of the body is malformed: {e}") from e
+        )
+    return FramingError(f"the chunked coding of the body is malformed: {e}")
 
 
 async def discard(body: RequestBody) -> None:

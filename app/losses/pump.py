@@ -17,7 +17,7 @@ threads too; and where turns find little, the loop waits a moment for more befor
 A body may also be slow: it is the output of a model that runs for hours. Buffers of the
 pool are few and large, so a body has one only while bytes arrive in numbers:
 
-    slow   a buffer of 16 KiB of its own, read by the event loop alone
+    slow   a buffer of 16 KiB of its own once bytes are there, read by the event loop alone
      │ ▲
      │ └── nothing has arrived for a quarter of a second
      ▼
@@ -43,7 +43,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.errors import BusyError, ShareExceededError
-from app.http.bodies import read
+from app.http.bodies import read, wait
 from app.server.body import RequestBody
 from app.server.drain import Drain
 from app.server.thread_reader import ThreadReader, in_thread
@@ -52,6 +52,7 @@ from app.streams.threads import Threads
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+_NOTHING = memoryview(b"")
 _SMALL_BYTES = 1 << 14
 _QUIET_SECONDS = 0.25
 """Time without a byte after which the buffer goes back to the pool."""
@@ -149,8 +150,7 @@ class Pump(Generic[T]):
         self._slow_bytes = 0
         self._taken: list[mmap.mmap] = []
         self._reader: ThreadReader | None = None
-        self._small = memoryview(bytearray(_SMALL_BYTES))
-        self._buffer = self._small
+        self._buffer = _NOTHING
         self._threads = threads
         self._drain = drain
         self._progress = progress
@@ -182,10 +182,9 @@ class Pump(Generic[T]):
     async def _run(self, stop: asyncio.Future[Any]) -> T:
         goes_on = False
         while True:
-            view, count = self._room(), 0
+            count = 0
             if not goes_on or stop.done():
-                start = view if self._reader is None else view[:_START_BYTES]
-                received = await self._read(start, stop)
+                received = await self._read(stop)
                 if received == _QUIET:
                     self._give_back()
                     continue
@@ -194,11 +193,14 @@ class Pump(Generic[T]):
                     ending: T = await self._call(end)
                     return ending
                 count = received
-            before = self._parsed
+            view, before = self._room(), self._parsed
             goes_on = await self._parse(view, count)
             await self._gather(self._parsed - before)
-            if count == len(view) and not self._taken:
-                self._take()
+            is_full, view = count == len(view), _NOTHING
+            if not self._taken:
+                self._buffer = _NOTHING
+                if is_full:
+                    self._take()
 
     async def _gather(self, count: int) -> None:
         """Wait a moment after a second small turn in a row of a body that has a buffer."""
@@ -255,7 +257,7 @@ class Pump(Generic[T]):
     def _give_back(self) -> None:
         """Become slow; no thread may be using the buffer."""
         self._slow_since, self._slow_bytes = time.monotonic(), 0
-        taken, self._taken, self._buffer = self._taken, [], self._small
+        taken, self._taken, self._buffer = self._taken, [], _NOTHING
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -288,8 +290,16 @@ class Pump(Generic[T]):
             # The traceback of its error refers to this frame.
             del parsing
 
-    async def _read(self, view: memoryview, stop: asyncio.Future[Any]) -> int | None:
-        """Read into a buffer.
+    async def _receive(self) -> int:
+        """Read what comes next; a slow body gets its buffer once bytes are there."""
+        if not self._buffer:
+            await wait(self._body)
+            self._buffer = memoryview(bytearray(_SMALL_BYTES))
+        view = self._room()
+        return await read(self._body, view if self._reader is None else view[:_START_BYTES])
+
+    async def _read(self, stop: asyncio.Future[Any]) -> int | None:
+        """Read into the buffer.
 
         Returns:
             The number of bytes, 0 at the end of the body; ``_QUIET`` if a buffer of the pool
@@ -298,7 +308,7 @@ class Pump(Generic[T]):
         Raises:
             CoreError, ServiceError: of the read.
         """
-        reading = asyncio.ensure_future(read(self._body, view))
+        reading = asyncio.ensure_future(self._receive())
         try:
             while not reading.done():
                 seconds = _QUIET_SECONDS if self._taken else _JUDGED_SECONDS

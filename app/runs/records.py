@@ -21,7 +21,7 @@ random: a stream that is deleted and uploaded again has another id.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias
 
 from app.state.base import damaged
@@ -141,7 +141,8 @@ class RunRecord:
                 # Earlier versions had neither.
                 term=value.get("term", ""),
                 closing=value.get("closing", False),
-                owned=owned,
+                # Without its value, which is all of the above once more.
+                owned=replace(owned, value=None),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise damaged(RUN, owned.ident) from e
@@ -299,7 +300,8 @@ class StreamRecord:
                 touched=float(value["touched"]),
                 term=value.get("term", ""),
                 deleted=value.get("deleted", False),
-                owned=owned,
+                # Without its value, which is all of the above once more.
+                owned=replace(owned, value=None),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise damaged(STREAM, owned.ident) from e

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from starlette.types import Receive, Scope
 
@@ -47,6 +47,20 @@ class RequestBody(Protocol):
     def complete(self) -> bool:
         """Whether the whole body has been read."""
         ...
+
+
+@runtime_checkable
+class _Waiting(Protocol):
+    """A body that can be waited for without memory to read into."""
+
+    async def wait(self) -> None:
+        """Wait until bytes are there to be read, or the body has ended or failed."""
+
+
+async def wait(body: object) -> None:
+    """Wait until bytes of a body are there, or its end, where that can be told beforehand."""
+    if isinstance(body, _Waiting):
+        await body.wait()
 
 
 class ReceiveBody:

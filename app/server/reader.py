@@ -34,7 +34,9 @@ has; and longer each time that no more come, so that hundreds of clients that se
 hardly cost anything. The last bytes of a body or a chunk do not wait.
 
 Small views take a detour: below ``_DIRECT_BYTES`` a system call costs more than a copy, so
-the socket is read into a spill buffer.
+the socket is read into a spill buffer. So it is for those who ``wait`` for bytes before they take
+memory for them. The spill buffer exists only from the moment on at which bytes are there: a
+thousand bodies that have stopped coming hold none.
 
 A thread that parses a body may also read it (:mod:`.thread_reader`). It is the only reader
 then, and counts and unchunks through the same ``account``; what only the event loop may do at
@@ -52,7 +54,7 @@ from .connection import Connection
 from .framing import ChunkDecoder
 from .thread_reader import ThreadReader
 
-SPILL_BYTES = 65536
+SPILL_BYTES = 1 << 16
 MESSAGE_BYTES = 1 << 18
 
 _DIRECT_BYTES = 8192
@@ -60,6 +62,8 @@ _DIRECT_BYTES = 8192
 _LINE_FEED = 10
 _FEW_BYTES = 8
 """Bytes that are worth waking a reader; also a pair of a loss stream."""
+_FEW_ROOM = 64
+"""Bytes of the memory in which few bytes wait for more."""
 _SHORTEST, _LONGEST = 0.02, 5.0
 """Seconds that fewer bytes wait for more."""
 
@@ -78,9 +82,10 @@ class SocketBody(asyncio.BufferedProtocol):
         self._left = size
         self._decoder = ChunkDecoder(owner.limits.header_bytes) if size is None else None
         self._raw = memoryview(early)
-        self._spill: bytearray | None = None
         self._target: memoryview | None = None
         self._filled = 0
+        self._spills = False
+        """Whether what comes is read into memory of the body's own."""
         self._waiter: asyncio.Future[None] | None = None
         self._done = False
         self._error: Exception | None = None
@@ -136,6 +141,12 @@ class SocketBody(asyncio.BufferedProtocol):
                 size = await self._fill(view)
         return size
 
+    async def wait(self) -> None:
+        """Wait until bytes are there to be read, or the body has ended or failed."""
+        self._catch_up()
+        if not (self._done or self._raw or self._error):
+            await self._fill(None)
+
     def in_thread(self) -> ThreadReader | None:
         """Return a reader for another thread; None if the connection has none to offer."""
         sock = self._owner.duplicate_socket()
@@ -173,7 +184,10 @@ class SocketBody(asyncio.BufferedProtocol):
         """Return the memory that the transport reads into next."""
         del sizehint
         if self._target is None or self._filled == len(self._target):
-            self._target, self._filled = memoryview(bytearray(SPILL_BYTES)), 0
+            size = SPILL_BYTES
+            if self._waiter is not None and self._left is not None:
+                size = min(size, self._left)
+            self._target, self._filled = memoryview(bytearray(size)), 0
         return self._target[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -200,6 +214,9 @@ class SocketBody(asyncio.BufferedProtocol):
 
     def _wait_for_more(self) -> None:
         self._quiet_since = self._owner.loop.time()
+        if self._spills and self._target is not None and len(self._target) > _FEW_ROOM:
+            few, self._target = self._target[: self._filled], memoryview(bytearray(_FEW_ROOM))
+            self._target[: self._filled] = few
         if self._few_timer is None:
             self._few_timer = self._owner.loop.call_later(self._patience, self._hand_over_few)
 
@@ -264,11 +281,17 @@ class SocketBody(asyncio.BufferedProtocol):
         elif self._at_end and not self._done:
             self._finish(bytes(self._raw))
 
-    async def _fill(self, view: memoryview) -> int:
-        """Wait for the socket; return the number of payload bytes in the view, maybe 0."""
+    async def _fill(self, view: memoryview | None) -> int:
+        """Wait for the socket; return the number of payload bytes in the view, maybe 0.
+
+        Without a view, or with a small one, what comes is held.
+        """
         if self._waiter is not None:
             raise RuntimeError("the body already has a reader")
-        target = self._choose_target(view)
+        if view is not None and len(view) < _DIRECT_BYTES:
+            view = None
+        self._spills = view is None
+        target = view if view is None or self._left is None else view[: self._left]
         self._target, self._filled = target, 0
         self._waiter = self._owner.loop.create_future()
         self._watch_idle()
@@ -278,27 +301,19 @@ class SocketBody(asyncio.BufferedProtocol):
             await self._waiter
             taken = True
         finally:
+            spill = self._target
             self._waiter = self._target = None
             if self._few_timer is not None:
                 self._few_timer.cancel()
                 self._few_timer = None
             self._owner.flow.pause_reading()
             filled, self._filled = self._filled, 0
-            if filled and (not taken or target.obj is self._spill):
+            if filled and spill is not None and (not taken or view is None):
                 # Bytes that arrived for a cancelled reader must not be lost.
-                self._raw = memoryview(bytes(target[:filled]))
-        if not filled or self._raw:
+                self._raw = memoryview(bytes(spill[:filled]))
+        if not filled or self._raw or view is None:
             return 0
         return self._settle(view, filled)
-
-    def _choose_target(self, view: memoryview) -> memoryview:
-        if len(view) >= _DIRECT_BYTES:
-            target = view
-        else:
-            if self._spill is None:
-                self._spill = bytearray(SPILL_BYTES)
-            target = memoryview(self._spill)
-        return target if self._left is None else target[: self._left]
 
     def _take(self, view: memoryview) -> int:
         """Copy held bytes into the view; return the number of payload bytes."""
@@ -306,7 +321,8 @@ class SocketBody(asyncio.BufferedProtocol):
         if self._left is not None:
             size = min(size, self._left)
         view[:size] = self._raw[:size]
-        self._raw = self._raw[size:]
+        # What all is read of must not be kept by a view of nothing.
+        self._raw = self._raw[size:] if size < len(self._raw) else memoryview(b"")
         return self._settle(view, size)
 
     def _settle(self, view: memoryview, size: int) -> int:
@@ -317,7 +333,6 @@ class SocketBody(asyncio.BufferedProtocol):
     def _finish(self, remainder: bytes) -> None:
         self._done = True
         self._raw = memoryview(b"")
-        self._spill = None
         self._stop_timers()
         self._owner.body_complete(remainder)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays import Rows
 from ..errors import StateError
+from ..untouched import zeros
 from ._kernels.layout import Record, Tables
 from .events import StreamHeader
 from .finishing import LedgerReports, Sink
@@ -82,7 +83,7 @@ class Outputs:
         def table(name: str) -> Rows:
             report = REPORTS[name]
             rows = max(report.buffer_rows, least) if name in self._sources else 0
-            return np.zeros(rows, report.table_dtype(self._float_width))
+            return zeros(rows, report.table_dtype(self._float_width))
 
         tables = {name: table(name) for name in Tables._fields if name in REPORTS}
         return Tables(**tables, selt_words=tables["selt"].view(np.int32))

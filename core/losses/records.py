@@ -19,6 +19,8 @@ def make_scratch(samples: int, float_width: int, ranks: int = 0) -> Scratch:
     losses = np.zeros(layout.scratch_size(samples), LOSS_DTYPES[float_width])
     bits = losses.view(f"i{float_width}")
     work = np.zeros(2 * samples + layout.LANES, losses.dtype)
+    # Both take more than all else that a small stream needs.
+    buckets, stack = (BUCKETS, STACK) if ranks else (0, 1)
     infinity = np.array([np.inf], losses.dtype).view(bits.dtype)[0]
     return Scratch(
         block=np.zeros(1, layout.BLOCK),
@@ -30,11 +32,11 @@ def make_scratch(samples: int, float_width: int, ranks: int = 0) -> Scratch:
         work=work,
         work_bits=work.view(bits.dtype),
         buckets=np.zeros(samples, np.int32),
-        counts=np.zeros((TALLIES + 1) * BUCKETS, np.int32),
+        counts=np.zeros((TALLIES + 1) * buckets, np.int32),
         lanes=np.zeros(layout.LANES),
         ranks=np.zeros(ranks, np.int64),
         picked=np.zeros(ranks, losses.dtype),
-        stack=np.zeros(4 * STACK, np.int64),
+        stack=np.zeros(4 * stack, np.int64),
     )
 
 

@@ -164,10 +164,12 @@ class _Upload:
             self._check_version()
             request = self.dialect.append(self.headers)
             run = await self.run(ident, change=True)
-            before = await self.service.threads.quick(self.service.streams.get, run, stream_id)
+            before: StreamRecord | None = None
+            if self._wants_rows():
+                before = await self.service.threads.quick(self.service.streams.get, run, stream_id)
             stream = await self._receive(exchange, run, stream_id, request, headers)
             answer = self.dialect.appended(run, stream)
-        if self._wants_rows() and await self._send_rows(exchange, run, before, answer):
+        if before is not None and await self._send_rows(exchange, run, before, answer):
             return
         await _send(exchange, answer, stream)
 

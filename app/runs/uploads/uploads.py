@@ -16,7 +16,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from app.engine.workers import Workers
 from app.errors import DrainingError, ServiceError, TooLargeError
@@ -64,12 +65,21 @@ Interim = Callable[[int], None]
 """Tells a client how many bytes of the stream are durable."""
 
 
-@dataclass(slots=True)
 class _Session:
-    """An append that runs in this process."""
+    """An append that runs in this process.
 
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    There may be a thousand that wait, and an event takes five times what a future does.
+    """
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.stopped: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+
+    def stop(self) -> None:
+        """Have it commit what has come, and end."""
+        if not self.stopped.done():
+            self.stopped.set_result(None)
 
 
 class Uploads:
@@ -255,10 +265,8 @@ class Uploads:
         """End an append of this process, after it has committed what came."""
         session = self._sessions.get(record.key)
         if record.appending and session is not None:
-            session.stop.set()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_STOP_SECONDS):
-                    await session.ended.wait()
+            session.stop()
+            await asyncio.wait({session.ended}, timeout=_STOP_SECONDS)
 
     # -- the course of an append ----------------------------------------------------------
 
@@ -296,14 +304,14 @@ class Uploads:
         session = _Session()
         before = self._sessions.get(record.key)
         if before is not None:
-            before.stop.set()
+            before.stop()
         self._sessions[record.key] = session
         try:
             await self._run(appending, source, doorbell, session, interim)
         finally:
             if self._sessions.get(record.key) is session:
                 del self._sessions[record.key]
-            session.ended.set()
+            session.ended.set_result(None)
         return appending.record
 
     async def _run(
@@ -316,16 +324,15 @@ class Uploads:
     ) -> None:
         moving = asyncio.ensure_future(source.move(appending))
         commits = asyncio.ensure_future(self._commits(appending, doorbell, interim))
-        stop = asyncio.ensure_future(session.stop.wait())
+        any_of: set[asyncio.Future[Any]] = {moving, commits, session.stopped}
         try:
-            await asyncio.wait({moving, commits, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stop.cancel()
             ending = asyncio.ensure_future(self._end(appending, moving, commits, doorbell))
             # What has come is committed, whatever ended the request.
             await _unhurried(ending)
         ending.result()
-        if session.stop.is_set() and moving.cancelled():
+        if session.stopped.done() and moving.cancelled():
             raise UploadTakenError("another request has asked for this upload, or continued it")
         if not moving.result():
             raise DrainingError(
@@ -409,27 +416,35 @@ class _Doorbell:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._some = asyncio.Event()
-        self._enough = asyncio.Event()
-        self._closed = False
+        self._some = self._enough = self._closed = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def ring(self, enough: bool) -> None:
         """Say that there is something, and whether it is enough not to wait for more."""
         self._loop.call_soon_threadsafe(self._set, enough)
 
     def _set(self, enough: bool) -> None:
-        self._some.set()
-        if enough:
-            self._enough.set()
+        self._some = True
+        self._enough |= enough
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _rung(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
     async def wait(self, seconds: float) -> bool:
         """Wait for something, then for enough or some time; return False once closed."""
-        await self._some.wait()
+        while not self._some:
+            await self._rung()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._enough.wait()
-        self._some.clear()
-        self._enough.clear()
+                while not self._enough:
+                    await self._rung()
+        self._some = self._enough = False
         return not self._closed
 
     def close(self) -> None:

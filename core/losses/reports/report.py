@@ -22,6 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -199,6 +200,7 @@ class Report:
         return {"description": found.description, **unit}
 
 
+@cache
 def _record(columns: tuple[Column, ...], float_width: int) -> np.dtype[np.void]:
     loss = f"f{float_width}"
     return np.dtype([(c.name, f"<{loss if c.type == 'loss' else c.type}") for c in columns])
