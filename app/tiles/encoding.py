@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from app.errors import TooLargeError
 from core.arrays import Array
+from core.budget import Scope
 from core.tiles.plan import Plan, Tile
 
 from .tokens import TileTokens
@@ -89,14 +90,20 @@ def tile_json(tile: Tile) -> dict[str, Any]:
 
 
 def plan_arrow(plan: Plan) -> bytes:
-    """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata."""
-    columns = {name: pa.array(values) for name, values in plan.table().items()}
-    metadata = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
-    table = pa.table(columns).replace_schema_metadata(metadata)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
+    """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata.
+
+    Raises:
+        WorkStoppedError: it takes more memory than the request may have.
+    """
+    # The columns, and the stream with all of them.
+    with Scope("plan", 2 * plan.tiles * (8 * (3 + 2 * len(plan.grid)) + 8)):
+        columns = {name: pa.array(values) for name, values in plan.table().items()}
+        metadata = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
+        table = pa.table(columns).replace_schema_metadata(metadata)
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return sink.getvalue()
 
 
 def partitions(plan: Plan, count: int, tokens: TileTokens) -> Iterator[dict[str, Any]]:
