@@ -15,7 +15,6 @@ import pyarrow as pa
 from app.engine.request_budget import keep_for_request
 from app.errors import TooLargeError
 from core.arrays import Array
-from core.budget import Scope
 from core.tiles.plan import Plan, Tile
 
 from .tokens import TileTokens
@@ -104,7 +103,6 @@ def plan_arrow(plan: Plan) -> bytes:
     """Encode all tiles of a plan as an Arrow IPC stream, the summary as schema metadata.
 
     Raises:
-<<<<<<< HEAD
         BudgetExceededError, ServiceError: there is no memory for so many tiles.
     """
     keep_for_request("plan", _COLUMN_BYTES * (3 + 2 * len(plan.grid)) * plan.tiles)
@@ -115,19 +113,6 @@ def plan_arrow(plan: Plan) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue()
-=======
-        WorkStoppedError: it takes more memory than the request may have.
-    """
-    # The columns, and the stream with all of them.
-    with Scope("plan", 2 * plan.tiles * (8 * (3 + 2 * len(plan.grid)) + 8)):
-        columns = {name: pa.array(values) for name, values in plan.table().items()}
-        metadata = {key: json.dumps(value) for key, value in plan_summary(plan).items()}
-        table = pa.table(columns).replace_schema_metadata(metadata)
-        sink = io.BytesIO()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        return sink.getvalue()
->>>>>>> shuffle
 
 
 def partitions(plan: Plan, count: int, tokens: TileTokens) -> Iterator[dict[str, Any]]:
