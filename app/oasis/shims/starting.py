@@ -7,12 +7,15 @@ end a process end this one too.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -21,6 +24,10 @@ from .process_log import ProcessLog
 
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
+_STDERR = Path("/proc/self/fd/2")
+_MONITORED: Final = "stderror.err"
+"""File in the log of a script that its monitor looks into, every two seconds."""
+_MONITOR_SECONDS: Final = 6.0
 
 Tool = Callable[[argparse.Namespace, ProcessLog], None]
 
@@ -112,4 +119,16 @@ def _tell(tool: str, reason: str) -> int:
         sys.stderr.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    _await_monitor()
     return EXIT_FAULT
+
+
+def _await_monitor() -> None:
+    """Stay until the monitor of a script has read the line, and ends the run.
+
+    A script that is told to stop takes the status of its last command for that of the run: it fails
+    for sure only while it waits for this process.
+    """
+    with contextlib.suppress(OSError):
+        if _STDERR.readlink().name == _MONITORED:
+            time.sleep(_MONITOR_SECONDS)

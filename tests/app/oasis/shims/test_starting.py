@@ -139,3 +139,15 @@ def test_compilation_is_logged_where_no_cache_fits(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OASIS_PYTOOLS_LOG_DIR", "unpublished")
     assert run("eltpy", "-i", "in") == 0
     assert "compiled in this process" in logs("eltpy", Path("unpublished"))[0]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("stderror.err", [6.0]), ("other.err", [])])
+def test_a_fault_is_told_to_the_monitor_of_a_script_before_the_process_ends(
+    monkeypatch: pytest.MonkeyPatch, name: str, expected: list[float]
+) -> None:
+    waits: list[float] = []
+    Path("link").symlink_to(name)
+    monkeypatch.setattr(starting, "_STDERR", Path("link"))
+    monkeypatch.setattr("time.sleep", waits.append)
+    assert run("katpy", "-s", "-i", "absent.bin", "-o", "s.bin") == 1
+    assert waits == expected
