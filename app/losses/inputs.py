@@ -58,7 +58,7 @@ _PARSED_TEXT = 32
 """The same for each byte of a file of texts, each of which is an object."""
 _PARSED_COLUMNS = 4
 """The same for each byte of decoded columns."""
-_SETS_BYTES = 80
+_SETS_BYTES = 110
 """Bytes that choosing sets takes for each row of their xref."""
 _OBJECT_BYTES = 64
 """Bytes of a short text."""

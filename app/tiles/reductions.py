@@ -29,7 +29,7 @@ import numpy as np
 from app.engine.base import Engine
 from app.errors import InvalidOptionError
 from core.arrays import Array, Floats
-from core.budget import Scope, current
+from core.budget import Scope, check_room, current
 from core.tiles.plan import MAX_TILE_BYTES, Plan, Tile, make_plan
 from core.tiles.reader import TileReader
 from core.tiles.reduce import Partial, Reducer, Reduction, parse_reduction
@@ -79,7 +79,7 @@ class ReductionJob:
         reduction = parse_reduction(spec, self._plan.sig_shape)
         self._over_frames = reduction.over == "frames"
         self._nbytes = _memory(self._plan, reduction, engine.width)
-        current().hold("reduce", self._nbytes)
+        check_room("reduce", self._nbytes)
         self._reducer = Reducer(reduction, self._plan.sig_shape, self._plan.dtype)
         self._local = threading.local()
         digest = hashlib.blake2b(json.dumps(dict(spec), sort_keys=True).encode(), digest_size=16)
@@ -185,7 +185,7 @@ def _memory(plan: Plan, reduction: Reduction, width: int) -> int:
     pixels, columns, axes = math.prod(plan.sig_shape), len(reduction.columns), len(plan.sig_shape)
     if reduction.over == "frames":
         rows = 1 if reduction.op == "sum" else _MOMENTS
-        return rows * pixels * _FLOAT * (2 * width + 2)
+        return rows * pixels * _FLOAT * (2 * width + 3)
     weights = 0
     if reduction.op in {"virtual", "com"}:
         # As float64, as the kernel takes them, and the grids that they are made from.

@@ -14,6 +14,7 @@ from app.losses.posting import Ending
 from app.losses.spool import Item, Mark
 from app.losses.tables import TableEncoder
 from app.streams.frames import Buffers
+from core.budget import current
 
 MEDIA_TYPE = "text/event-stream"
 
@@ -48,7 +49,7 @@ class RowEvents:
     def __init__(self, encoder: TableEncoder, tokens: Tokens) -> None:
         self._encoder = encoder
         self._tokens = tokens
-        self._lines: list[bytes] = []
+        self._lines: list[bytes | bytearray | memoryview] = []
 
     def begin(self) -> Buffers:
         """Nothing."""
@@ -57,8 +58,11 @@ class RowEvents:
     def add(self, item: Item) -> Buffers:
         """Hold rows until the mark after them."""
         if not isinstance(item, Mark):
-            self._lines.append(bytes(self._encoder.encode(item.rows)))
+            # Each call for lines of JSON has a buffer of its own.
+            self._lines.append(self._encoder.encode(item.rows))
             return []
+        # Together, as an event, and as they are put behind each other there.
+        current().hold("rows", 4 * sum(map(len, self._lines)))
         data = b"".join(self._lines)
         self._lines.clear()
         return [server_event("rows" if data else None, data, self._tokens(item))]

@@ -34,9 +34,9 @@ from .memory import FIRST_BYTES, SUMS_BYTES, SumsMemory, sums_of_segment
 
 _ROW_BYTES = 64 << 20
 """Memory of a thread that computes rows, at most."""
-_LEAST_ROW_BYTES = 4 << 20
+_LEAST_ROW_BYTES = 2 << 20
 """The same of few rows."""
-_ROWS_PER_BYTE = 8
+_ROWS_PER_BYTE = 6
 """Bytes of rows that wait for each byte of the streams, without those of quantiles."""
 _SET_BYTES = 1 << 20
 """Memory of the rows of a summary set beyond the first."""

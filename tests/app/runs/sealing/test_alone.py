@@ -34,7 +34,7 @@ def test_a_suspect_is_computed_in_a_process_whose_memory_is_counted(tmp_path: Pa
     assert ledger.peak == 0
     service.sealer.look()
     assert service.now(run).state == "done"
-    # Its rows are computed in 4 MiB or more for each thread.
+    # Its rows are computed in 2 MiB or more for each thread.
     assert ledger.peak >= 4 << 20
     assert ledger.held == 0
     assert service.sealer.jobs.of_run(run.owner, run.id) == []
