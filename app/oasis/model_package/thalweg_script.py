@@ -185,11 +185,13 @@ thalweg_stop(){
     for ((i = 0; i < $3; i++)); do
         alive=0
         for pid in "${thalweg_running[@]}"; do
+            # Readers wait for the word, which does not come any more.
+            case " ${thalweg_pids[*]} " in *" $pid "*) continue;; esac
             if kill -0 "$pid" 2>/dev/null; then alive=1; fi
         done
         notes=()
         if [ -f "$thalweg_notes" ]; then mapfile -t notes < "$thalweg_notes"; fi
-        if [ "$alive" -eq 0 ] || [ "${#notes[@]}" -ge 2 ]; then break; fi
+        if [ "$i" -ge 3 ] && { [ "$alive" -eq 0 ] || [ "${#notes[@]}" -ge 2 ]; }; then break; fi
         sleep 0.1
     done
     echo "$1"
