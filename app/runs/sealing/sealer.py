@@ -239,12 +239,12 @@ class Sealer:
         except _FAILURES as e:
             self._try_again(lease.job, e)
         except (CoreError, ServiceError) as e:
-            self._fail(job, e)
+            self._fail(lease.job, e)
         except MemoryError:
-            self._fail(job, _too_large())
+            self._fail(lease.job, _too_large())
         except Exception as e:
             log.exception("sealing failed")
-            self._fail(job, e)
+            self._fail(lease.job, e)
 
     def _leave(self, job: Job) -> None:
         """Leave a job whose run is open: its request is about to seal the run, or has died."""
@@ -319,7 +319,11 @@ class Sealer:
         self.workshop.runs.change(run, ended)
 
     def _fail(self, job: Job, error: Exception) -> None:
-        """Say in the run why a job failed; the job is over."""
+        """Say in the run why a job failed; the job is over, unless it is another worker's now."""
+        held = self.jobs.change(job, beat=job.beat + 1)
+        if held is None:
+            return
+        job = held
         problem = problem_of(error.with_traceback(None)).to_json()
         source = getattr(error, "source", None)
         if source is not None:

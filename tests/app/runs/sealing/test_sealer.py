@@ -360,8 +360,9 @@ def test_a_job_of_a_worker_that_died_is_taken_over(
     assert watching.of_run(run.owner, run.id) == []
 
 
+@pytest.mark.parametrize("fails", [False, True])
 def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
-    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch
+    service: Uploads, case: RunCase, monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
     run = service.run(["melt"])
     service.upload(run, case.stream.encode())
@@ -375,6 +376,8 @@ def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
                 # Until no beat comes between.
                 (job,) = jobs.of_run(run.owner, run.id)
                 taken = jobs.change(job, worker="another", beat=job.beat + 1)
+            if fails:
+                raise EmptyStreamError
             # Until the next beat shows it.
             while True:
                 self._reports._proceed(0, 1)
