@@ -103,7 +103,7 @@ def test_a_data_directory_of_an_earlier_version_is_taken_over(start: Start, tmp_
     assert not (data / "inputs").exists()
     assert not (data / "partials").exists()
     with sqlite3.connect(data / "state.sqlite") as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (4,)
 
 
 def test_quotas_are_kept_over_a_restart_and_free_what_exists(start: Start) -> None:

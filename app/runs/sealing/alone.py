@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -66,6 +67,8 @@ class Alone:
             OSError: no process can be started.
         """
         kills = count_memory_kills()
+        # A process that is started begins with the largest size of the one that starts it.
+        inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         here, there = Pipe()
         with here:
             with there:
@@ -80,10 +83,12 @@ class Alone:
             return None
         out_of_memory = count_memory_kills() > kills
         end = describe_end(process.returncode, out_of_memory=out_of_memory)
-        used = usage.ru_maxrss << 10
-        why = f"{end.reason} at {used >> 20} MiB of memory"
+        used, known = usage.ru_maxrss << 10, usage.ru_maxrss > inherited
+        size = f"{'' if known else 'no more than '}{used >> 20} MiB"
+        why = f"{end.reason} at {size} of memory"
         # The kernel ends it first, whoever has taken the memory.
-        own = lent is not None and not (out_of_memory and used < lent + BESIDE_BYTES)
+        innocent = out_of_memory and not (known and used >= (lent or 0) + BESIDE_BYTES)
+        own = lent is not None and not innocent
         return Death(own, why if end.hint is None else f"{why}; {end.hint}")
 
     def _start(self, descriptor: int) -> subprocess.Popen[bytes]:

@@ -155,19 +155,19 @@ def test_an_owner_has_a_quota(blobs: FileBlobStore) -> None:
 
 
 def test_a_stored_file_is_charged_while_it_is_parsed_again(blobs: FileBlobStore) -> None:
-    heads, ledger = MemoryStateStore(), Ledger(1 << 20, 1 << 19)
+    heads = MemoryStateStore()
     alice = Identity("alice", frozenset({"losses"}))
     large = "".join(f"{event},{event},1\n" for event in range(1, 10_000)).encode()
 
-    def inputs() -> Inputs:
-        store = InputStore(blobs, 1)
-        return Inputs(store, heads, contextlib.nullcontext, ledger=ledger)
+    def inputs(ledger: Ledger) -> Inputs:
+        return Inputs(InputStore(blobs, 1), heads, contextlib.nullcontext, ledger)
 
-    few = inputs().put(alice, "occurrence", b"1,1,1\n")
-    many = inputs().put(alice, "occurrence", large)
-    assert inputs().occurrence(alice, few.digest, 1).periods == 1
+    ample, ledger = Ledger(1 << 30, 1 << 30), Ledger(1 << 20, 1 << 19)
+    few = inputs(ample).put(alice, "occurrence", b"1,1,1\n")
+    many = inputs(ample).put(alice, "occurrence", large)
+    assert inputs(ledger).occurrence(alice, few.digest, 1).periods == 1
     with pytest.raises(TooLargeError, match="for inputs"):
-        inputs().occurrence(alice, many.digest, 9_999)
+        inputs(ledger).occurrence(alice, many.digest, 9_999)
     assert ledger.held == 0
     assert ledger.peak > 0
 
