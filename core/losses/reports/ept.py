@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from .columns import SUMMARY_ID, amount, integer, number
 from .exceedance import exceedance_table
 from .report import OCCURRENCE, PERIODS, RETURN_PERIODS, Report
@@ -24,5 +22,5 @@ EPT = Report(
     scope="run",
     needs=(OCCURRENCE,),
     takes=(PERIODS, RETURN_PERIODS),
-    calculate=exceedance_table(attrgetter("ept")),
+    calculate=exceedance_table("ept"),
 )

@@ -205,33 +205,44 @@ class _Exceedance:
         counts = np.add.reduceat(has_sample.astype(np.int64), batch.groups[:-1])
         return cells.periods[has_sample], np.append(0, np.cumsum(counts))
 
-    def weigh(self, cells: Indices, references: Indices) -> Indices:
-        """Bytes for summaries of so many cells: scratch, points, and rows of as many."""
-        drawn = np.minimum(cells, self._samples)
-        points = (4 * drawn + 16) * self._returns if self._returns else 16 * cells
+    def weigh(self, table: str, cells: Indices, references: Indices) -> Indices:
+        """Bytes for summaries of so many cells: scratch, and points and rows of a report."""
+        if self._returns:
+            points = (4 * np.minimum(cells, self._samples) + 16) * self._returns
+        else:
+            points = self._count_points(table, cells, np.minimum(cells, references))
         scratch = CELL_BYTES + 32 + 24 * self._weighted
-        return scratch * cells + _POINT_BYTES * points + _GROUP_BYTES * references
+        weight: Indices = scratch * cells + _POINT_BYTES * points + _GROUP_BYTES * references
+        return weight
+
+    def _count_points(self, table: str, cells: Indices, periods: Indices) -> Indices:
+        """Points of curves of all losses, and as many of their TVaR, at the most."""
+        calculations = [c for chosen in self._chosen.values() for c in chosen]
+        if table == "psept":
+            return 2 * calculations.count(_PER_SAMPLE) * cells
+        # The curves of samples are drawn for their mean, too, one after the other.
+        of_cells = 2 * calculations.count(FULL) + (PER_SAMPLE_MEAN in calculations)
+        of_periods = 2 * sum(c not in {FULL, _PER_SAMPLE} for c in calculations)
+        return of_cells * cells + of_periods * periods
 
 
-def exceedance_table(
-    blocks: Callable[[Tables], Sequence[_Block]],
-) -> Callable[[RunSetting], Calculator]:
-    """The calculator of EPT or PSEPT, which ``blocks`` takes out of the tables of both."""
-    return partial(_ExceedanceTable, blocks)
+def exceedance_table(table: str) -> Callable[[RunSetting], Calculator]:
+    """The calculator of a table of :class:`Tables`."""
+    return partial(_ExceedanceTable, table)
 
 
 class _ExceedanceTable(Calculator):
-    def __init__(self, blocks: Callable[[Tables], Sequence[_Block]], setting: RunSetting) -> None:
-        self._blocks = blocks
+    def __init__(self, table: str, setting: RunSetting) -> None:
+        self._table = table
         self._dtype = setting.dtype
         self._exceedance = _Exceedance(setting)
 
     def compute(self, batch: Batch) -> tuple[Rows, Rows]:
-        blocks = self._blocks(self._exceedance.tables(batch))
+        blocks = getattr(self._exceedance.tables(batch), self._table)
         return _rows(blocks, batch, self._dtype), empty_rows(self._dtype)
 
     def weigh(self, cells: Indices, references: Indices) -> Indices:
-        return self._exceedance.weigh(cells, references)
+        return self._exceedance.weigh(self._table, cells, references)
 
 
 def _rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> Rows:

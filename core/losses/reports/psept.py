@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from .columns import SUMMARY_ID, amount, integer, number
 from .exceedance import exceedance_table
 from .report import OCCURRENCE, PERIODS, RETURN_PERIODS, Report
@@ -21,5 +19,5 @@ PSEPT = Report(
     scope="run",
     needs=(OCCURRENCE,),
     takes=(PERIODS, RETURN_PERIODS),
-    calculate=exceedance_table(attrgetter("psept")),
+    calculate=exceedance_table("psept"),
 )
