@@ -23,6 +23,7 @@ from app.state.ownership import adopt, is_migrated
 from app.state.shares import SharingTurns
 from app.state.sqlite import SqliteStateStore
 from app.state.storage import STATE
+from app.times import LAST_SECOND
 from core.errors import OptionError
 
 
@@ -123,7 +124,7 @@ def _note(action: str, ident: str | None, owner: str, **more: object) -> None:
 def _until(expires: int | None) -> str:
     if expires is None:
         return ""
-    return f", until {datetime.fromtimestamp(expires, UTC).isoformat()}"
+    return f", until {datetime.fromtimestamp(min(expires, LAST_SECOND), UTC).isoformat()}"
 
 
 def _say(text: str) -> None:

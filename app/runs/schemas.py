@@ -9,11 +9,10 @@ from pydantic_core import PydanticCustomError
 
 from app.losses.pictures.options import Theme
 from app.losses.schemas import InputName, ReportName
+from app.times import MAX_DAYS
 from core.losses.reports.running import CURVES
 
 from .records import MAX_PARTITION
-
-MAX_DAYS = 36_525.0
 
 
 def _refuse_float(value: object) -> object:

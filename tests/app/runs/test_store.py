@@ -15,10 +15,12 @@ from app.run_errors import (
     RunSealedError,
     StreamLimitError,
 )
+from app.runs.describing import describe_run
 from app.runs.records import Extent, RunRecord, StreamRecord
 from app.runs.removal import Removal
 from app.runs.store import Runs
 from app.runs.streams import Streams
+from app.runs.uploads.dialect import http_date
 from app.runs.watching import Watch
 from app.state.admission import AdmittedHeads
 from app.state.base import HeadConflictError, StoreDamagedError
@@ -71,6 +73,18 @@ class Stores:
 
 def template() -> StreamRecord:
     return StreamRecord("", "", ALICE.owner, 0, 0.0)
+
+
+def test_times_that_no_calendar_has_are_shown() -> None:
+    """Earlier versions took lifetimes of any length."""
+    f = Stores()
+    f.runs = Runs(f.heads, 4e6, Watch(), lambda: f.now)
+    run = f.run()
+    assert describe_run(run, [])["expires"] == "9999-12-31T23:59:59+00:00"
+    assert http_date(run.expires or 0).startswith("Fri, 31 Dec 9999")
+    changed = f.runs.change(run, lambda run: run)
+    assert changed.expires == f.now + 36_525 * DAY
+    assert f.runs.change(changed, lambda run: run) == changed
 
 
 def test_a_run_is_its_owners_and_the_administrators() -> None:
