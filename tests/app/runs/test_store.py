@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.errors import NotFoundError, QuotaExceededError
+from app.errors import InvalidOptionError, NotFoundError, QuotaExceededError
 from app.http.identity import Identity
 from app.run_errors import (
     IdempotencyError,
@@ -18,8 +18,9 @@ from app.run_errors import (
 from app.runs.describing import describe_run
 from app.runs.records import Extent, RunRecord, StreamRecord
 from app.runs.removal import Removal
+from app.runs.spec import RunSpec
 from app.runs.store import Runs
-from app.runs.streams import Streams
+from app.runs.streams import MAX_STREAMS, Streams
 from app.runs.uploads.dialect import http_date
 from app.runs.watching import Watch
 from app.state.admission import AdmittedHeads
@@ -85,6 +86,16 @@ def test_times_that_no_calendar_has_are_shown() -> None:
     changed = f.runs.change(run, lambda run: run)
     assert changed.expires == f.now + 36_525 * DAY
     assert f.runs.change(changed, lambda run: run) == changed
+
+
+def test_a_run_of_an_earlier_version_may_declare_more_partitions_than_can_be_sealed() -> None:
+    options = {"partitions": MAX_STREAMS + 1}
+    spec = {"perspective": "gul", "reports": ["melt"], "options": options}
+    with pytest.raises(InvalidOptionError, match=str(MAX_STREAMS)):
+        RunSpec.parse(spec)
+    run = Stores().run(**spec)
+    assert RunSpec.of(run).options.partitions == MAX_STREAMS + 1
+    assert describe_run(run, [])["options"] == options
 
 
 def test_a_run_is_its_owners_and_the_administrators() -> None:

@@ -63,6 +63,7 @@ def test_options_are_those_of_posts(service: Service) -> None:
         ({"more": 1}, "more"),
         ({"options": {"nan": "maybe"}}, "options.nan"),
         ({"options": {"partitions": 0}}, "options.partitions"),
+        ({"options": {"partitions": 10_001}}, "options.partitions"),
         ({"options": {"quantiles": [2.0]}}, "quantiles"),
         ({"options": {"partitions": True}}, "options.partitions"),
         ({"options": {"partitions": 1.0}}, "options.partitions"),
