@@ -94,7 +94,10 @@ def _revoke(args: argparse.Namespace, store: StateStore) -> int:
 
 def _adopt(args: argparse.Namespace, store: StateStore) -> int:
     if not is_migrated(store):
-        raise ValueError("the data directory is of an earlier version: start the server once")
+        raise ValueError(
+            "no server has run with this data directory, or only one of an earlier version:"
+            " start the server once"
+        )
     with contextlib.closing(SharingTurns(_directory(args))) as turns:
         moved, left = adopt(store, args.old, args.name, turns.turn)
     _note("adopt", None, args.name, old_owner=args.old, count=moved)

@@ -98,6 +98,16 @@ def test_a_run_of_an_earlier_version_may_declare_more_partitions_than_can_be_sea
     assert describe_run(run, [])["options"] == options
 
 
+def test_what_was_deleted_is_named_by_its_own_id() -> None:
+    f = Stores()
+    run = f.run()
+    f.removal.delete(ALICE, run.id)
+    with pytest.raises(NotFoundError, match=f"there is no run '{run.id}'$"):
+        f.runs.again(run)
+    with pytest.raises(NotFoundError, match=f"there is no run '{run.id}'$"):
+        f.runs.get(ALICE, run.id)
+
+
 def test_a_run_is_its_owners_and_the_administrators() -> None:
     f = Stores()
     run = f.run()

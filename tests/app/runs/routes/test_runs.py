@@ -87,6 +87,16 @@ def test_inputs_must_be_there(service: Service) -> None:
     is_problem(create(service, b"[]"), "bad-request")
 
 
+def test_runs_that_have_expired_are_not_listed(service: Service) -> None:
+    brief = create(service, {**RUN, "days": 1e-9}).json()["id"]
+    kept = create(service, {**RUN, "days": 1}).json()["id"]
+    is_problem(service.get(f"/v1/runs/{brief}"), "run-expired", 410)
+    page = service.get("/v1/runs?limit=1000").json()
+    ids = [run["id"] for run in page["runs"]]
+    assert kept in ids
+    assert brief not in ids
+
+
 def test_lists_have_pages(service: Service) -> None:
     up = Uploader(service)
     for _ in range(3):

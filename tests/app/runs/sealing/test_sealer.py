@@ -148,6 +148,9 @@ def test_rows_are_chosen_by_summary_and_event(service: Uploads, case: RunCase) -
     found = list(csv.DictReader(io.StringIO(answer.text)))
     assert found == [r for r in rows if (r["EventId"], r["SummaryId"]) == (event, summary)]
     assert answer.headers["etag"] != get(service, path).headers["etag"]
+    refused = get(service, f"{path}?event_ids=x")
+    assert refused.json()["detail"].startswith("event_ids is 'x'")
+    assert refused.json()["option"] == "event_ids"
     refused = get(service, f"{path}?format=svg&event_ids=1")
     assert (refused.status_code, refused.json()["code"]) == (422, "option")
 
