@@ -380,7 +380,7 @@ def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
                 (job,) = jobs.of_run(run.owner, run.id)
                 taken = jobs.change(job, worker="another", beat=job.beat + 1)
             if fails:
-                raise EmptyStreamError
+                raise EmptyStreamError("nothing is there", offset=0)
             # Until the next beat shows it.
             while True:
                 self._reports._proceed(0, 1)
