@@ -259,7 +259,8 @@ class Settings(BaseSettings):
     @field_validator("public_url")
     @classmethod
     def _check_url(cls, value: str | None) -> str | None:
-        if value is not None:
+        # Compose files pass an empty one on, which is none.
+        if value:
             parts = urlsplit(value)
             if parts.scheme not in {"http", "https"} or not parts.hostname or not _is_bare(value):
                 raise ValueError(

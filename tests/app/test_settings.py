@@ -55,6 +55,11 @@ def test_values_that_cannot_be_are_refused(
         Settings()
 
 
+def test_an_empty_url_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THALWEG_PUBLIC_URL", "")
+    assert not Settings().public_url
+
+
 def numbers() -> list[tuple[str, float]]:
     """Settings that are numbers, and the most that each may be."""
     found: list[tuple[str, float]] = []
