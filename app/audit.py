@@ -4,13 +4,14 @@ It is apart from the log of the service: its lines do not depend on the log leve
 to a file of their own. A line is a JSON object:
 
     event        always "audit"
-    action       create, delete; revoke, adopt (the command); identify (a refusal, see below)
-    resource     dataset, view, pipeline, input or key
+    action       create, delete, append, seal, compute; revoke, adopt (the command); identify (a
+                 refusal, see below)
+    resource     dataset, view, pipeline, input, run, stream or key
     id           that of the resource; further members say what it belongs to
     owner        who acted; of the command, the owner of the key
     uid          of the command, the user of the operating system who ran it
-    result       created, existed, deleted, refused, or unknown if the client left before the
-                 answer; of the command, done
+    result       created, existed, deleted, appended, refused, or unknown if the client left before
+                 the answer; of the command, done
     status, code of a refusal: the HTTP status and the code of the problem
     key_id       first digits of the digest of the key that was used
     request_id   as in the answer and in the log of requests

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from app.times import MAX_DAYS
 
 Names = Annotated[tuple[str, ...], NoDecode]
 """Several values, comma-separated in a variable."""
 
 MIB = 1 << 20
+MAX_SECONDS = 366 * 86_400
+"""Longest time limit: timers take no time without end."""
+MAX_NUMBER = 1 << 60
+"""Most bytes or things: products and shares of them are numbers of a machine."""
 SECRETS = ("api_keys", "token_keys")
 """Settings that a file may hold, named by the setting with ``_file`` after it."""
 METRICS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
@@ -20,6 +28,7 @@ metrics reads it when it is imported."""
 _NO_END = "none"
 _LIFETIMES = ("view_days", "pipeline_days", "dataset_days", "run_days")
 """Settings that may have no end."""
+_API_KEY = re.compile(r"(.*:)?\s*[0-9A-Fa-f]{64}")
 
 
 class Settings(BaseSettings):
@@ -165,9 +174,9 @@ class Settings(BaseSettings):
     """Maximum bytes of the entries of registered datasets per owner."""
     quota_spool_bytes: int = Field(default=256 << 30, ge=0)
     """Maximum bytes of rows per owner that wait on disk, of all requests together."""
-    max_samples: int = Field(default=200_000, ge=1)
+    max_samples: int = Field(default=200_000, ge=1, le=2**31 - 1)
     """Largest accepted len_sample of a loss stream."""
-    max_blocks: int = Field(default=1 << 22, ge=1)
+    max_blocks: int = Field(default=1 << 22, ge=1, le=2**31 - 1)
     """Maximum blocks per event of a loss stream."""
 
     request_memory: int = Field(default=1024 * MIB, ge=16 * MIB)
@@ -224,7 +233,47 @@ class Settings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
+    @field_validator("*")
+    @classmethod
+    def _bound(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any setting
+        """Refuse numbers that times and sizes cannot be computed with."""
+        if isinstance(value, int | float):
+            most = MAX_NUMBER if isinstance(value, int) else MAX_SECONDS
+            if str(info.field_name).endswith("_days"):
+                most = MAX_DAYS
+            if not value <= most:
+                raise ValueError(f"it must be at most {most}")
+        return value
+
+    @field_validator("api_keys")
+    @classmethod
+    def _check_digests(cls, value: Names) -> Names:
+        for number, entry in enumerate(value, 1):
+            if not _API_KEY.fullmatch(entry):
+                raise ValueError(
+                    f"entry {number} is not NAME:DIGEST or DIGEST, a SHA-256 digest of 64"
+                    " hexadecimal digits as thalweg-server key prints it"
+                )
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_url(cls, value: str | None) -> str | None:
+        # Compose files pass an empty one on, which is none.
+        if value:
+            parts = urlsplit(value)
+            if parts.scheme not in {"http", "https"} or not parts.hostname or not _is_bare(value):
+                raise ValueError(
+                    "it must be an absolute URL such as https://losses.example/thalweg"
+                )
+        return value
+
     @property
     def kept_in(self) -> Path | None:
         """The data directory; None if nothing is to be kept."""
         return None if self.ephemeral else self.data_dir
+
+
+def _is_bare(url: str) -> bool:
+    """Whether a path can follow a URL."""
+    return url.isascii() and url.isprintable() and not set(url) & set(" ?#")

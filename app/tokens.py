@@ -104,10 +104,14 @@ def parse_key(text: str) -> Key:
     Raises:
         ValueError: the text is malformed, or the secret shorter than 16 bytes.
     """
-    ident, use, secret = text.strip().split(":")
+    try:
+        ident, use, secret = text.strip().split(":")
+        key = Key(int(ident), use, bytes.fromhex(secret))  # type: ignore[arg-type]
+    except ValueError:
+        # Its text is not shown: it holds a secret.
+        raise ValueError("a token key is not id:use:secret in hexadecimal digits") from None
     if use not in get_args(Use):
-        raise ValueError(f"{use!r} is not one of {', '.join(get_args(Use))}")
-    key = Key(int(ident), use, bytes.fromhex(secret))  # type: ignore[arg-type]
+        raise ValueError(f"the use of a token key is not one of {', '.join(get_args(Use))}")
     if not 0 <= key.ident <= 255 or len(key.secret) < 16:  # noqa: PLR2004
         raise ValueError("a token key needs an id from 0 to 255 and at least 16 bytes")
     return key

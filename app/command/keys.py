@@ -23,6 +23,7 @@ from app.state.ownership import adopt, is_migrated
 from app.state.shares import SharingTurns
 from app.state.sqlite import SqliteStateStore
 from app.state.storage import STATE
+from app.times import LAST_SECOND
 from core.errors import OptionError
 
 
@@ -93,7 +94,10 @@ def _revoke(args: argparse.Namespace, store: StateStore) -> int:
 
 def _adopt(args: argparse.Namespace, store: StateStore) -> int:
     if not is_migrated(store):
-        raise ValueError("the data directory is of an earlier version: start the server once")
+        raise ValueError(
+            "no server has run with this data directory, or only one of an earlier version:"
+            " start the server once"
+        )
     with contextlib.closing(SharingTurns(_directory(args))) as turns:
         moved, left = adopt(store, args.old, args.name, turns.turn)
     _note("adopt", None, args.name, old_owner=args.old, count=moved)
@@ -123,7 +127,7 @@ def _note(action: str, ident: str | None, owner: str, **more: object) -> None:
 def _until(expires: int | None) -> str:
     if expires is None:
         return ""
-    return f", until {datetime.fromtimestamp(expires, UTC).isoformat()}"
+    return f", until {datetime.fromtimestamp(min(expires, LAST_SECOND), UTC).isoformat()}"
 
 
 def _say(text: str) -> None:

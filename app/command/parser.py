@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from app import __version__
 from app.logs import LEVELS
+from app.times import MAX_DAYS
 
 
 def _serve(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +100,10 @@ def lifetime(text: str) -> int:
     match = _LIFETIME.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a lifetime such as 90d, 12h or 2w")
-    return int(match[1]) * _UNITS[match[2]]
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if seconds > MAX_DAYS * _UNITS["d"]:
+        raise argparse.ArgumentTypeError(f"a lifetime is at most {MAX_DAYS}d")
+    return seconds
 
 
 _LIFETIME = re.compile(r"([1-9][0-9]{0,5})([mhdw])", re.ASCII)

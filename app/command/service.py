@@ -25,8 +25,20 @@ def serve(args: argparse.Namespace) -> int:
         settings = Settings(**options)
         configure_logging(settings.log_level)
         return serving.run_server(settings)
-    except (ValidationError, ValueError, StorageError) as e:
+    except ValidationError as e:
+        raise OptionError(_sentence(e)) from e
+    except (ValueError, StorageError) as e:
         raise OptionError(str(e)) from e
+
+
+def _sentence(error: ValidationError) -> str:
+    """Say in one line what is wrong with settings, without their values: some are secret."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    sentences = []
+    for each in found:
+        names = [f"THALWEG_{str(name).upper()}: " for name in each["loc"][:1]]
+        sentences.append("".join(names) + each["msg"].removeprefix("Value error, "))
+    return "; ".join(sentences)
 
 
 def openapi(_args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import shutil
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,13 @@ from app.datasets.files.roots import Roots
 from app.server.board import Board, Seat
 from app.server.limits import ServerLimits
 from app.server.serve import serve
+from app.server.supervisor import USAGE
+from app.service_error import ServiceError
 from app.settings import METRICS_DIRECTORY, Settings
-from app.state.storage import open_storage
+from app.state.storage import StorageError, open_storage
 from app.state.token_keys import resolve_keys
+from app.tokens import KeyRing
+from core.errors import CoreError, OptionError
 
 from .exposure import check_exposure
 
@@ -64,7 +69,11 @@ def _prepared(settings: Settings) -> tuple[str, ...]:
     except OSError as e:
         raise ValueError(f"the audit log {settings.audit_log} cannot be written: {e}") from e
     open_storage(settings.kept_in, settings.reserve_bytes).close()
-    keys = resolve_keys(settings.token_keys, settings.kept_in)
+    try:
+        keys = resolve_keys(settings.token_keys, settings.kept_in)
+        KeyRing(keys)
+    except ValueError as e:
+        raise ValueError(f"THALWEG_TOKEN_KEYS: {e}") from e
     return tuple(key.to_text() for key in keys)
 
 
@@ -72,8 +81,9 @@ def run_server(settings: Settings) -> int:
     """Serve until a signal; return the exit code.
 
     Raises:
-        ValueError: a token key is malformed, a dataset root contains the data directory,
-            several workers are to keep nothing, or strangers could use a service without keys.
+        ValueError: token keys are malformed, or not exactly one signs, a dataset root contains
+            the data directory, several workers are to keep nothing, or strangers could use a
+            service without keys.
         StorageError: the data directory cannot be used.
     """
     _allow_open_files()
@@ -105,7 +115,12 @@ def create(settings: Settings, board: Board, seat: Seat) -> object:
     # What the supervisor does not import, it does not hold in memory.
     from app.main import create_app  # noqa: PLC0415
 
-    app = create_app(settings, board, seat)
+    try:
+        app = create_app(settings, board, seat)
+    except (ValueError, StorageError, CoreError, ServiceError) as e:
+        # Settings that only workers read, such as a catalogue: no fault of ours to trace.
+        sys.stderr.write(f"thalweg-server: [{getattr(e, 'code', OptionError.code)}] {e}\n")
+        raise SystemExit(USAGE) from None
     app.state.watched.warm_up.on_loaded = spare_collections
     return app
 

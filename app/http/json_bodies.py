@@ -20,6 +20,8 @@ MAX_DEPTH = 64
 """Deepest nesting of JSON that is accepted."""
 PURPOSE = "json"
 _BODY = "the body"
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""How gzip and zstd begin."""
 _SMALL = 1 << 12
 """Bytes of JSON whose objects are not worth an entry in the ledger."""
 _VALUE_BYTES = 72
@@ -59,6 +61,11 @@ class JsonBodies:
         """
         with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
             text = await read_whole(exchange.body, hold, _Limit(limit), self._rate, self._threads)
+            if text.startswith(_COMPRESSED):
+                raise BadRequestError(
+                    f"{_BODY} is not JSON: it is compressed",
+                    hint="Send JSON as it is, without Content-Encoding",
+                )
             of_text = hold.nbytes
             if len(text) > MAX_REST:
                 value = await self._threads.start(_parse, text, hold.grow)

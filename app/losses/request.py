@@ -181,7 +181,7 @@ def parse_reports(text: str) -> tuple[str, ...]:
     return names
 
 
-def parse_ids(text: str) -> npt.NDArray[np.int32]:
+def parse_ids(text: str, option: str = "summary_ids") -> npt.NDArray[np.int32]:
     """Parse a list of summary ids such as ``1,5,10-20``; ascending, without repeats.
 
     Raises:
@@ -194,7 +194,7 @@ def parse_ids(text: str) -> npt.NDArray[np.int32]:
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         count += high - low + 1
         if not 1 <= low <= high <= ID_MAX or count > _MAX_IDS:
-            raise _invalid_ids(text)
+            raise _invalid_ids(text, option)
         parts.append(np.arange(low, high + 1))
     ids = np.sort(np.concatenate(parts)).astype(np.int32)
     return ids[np.diff(ids, prepend=0) > 0]
@@ -204,11 +204,11 @@ _IDS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 _MAX_IDS = 1_000_000
 
 
-def _invalid_ids(text: str) -> InvalidOptionError:
+def _invalid_ids(text: str, option: str) -> InvalidOptionError:
     return InvalidOptionError(
-        f"summary_ids is {text[:80]!r}, not a list of ids such as 1,5,10-20",
+        f"{option} is {text[:80]!r}, not a list of ids such as 1,5,10-20",
         hint=f"List at most {_MAX_IDS} ids between 1 and {ID_MAX}",
-        option="summary_ids",
+        option=option,
     )
 
 

@@ -157,7 +157,10 @@ class InputQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     no_of_periods: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="Number of periods, for an occurrence csv"
+        None,
+        ge=1,
+        le=2**31 - 1,
+        description="Number of periods, to check an occurrence csv with; it is not stored",
     )
 
 

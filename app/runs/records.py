@@ -26,6 +26,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from app.state.base import damaged
 from app.state.ownership import Owned
+from app.times import LAST_SECOND, MAX_DAYS
 from core.losses.events import StreamHeader
 from core.losses.format import FLOAT_WIDTHS, ID_MAX, TYPES
 from core.losses.position import Position
@@ -132,9 +133,10 @@ class RunRecord:
                 spec=value["spec"],
                 inputs=value["inputs"],
                 state=_STATES[value["state"]],
-                created=float(value["created"]),
-                expires=None if value["expires"] is None else float(value["expires"]),
-                days=None if value["days"] is None else float(value["days"]),
+                created=_moment(value["created"]),
+                expires=None if value["expires"] is None else _moment(value["expires"]),
+                # Earlier versions took settings of any length.
+                days=None if value["days"] is None else min(float(value["days"]), MAX_DAYS),
                 streams={int(number): str(ident) for number, ident in value["streams"].items()},
                 problem=value["problem"],
                 results=value["results"],
@@ -284,7 +286,7 @@ class StreamRecord:
                 id=str(value["id"]),
                 owner=owned.owner,
                 partition=int(value["partition"]),
-                created=float(value["created"]),
+                created=_moment(value["created"]),
                 length=None if value["length"] is None else int(value["length"]),
                 complete=bool(value["complete"]),
                 offset=int(value["offset"]),
@@ -297,7 +299,7 @@ class StreamRecord:
                 metadata=str(value["metadata"]),
                 expected_digest=value["expected_digest"],
                 fault=value["fault"],
-                touched=float(value["touched"]),
+                touched=_moment(value["touched"]),
                 term=value.get("term", ""),
                 deleted=value.get("deleted", False),
                 # Without its value, which is all of the above once more.
@@ -308,6 +310,11 @@ class StreamRecord:
         if not _is_whole(record):
             raise damaged(STREAM, owned.ident)
         return record
+
+
+def _moment(seconds: float) -> float:
+    """Return a stored time that calendars have, so that it can be shown."""
+    return min(max(float(seconds), 0.0), LAST_SECOND)
 
 
 def _is_whole(record: StreamRecord) -> bool:

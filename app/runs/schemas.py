@@ -9,11 +9,11 @@ from pydantic_core import PydanticCustomError
 
 from app.losses.pictures.options import Theme
 from app.losses.schemas import InputName, ReportName
+from app.times import MAX_DAYS
 from core.losses.reports.running import CURVES
 
 from .records import MAX_PARTITION
-
-MAX_DAYS = 36_525.0
+from .streams import MAX_STREAMS
 
 
 def _refuse_float(value: object) -> object:
@@ -60,6 +60,14 @@ class RunOptions(BaseModel):
     summary_ids: str | None = Field(None, description="Report these summaries only")
 
 
+class NewRunOptions(RunOptions):
+    """Options of a run to create; earlier versions took more partitions than could be sealed."""
+
+    partitions: int | None = Field(
+        None, ge=1, le=MAX_STREAMS, description="Number of streams; sealing requires all of them"
+    )
+
+
 class RunBody(BaseModel):
     """A run to create."""
 
@@ -68,7 +76,7 @@ class RunBody(BaseModel):
     perspective: Literal["gul", "il", "ri", "rl"]
     reports: list[ReportName] = Field(min_length=1)
     inputs: dict[InputName, str] = Field({}, description="Digests of auxiliary files, by name")
-    options: RunOptions = Field(default_factory=lambda: RunOptions.model_validate({}))
+    options: NewRunOptions = Field(default_factory=lambda: NewRunOptions.model_validate({}))
     days: float | None = Field(
         None, gt=0, le=MAX_DAYS, description="Lifetime after the last change, in days"
     )

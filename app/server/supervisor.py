@@ -43,6 +43,8 @@ from .ends import count_memory_kills, describe_end
 
 STARTUP_FAILURE = 3
 """Exit code of a worker that could not start, and of the service then."""
+USAGE = 2
+"""Exit code of a worker that could not start and has said why."""
 SILENT_TICKS = 30
 """Ticks, of about a second each, without a beat after which a worker is replaced."""
 END_SECONDS = 10.0
@@ -172,7 +174,8 @@ class Supervisor:
             self._on_end(pid)
         log = structlog.get_logger().bind(worker=place.seat.index, pid=pid, reason=reason)
         if not self._served:
-            log.error("the service cannot start", hint=end.hint)
+            if exit_code != USAGE:
+                log.error("the service cannot start", hint=end.hint)
             self._code = exit_code if exit_code > 0 else STARTUP_FAILURE
             return
         if lived >= _LASTING:

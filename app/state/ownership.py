@@ -145,8 +145,9 @@ class Namespaces:
         """
         try:
             return self._store.get(self._kind, _head_id(owner, ident))
-        except HeadInvalidError as e:
-            raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}") from e
+        except (HeadInvalidError, HeadMissingError) as e:
+            # The store names its head, whose id holds more than that of the thing.
+            raise self._missing(ident) from e
 
     def get(self, owner: str, ident: str) -> Owned:
         """Return a thing.
@@ -181,7 +182,10 @@ class Namespaces:
             HeadMissingError, HeadConflictError: it was deleted or changed.
         """
         text = _encoded(seen.owner, value)
-        head = self._store.compare_and_swap(seen.head, text, size=size)
+        try:
+            head = self._store.compare_and_swap(seen.head, text, size=size)
+        except HeadMissingError as e:
+            raise self._missing(seen.ident) from e
         return Owned(seen.owner, seen.ident, value, head)
 
     def delete(self, owner: str, ident: str, seen: Owned | None = None) -> None:
@@ -199,8 +203,8 @@ class Namespaces:
         try:
             head = None if seen is None else seen.head
             self._store.delete(self._kind, _head_id(owner, ident), head)
-        except HeadInvalidError as e:
-            raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}") from e
+        except (HeadInvalidError, HeadMissingError) as e:
+            raise self._missing(ident) from e
 
     def remove(self, owner: str, ident: str, *, everyone: bool = False) -> list[str]:
         """Delete a thing of one owner; return whose it was.
@@ -223,8 +227,11 @@ class Namespaces:
                 self.delete(each, ident)
                 removed.append(each)
         if not removed:
-            raise HeadMissingError(f"there is no {self._kind} {ident[:80]!r}")
+            raise self._missing(ident)
         return removed
+
+    def _missing(self, ident: str) -> HeadMissingError:
+        return HeadMissingError(f"there is no {self._kind} {ident[:80]!r}")
 
     def ids(self, owner: str, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids of an owner after ``after``, in order."""

@@ -9,7 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from app.command.parser import FLAGS
-from app.settings import Settings
+from app.settings import MAX_NUMBER, MAX_SECONDS, Settings
+from app.times import MAX_DAYS
+
+A, B, C = (64 * digit for digit in "aB0")
 
 
 @pytest.fixture(autouse=True)
@@ -20,11 +23,11 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("THALWEG_API_KEYS", "alice:aa, bb")
+    monkeypatch.setenv("THALWEG_API_KEYS", f"alice:{A}, {B}")
     monkeypatch.setenv("THALWEG_DATA_DIR", "/data")
     monkeypatch.setenv("THALWEG_BODY_SECONDS", "12.5")
     settings = Settings()
-    assert settings.api_keys == ("alice:aa", "bb")
+    assert settings.api_keys == (f"alice:{A}", B)
     assert settings.data_dir == Path("/data")
     assert settings.body_seconds == 12.5
 
@@ -37,7 +40,12 @@ def test_flags_come_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("port", "70000"), ("workers", "0"), ("log_level", "loud"), ("buffers", "x")],
+    [
+        *[("port", "70000"), ("workers", "0"), ("log_level", "loud"), ("buffers", "x")],
+        *[("api_keys", "alice:zz"), ("api_keys", f"{A}:alice"), ("api_keys", f"{A},{A}0")],
+        *[("public_url", "foo"), ("public_url", "ftp://foo"), ("public_url", "http://")],
+        *[("public_url", "//foo"), ("public_url", "http://foo/?a=b"), ("public_url", "http://f o")],
+    ],
 )
 def test_values_that_cannot_be_are_refused(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
@@ -47,17 +55,48 @@ def test_values_that_cannot_be_are_refused(
         Settings()
 
 
+def test_an_empty_url_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THALWEG_PUBLIC_URL", "")
+    assert not Settings().public_url
+
+
+def numbers() -> list[tuple[str, float]]:
+    """Settings that are numbers, and the most that each may be."""
+    found: list[tuple[str, float]] = []
+    for name, field in Settings.model_fields.items():
+        kind = str(field.annotation)
+        if "float" in kind and name != "owner_share":
+            found.append((name, MAX_DAYS if name.endswith("_days") else MAX_SECONDS))
+        elif name in {"max_samples", "max_blocks"}:
+            found.append((name, 2**31 - 1))
+        elif name.startswith(("quota_", "max_", "request_", "spool_")):
+            found.append((name, MAX_NUMBER))
+    return found
+
+
+@pytest.mark.parametrize(("name", "most"), numbers())
+def test_times_and_sizes_have_an_end(
+    name: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"THALWEG_{name.upper()}", str(most))
+    assert getattr(Settings(), name) == most
+    for value in (str(most + 1), "inf", "1e300", "nan"):
+        monkeypatch.setenv(f"THALWEG_{name.upper()}", value)
+        with pytest.raises(ValidationError, match=name):
+            Settings()
+
+
 def test_flags_are_settings() -> None:
     assert set(FLAGS) <= set(Settings.model_fields)
 
 
 def test_secrets_may_be_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api_keys, token_keys = tmp_path / "api", tmp_path / "token"
-    api_keys.write_text("# clients\nalice:aa\n\n  bb,cc \n")
+    api_keys.write_text(f"# clients\nalice:{A}\n\n  {B},{C} \n")
     token_keys.write_text("1:sign:" + "00" * 32)
     monkeypatch.setenv("THALWEG_API_KEYS_FILE", str(api_keys))
     settings = Settings(token_keys_file=token_keys)
-    assert settings.api_keys == ("alice:aa", "bb", "cc")
+    assert settings.api_keys == (f"alice:{A}", B, C)
     assert settings.token_keys == ("1:sign:" + "00" * 32,)
 
 
@@ -69,6 +108,6 @@ def test_files_of_secrets_that_cannot_be(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ValidationError, match="api_keys_file cannot be read"):
         Settings()
-    path.write_text("alice:aa")
+    path.write_text(f"alice:{A}")
     with pytest.raises(ValidationError, match="exclude each other"):
-        Settings(api_keys=("bb",))
+        Settings(api_keys=(B,))

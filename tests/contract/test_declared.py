@@ -14,7 +14,7 @@ import pytest
 from app.errors import ServiceError, problem_of
 from app.losses.request import parse_ids
 from core.errors import CoreError
-from core.losses.inputs import parse_occurrence
+from core.losses.inputs import parse_occurrence, parse_return_periods
 from core.pipelines.pipeline import parse_pipeline
 from tests.contract.test_limits import CONSTANTS, ROOT, Row
 
@@ -36,6 +36,9 @@ def mixed(depth: int) -> dict[str, Any]:
 
 BEYOND: dict[str, Callable[[int], object]] = {
     "core.losses.inputs.rows:INT_MAX": lambda n: parse_occurrence(b"1,1,1\n", n),
+    "core.losses.inputs.rows:MAX_POINTS": lambda n: parse_return_periods(
+        "\n".join(["return_period", *map(str, range(n, 0, -1))]).encode()
+    ),
     "app.losses.request:_MAX_IDS": lambda n: parse_ids(f"1-{n}"),
     "core.pipelines.spec:MAX_STAGES": lambda n: pipeline(*[{"op": "prefetch"}] * (n - 2), BATCH),
     "core.pipelines.spec:MAX_INPUTS": lambda n: parse_pipeline(

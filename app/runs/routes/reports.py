@@ -114,7 +114,7 @@ async def run_report(
     name = ReportName(report, query.set, query.variant or OWN)
     chosen = Chosen(
         None if query.summary_ids is None else parse_ids(query.summary_ids),
-        None if query.event_ids is None else parse_ids(query.event_ids),
+        None if query.event_ids is None else parse_ids(query.event_ids, "event_ids"),
     )
     if chosen:
         chosen.check(report, form)

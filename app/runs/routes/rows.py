@@ -50,7 +50,10 @@ async def run_rows(
 ) -> ExchangeResponse:
     """Read rows of the streams of a run, from any token on, also while they are uploaded."""
     form = _format(request, query)
-    after = query.after or request.headers.get("last-event-id")
+    # An empty Last-Event-ID is the absence of one; an empty token is a token that was lost.
+    after = query.after
+    if after is None:
+        after = request.headers.get("last-event-id") or None
 
     def prepare() -> RowReader:
         record = service.runs.get(who, run)

@@ -41,15 +41,17 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of thing
 async def list_runs(
     service: RunsDep, who: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:
-    """List the runs of the caller, in the order of their ids."""
+    """List the runs of the caller that have not expired, in the order of their ids."""
 
-    def look() -> list[dict[str, Any]]:
-        runs = service.runs.page(who, after, limit)
-        return [describe_briefly(run, service.streams.count(run)) for run in runs]
+    def look() -> dict[str, Any]:
+        page = service.runs.page(who, after, limit)
+        alive = [run for run in page if not service.runs.is_expired(run)]
+        return {
+            "runs": [describe_briefly(run, service.streams.count(run)) for run in alive],
+            "after": page[-1].id if len(page) == limit else None,
+        }
 
-    runs = await service.threads.quick(look)
-    last = runs[-1]["id"] if len(runs) == limit else None
-    return json_response({"runs": runs, "after": last})
+    return json_response(await service.threads.quick(look))
 
 
 @router.post(

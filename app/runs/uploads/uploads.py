@@ -147,9 +147,11 @@ class Uploads:
         length = request.length
         if length is not None:
             if record.length not in {None, length} or length < record.offset:
+                known = f"{record.offset} already"
+                if record.length is not None:
+                    known = f"{record.offset} of {record.length}"
                 raise UploadLengthError(
-                    f"the request declares {length} bytes, and the upload has"
-                    f" {record.offset} of {record.length}",
+                    f"the request declares {length} bytes, and the upload has {known}",
                     hint="Declare the length once",
                 )
             self.check_size(length)

@@ -70,6 +70,7 @@ def quantiles_from_text(text: str, source: str | None = None) -> NDArray[np.floa
 
 
 def _checked_quantiles(rows: Rows) -> NDArray[np.float32]:
+    rows.limit_points("quantile")
     values = rows.data["quantile"]
     rows.require((values >= 0) & (values <= 1), "quantile", "is not in 0 to 1")
     # abs() makes 0 of -0, which would show in reports.

@@ -39,6 +39,7 @@ def parse_return_periods(data: Data, source: str | None = None) -> ReturnPeriods
             1, comes twice or, in a packed file, is above the one before.
     """
     rows = decode_rows(data, (_CSV,), _BIN, source)
+    rows.limit_points("return_period")
     years = rows.integers("return_period", 1)
     rows.require_unique(years, "return_period")
     if rows.origin.base is not None:
@@ -60,6 +61,7 @@ def return_periods_from_text(text: str, source: str | None = None) -> ReturnPeri
     values = [value.strip() for value in text.split(",")]
     origin = Origin(source, "A list of return periods is like 200,100,50", "value")
     rows: Rows = rows_of_lines(values, _CSV, origin)
+    rows.limit_points("return_period")
     years = rows.integers("return_period", 1)
     rows.require_unique(years, "return_period")
     return _sorted(years)

@@ -34,6 +34,8 @@ Form = Literal["csv", "bin"]
 """How a file is written: text, or packed records."""
 
 INT_MAX: Final = 2**31 - 1
+MAX_POINTS: Final = 100_000
+"""Return periods of a curve, and quantiles of a distribution."""
 """Largest id of the formats."""
 PACKED_HINT: Final = "It was read as packed records, for it is not UTF-8 csv text"
 """What helps when a damaged csv was taken for packed records."""
@@ -98,6 +100,11 @@ class Rows:
         current().check("input")
         if not good.all():
             raise self.refuse(int(np.argmin(good)), field, text)
+
+    def limit_points(self, field: str) -> None:
+        """Raise ``InputError`` about the first row beyond ``MAX_POINTS``."""
+        if len(self.data) > MAX_POINTS:
+            raise self.refuse(MAX_POINTS, field, f"is one too many: there may be {MAX_POINTS}")
 
     def integers(self, field: str, low: int, high: int = INT_MAX) -> NDArray[np.int64]:
         """Values of an integer field, each required to be in ``low`` to ``high``."""

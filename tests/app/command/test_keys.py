@@ -78,6 +78,7 @@ def test_what_cannot_be_done_is_an_error(arguments: list[str], capsys: Output) -
         ["add", "--scope", "losses"],
         ["add", "alice", "--scope", "losses", "--expires", "soon"],
         ["add", "alice", "--scope", "losses", "--expires", "0d"],
+        ["add", "alice", "--scope", "losses", "--expires", "999999w"],
         [],
         ["drop"],
     ],

@@ -27,6 +27,8 @@ from tests.scale import PURE_PYTHON
 __all__ = ["small_disk"]
 
 ROOT = Path(__file__).parents[3]
+DIGEST = 64 * "a"
+KEY = f"1:sign:{DIGEST}"
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +116,49 @@ def test_an_audit_log_that_cannot_be_written(
     assert "the audit log" in line
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("RUN_DAYS", "4000000", "it must be at most 36525"),
+        ("INPUT_DAYS", "1e300", "it must be at most 36525"),
+        ("DRAIN_SECONDS", "inf", "it must be at most"),
+        ("WRITE_SECONDS", "0", "greater than 0"),
+        ("API_KEYS", "alice:zz", "entry 1 is not"),
+        ("PUBLIC_URL", "foo", "an absolute URL"),
+        ("TOKEN_KEYS", "x", "id:use:secret"),
+        ("TOKEN_KEYS", f"1:accept:{DIGEST}", "0 token keys sign"),
+        ("TOKEN_KEYS", f"{KEY},2:sign:{DIGEST}", "2 token keys sign"),
+        ("TOKEN_KEYS", f"{KEY},{KEY}", "the same id"),
+    ],
+)
+def test_settings_that_cannot_be(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    reason: str,
+) -> None:
+    monkeypatch.setenv(f"THALWEG_{name}", value)
+    line = refused(capsys, "--data-dir", str(tmp_path / "data"))
+    assert f"THALWEG_{name}: " in line
+    assert reason in line
+    assert DIGEST not in line
+
+
+@pytest.mark.skipif(PURE_PYTHON, reason="the server is a process of its own")
+@pytest.mark.parametrize("text", ["[a]\nfiles = 3", None])
+def test_a_catalogue_that_cannot_be_read(tmp_path: Path, text: str | None) -> None:
+    catalogue = tmp_path / "catalogue.toml"
+    if text is not None:
+        catalogue.write_text(text)
+    ended = start("--data-dir", str(tmp_path / "data"), "--catalogue", str(catalogue))
+    assert ended.returncode == 2
+    lines = [line for line in ended.stderr.splitlines() if not line.startswith(("{", "20"))]
+    assert len(lines) == 1
+    assert lines[0].startswith("thalweg-server: [option] ")
+
+
 @pytest.mark.parametrize("inside", ["data", "."])
 def test_a_data_directory_in_a_dataset_root(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
@@ -146,7 +191,7 @@ def test_workers_get_the_settings_that_were_read(
 
     monkeypatch.setattr(serving, "serve", serve)
     keys = tmp_path / "keys"
-    keys.write_text("alice:aa")
+    keys.write_text(f"alice:{DIGEST}")
     monkeypatch.setenv("THALWEG_API_KEYS_FILE", str(keys))
     settings = Settings(data_dir=tmp_path / "data", workers=2, body_seconds=3.5, view_days=None)
     assert run_server(settings) == 0
@@ -155,7 +200,7 @@ def test_workers_get_the_settings_that_were_read(
     given, board = app.args
     (token_key,) = given.token_keys
     assert given == settings.model_copy(update={"token_keys": (token_key,)})
-    assert given.api_keys == ("alice:aa",)
+    assert given.api_keys == (f"alice:{DIGEST}",)
     assert len(board.workers) == 2
 
 

@@ -25,7 +25,7 @@ from app.http.identity import Identity
 from app.http.json_bodies import MAX_DEPTH, JsonBodies
 from app.server import body as server_body
 from app.server.responses import Exchange
-from tests.app.harness import PROBLEM, Post, Service, ask, is_problem
+from tests.app.harness import PROBLEM, Post, Service, ask, compress_whole, is_problem
 
 MIB = 1 << 20
 ALICE = Identity("alice", frozenset())
@@ -87,6 +87,13 @@ def test_nothing_is_an_empty_object(text: bytes) -> None:
 def test_anything_else_is_refused(text: bytes) -> None:
     with pytest.raises(BadRequestError, match="the body is"):
         read(Body(text))
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_compressed_body_is_told_so(coding: str) -> None:
+    with pytest.raises(BadRequestError, match="not JSON") as caught:
+        read(Body(compress_whole(coding, b'{"a": 1}')))
+    assert "without Content-Encoding" in (caught.value.hint or "")
 
 
 def test_the_limit_counts_every_byte() -> None:

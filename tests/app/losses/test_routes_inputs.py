@@ -114,7 +114,10 @@ def test_options_of_inputs(service: Service) -> None:
     ):
         is_problem(put_input(service, "occurrence", data, query=query), "option", option=option)
     is_problem(put_input(service, "nonsense", data), "option", option="name")
+    # The number of a PUT checks the file, and is not stored.
+    put = put_input(service, "occurrence", data, query="?no_of_periods=1000000")
     digest = put_input(service, "occurrence", data).json()["digest"]
+    assert put.json()["digest"] == digest
     for query, option in (("", "no_of_periods"), ("&no_of_periods=3", "no_of_periods")):
         path = f"/v1/losses/melt?occurrence={digest}{query}"
         is_problem(ask(service, Post(path, [good().encode()])), "option", option=option)

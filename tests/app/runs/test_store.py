@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.errors import NotFoundError, QuotaExceededError
+from app.errors import InvalidOptionError, NotFoundError, QuotaExceededError
 from app.http.identity import Identity
 from app.run_errors import (
     IdempotencyError,
@@ -15,10 +15,13 @@ from app.run_errors import (
     RunSealedError,
     StreamLimitError,
 )
+from app.runs.describing import describe_run
 from app.runs.records import Extent, RunRecord, StreamRecord
 from app.runs.removal import Removal
+from app.runs.spec import RunSpec
 from app.runs.store import Runs
-from app.runs.streams import Streams
+from app.runs.streams import MAX_STREAMS, Streams
+from app.runs.uploads.dialect import http_date
 from app.runs.watching import Watch
 from app.state.admission import AdmittedHeads
 from app.state.base import HeadConflictError, StoreDamagedError
@@ -71,6 +74,38 @@ class Stores:
 
 def template() -> StreamRecord:
     return StreamRecord("", "", ALICE.owner, 0, 0.0)
+
+
+def test_times_that_no_calendar_has_are_shown() -> None:
+    """Earlier versions took lifetimes of any length."""
+    f = Stores()
+    f.runs = Runs(f.heads, 4e6, Watch(), lambda: f.now)
+    run = f.run()
+    assert describe_run(run, [])["expires"] == "9999-12-31T23:59:59+00:00"
+    assert http_date(run.expires or 0).startswith("Fri, 31 Dec 9999")
+    changed = f.runs.change(run, lambda run: run)
+    assert changed.expires == f.now + 36_525 * DAY
+    assert f.runs.change(changed, lambda run: run) == changed
+
+
+def test_a_run_of_an_earlier_version_may_declare_more_partitions_than_can_be_sealed() -> None:
+    options = {"partitions": MAX_STREAMS + 1}
+    spec = {"perspective": "gul", "reports": ["melt"], "options": options}
+    with pytest.raises(InvalidOptionError, match=str(MAX_STREAMS)):
+        RunSpec.parse(spec)
+    run = Stores().run(**spec)
+    assert RunSpec.of(run).options.partitions == MAX_STREAMS + 1
+    assert describe_run(run, [])["options"] == options
+
+
+def test_what_was_deleted_is_named_by_its_own_id() -> None:
+    f = Stores()
+    run = f.run()
+    f.removal.delete(ALICE, run.id)
+    with pytest.raises(NotFoundError, match=f"there is no run '{run.id}'$"):
+        f.runs.again(run)
+    with pytest.raises(NotFoundError, match=f"there is no run '{run.id}'$"):
+        f.runs.get(ALICE, run.id)
 
 
 def test_a_run_is_its_owners_and_the_administrators() -> None:

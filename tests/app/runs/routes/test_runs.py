@@ -63,6 +63,7 @@ def test_options_are_those_of_posts(service: Service) -> None:
         ({"more": 1}, "more"),
         ({"options": {"nan": "maybe"}}, "options.nan"),
         ({"options": {"partitions": 0}}, "options.partitions"),
+        ({"options": {"partitions": 10_001}}, "options.partitions"),
         ({"options": {"quantiles": [2.0]}}, "quantiles"),
         ({"options": {"partitions": True}}, "options.partitions"),
         ({"options": {"partitions": 1.0}}, "options.partitions"),
@@ -84,6 +85,16 @@ def test_inputs_must_be_there(service: Service) -> None:
     answer = create(service, {**RUN, "inputs": {"quantiles": "0" * 32}})
     is_problem(answer, "input-gone", 410)
     is_problem(create(service, b"[]"), "bad-request")
+
+
+def test_runs_that_have_expired_are_not_listed(service: Service) -> None:
+    brief = create(service, {**RUN, "days": 1e-9}).json()["id"]
+    kept = create(service, {**RUN, "days": 1}).json()["id"]
+    is_problem(service.get(f"/v1/runs/{brief}"), "run-expired", 410)
+    page = service.get("/v1/runs?limit=1000").json()
+    ids = [run["id"] for run in page["runs"]]
+    assert kept in ids
+    assert brief not in ids
 
 
 def test_lists_have_pages(service: Service) -> None:

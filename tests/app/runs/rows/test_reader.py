@@ -246,7 +246,9 @@ def test_tokens_of_others_and_of_deleted_streams_are_refused(
     for path in (rows_path(other, after=token), rows_path(run, "melt", after=token)):
         answer = get(service, path)
         assert (answer.status_code, answer.json()["code"]) == (409, "token-foreign")
-    assert get(service, rows_path(run, after="x")).status_code == 400
+    for malformed in ("x", ""):
+        refusal = get(service, rows_path(run, after=malformed))
+        assert (refusal.status_code, refusal.json()["code"]) == (400, "token-malformed")
     service.streams.delete(service.now(run), stream.id)
     gone = get(service, rows_path(run, after=token))
     assert (gone.status_code, gone.json()["code"]) == (412, "data-changed")

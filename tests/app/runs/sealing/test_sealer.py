@@ -148,6 +148,9 @@ def test_rows_are_chosen_by_summary_and_event(service: Uploads, case: RunCase) -
     found = list(csv.DictReader(io.StringIO(answer.text)))
     assert found == [r for r in rows if (r["EventId"], r["SummaryId"]) == (event, summary)]
     assert answer.headers["etag"] != get(service, path).headers["etag"]
+    refused = get(service, f"{path}?event_ids=x")
+    assert refused.json()["detail"].startswith("event_ids is 'x'")
+    assert refused.json()["option"] == "event_ids"
     refused = get(service, f"{path}?format=svg&event_ids=1")
     assert (refused.status_code, refused.json()["code"]) == (422, "option")
 
@@ -377,7 +380,7 @@ def test_a_job_that_is_taken_over_does_not_say_how_the_run_ended(
                 (job,) = jobs.of_run(run.owner, run.id)
                 taken = jobs.change(job, worker="another", beat=job.beat + 1)
             if fails:
-                raise EmptyStreamError
+                raise EmptyStreamError("nothing is there", offset=0)
             # Until the next beat shows it.
             while True:
                 self._reports._proceed(0, 1)

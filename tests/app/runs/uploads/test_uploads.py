@@ -73,7 +73,10 @@ def test_another_offset_is_refused_and_changes_nothing(up: Uploader) -> None:
 def test_lengths(up: Uploader) -> None:
     address = up.create()
     assert up.ask("HEAD", address, **TUS).getheader("Upload-Defer-Length") == "1"
-    assert up.patch(address, 0, GOOD[:100], Upload_Length=len(GOOD)).status == 204
+    assert up.patch(address, 0, GOOD[:50]).status == 204
+    problem = is_problem(up.patch(address, 50, b"", Upload_Length=20), "upload-length", 400)
+    assert problem["detail"] == "the request declares 20 bytes, and the upload has 50 already"
+    assert up.patch(address, 50, GOOD[50:100], Upload_Length=len(GOOD)).status == 204
     is_problem(up.patch(address, 100, b"", Upload_Length=5000), "upload-length", 400)
     is_problem(up.patch(address, 100, GOOD[100:] + b"more"), "upload-excess", 413)
     assert up.offset(address) == 100

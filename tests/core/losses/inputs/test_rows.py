@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -21,6 +22,8 @@ from core.losses.inputs import (
     parse_summary_info,
     parse_summary_map,
     parse_summary_xref,
+    quantiles_from_text,
+    return_periods_from_text,
 )
 from tests.auxiliary import assert_refused, conformance
 
@@ -108,3 +111,22 @@ def test_any_bytes_give_an_input_or_an_input_error(header: bytes, body: bytes) -
         assert len(np.unique(parse_summary_map(data).ids)) == len(parse_summary_map(data).ids) > 0
     with suppress(InputError):
         assert (np.diff(parse_summary_info(data).summary_ids, prepend=0) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("parse", "beyond"),
+    [
+        (parse_quantiles, b"quantile\n0.1\n0.2\n0.3\n"),
+        (parse_quantiles, np.array([0.1, 0.2, 0.3], "<f4").tobytes()),
+        (quantiles_from_text, "0.1,0.2,0.3"),
+        (parse_return_periods, np.array([30, 20, 10], "<i4").tobytes()),
+        (return_periods_from_text, "30,20,10"),
+    ],
+)
+def test_points_have_a_limit(
+    parse: Callable[[object], object], beyond: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse(beyond)
+    monkeypatch.setattr("core.losses.inputs.rows.MAX_POINTS", 2)
+    with pytest.raises(InputError, match=r"[34]: .* one too many: there may be 2"):
+        parse(beyond)
