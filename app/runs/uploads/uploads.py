@@ -291,16 +291,8 @@ class Uploads:
         """
         if record.complete:
             return record
-        spec = RunSpec.of(run)
         doorbell = _Doorbell()
-        appending = Appending(
-            self.streams,
-            record,
-            replace(spec.policy(self._losses), event_order="any"),
-            takes_items=spec.takes_items,
-            terms=Terms(record.length, request.last, self.most),
-            tell=doorbell.ring,
-        )
+        appending = self._begin(run, record, request, doorbell)
         session = _Session()
         before = self._sessions.get(record.key)
         if before is not None:
@@ -313,6 +305,19 @@ class Uploads:
                 del self._sessions[record.key]
             session.ended.set_result(None)
         return appending.record
+
+    def _begin(
+        self, run: RunRecord, record: StreamRecord, request: AppendRequest, doorbell: _Doorbell
+    ) -> Appending:
+        spec = RunSpec.of(run)
+        return Appending(
+            self.streams,
+            record,
+            replace(spec.policy(self._losses), event_order="any"),
+            takes_items=spec.takes_items,
+            terms=Terms(record.length, request.last, self.most),
+            tell=doorbell.ring,
+        )
 
     async def _run(
         self,
