@@ -34,13 +34,20 @@ class Flag(asyncio.Event):
 
     async def wait(self) -> Literal[True]:
         """See Event."""
-        if not self._value:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters = self._waiters or set()
-            self._waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                if self._waiters is not None:
-                    self._waiters.discard(waiter)
+        await self.future()
         return True
+
+    def future(self) -> asyncio.Future[None]:
+        """Return a future of its own for one who waits for more; cancel it to wait no longer."""
+        future = asyncio.get_running_loop().create_future()
+        if self._value:
+            future.set_result(None)
+        else:
+            self._waiters = self._waiters or set()
+            self._waiters.add(future)
+            future.add_done_callback(self._forget)
+        return future
+
+    def _forget(self, future: asyncio.Future[None]) -> None:
+        if self._waiters is not None:
+            self._waiters.discard(future)

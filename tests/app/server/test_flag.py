@@ -32,3 +32,17 @@ def test_who_waits_is_woken_once(kind: type[asyncio.Event]) -> None:
         assert event.is_set()
 
     asyncio.run(run())
+
+
+def test_a_future_of_its_own_may_be_cancelled() -> None:
+    async def run() -> None:
+        flag = Flag()
+        left, stays = flag.future(), flag.future()
+        left.cancel()
+        await asyncio.sleep(0)
+        assert "waiters:1" in repr(flag)
+        flag.set()
+        await stays
+        await flag.future()
+
+    asyncio.run(run())
