@@ -293,16 +293,18 @@ class Uploads:
             return record
         doorbell = _Doorbell()
         appending = self._begin(run, record, request, doorbell)
-        session = _Session()
-        before = self._sessions.get(record.key)
+        session, key = _Session(), record.key
+        # Of a thousand that wait, each would keep this version besides the committed one.
+        del record
+        before = self._sessions.get(key)
         if before is not None:
             before.stop()
-        self._sessions[record.key] = session
+        self._sessions[key] = session
         try:
             await self._run(appending, source, doorbell, session, interim)
         finally:
-            if self._sessions.get(record.key) is session:
-                del self._sessions[record.key]
+            if self._sessions.get(key) is session:
+                del self._sessions[key]
             session.ended.set_result(None)
         return appending.record
 
