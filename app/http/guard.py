@@ -23,7 +23,7 @@ from app.audit import AuditLog
 from app.errors import BadRequestError, DrainingError, ServiceError, problem_of
 from app.server.body import ClientDisconnected
 from app.server.drain import drain_of
-from app.server.responses import DISCONNECTED_EXTENSION
+from app.server.responses import DISCONNECTED_EXTENSION, run_then_exchange
 from app.telemetry import Metrics
 
 from . import trail
@@ -124,7 +124,8 @@ class Guard:
                 await ProblemResponse(problem)(scope, receive, visit.send)
             else:
                 with self._budget(visit, scope):
-                    await self._run(visit, self._app(scope, receive, visit.send))
+                    work = run_then_exchange(self._app, scope, receive, visit.send)
+                    await self._run(visit, work)
         except ClientDisconnected:
             # Not a failure of the service, so neither logged as one nor answered.
             structlog.get_logger().debug("client left")

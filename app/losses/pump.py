@@ -165,7 +165,7 @@ class Pump(Generic[T]):
             CoreError, ServiceError: the body or the stream in it is faulty.
             ClientDisconnected: the client left.
         """
-        stop = asyncio.ensure_future(self._drain.hard.wait())
+        stop = self._drain.hard.future()
         try:
             return await self._run(stop)
         finally:

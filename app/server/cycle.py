@@ -50,6 +50,7 @@ from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
 
 from .body import BodyStalled, ClientDisconnected, FramingError
 from .connection import Connection
+from .flag import Flag
 from .passing import PASSING_EXTENSION, Passing, SocketPasser
 from .reader import SocketBody
 
@@ -79,14 +80,14 @@ class BodyCycle(RequestResponseCycle):
             access_logger=stock.access_logger,
             access_log=stock.access_log,
             default_headers=stock.default_headers,
-            message_event=stock.message_event,
+            message_event=Flag(),
             expect_100_continue=stock.waiting_for_100_continue,
             keep_alive=stock.keep_alive,
             on_response=stock.on_response,
         )
         self.owner = owner
         self.reader = reader
-        self.gone = asyncio.Event()
+        self.gone = Flag()
         self.parting = False
         """Whether the client has left, of which others will be told."""
         self._received = False

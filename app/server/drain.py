@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from starlette.types import Scope
+
+from .flag import Flag
 
 DRAIN_EXTENSION = "thalweg.drain"
 
@@ -24,8 +25,8 @@ class Drain:
     def __init__(self) -> None:
         self.draining = False
         self.deadline: float | None = None
-        self.begun = asyncio.Event()
-        self.hard = asyncio.Event()
+        self.begun = Flag()
+        self.hard = Flag()
 
     def begin(self, seconds: float) -> None:
         """Start draining with ``seconds`` for running requests; later calls do nothing."""

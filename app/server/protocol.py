@@ -56,6 +56,7 @@ from .connection import PEER_EXTENSION
 from .cycle import BodyCycle, problem
 from .departures import Departure, Departures
 from .drain import DRAIN_EXTENSION
+from .flag import Flag
 from .limits import ServerLimits
 from .peers import Connections, Peers
 from .reader import SocketBody
@@ -110,6 +111,8 @@ class BodyProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for a request."""
         super().connection_made(transport)
+        self.flow._is_writable_event = writable = Flag()  # noqa: SLF001 - uvicorn's takes more
+        writable.set()
         self._peer = None if self.client is None else self.client[0]
         refusal = self.connected.add(self._peer)
         seconds = self.limits.write_idle_seconds

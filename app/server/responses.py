@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from starlette._exception_handler import wrap_app_handling_exceptions
 from starlette.background import BackgroundTask
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .body import ClientDisconnected, ReceiveBody, RequestBody, open_body
 from .passing import MESSAGE_BYTES, PASSING_EXTENSION, Passing, Source, Start, collect
@@ -15,6 +17,9 @@ from .passing import MESSAGE_BYTES, PASSING_EXTENSION, Passing, Source, Start, c
 ABORT_EXTENSION = "thalweg.abort"
 DISCONNECTED_EXTENSION = "thalweg.disconnected"
 INFORMATIONAL_EXTENSION = "thalweg.informational"
+_POSTPONED = "thalweg.postponed"
+_STACKS = ("fastapi_inner_astack", "fastapi_function_astack", "fastapi_middleware_astack")
+"""What the framework leaves in a scope of which it needs nothing any more."""
 
 HeaderItems = Mapping[str, str] | Iterable[tuple[str, str]]
 
@@ -173,6 +178,8 @@ class ExchangeResponse(Response):
     Exceptions of the handler propagate to the application's exception handlers. If the
     answer has started by then, it is aborted as well. A client that left is no error.
 
+    Within :func:`run_then_exchange`, calling it only leaves it to that.
+
     Args:
         handler: Called with the :class:`Exchange`; the answer ends when it returns.
         headers: Default headers; those passed to ``start`` take precedence.
@@ -192,7 +199,14 @@ class ExchangeResponse(Response):
             del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the handler; an ASGI application."""
+        """Run the handler, now or once the framework has ended; an ASGI application."""
+        postponed: list[ASGIApp] | None = scope.get(_POSTPONED)
+        if postponed is None:
+            await self._run(scope, receive, send)
+        else:
+            postponed.append(self._run)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self.raw_headers)
         try:
             await self._handler(exchange)
@@ -213,3 +227,26 @@ class ExchangeResponse(Response):
             raise AnswerAbortedError("the answer was aborted")
         if self.background is not None and not exchange.aborted:
             await self.background()
+
+
+async def run_then_exchange(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Run an application, and then the exchange that it answers with, in the place of all of it.
+
+    An exchange may wait for its client for hours, and the layers of the framework around it would
+    hold some 15 kB all the while, and be passed by each piece of a long answer.
+
+    Args:
+        app: The application; has to leave the exception handlers in the scope, as Starlette's do.
+        scope: Of the request.
+        receive: See ASGI.
+        send: See ASGI.
+    """
+    postponed: list[ASGIApp] = []
+    scope[_POSTPONED] = postponed
+    await app(scope, receive, send)
+    del scope[_POSTPONED]
+    if postponed:
+        for name in _STACKS:
+            scope.pop(name, None)
+        handled = wrap_app_handling_exceptions(postponed.pop(), Request(scope, receive, send))
+        await handled(scope, receive, send)

@@ -206,7 +206,8 @@ class FileBlobStore:
             layout, mark = self._settle(kind, blob_id, descriptor)
             if offset != mark.size:
                 raise other_offset(kind, blob_id, offset, mark.size)
-            return FileBlobWriter(path, layout.name, mark, descriptor, stack.pop_all(), self._space)
+            # The lock is that of the open file, whichever of its descriptors is closed last.
+            return FileBlobWriter(path, layout.name, mark, os.dup(descriptor), self._space)
 
     def touch(self, kind: str, blob_id: str, when: float | None = None) -> None:
         """See BlobStore."""

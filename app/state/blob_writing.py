@@ -31,26 +31,18 @@ class FileBlobWriter:
         path: of the file, for errors.
         name: seeds its digests.
         mark: what is committed, which is all that the file has.
-        descriptor: of the file, locked.
-        lock: unlocks and closes it.
+        descriptor: of the file, locked; closed with the writer.
         space: of the disk, which bounds what is written; None for no bound.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - an open file, and what goes into it
-        self,
-        path: Path,
-        name: Name,
-        mark: Mark,
-        descriptor: int,
-        lock: contextlib.ExitStack,
-        space: Space | None,
+    def __init__(
+        self, path: Path, name: Name, mark: Mark, descriptor: int, space: Space | None
     ) -> None:
         self._path = path
         self._name = name
         self._committed = mark
         self._written = mark
         self._descriptor = descriptor
-        self._lock_of_file = lock
         self._space = space
         self._committing = threading.Lock()
         self._closed = False
@@ -94,4 +86,4 @@ class FileBlobWriter:
             self._closed = True
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._committed.end)
-            self._lock_of_file.close()
+            os.close(self._descriptor)

@@ -234,8 +234,11 @@ class _Upload:
             stream = taken
             if stream is None:
                 stream = await start(uploads.take, run, ident, request)
+            appending = uploads.append(run, stream, request, source, interim)
+            # It keeps a version of the stream of its own.
+            stream = taken = None
             try:
-                return await uploads.append(run, stream, request, source, interim)
+                return await appending
             except (CoreError, ServiceError):
                 with contextlib.suppress(ServiceError):
                     stream = await service.threads.quick(service.streams.get, run, ident)

@@ -293,9 +293,28 @@ class Uploads:
         """
         if record.complete:
             return record
-        spec = RunSpec.of(run)
         doorbell = _Doorbell()
-        appending = Appending(
+        appending = self._begin(run, record, request, doorbell)
+        session, key = _Session(), record.key
+        # Of a thousand that wait, each would keep this version besides the committed one.
+        del record
+        before = self._sessions.get(key)
+        if before is not None:
+            before.stop()
+        self._sessions[key] = session
+        try:
+            await self._run(appending, source, doorbell, session, interim)
+        finally:
+            if self._sessions.get(key) is session:
+                del self._sessions[key]
+            session.ended.set_result(None)
+        return appending.record
+
+    def _begin(
+        self, run: RunRecord, record: StreamRecord, request: AppendRequest, doorbell: _Doorbell
+    ) -> Appending:
+        spec = RunSpec.of(run)
+        return Appending(
             self.streams,
             record,
             replace(spec.policy(self._losses), event_order="any"),
@@ -303,18 +322,6 @@ class Uploads:
             terms=Terms(record.length, request.last, self.most),
             tell=doorbell.ring,
         )
-        session = _Session()
-        before = self._sessions.get(record.key)
-        if before is not None:
-            before.stop()
-        self._sessions[record.key] = session
-        try:
-            await self._run(appending, source, doorbell, session, interim)
-        finally:
-            if self._sessions.get(record.key) is session:
-                del self._sessions[record.key]
-            session.ended.set_result(None)
-        return appending.record
 
     async def _run(
         self,
