@@ -142,7 +142,7 @@ def test_a_filter_holds_what_passed_and_not_what_it_read(meter: Meter) -> None:
     stage = named_filter(source, "greater", {"field": "index", "value": (1 << 20) - 3})
     block, _ = stage.take(stage.initial, 10)
     assert np.array_equal(_plain(block), [(1 << 20) - 2, (1 << 20) - 1])
-    assert meter.peak < 1 << 21
+    assert meter.peak <= 1 << 21
 
 
 def test_a_filter_without_end_can_be_cancelled(meter: Meter) -> None:
