@@ -145,6 +145,20 @@ def test_a_filter_holds_what_passed_and_not_what_it_read(meter: Meter) -> None:
     assert meter.peak <= 1 << 21
 
 
+def test_copies_and_indices_are_held_while_items_are_put_in_order(meter: Meter) -> None:
+    count = 1 << 17
+    mix = metered(Mix([CounterSource(count), CounterSource(count)]), "0.mix")
+    positions = np.arange(count)
+    tracemalloc.start()
+    try:
+        mix.at(positions)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken <= meter.peak < 2 * taken
+    assert meter.held == 8 * count
+
+
 def test_a_filter_without_end_can_be_cancelled(meter: Meter) -> None:
     meter.calls = 100
     stage = Filter(
