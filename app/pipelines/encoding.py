@@ -15,7 +15,7 @@ from app.streams.frames import FrameKind, FrameWriter, describe_array
 from app.tiles.encoding import npy_bytes, octets_of
 from core.arrays import Array
 from core.budget import current
-from core.iterate.base import Column, Field, Ragged
+from core.iterate.base import Column, Field, Ragged, State
 from core.pipelines.pipeline import Step
 
 from .opened import OpenPipeline
@@ -28,15 +28,17 @@ BATCH_FORMATS = ("frames", "arrow", "npy")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch with the header and payload of its frame."""
+    """A batch as a frame, without the step that it is of, whose arrays may have been copied."""
 
-    step: Step
     header: dict[str, Any]
     payload: bytes | memoryview
     nbytes: int
     """Size of its arrays in bytes."""
     last: bool
     """Whether it is known that no batch follows."""
+    state: State
+    """State after the batch."""
+    ends_epoch: bool
 
 
 def arrays_of(fields: tuple[Field, ...], step: Step) -> Iterator[tuple[str, Array]]:
@@ -82,19 +84,21 @@ def make_batch(opened: OpenPipeline, step: Step) -> Batch:
     if len(arrays) == 1:
         header |= {name: descriptions[0][name] for name in ("dtype", "shape")}
     last = step.data_finished or opened.is_over(step.state)
-    return Batch(step, header, payload, sum(array.nbytes for _, array in arrays), last)
+    nbytes = sum(array.nbytes for _, array in arrays)
+    return Batch(header, payload, nbytes, last, step.state, step.ends_epoch)
 
 
 def epoch_header(batch: Batch) -> dict[str, Any]:
     """Return the header of the EPOCH frame after the last batch of an epoch."""
-    return {"epoch": batch.step.epoch, "token": batch.header["token"]}
+    return {"epoch": batch.header["epoch"], "token": batch.header["token"]}
 
 
-def encode_batch(opened: OpenPipeline, batch: Batch, form: str) -> bytes:
+def encode_batch(opened: OpenPipeline, step: Step, batch: Batch, form: str) -> bytes:
     """Encode one batch as a whole body.
 
     Args:
         opened: the pipeline.
+        step: what the batch is made of.
         batch: the batch.
         form: a format from ``BATCH_FORMATS``.
 
@@ -104,8 +108,8 @@ def encode_batch(opened: OpenPipeline, batch: Batch, form: str) -> bytes:
     if form == "frames":
         return _frames(batch)
     if form == "arrow":
-        return _arrow(opened.pipeline.schema, batch)
-    arrays = list(arrays_of(opened.pipeline.schema, batch.step))
+        return _arrow(opened.pipeline.schema, step, batch)
+    arrays = list(arrays_of(opened.pipeline.schema, step))
     if len(arrays) > 1:
         raise NotAcceptableError(
             "the batches of this pipeline have several arrays, but npy holds one",
@@ -118,7 +122,7 @@ def _frames(batch: Batch) -> bytes:
     """Encode a stream of one batch, its END frame included."""
     writer = FrameWriter()
     buffers = writer.frame(FrameKind.DATA, batch.header, batch.payload)
-    if batch.step.ends_epoch:
+    if batch.ends_epoch:
         buffers += writer.frame(FrameKind.EPOCH, epoch_header(batch))
     end = {
         "reason": "exhausted" if batch.last else "count",
@@ -130,19 +134,20 @@ def _frames(batch: Batch) -> bytes:
 
 def batch_headers(batch: Batch) -> dict[str, str]:
     """Return the response headers that describe one batch."""
-    step = batch.step
+    header = batch.header
+    first, stop = header["rows"]
     return {
-        "Thalweg-Token": batch.header["token"],
-        "Thalweg-Batch": str(step.sequence),
-        "Thalweg-Epoch": str(step.epoch),
-        "Thalweg-Count": str(step.count),
-        "Thalweg-Rows": f"{step.rows[0]}-{step.rows[1]}",
+        "Thalweg-Token": header["token"],
+        "Thalweg-Batch": str(header["seq"]),
+        "Thalweg-Epoch": str(header["epoch"]),
+        "Thalweg-Count": str(header["count"]),
+        "Thalweg-Rows": f"{first}-{stop}",
     }
 
 
-def _arrow(fields: tuple[Field, ...], batch: Batch) -> bytes:
+def _arrow(fields: tuple[Field, ...], step: Step, batch: Batch) -> bytes:
     """Encode a batch as an Arrow IPC stream; its position and token are schema metadata."""
-    columns = {f.name: _arrow_column(batch.step.block[f.name], f) for f in fields}
+    columns = {f.name: _arrow_column(step.block[f.name], f) for f in fields}
     metadata = {name: str(batch.header[name]) for name in ("seq", "epoch", "count", "token")}
     record = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     record = record.replace_schema_metadata(metadata)

@@ -94,4 +94,4 @@ def _encoded(opened: OpenPipeline, query: BatchQuery, form: str) -> tuple[bytes,
             hint=None if batches is None else f"Use an offset within its {batches} batches",
         )
     batch = make_batch(opened, step)
-    return encode_batch(opened, batch, form), batch_headers(batch)
+    return encode_batch(opened, step, batch, form), batch_headers(batch)

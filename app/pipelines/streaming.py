@@ -48,10 +48,12 @@ def make_batches(
             if step is None:
                 return
             batch = make_batch(opened, step)
+        # While the batch is sent and the next is made, only what the frame needs is kept.
+        del step
         yield batch
         if batch.last:
             return
-        state = step.state
+        state = batch.state
 
 
 class BatchFrames:
@@ -78,9 +80,9 @@ class BatchFrames:
     def item(self, item: Batch) -> Buffers:
         """Encode a batch; an EPOCH frame follows the last of an epoch."""
         buffers = self._writer.frame(FrameKind.DATA, item.header, item.payload)
-        if item.step.ends_epoch:
+        if item.ends_epoch:
             buffers += self._writer.frame(FrameKind.EPOCH, epoch_header(item))
-        self._state = item.step.state
+        self._state = item.state
         self.finished = item.last
         return buffers
 
@@ -154,7 +156,7 @@ def batch_stream(
     times, progress = Times(), Progress()
 
     def count(batch: Batch) -> None:
-        progress.epochs += batch.step.ends_epoch
+        progress.epochs += batch.ends_epoch
         metrics.batches.inc()
 
     batches = make_batches(opened, rank, world, limits.count, times.profile)

@@ -59,7 +59,7 @@ class Ahead(Generic[T]):
         self._stopped = stopped or threading.Event()
         self._failure: CoreError | ServiceError | None = None
         self._upcoming: asyncio.Future[list[T]] | None = None
-        self._sending = 0
+        self._sending = self._leaving = 0
         self._limit = GROUP_BYTES
         self._taken = 0.0
         self.seconds = 0.0
@@ -100,8 +100,8 @@ class Ahead(Generic[T]):
         size = 0
         begin = time.perf_counter()
         budget = current()
-        # The group before this one is being sent meanwhile.
-        budget.hold("answer", self._sending)
+        # The group before this one is being sent meanwhile, and the end of the one before that.
+        budget.hold("answer", self._sending + self._leaving)
         while not self._stopped.is_set():
             try:
                 item = next(self._items, None)
@@ -121,7 +121,7 @@ class Ahead(Generic[T]):
             if late or size >= self._limit or len(group) >= GROUP_ITEMS:
                 break
         self.seconds += time.perf_counter() - begin
-        self._sending = size
+        self._sending, self._leaving = size, self._sending
         return group
 
 

@@ -64,6 +64,9 @@ def take_column(column: Column, indices: Indices) -> Column:
         WorkStoppedError: they do not fit into the budget, or the work was cancelled.
     """
     if not isinstance(column, Ragged):
+        nbytes = len(indices) * (column.nbytes // len(column)) if len(column) else 0
+        if nbytes > _STRETCH:
+            current().hold("items", nbytes)
         return column[indices]
     starts = column.offsets[indices]
     offsets = offsets_of(column.offsets[indices + 1] - starts)

@@ -11,27 +11,19 @@ from __future__ import annotations
 from typing import overload
 
 from ..arrays import Indices
-from ..budget import UNLIMITED, Budget, current
+from ..budget import UNLIMITED, current
 from .base import Block, Indexed, Schema, Sequential, Stage, State
 from .columns import block_bytes
 from .wrapped import WrappedIndexed, WrappedSequential
 
 _INDEX_BYTES = 8
+_INDICES = 3
+"""Arrays of positions of an indexed stage while it reads: those asked for, and two made of them."""
 
 
 def _fixed_bytes(schema: Schema) -> int:
-    """Bytes of one item without the elements of ragged fields, and of its position."""
-    return _INDEX_BYTES + sum(field.nbytes or _INDEX_BYTES for field in schema)
-
-
-def _begin(budget: Budget, name: str, count: int, item_bytes: int) -> int:
-    """Count the items of a call, see that they fit, and return the bytes held before."""
-    before = budget.held
-    budget.spend(name, count)
-    if item_bytes:
-        budget.hold(name, count * item_bytes)
-        budget.release(count * item_bytes)
-    return before
+    """Bytes of one item without the elements of ragged fields."""
+    return sum(field.nbytes or _INDEX_BYTES for field in schema)
 
 
 class MeteredIndexed(WrappedIndexed):
@@ -56,7 +48,12 @@ class MeteredIndexed(WrappedIndexed):
         budget = current()
         if budget is UNLIMITED:
             return self.inner.at(positions)
-        before = _begin(budget, self._name, len(positions), self._item_bytes)
+        before, count = budget.held, len(positions)
+        budget.spend(self._name, count)
+        # The items must fit, but only what comes is held.
+        indices = count * _INDICES * _INDEX_BYTES
+        budget.hold(self._name, indices + count * self._item_bytes)
+        budget.release(count * self._item_bytes)
         try:
             block = self.inner.at(positions)
         finally:
@@ -87,7 +84,8 @@ class MeteredSequential(WrappedSequential):
         if budget is UNLIMITED:
             return self.inner.take(state, count)
         # How many items are left is unknown: only what comes is held.
-        before = _begin(budget, self._name, count, 0)
+        before = budget.held
+        budget.spend(self._name, count)
         try:
             block, after = self.inner.take(state, count)
         finally:

@@ -47,6 +47,9 @@ from .quota import Plan, make_plan
 MAX_WEIGHT = 2**31
 _STOPS = ("first", "all", "cycle")
 _MAX_DRAWN = 65_536
+_GATHER_BYTES = 7 * 8
+"""Memory of an item while those of several inputs are put in order: its input, number, round and
+places."""
 
 
 def _check_mix(inputs: Sequence[Stage], weights: Sequence[int] | None, stop: str) -> list[int]:
@@ -129,6 +132,10 @@ class Mix(Indexed):
     def at(self, positions: Indices) -> Block:
         """Read the items of each input together, then restore the order of positions."""
         positions = check_positions(positions, self.length)
+        if len(self.inputs) == 1:
+            n = self.inputs[0].length
+            return self.inputs[0].at(positions % n if self._cycle and n else positions)
+        current().hold("mix", _GATHER_BYTES * len(positions))
         which, index = self._plan.at(positions)
         return _gather(self.inputs, which, index, cycle=self._cycle)
 

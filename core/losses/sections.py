@@ -48,7 +48,7 @@ W = TypeVar("W", bound="SectionReceiver")
 MAX_ROW_BYTES = 256 << 20
 """Most bytes of rows of one section that may wait."""
 
-_ROW_BLOCK = 1 << 20
+_ROW_BLOCK = 1 << 18
 """Bytes of memory for rows that are allocated at a time."""
 _ALIGNMENT = 64
 
@@ -84,13 +84,19 @@ class WaitingRows:
     """Copies of a section's rows, in memory that serves one section after another.
 
     The pages of new memory would cost more than the copies.
+
+    Args:
+        allow: called with the bytes of memory that are about to be allocated; raises to refuse.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allow: Callable[[int], None] = lambda _nbytes: None) -> None:
+        self._allow = allow
         self.listed: list[tuple[str, Rows]] = []
         """The name of a report, and rows of it."""
         self.nbytes = 0
         """Bytes of all."""
+        self.room = 0
+        """Bytes of the memory."""
         self._blocks: list[Octets] = []
         self._block = 0
         self._filled = 0
@@ -116,7 +122,10 @@ class WaitingRows:
                 return block[begin : begin + size]
             self._block += 1
             self._filled = 0
-        self._blocks.append(np.empty(max(size, _ROW_BLOCK), np.uint8))
+        nbytes = max(size, _ROW_BLOCK)
+        self._allow(nbytes)
+        self.room += nbytes
+        self._blocks.append(np.empty(nbytes, np.uint8))
         return self._room(size)
 
 
@@ -336,11 +345,22 @@ class SectionedRun:
         count: most sections to analyse at a time.
         map: calls a function for each section in that many threads.
         sink: receives the rows of all, in the order of the streams.
+        most: bytes of memory for the rows of all sections that wait; None for no bound but that
+            of each section.
     """
 
-    def __init__(self, make: Make, count: int, map: ParallelMap[SectionResult], sink: Sink) -> None:  # noqa: A002 - as in LedgerResources
+    def __init__(
+        self,
+        make: Make,
+        count: int,
+        map: ParallelMap[SectionResult],  # noqa: A002 - as in LedgerResources
+        sink: Sink,
+        most: int | None = None,
+    ) -> None:
         self._sink = sink
-        self._rows = [WaitingRows() for _ in range(count)]
+        self._most = most
+        self._rows = [WaitingRows(self._allow) for _ in range(count)]
+        self._all_rows = [*self._rows]
         self._spare: list[WaitingRows] = []
         seen = [SeenEvents() for _ in range(count)]
         self._analyses = [
@@ -356,6 +376,13 @@ class SectionedRun:
         if rows.nbytes + more.nbytes > MAX_ROW_BYTES:
             raise LimitError(f"a section has more than {MAX_ROW_BYTES} bytes of rows")
         rows.add(report, more)
+
+    def _allow(self, nbytes: int) -> None:
+        """Check that the rows of all sections may have more memory."""
+        if self._most is None:
+            return
+        if sum(rows.room for rows in self._all_rows) + nbytes > self._most:
+            raise LimitError(f"the rows of sections need more than {self._most} bytes")
 
     def run(
         self, sections: Iterable[Section], observe: Callable[[SectionResult], None]
@@ -387,7 +414,8 @@ class SectionedRun:
         try:
             self._rows[index] = self._spare.pop()
         except IndexError:
-            self._rows[index] = WaitingRows()
+            self._rows[index] = WaitingRows(self._allow)
+            self._all_rows.append(self._rows[index])
         return SectionResult(
             end.stream, end.first_event, end.last_event, end.end, analysis=index, rows=rows
         )

@@ -43,8 +43,10 @@ from .wide import halves, joined
 
 BATCH_BYTES = 8 << 20
 """Size of a batch of frames; it bounds memory however many frames a tile is summed from."""
+_BATCH_FRAMES = 1 << 16
+"""Frames of a batch at most: small ones take more memory to be located than their values."""
 _FRAME_BYTES = 40
-"""Memory that it takes to locate a frame."""
+"""Memory that it takes to list a frame."""
 _FEW_FRAMES = 1 << 14
 """Frames that are not worth an entry in the budget."""
 
@@ -71,7 +73,7 @@ class _Layout:
         """Lay out a box of frames whose rows have shape ``rest`` and items of ``itemsize``."""
         rows = box[0][1] - box[0][0]
         pitch = math.prod(rest)
-        step = max(BATCH_BYTES // max(rows * pitch * itemsize, 1), 1)
+        step = min(max(BATCH_BYTES // max(rows * pitch * itemsize, 1), 1), _BATCH_FRAMES)
         if all(pair == (0, length) for pair, length in zip(box[1:], rest, strict=True)):
             return cls(step, (1, rows * pitch), 0, whole=True)
         if len(rest) == 1:
@@ -246,19 +248,33 @@ class TileReader:
         group = max(BATCH_BYTES // (size * members), 1)
         for start in range(0, len(frames), group):
             batch = frames[start : start + group]
-            convert(self._summed(batch, box), out[start : start + group], self._plan.view.casting)
+            with Scope("tile", self._sum_copies(members) * len(batch) * size):
+                summed = self._summed(batch, box)
+                convert(summed, out[start : start + group], self._plan.view.casting)
         if missing is not None:
             out[missing] = np.nan
 
+    def _sum_copies(self, members: int) -> int:
+        """Return how much memory a sum takes, in frames of the working dtype."""
+        copies = (1 if members == 1 else 2) * (3 if self._is_wide else 1)
+        copies += not self._plan.complete
+        # Sums of pixels are small; those of frames alone are as large as these.
+        return copies + 2 if self._plan.view.bin_sig == 1 else copies
+
+    @property
+    def _is_wide(self) -> bool:
+        """Whether sums may need more than the bits of the working dtype."""
+        work = self._work_dtype
+        return work.kind in "iu" and self._stored.itemsize == work.itemsize
+
     def _summed(self, frames: Indices, box: Box) -> Array:
         """Sum each row of frames, then blocks of pixels."""
-        step = self._plan.view.bin_sig
-        wide = self._work_dtype.kind in "iu" and self._stored.itemsize == self._work_dtype.itemsize
+        step, wide = self._plan.view.bin_sig, self._is_wide
         total: Array | None = None
         for member in range(frames.shape[1]):
             part = self._corrected(frames[:, member], box)
             part = halves(part) if wide else part
-            total = part if total is None else total + part
+            total = part if total is None else np.add(total, part, out=total)
         assert total is not None  # noqa: S101 - every tile has frames
         if step > 1:
             total = _block_sums(total, step, 2 if wide else 1)

@@ -21,7 +21,10 @@ _LOW = (1 << _HALF) - 1
 
 def halves(values: Array) -> Array:
     """Split int64 or uint64 values into high and low halves, as int64 of shape (2, ...)."""
-    return np.stack([values >> _HALF, values & _LOW]).astype(np.int64)
+    out = np.empty((2, *values.shape), np.int64)
+    np.right_shift(values, _HALF, out=out[0], casting="unsafe")
+    np.bitwise_and(values, _LOW, out=out[1], casting="unsafe")
+    return out
 
 
 def joined(sums: Array, unsigned: bool, out: np.dtype[Any], casting: Casting) -> Array:

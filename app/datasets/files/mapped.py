@@ -62,6 +62,8 @@ _REFUSED_SECONDS = 0.05
 """Time for which a file that had no lease is not asked for another one: a refusal costs as much
 as a lease, and writers seldom close a file between two reads."""
 _PAGE_BITS = PAGE.bit_length() - 1
+_STRETCH = 1 << 16
+"""Ranges whose missing pages are listed at once: most of a million share theirs."""
 
 # Not mmap.madvise: it would hold the interpreter's lock while the disk is read.
 _madvise = ctypes.CDLL(None, use_errno=True).madvise
@@ -175,9 +177,12 @@ class Map:
         if self.has(starts, size):
             return True
         pages = (size >> _PAGE_BITS) + 2
-        firsts = starts >> _PAGE_BITS
-        missing = firsts[self._delivered[firsts] < pages]
-        return all(self._deliver(first, pages) for first in missing.tolist())
+        for begin in range(0, len(starts), _STRETCH):
+            firsts = starts[begin : begin + _STRETCH] >> _PAGE_BITS
+            missing = np.unique(firsts[self._delivered[firsts] < pages])
+            if not all(self._deliver(first, pages) for first in missing.tolist()):
+                return False
+        return True
 
     def _deliver(self, first: int, pages: int) -> bool:
         """Bring ``pages`` from ``first`` on into memory; fewer at the end of the file."""

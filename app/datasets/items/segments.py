@@ -29,13 +29,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from app.engine.request_budget import keep_for_request
 from core.arrays import Indices
+from core.budget import current
 from core.errors import OptionError
 from core.iterate.base import Block, Column, Indexed, Ragged, Schema
 from core.iterate.columns import check_positions, concatenate, empty_block, take_block
 
 CACHED_BYTES = 16 << 20
 """Bytes of decoded segments that a source caches, besides the latest, which always stays."""
+_INDEX_BYTES = 5 * 8
+"""Memory of an item while those of several segments are put in order."""
 
 
 def column_bytes(column: Column) -> int:
@@ -110,6 +114,7 @@ class Segmented(Indexed):
         positions = check_positions(positions, self.length)
         if not len(positions):
             return empty_block(self._schema)
+        current().hold("items", _INDEX_BYTES * len(positions))
         owners = np.searchsorted(self._starts, positions, side="right") - 1
         order = np.argsort(owners, kind="stable")
         segments, begins = np.unique(owners[order], return_index=True)
@@ -135,11 +140,15 @@ class Segmented(Indexed):
         block = self._load(number)
         size = block_bytes(block)
         with self._lock:
+            before = self._bytes
             if number not in self._cached:
                 self._cached[number] = block, size
                 self._bytes += size
             while self._bytes > CACHED_BYTES and len(self._cached) > 1:
                 self._bytes -= self._cached.popitem(last=False)[1][1]
+            grown = self._bytes - before
+        if grown > 0:
+            keep_for_request("items", grown)
         return block
 
 

@@ -206,14 +206,14 @@ class RunReports:
 
     # -- rows of events and periods ----------------------------------------------
 
-    def compute_rows(self, sink: RowSink, *, side_by_side: bool) -> None:
+    def compute_rows(self, sink: RowSink, *, waiting: int | None) -> None:
         """Compute the reports of events and periods, in the order of the streams.
 
         Args:
             sink: receives the rows.
-            side_by_side: whether the engine reads sections of the streams at once. A fault is
-                then not necessarily the first, nor does it name its stream; and what several
-                sections need may exceed what one pass needs.
+            waiting: bytes of rows that may wait for those before, while the engine reads sections
+                of the streams at once; None for one pass. Of sections, a fault is not necessarily
+                the first, nor does it name its stream; and they may need more than one pass does.
 
         Raises:
             CoreError: a stream is faulty, or an event is in two of them.
@@ -221,8 +221,8 @@ class RunReports:
         """
         if self._request.sets is not None:
             self._pass_over(self._set_reports(sink))
-        elif side_by_side:
-            self._read_sections(partial(sink, None))
+        elif waiting is not None:
+            self._read_sections(partial(sink, None), waiting)
         else:
             self._pass_over(self._partitions(partial(sink, None)))
 
@@ -231,7 +231,7 @@ class RunReports:
         """Whether rows can be computed side by side."""
         return self._request.sets is None
 
-    def _read_sections(self, sink: Sink) -> None:
+    def _read_sections(self, sink: Sink, waiting: int) -> None:
         self._streams.header()
         options = self._options()
 
@@ -246,7 +246,7 @@ class RunReports:
             self._proceed(min(done, self._streams.nbytes), self._streams.nbytes)
 
         calls: OrderedCalls[Section, SectionResult] = OrderedCalls(self._engine)
-        run = SectionedRun(analyse, self._engine.width, calls, sink)
+        run = SectionedRun(analyse, self._engine.width, calls, sink, waiting)
         run.run(self._sections(), observe)
 
     def _sections(self) -> Iterator[Section]:

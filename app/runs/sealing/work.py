@@ -197,18 +197,18 @@ class SealingWork:
             return
         if reports.can_be_cut:
             try:
-                self._write(reports.of_rows, lambda sink: self._rows(sink, side_by_side=True))
+                self._write(reports.of_rows, lambda sink: self._rows(sink, self._row_bytes))
             except CoreError:
                 # One pass names the stream at fault, and takes what several sections do not.
                 pass
             else:
                 return
-        self._write(reports.of_rows, lambda sink: self._rows(sink, side_by_side=False))
+        self._write(reports.of_rows, lambda sink: self._rows(sink, None))
 
-    def _rows(self, sink: RowSink, *, side_by_side: bool) -> None:
+    def _rows(self, sink: RowSink, waiting: int | None) -> None:
         workshop = self._workshop
         if workshop.spec(self._run, self._job.variant).options.order != "event":
-            self._reports.compute_rows(sink, side_by_side=side_by_side)
+            self._reports.compute_rows(sink, waiting=waiting)
             return
         kept: dict[_Key, SortedRows] = {}
 
@@ -220,7 +220,7 @@ class SealingWork:
             kept[key].add(rows)
 
         try:
-            self._reports.compute_rows(keep, side_by_side=side_by_side)
+            self._reports.compute_rows(keep, waiting=waiting)
             for (set_id, report), rows in kept.items():
                 for piece in rows.sorted():
                     sink(set_id, report, piece)

@@ -199,6 +199,24 @@ def test_rows_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         run(sections(SMALL, []), ["selt"], 1, Policy())
 
 
+def test_rows_of_all_sections_that_wait_are_bounded() -> None:
+    rows: list[int] = []
+
+    def make(sink: Any, seen: SeenEvents) -> SectionAnalysis:  # noqa: ANN401 - as the run wants
+        return SectionAnalysis(["selt"], sink, policy=Policy(), seen=seen)
+
+    def sink(_name: str, more: Any) -> None:  # noqa: ANN401 - rows
+        rows.append(len(more))
+
+    cuts = SMALL.boundaries()[1:2]
+    with pytest.raises(LimitError, match="need more than 1000 bytes"):
+        SectionedRun(make, 1, map, sink, 1000).run(sections(SMALL, cuts), lambda _result: None)
+    assert not rows
+    most = 4 << 20
+    SectionedRun(make, 1, map, sink, most).run(sections(SMALL, []), lambda _result: None)
+    assert rows
+
+
 def test_a_stream_without_events_has_the_rows_of_one_pass() -> None:
     empty = SMALL.with_blocks([])
     rows, (end,) = run(sections(empty, []), ["events"], 2, Policy())

@@ -81,7 +81,7 @@ def computed(
         sums = SegmentSums(request, (files or Files()).of(KIND), lambda: nullcontext(resources()))
         reports.compute_sums(sums, size, resources, sink)
     if reports.of_rows:
-        reports.compute_rows(sink, side_by_side=side_by_side)
+        reports.compute_rows(sink, waiting=1 << 26 if side_by_side else None)
     return tables
 
 
