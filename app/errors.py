@@ -89,7 +89,7 @@ class TokenForeignError(ServiceError):
 
 
 class DataChangedError(ServiceError):
-    """The data differs from the data for which the token or address was issued."""
+    """The data differs from the data for which the token, address or entity tag was issued."""
 
     code = "data-changed"
 

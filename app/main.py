@@ -400,7 +400,7 @@ def _catalogue(settings: Settings, store: StateStore, decoders: DecoderPool) -> 
     found = scan(roots, decoders) if settings.scan else Scan({})
     entries = found.specs | read_catalogue(settings.catalogue)
     catalogue = Catalogue(store, roots, entries, BufferPool(settings.read_buffers), decoders)
-    catalogue.notice = found.ended
+    catalogue.notice, catalogue.clashes = found.ended, found.clashes
     return catalogue
 
 

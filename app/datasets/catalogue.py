@@ -7,7 +7,7 @@ import math
 import threading
 import tomllib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,9 @@ _CORRECTION_BYTES = 24
 _FIXED = ""
 """Namespace of the operator's entries: no owner has this name."""
 
+_NAMED = 10
+"""Files that a notice names."""
+
 _Key = tuple[str, str]
 """Owner and id of a dataset."""
 
@@ -69,6 +72,7 @@ class Catalogue:
 
     Attributes:
         notice: why the entries are not all there are, for whoever lists them; None if they are.
+        clashes: ids that no file has because several would, and these files.
 
     Raises:
         InvalidOptionError: an entry names a decoder that does not exist.
@@ -83,6 +87,7 @@ class Catalogue:
         decoders: Decoders | None = None,
     ) -> None:
         self.notice: str | None = None
+        self.clashes: Mapping[str, Sequence[str]] = {}
         self._registered = Namespaces(store, KIND)
         self._roots = roots
         self._entries = entries
@@ -213,6 +218,19 @@ class Catalogue:
             own = self._registered.all_ids(after, limit)
         fixed = [ident for ident in self._entries if ident > after and who.may_read(ident)]
         return sorted({*own, *fixed})[:limit]
+
+    def notice_for(self, who: Identity) -> str | None:
+        """Return why datasets are missing that a caller may expect in a list; None if none is."""
+        clashes = [ident for ident in self.clashes if who.may_read(ident)]
+        notices = [] if self.notice is None else [self.notice]
+        if clashes:
+            named = ", ".join(repr(name) for name in self.clashes[clashes[0]][:_NAMED])
+            more = f", and {len(clashes) - 1} more ids, see the log" if clashes[1:] else ""
+            notices.append(
+                f"files that would share an id are left out: {named} ({clashes[0]!r}){more}; "
+                "rename them, or register each under an id of its own"
+            )
+        return "; ".join(notices) or None
 
     def open(self, who: Identity, ident: str) -> OpenDataset:
         """Open an array dataset in the current state of its files; the caller closes it.

@@ -77,8 +77,9 @@ async def list_datasets(
     _check_owner(who, owner)
     ids = await datasets.threads.quick(datasets.catalogue.ids, who, after, limit, owner)
     page = {"datasets": ids, "after": ids[-1] if len(ids) == limit else None}
-    if datasets.catalogue.notice is not None:
-        page["notice"] = datasets.catalogue.notice
+    notice = datasets.catalogue.notice_for(who)
+    if notice is not None:
+        page["notice"] = notice
     return json_response(page)
 
 

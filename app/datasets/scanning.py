@@ -9,13 +9,12 @@ at which it ended, and lists of datasets say so.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -28,7 +27,7 @@ from core.tiles.formats.detect import detect
 from core.tiles.recording import Hints
 
 from .files.file_set import FileSet
-from .files.roots import Roots, numerically
+from .files.roots import PathRefusedError, Roots, numerically
 from .files.visits import Visits
 from .opening import is_hdf5, open_recording
 from .spec import DatasetSpec
@@ -52,6 +51,8 @@ class Scan:
 
     specs: dict[str, DatasetSpec]
     """Datasets by id."""
+    clashes: dict[str, list[str]] = field(default_factory=dict)
+    """Ids that several recordings would share, and the paths of these below their roots."""
     ended: str | None = None
     """Why it ended before all files were examined; None if it did not."""
 
@@ -113,7 +114,7 @@ class _Budget:
     def fail(self, path: Path, error: DatasetUnreadableError) -> None:
         """Count a file that could not be decoded."""
         self._failures += 1
-        structlog.get_logger().warning("a file was left out", path=str(path), reason=str(error))
+        _log_left_out(path, str(error))
 
 
 def scan(
@@ -126,9 +127,10 @@ def scan(
 
     Files whose names differ only in numbers form one dataset if their format spreads
     recordings over several files; a zarr store is one dataset. Ids are the paths relative
-    to the root, with dots for separators. HDF5 files and stores with several candidate
-    arrays are left out: only their owner can tell which array to serve. Without decoders,
-    all of them are.
+    to the root, with dots for separators and for what ids may not hold. Recordings that would
+    share an id are left out: whichever kept it, another file could take its place. HDF5 files
+    and stores with several candidate arrays are left out: only their owner can tell which
+    array to serve. Without decoders, all of them are.
 
     Args:
         roots: the directories.
@@ -136,19 +138,40 @@ def scan(
         seconds: time after which no further file is examined.
         clock: seconds.
     """
-    specs: dict[str, DatasetSpec] = {}
+    found: dict[str, dict[tuple[str, ...], str]] = defaultdict(dict)
+    ended = None
     budget = _Budget(seconds, clock, roots.max_entries)
     examiner = _Examiner(roots, decoders, budget)
     try:
         for root in roots.roots:
             for group in _groups(Path(root), budget):
                 for files in examiner.recordings(group):
-                    ident = _NOT_IN_ID.sub(".", str(files[0].relative_to(root))).strip(".-_")[:120]
-                    if ident and ident not in specs:
-                        specs[ident] = DatasetSpec(id=ident, files=tuple(map(str, files)))
+                    name = str(files[0].relative_to(root))
+                    ident = _NOT_IN_ID.sub(".", name).strip(".-_")[:120]
+                    if ident:
+                        found[ident][tuple(map(str, files))] = name
+                    else:
+                        _log_left_out(files[0], "its name has nothing that an id may hold")
     except _SpentError as e:
-        return Scan(specs, str(e))
-    return Scan(specs)
+        ended = str(e)
+    return _sorted_out(found, ended)
+
+
+def _sorted_out(found: Mapping[str, Mapping[tuple[str, ...], str]], ended: str | None) -> Scan:
+    """Tell ids of one recording, given as its files and its name, from those of several."""
+    specs, clashes = {}, {}
+    for ident, recordings in found.items():
+        if len(recordings) == 1:
+            specs[ident] = DatasetSpec(id=ident, files=next(iter(recordings)))
+            continue
+        clashes[ident] = sorted(recordings.values())
+        for files in recordings:
+            _log_left_out(Path(files[0]), f"{len(recordings)} files would have the id {ident!r}")
+    return Scan(specs, clashes, ended)
+
+
+def _log_left_out(path: Path, reason: str) -> None:
+    structlog.get_logger().warning("a file was left out", path=str(path), reason=reason)
 
 
 def _walk(root: Path, budget: _Budget) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -214,15 +237,17 @@ class _Examiner:
 
     def _format(self, path: Path) -> str | None:
         self._budget.examine(path)
-        if path.is_dir():
-            return self._array_format(path)
-        with (
-            contextlib.suppress(CoreError, ServiceError, OSError),
-            FileSet([path], self._roots.open) as files,
-        ):
-            if is_hdf5(files):
+        try:
+            if path.is_dir():
                 return self._array_format(path)
-            return detect(files.infos, files).name
+            with FileSet([path], self._roots.open) as files:
+                if is_hdf5(files):
+                    return self._array_format(path)
+                return detect(files.infos, files).name
+        except PathRefusedError as e:
+            _log_left_out(path, str(e))
+        except (CoreError, ServiceError, OSError):
+            pass
         return None
 
     def _array_format(self, path: Path) -> str | None:
@@ -234,6 +259,8 @@ class _Examiner:
         except DatasetUnreadableError as e:
             self._budget.fail(path, e)
             return None
+        except PathRefusedError:
+            raise
         except (CoreError, ServiceError, OSError, ValueError):
             return None
         source.files.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from app.errors import RangeError
+from app.errors import DataChangedError, RangeError
 
+_TAG = re.compile(r'(?:W/)?"[^"]*"')
+"""An entity tag; it may hold commas."""
 _ONE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
@@ -47,9 +49,19 @@ def requested_range(headers: Fields, length: int, etag: str) -> tuple[int, int] 
 
 
 def not_modified(headers: Fields, etag: str) -> bool:
-    """Whether the client's copy is current, by its If-None-Match."""
+    """Evaluate the conditions of a request before its Range: whether the client's copy is current.
+
+    Raises:
+        DataChangedError: the content is no version that If-Match allows.
+    """
+    wanted = headers.get("if-match")
+    if wanted is not None and wanted.strip() != "*" and etag not in _TAG.findall(wanted):
+        raise DataChangedError(
+            "the content is another version than If-Match allows",
+            hint="Without If-Match the answer is the present version, and names it in ETag",
+            etag=etag,
+        )
     known = headers.get("if-none-match")
     if known is None:
         return False
-    tags = {tag.strip().removeprefix("W/") for tag in known.split(",")}
-    return "*" in tags or etag in tags
+    return known.strip() == "*" or etag in {t.removeprefix("W/") for t in _TAG.findall(known)}

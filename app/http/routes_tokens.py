@@ -45,7 +45,10 @@ class _SmallBodyRoute(StrictRoute):
         handle = super().get_route_handler()
 
         async def handle_small(request: Request) -> Response:
-            return await handle(Request(request.scope, _bounded(request.receive)))
+            # Like the other routes with JSON bodies, whatever their declared type.
+            headers = [pair for pair in request.scope["headers"] if pair[0] != b"content-type"]
+            scope = {**request.scope, "headers": [*headers, (b"content-type", b"application/json")]}
+            return await handle(Request(scope, _bounded(request.receive)))
 
         return handle_small
 

@@ -65,6 +65,9 @@ class ReductionJob:
         engine: computes the chunks.
         partials: stores the results of segments.
 
+    Attributes:
+        name: the same for the same reduction of the same values, and for no other.
+
     Raises:
         CoreError, ServiceError: the reduction does not fit the view.
     """
@@ -86,7 +89,7 @@ class ReductionJob:
         digest.update(view.tokens.identity + view.tokens.fingerprint)
         # Others may have the same files under the same id, and declare them to be other arrays.
         digest.update(json.dumps(view.dataset.spec.meaning(), sort_keys=True).encode())
-        self._name = digest.hexdigest()
+        self.name = digest.hexdigest()
 
     def run(self, progress: Progress, cancelled: Callable[[], bool]) -> dict[str, Floats]:
         """Compute the results, by name.
@@ -123,7 +126,7 @@ class ReductionJob:
     def _segment(
         self, first: int, last: int, progress: Progress, cancelled: Callable[[], bool]
     ) -> Partial:
-        name = f"{self._name}-{first}-{last}"
+        name = f"{self.name}-{first}-{last}"
         frames = sum(self._frames(self._plan.tile(k)) for k in range(first, last))
         stored = self._partials.get(name)
         if stored is not None and self._fits(stored, frames):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -16,7 +17,8 @@ from app.http.dependencies import DrainDep, IdentityDep, StrictRoute, from_state
 from app.http.json_bodies import parse_object
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding
-from app.http.openapi import JSON_BODY, content_response, problem_responses
+from app.http.openapi import JSON_BODY, NOT_MODIFIED, content_response, problem_responses
+from app.http.ranges import not_modified
 from app.server.responses import Exchange, ExchangeResponse
 from core.arrays import Floats
 
@@ -66,10 +68,11 @@ async def reduce_view(
     "/image.png",
     operation_id="image",
     response_class=Response,
-    responses=content_response(200, "image/png"),
+    responses=content_response(200, "image/png") | NOT_MODIFIED,
 )
 async def image(
     ident: str,
+    request: Request,
     tiles: TilesDep,
     who: IdentityDep,
     reduction: Annotated[
@@ -86,16 +89,21 @@ async def image(
     """Render a reduction as a PNG image."""
     body = {"view": _object(view, "view"), "reduction": _object(reduction, "reduction")}
 
-    def render() -> bytes:
+    def render() -> Response:
         opened, job = tiles.reduction(who, ident, body)
         try:
+            look = hashlib.blake2b(repr((result, low, high, map)).encode(), digest_size=8)
+            etag = f'"{job.name}-{look.hexdigest()}"'
+            headers = {"Cache-Control": "no-cache", "ETag": etag}
+            if not_modified(request.headers, etag):
+                return Response(status_code=304, headers=headers)
             results = job.run(lambda _done, _of: None, lambda: False)
         finally:
             opened.close()
-        return png(scaled(_select(results, result), low, high), map)
+        data = png(scaled(_select(results, result), low, high), map)
+        return Response(data, media_type="image/png", headers=headers)
 
-    data = await asyncio.to_thread(inherited(render))
-    return Response(data, media_type="image/png", headers={"Cache-Control": "no-cache"})
+    return await asyncio.to_thread(inherited(render))
 
 
 def _object(text: str, name: str) -> Mapping[str, Any]:

@@ -39,15 +39,14 @@ async def zarr(
     async def handle(exchange: Exchange) -> None:
         opened = await tiles.threads.quick(tiles.views.registered, who, view)
         try:
-            etag = opened.etag(f"zarr-{key}" if len(key) < 100 else "zarr")  # noqa: PLR2004
+            compute = ZarrFacade(opened).find(key)
+            if compute is None:
+                raise NotFoundError(f"the store has no key {key[:80]!r}")
+            etag = opened.etag(f"zarr-{key}")
             if not_modified(request.headers, etag):
                 await exchange.start(304, {"ETag": etag})
                 return
-            facade = ZarrFacade(opened)
-            entry = await tiles.threads.quick(facade.get, key)
-            if entry is None:
-                raise NotFoundError(f"the store has no key {key[:80]!r}")
-            content, media_type = entry
+            content, media_type = await tiles.threads.quick(compute)
             headers = {"Content-Type": media_type, "ETag": etag, "Cache-Control": "no-cache"}
             await exchange.start(200, headers, content_length=len(content))
             await exchange.end(content)

@@ -7,6 +7,7 @@ Chunks are tiles, uncompressed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,12 @@ from core.tiles.positions import Lattice
 from .encoding import octets_of
 from .views import OpenView, padded
 
-_CHUNK = re.compile(r"data/c((?:/\d{1,12}){0,16})", re.ASCII)
+_CHUNK = re.compile(r"data/c((?:/(?:0|[1-9]\d{0,11})){0,16})", re.ASCII)
 _COORDINATE = re.compile(r"([A-Za-z0-9_]{1,64})/(zarr\.json|c/0)", re.ASCII)
+_NAME = re.compile(r"(?!data$)[A-Za-z0-9_]{1,64}", re.ASCII)
+"""An axis that can have coordinates: its name is part of an address."""
+_Entry = tuple[bytes | memoryview, str]
+"""Content and media type."""
 
 _COPIES = 4
 """Memory of coordinates, in arrays of them, while they are computed."""
@@ -69,12 +74,12 @@ class ZarrFacade:
         if len(set(self._names)) < len(self._names):
             self._names = [f"axis_{k}" for k in range(len(self._plan.shape))]
 
-    def get(self, key: str) -> tuple[bytes | memoryview, str] | None:
-        """Return (content, media type) of a key; None if there is no such key."""
+    def find(self, key: str) -> Callable[[], _Entry] | None:
+        """Return what computes the content of a key; None if there is no such key."""
         if key == "zarr.json":
-            return orjson.dumps(self._group()), "application/json"
+            return lambda: (orjson.dumps(self._group()), "application/json")
         if key == "data/zarr.json":
-            return orjson.dumps(self._data()), "application/json"
+            return lambda: (orjson.dumps(self._data()), "application/json")
         if match := _CHUNK.fullmatch(key):
             return self._chunk(match[1])
         if match := _COORDINATE.fullmatch(key):
@@ -83,7 +88,9 @@ class ZarrFacade:
 
     def _group(self) -> dict[str, Any]:
         entries = {"data": self._data()}
-        entries |= {name: self._coordinate_array(k) for k, name in enumerate(self._names)}
+        for axis, name in enumerate(self._names):
+            if _NAME.fullmatch(name):
+                entries[name] = self._coordinate_array(axis)
         consolidated = {"kind": "inline", "must_understand": False, "metadata": entries}
         return {
             "zarr_format": 3,
@@ -97,25 +104,33 @@ class ZarrFacade:
         attributes = {"fingerprint": self._view.dataset.fingerprint.hex()}
         return _array(list(plan.shape), list(plan.tile_shape), plan.dtype, self._names, attributes)
 
-    def _chunk(self, text: str) -> tuple[memoryview, str] | None:
+    def _chunk(self, text: str) -> Callable[[], _Entry] | None:
         indices = [int(part) for part in text.split("/") if part]
         plan = self._plan
         if len(indices) != len(plan.grid):
             return None
         if any(i >= n for i, n in zip(indices, plan.grid, strict=True)):
             return None
-        tile = plan.tile(int(np.ravel_multi_index(indices, plan.grid)))
-        values = padded(self._view.read(tile), plan.tile_shape)
-        return octets_of(values), "application/octet-stream"
 
-    def _coordinate(self, name: str, part: str) -> tuple[bytes, str] | None:
-        if name not in self._names:
+        def read() -> _Entry:
+            tile = plan.tile(int(np.ravel_multi_index(indices, plan.grid)))
+            values = padded(self._view.read(tile), plan.tile_shape)
+            return octets_of(values), "application/octet-stream"
+
+        return read
+
+    def _coordinate(self, name: str, part: str) -> Callable[[], _Entry] | None:
+        if name not in self._names or not _NAME.fullmatch(name):
             return None
         axis = self._names.index(name)
         if part == "zarr.json":
-            return orjson.dumps(self._coordinate_array(axis)), "application/json"
-        current().hold("coordinates", _COPIES * 8 * self._plan.shape[axis])
-        return self._coordinates(axis).astype("<f8").tobytes(), "application/octet-stream"
+            return lambda: (orjson.dumps(self._coordinate_array(axis)), "application/json")
+
+        def compute() -> _Entry:
+            current().hold("coordinates", _COPIES * 8 * self._plan.shape[axis])
+            return self._coordinates(axis).astype("<f8").tobytes(), "application/octet-stream"
+
+        return compute
 
     def _coordinate_array(self, axis: int) -> Any:  # noqa: ANN401 - JSON
         length = self._plan.shape[axis]

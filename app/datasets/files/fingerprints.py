@@ -28,7 +28,7 @@ def fingerprint(files: FileSet) -> bytes:
     """
     digest = blake2b(digest_size=FINGERPRINT_SIZE, person=_WHOLE)
     for index in range(len(files)):
-        modified = files.modified(index).to_bytes(8, "little", signed=True)
+        modified = _modified(files, index)
         digest.update(_describe(files, index, files.size(index), modified))
     files.verify()
     return digest.digest()
@@ -50,7 +50,7 @@ def store_fingerprint(files: FileSet, metadata: Collection[int]) -> bytes:
     """
     digest = blake2b(digest_size=FINGERPRINT_SIZE, person=_STORE)
     for index in range(len(files)):
-        modified = files.modified(index).to_bytes(8, "little", signed=True)
+        modified = _modified(files, index)
         if index in metadata:
             digest.update(_describe(files, index, files.size(index), modified))
         else:
@@ -84,6 +84,12 @@ def prefix_fingerprint(files: FileSet, stops: Sequence[int]) -> bytes:
             raise ValueError(f"{stop} bytes of {files.size(index)}")
         digest.update(_describe(files, index, stop, b""))
     return digest.digest()
+
+
+def _modified(files: FileSet, index: int) -> bytes:
+    """Return the modification time; file systems have some before 1678 and after 2261."""
+    time = files.modified(index)
+    return time.to_bytes(8 if -(1 << 63) <= time < 1 << 63 else 16, "little", signed=True)
 
 
 def _describe(files: FileSet, index: int, stop: int, modified: bytes) -> bytes:

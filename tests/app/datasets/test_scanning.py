@@ -16,14 +16,17 @@ import zarr
 from starlette import requests
 
 from app.datasets import scanning
+from app.datasets.catalogue import Catalogue
+from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
 from app.datasets.routes import list_datasets
 from app.datasets.scanning import scan
 from app.decoding.base import Parse, Request, T
 from app.errors import DatasetUnreadableError
-from app.http.identity import SINGLE_USER, identify
+from app.http.identity import SINGLE_USER, Identity, identify
 from app.main import create_app
 from app.settings import Settings
+from app.state.memory import MemoryStateStore
 from tests.decoders import DECODERS
 
 FRAMES = np.arange(4 * 3 * 5 * 6, dtype="<u2").reshape(4, 3, 5, 6)
@@ -103,6 +106,45 @@ def test_a_root_that_is_a_store_itself_is_looked_through(tmp_path: Path) -> None
     store(tmp_path / "inner")
     (tmp_path / "zarr.json").write_text("{}")
     assert sorted(scan(Roots([tmp_path]), DECODERS).specs) == ["inner"]
+
+
+# -- ids ------------------------------------------------------------------------------
+
+
+def test_no_file_takes_the_id_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").mkdir()
+    np.save(tmp_path / "a" / "b.npy", FRAMES)
+    assert scan(Roots([tmp_path])).specs["a.b.npy"].files == (str(tmp_path / "a" / "b.npy"),)
+    for name in ("a.b", "a b", "é", "ü", "c\nd", "other"):
+        np.save(tmp_path / f"{name}.npy", FRAMES)
+    capsys.readouterr()
+    found = scan(Roots([tmp_path, tmp_path]))
+    assert list(found.specs) == ["other.npy"]
+    assert found.clashes == {
+        "a.b.npy": ["a b.npy", "a.b.npy", "a/b.npy"],
+        "npy": ["é.npy", "ü.npy"],
+    }
+    log = capsys.readouterr().out
+    assert log.count("a file was left out") == 5 + 2
+    assert "3 files would have the id 'a.b.npy'" in log
+    assert "the path has control characters" in log
+
+
+def test_a_notice_names_files_to_who_may_read_them(tmp_path: Path) -> None:
+    catalogue = Catalogue(MemoryStateStore(), Roots([tmp_path]), {}, BufferPool(1))
+    catalogue.clashes = {"npy": ["é.npy", "ü.npy"], "z": ["-z", "z"]}
+    assert catalogue.notice_for(SINGLE_USER) == (
+        "files that would share an id are left out: 'é.npy', 'ü.npy' ('npy'), and 1 more ids, see "
+        "the log; rename them, or register each under an id of its own"
+    )
+    catalogue.notice = "the scan ended"
+    reader = Identity("alice", frozenset({"read:z"}))
+    assert str(catalogue.notice_for(reader)).startswith("the scan ended; files that would share")
+    assert "npy" not in str(catalogue.notice_for(reader))
+    assert catalogue.notice_for(Identity("bob", frozenset())) == "the scan ended"
+    catalogue.close()
 
 
 # -- budgets --------------------------------------------------------------------------

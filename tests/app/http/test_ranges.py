@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.errors import RangeError
+from app.errors import DataChangedError, RangeError
 from app.http.ranges import not_modified, requested_range
 
 ETAG = '"abc"'
@@ -51,12 +51,30 @@ def test_a_range_of_another_version_selects_everything() -> None:
     assert requested_range({}, 100, ETAG) is None
 
 
-@pytest.mark.parametrize("text", [ETAG, f"W/{ETAG}", f'"x", {ETAG}', "*", f'"x",{ETAG},"y"'])
+@pytest.mark.parametrize(
+    "text", [ETAG, f"W/{ETAG}", f'"x", {ETAG}', "*", f'"x",{ETAG},"y"', f'"x,y", W/{ETAG}']
+)
 def test_a_copy_that_is_current(text: str) -> None:
     assert not_modified({"if-none-match": text}, ETAG)
 
 
-@pytest.mark.parametrize("text", ["", '"x"', "abc", '"abcd"'])
+@pytest.mark.parametrize("text", ["", '"x"', "abc", '"abcd"', '"x,*"'])
 def test_a_copy_that_is_not(text: str) -> None:
     assert not not_modified({"if-none-match": text}, ETAG)
     assert not not_modified({}, ETAG)
+
+
+@pytest.mark.parametrize(
+    "text", [ETAG, "*", " * ", f'"x", {ETAG}', f'W/"x",{ETAG}', f'"x,y",{ETAG}']
+)
+def test_a_version_that_if_match_allows(text: str) -> None:
+    assert not not_modified({"if-match": text}, ETAG)
+    assert not_modified({"if-match": text, "if-none-match": ETAG}, ETAG)
+
+
+@pytest.mark.parametrize("text", ["", '"x"', "abc", f"W/{ETAG}", '"x,*"', '"x", "abcd"'])
+def test_a_version_that_if_match_does_not_allow(text: str) -> None:
+    for others in ({}, {"if-none-match": ETAG}, {"range": "bytes=900-"}):
+        with pytest.raises(DataChangedError) as caught:
+            not_modified({"if-match": text, **others}, ETAG)
+        assert caught.value.members == {"etag": ETAG}

@@ -37,8 +37,9 @@ def test_bodies_that_hold_no_token(
         answer = ask(service, Post(path, [body], [("Content-Type", "application/json")], sized))
         assert contract.check("POST", path, answer).status == status
         assert "option" not in answer.json()
-    answer = ask(service, Post("/v1/tokens/inspect", [body], [("Content-Type", "text/plain")]))
-    assert answer.status in {413, 422}
+        for declared in ([], [("Content-Type", "text/plain")]):
+            undeclared = ask(service, Post(path, [body], declared, sized))
+            assert (undeclared.status, undeclared.json()["code"]) == (status, answer.json()["code"])
 
 
 def test_a_large_body_for_tokens_takes_no_memory(service: Service) -> None:

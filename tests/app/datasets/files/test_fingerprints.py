@@ -69,3 +69,16 @@ def test_a_name_is_told_from_what_follows_it(tmp_path: Path) -> None:
             found.append((fingerprint(made), store_fingerprint(made, ())))
     assert found[0][0] != found[1][0]
     assert found[0][1] != found[1][1]
+
+
+def test_a_time_may_lie_beyond_64_bits_of_nanoseconds(tmp_path: Path) -> None:
+    path = tmp_path / "far.raw"
+    path.write_bytes(b"abc")
+    made = set()
+    for seconds in (10**10, 10**10 + 1):
+        os.utime(path, (seconds, seconds))
+        if path.stat().st_mtime != seconds:
+            pytest.skip("the file system has no such times")
+        with FileSet([path], Roots([tmp_path]).open) as files:
+            made |= {fingerprint(files)} | {store_fingerprint(files, at) for at in ((), (0,))}
+    assert len(made) == 6
