@@ -201,7 +201,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/streams/threads.py": _PROTOCOL,
     "app/tiles/one_tile.py": _DATASETS,
     "app/tiles/reducing.py": ("tests/app/tiles/test_streaming.py",),
-    "app/tiles/routes.py": _DATASETS,
     "app/tiles/routes_reductions.py": _DATASETS,
     "app/tiles/routes_tile.py": _DATASETS,
     "app/tiles/routes_zarr.py": _DATASETS,
