@@ -10,7 +10,7 @@ from .scanner import Scanner, Step
 _BRIDGE = 1 << 14
 """First bytes copied to complete a block that was cut; doubled until it is whole. More
 than most blocks have, because a second call costs more than the copy."""
-_CUT = 1 << 10
+_CUT = 1 << 8
 """Bytes there is room for at first: a stream that comes slowly may never need more."""
 _COPY = 1 << 18
 """Bytes copied at a time where a piece cannot be read in place: a quarter of the

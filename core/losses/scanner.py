@@ -93,7 +93,7 @@ class Scanner:
         self._implied = 0
         self._unterminated = False
         self._events = SeenEvents() if seen is None else seen
-        self._log = np.zeros(64, np.int32)
+        self._log = np.zeros(16, np.int32)
         self._table = np.zeros(2 * len(self._log), np.int64)
         self.rules: Record
         self.scratch: Scratch

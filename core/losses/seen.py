@@ -8,7 +8,7 @@ from ..budget import check_room
 from ._kernels.layout import SEEN_PAGE_BITS, SEEN_PAGE_BYTES
 from ._kernels.seen import mark_event
 
-_FIRST_RANGES = 64
+_FIRST_RANGES = 16
 """Ranges of ids, of 4,096 each, for which there is a place at first."""
 
 
@@ -18,7 +18,7 @@ class SeenEvents:
     def __init__(self) -> None:
         self.directory = np.zeros(_FIRST_RANGES, np.int32)
         """Page of each range of ids up to the highest, 0 where there is none, int32."""
-        self.pages = np.zeros((4, SEEN_PAGE_BYTES), np.uint8)
+        self.pages = np.zeros((2, SEEN_PAGE_BYTES), np.uint8)
         """The bits, one row per page; row 0 is unused."""
         self._used = 1
 

@@ -146,8 +146,8 @@ def long_list(caller: Caller, stop: Stop) -> None:
 
 
 def many_quantiles(caller: Caller, stop: Stop) -> None:
-    """Ask for 200,000 quantiles of every block."""
-    quantiles = np.unique(np.linspace(0, 1, 200_000, dtype="<f4")).tobytes()
+    """Ask for 100,000 quantiles of every block."""
+    quantiles = np.unique(np.linspace(0, 1, 100_000, dtype="<f4")).tobytes()
     digest = caller.ask("PUT", "/v1/inputs/quantiles", quantiles)
     if digest.status in {200, 201} and not stop.is_set():
         path = f"/v1/losses/qelt?format=bin&quantiles={digest.json()['digest']}"
