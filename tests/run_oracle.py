@@ -321,8 +321,11 @@ def _of_kind(
     if "s" in letters:
         of_periods: dict[int, float] = defaultdict(float)
         for (p, _), loss in sampled.items():
-            of_periods[p] = run.rounded(of_periods[p] + loss / run.samples)
-        put(4, _curve(run, list(of_periods.items()), run.periods, 1.0))
+            # The peer divides first. Sums that differ by a rounding are not tied any more.
+            of_periods[p] = run.rounded(of_periods[p] + loss / (run.samples if run.single else 1))
+        rest = 1 if run.single else run.samples
+        means = [(p, loss / rest) for p, loss in of_periods.items()]
+        put(4, _curve(run, means, run.periods, 1.0))
 
 
 def _of_samples(run, summary, kind, letters, sampled, put, psept) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001, C901
