@@ -63,10 +63,10 @@ def idle(_: Uploader, client: socket.socket) -> None:
 
 
 KINDS: dict[str, tuple[Open, int]] = {
-    "tus": (upload(BYTES), 76),
-    "ietf": (upload({**PART, "Upload-Complete": "?1"}), 76),
+    "tus": (upload(BYTES), 64),
+    "ietf": (upload({**PART, "Upload-Complete": "?1"}), 64),
     # Sixteen of them are the rows of what was sent, charged as rows.
-    "post": (post, 76),
+    "post": (post, 64),
     # With what a decoder has to remember, charged as part of the post.
     "gzip": (compressed("gzip"), 124),
     "zstd": (compressed("zstd"), 124),
@@ -113,4 +113,5 @@ def test_who_waits_holds_no_buffer(service: Service, kind: str) -> None:
         # Whatever a process makes but once.
         before = wait(stack, 10)
         each = (wait(stack, COUNT) - before) / COUNT
-    assert each < kilobytes * KB
+    # A few connections bear more of what a process has anyway.
+    assert each < kilobytes * KB * (1.0 if SOAK else 1.2)
