@@ -24,8 +24,8 @@ from app.runs.sealing.sealer import Sealer
 from app.runs.sealing.work import Workshop
 from app.runs.store import Runs
 from app.runs.streams import Streams
-from app.runs.uploads.appending import Appending, Terms
-from app.runs.uploads.uploads import AppendRequest, Uploads, _finish
+from app.runs.uploads.appending import Appending, AppendRequest, Terms
+from app.runs.uploads.uploads import Uploads, _finish
 from app.state.admission import AdmittedHeads
 from app.state.ownership import Namespaces
 from app.state.quotas import Quotas

@@ -47,12 +47,12 @@ from ..rows.tokens import place_of
 from ..schemas import StreamAnswer, UploadQuery
 from ..service import RunService
 from ..uploads import ietf, tus
+from ..uploads.appending import AppendRequest
 from ..uploads.checksums import check_bytes
 from ..uploads.dialect import Answer, Creation, Dialect, refuse_coding
 from ..uploads.ietf import Ietf
 from ..uploads.sources import Body, Source, Staged
 from ..uploads.tus import Tus
-from ..uploads.uploads import AppendRequest
 from .runs import RunsDep
 
 router = APIRouter(prefix="/v1/runs/{run}/streams", tags=["runs"], route_class=StrictRoute)

@@ -55,6 +55,22 @@ _STRETCH = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """What a request wants to append, in whichever protocol."""
+
+    offset: int
+    """Offset that the client believes the stream to have."""
+    last: bool = False
+    """Whether the stream ends with it."""
+    length: int | None = None
+    """Length of the whole stream, if the request declares it."""
+    content_length: int | None = None
+    """Bytes of the body, if known."""
+    checksum: tuple[str, bytes] | None = None
+    """Algorithm and checksum of the body, which must be verified first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What is written, and what the stream is with it."""
 

@@ -14,7 +14,7 @@ from app.errors import BadRequestError, Problem
 from app.http.negotiation import Headers, joined
 
 from ..records import MAX_PARTITION, RunRecord, StreamRecord
-from .uploads import AppendRequest
+from .appending import AppendRequest
 
 _DIGITS = 18
 _METADATA = re.compile(r"[\x21-\x2b\x2d-\x7e]+( [A-Za-z0-9+/=]*)?")

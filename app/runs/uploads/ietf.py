@@ -29,9 +29,9 @@ from app.run_errors import (
 from core.errors import EmptyStreamError
 
 from ..records import RunRecord, StreamRecord
+from .appending import AppendRequest
 from .checksums import parse_digest
 from .dialect import Answer, Creation, has_body, media_type, metadata_of, number, offset_of
-from .uploads import AppendRequest
 
 VERSIONS = ("5", "6", "8", "9")
 MEDIA_TYPE = "application/partial-upload"

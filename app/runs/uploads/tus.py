@@ -10,6 +10,7 @@ from app.run_errors import MediaTypeError, ProtocolVersionError
 from core.errors import EmptyStreamError
 
 from ..records import RunRecord, StreamRecord
+from .appending import AppendRequest
 from .checksums import TUS_ALGORITHMS, parse_checksum
 from .dialect import (
     Answer,
@@ -21,7 +22,6 @@ from .dialect import (
     number,
     offset_of,
 )
-from .uploads import AppendRequest
 
 VERSION = "1.0.0"
 MEDIA_TYPE = "application/offset+octet-stream"

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from app.engine.workers import Workers
@@ -35,7 +35,7 @@ from core.budget import UNLIMITED, install
 from ..records import RunRecord, StreamRecord
 from ..spec import RunSpec
 from ..streams import Streams
-from .appending import Appending, Terms
+from .appending import Appending, AppendRequest, Terms
 from .sources import Source
 
 COMMIT_SECONDS = 0.5
@@ -43,22 +43,6 @@ COMMIT_SECONDS = 0.5
 _STOP_SECONDS = 5.0
 """Time that an append gets to commit what has come, once somebody asks for the offset."""
 _KEEP_SECONDS = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class AppendRequest:
-    """What a request wants to append, in whichever protocol."""
-
-    offset: int
-    """Offset that the client believes the stream to have."""
-    last: bool = False
-    """Whether the stream ends with it."""
-    length: int | None = None
-    """Length of the whole stream, if the request declares it."""
-    content_length: int | None = None
-    """Bytes of the body, if known."""
-    checksum: tuple[str, bytes] | None = None
-    """Algorithm and checksum of the body, which must be verified first."""
 
 
 Interim = Callable[[int], None]

@@ -16,7 +16,8 @@ from app.runs.sealing.checks import check_sealable
 from app.runs.store import Runs
 from app.runs.streams import Streams
 from app.runs.sweeping import chores
-from app.runs.uploads.uploads import AppendRequest, Uploads
+from app.runs.uploads.appending import AppendRequest
+from app.runs.uploads.uploads import Uploads
 from app.runs.watching import Watch
 from app.state.base import HeadConflictError, StateStore
 from app.state.memory import MemoryStateStore
