@@ -302,7 +302,7 @@ _BUDGETS = {
     "memory": (
         "request_memory",
         "bytes of memory",
-        "Make batches, padding or windows smaller, or select fewer fields.",
+        "Make batches, padding or windows smaller, select fewer fields, or post fewer reports.",
     ),
     "cpu": (
         "request_cpu_seconds",

@@ -109,7 +109,7 @@ def test_sums_beyond_the_budget_are_on_the_disk_and_in_the_quota(tmp_path: Path)
 def test_a_summary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     rooms = Rooms(tmp_path)
     with pytest.raises(BudgetExceededError) as caught:
-        rooms.compute(FIRST + 1000)
+        rooms.compute(FIRST + 3000)
     assert caught.value.setting == "request_memory"
     assert "aggregate" in str(caught.value.hint)
     assert rooms.claims.claimed == 0
