@@ -36,7 +36,7 @@ _ROWS_AT_ONCE = 1 << 16
 _SHARE = 8
 """Parts of the budget that are not computed in parallel take more than this share of it."""
 
-_PART_BYTES = 64 << 20
+_PART_BYTES = 20 << 20
 """Bytes of summaries computed together: small parts stay in the caches, and their memory is
 used again instead of being taken from the system anew."""
 
